@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "bench.h"
 #include "model/arch.h"
+#include "model/flux/presets.h"
 
 #include <inttypes.h>
 #include <spawn.h>

@@ -11,6 +11,7 @@
  * pass into runs, slots, events that do nothing, statistics. Both sides take turns, the first try
  * warms up, the best of the others counts. */
 #include "stream/stream.h"
+#include "../tests/support/sparse.h"
 #include "base/clock.h"
 #include "bench.h"
 #include "device/devset.h"
@@ -186,7 +187,7 @@ static const struct sim_block small[] = { { "block", UINT64_C(2) << 20, 1 } };
 
 struct sim_model {
     const char *name;
-    const struct block_arch *arch; /* NULL: layouts go by bytes */
+    const char *preset; /* that says what plans know of it; NULL: layouts go by bytes */
     struct {
         const struct sim_block *block;
         size_t blocks, times;
@@ -197,7 +198,7 @@ struct sim_model {
     unsigned turn;
 };
 static const struct sim_model flux = { "FLUX.1-dev",
-                                       &arch_flux.base,
+                                       "flux-dev",
                                        { { flux_in, ARRAY_LEN(flux_in), 1 },
                                          { flux_double, ARRAY_LEN(flux_double), 19 },
                                          { flux_single, ARRAY_LEN(flux_single), 38 },
@@ -241,8 +242,42 @@ struct sim { /* one row */
     struct stream_stats got; /* of a pass: timed, copy_ns, exposed_ns, runs */
 };
 
+/* What plans know of the preset's layers: a trace's estimates, not the times. */
+static berth_status sim_trace(const char *preset, struct blocks *out, berth_err *err)
+{
+    const char *dir = getenv("TMPDIR");
+    char path[512];
+    struct keys k = { 0 };
+    struct weights *w = NULL;
+    snprintf(path, sizeof path, "%s/berth-stream-XXXXXX", dir && dir[0] ? dir : "/tmp");
+    int fd = mkstemp(path);
+    if (fd < 0)
+        return err_sys(err, BERTH_EIO, errno, "'%s'", path);
+    close(fd);
+    berth_status s = preset_keys(preset_find(preset), &k, err);
+    if (!s)
+        s = sparse_keys(path, &k, DT_BF16, err);
+    if (!s)
+        s = weights_open(path, NULL, &w, err);
+    if (!s)
+        s = blocks_from_weights(w, NULL, arch_blocks(w, NULL), out, err);
+    weights_close(w);
+    keys_release(&k);
+    unlink(path);
+    return s;
+}
+
+static uint64_t sim_work(const struct blocks *b, const char *name)
+{
+    for (size_t i = 0; i < b->n; i++)
+        if (strcmp(b->at[i].name, name) == 0)
+            return b->at[i].work;
+    return 0;
+}
+
 static berth_status sim_blocks(struct sim *m, berth_err *err)
 {
+    struct blocks traced = { 0 };
     const struct sim_model *x = m->row->model;
     size_t n = 0;
     for (size_t p = 0; p < ARRAY_LEN(x->part); p++)
@@ -253,18 +288,19 @@ static berth_status sim_blocks(struct sim *m, berth_err *err)
     m->piece = calloc(n, sizeof *m->piece);
     if (!m->block || !m->launches || !m->item || !m->piece)
         return err_set(err, BERTH_ENOMEM, "%zu blocks", n);
+    if (x->preset && sim_trace(x->preset, &traced, err))
+        return err->code;
     for (size_t p = 0; p < ARRAY_LEN(x->part); p++)
         for (size_t i = 0; i < x->part[p].blocks * x->part[p].times; i++) {
             const struct sim_block *b = &x->part[p].block[i % x->part[p].blocks];
             m->block[m->n] = (struct block) { .name = b->name,
                                               .name_len = (uint32_t)strlen(b->name),
                                               .bytes = b->bytes,
-                                              .span = b->bytes };
-            if (x->arch) /* what plans know: the estimate, not the times */
-                m->block[m->n].work =
-                    x->arch->work(b->name, strlen(b->name), b->bytes / 2);
+                                              .span = b->bytes,
+                                              .work = sim_work(&traced, b->name) };
             m->launches[m->n++] = b->launches;
         }
+    blocks_release(&traced);
     return BERTH_OK;
 }
 

@@ -95,13 +95,10 @@ berth_status bench_part(const char *path, const char **part, berth_err *err)
     if (weights_open(path, NULL, &w, err))
         return err->code;
     const struct arch *arch = arch_detect(w, NULL);
-    if (arch && !arch->parts)
+    if (arch && arch->holds_parts)
+        found = (*part = arch_part_with(w, arch, "unet"));
+    else if (arch)
         found = strcmp(arch->role, "unet") == 0;
-    for (size_t i = 0; arch && i < arch->parts && !found; i++)
-        if (strcmp(arch->part[i].role, "unet") == 0 && arch_has_part(w, "", &arch->part[i])) {
-            *part = arch->part[i].prefix;
-            found = true;
-        }
     weights_close(w);
     return found ? BERTH_OK
                  : err_set(err, BERTH_EUNSUPPORTED, "'%s' (%s) holds no diffusion model", path,

@@ -155,9 +155,9 @@ static berth_status no_such_part(const struct weights *w, berth_err *err)
 {
     const struct arch *arch = arch_detect(w, NULL);
     struct str s = { 0 };
-    for (size_t i = 0; arch && i < arch->parts; i++)
-        if (arch_has_part(w, NULL, &arch->part[i]))
-            str_addf(&s, "%s%s", s.n ? ", " : "", arch->part[i].prefix);
+    for (size_t i = 0; arch && arch->holds_parts && i < PLACE_PARTS; i++)
+        if (arch_of_part(w, NULL, &place_parts[i]))
+            str_addf(&s, "%s%s", s.n ? ", " : "", place_parts[i].prefix);
     berth_err said = *err;
     if (s.n && !s.bad)
         err_set(err, said.code, "%s; its parts are %s", said.msg, str_c(&s));

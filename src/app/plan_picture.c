@@ -96,9 +96,9 @@ static void draw_memory(const struct app *a, const struct plan *p, size_t i, int
 /* ---- parts ---- */
 
 struct parts { /* those that are in the file; the last stands for blocks of none of them */
-    const struct arch *arch;
     const struct blocks *blocks;
-    size_t of[PARTS_MAX]; /* index in arch->part */
+    size_t of[PARTS_MAX];             /* index in place_parts */
+    const struct arch *is[PARTS_MAX]; /* what it is */
     uint64_t bytes[PARTS_MAX + 1];
     size_t n;
 };
@@ -107,7 +107,7 @@ static size_t part_of(const void *user, size_t block)
 {
     const struct parts *p = user;
     const struct block *b = &p->blocks->at[block];
-    size_t i = 0, part = p->n ? arch_part_of(p->arch, b->name, b->name_len, NULL) : 0;
+    size_t i = 0, part = p->n ? arch_part_of(b->name, b->name_len, NULL) : 0;
     while (i < p->n && p->of[i] != part)
         i++;
     return i;
@@ -115,9 +115,9 @@ static size_t part_of(const void *user, size_t block)
 
 static void parts_find(const struct planned *x, struct parts *p)
 {
-    *p = (struct parts) { .arch = x->arch, .blocks = x->blocks };
-    for (size_t i = 0; x->arch && i < x->arch->parts && p->n < PARTS_MAX; i++)
-        if (arch_has_part(x->weights, x->prefix, &x->arch->part[i]))
+    *p = (struct parts) { .blocks = x->blocks };
+    for (size_t i = 0; x->arch && x->arch->holds_parts && i < PLACE_PARTS && p->n < PARTS_MAX; i++)
+        if ((p->is[p->n] = arch_of_part(x->weights, x->prefix, &place_parts[i])))
             p->of[p->n++] = i;
     for (size_t i = 0; i < x->blocks->n; i++)
         p->bytes[part_of(p, i)] += x->blocks->at[i].bytes;
@@ -138,10 +138,9 @@ static void draw_parts(const struct parts *p, const struct strip *s, int name)
     puts(str_c(&t));
     str_clear(&t);
     for (size_t i = 0; i < p->n; i++) {
-        const struct arch_part *part = &p->arch->part[p->of[i]];
         char bytes[STR_BYTES_MAX];
         str_addf(&t, "%*s%c %s  %s, %s\n", INDENT + name + 2 + LABEL, "", 'a' + (char)i,
-                 part->prefix, part->family->base.name, str_bytes(p->bytes[i], bytes));
+                 place_parts[p->of[i]].prefix, p->is[i]->base.name, str_bytes(p->bytes[i], bytes));
     }
     fputs(str_c(&t), stdout);
     str_release(&t);

@@ -1,11 +1,24 @@
+/* Detection, and traces of whole files. */
 #include "model/arch.h"
 
 #include "base/str.h"
+#include "model/families.h"
+#include "model/vae.h"
 
+/* Single networks, then the files that hold several. */
 static const struct arch *const all[] = {
+#define FAMILY(x) &family_##x.arch,
+#include "model/families.def"
+#undef FAMILY
 #define ARCH(x) &arch_##x,
 #include "model/archs.def"
 #undef ARCH
+#define VAE(x) &vae_##x.arch,
+#include "model/vaes.def"
+#undef VAE
+#define FAMILY(x) &family_##x.checkpoint,
+#include "model/families.def"
+#undef FAMILY
 };
 
 size_t arch_count(void)
@@ -18,14 +31,6 @@ const struct arch *arch_at(size_t i)
     if (i >= ARRAY_LEN(all))
         BUG("architecture %zu of %zu", i, ARRAY_LEN(all));
     return all[i];
-}
-
-const struct arch *arch_detect(const struct weights *w, const char *prefix)
-{
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        if (arch_is(all[i], w, prefix ? prefix : "", NULL))
-            return all[i];
-    return NULL;
 }
 
 bool arch_is(const struct arch *arch, const struct weights *w, const char *prefix,
@@ -73,129 +78,110 @@ uint32_t arch_layers(const struct weights *w, const char *root, const char *list
     return most;
 }
 
+/* ---- files that hold several networks ---- */
+
+const struct arch *arch_of_part(const struct weights *w, const char *prefix,
+                                const struct place_part *part)
+{
+    char full[PLACE_ROOT_MAX];
+    if (!place_join(prefix ? prefix : "", part->prefix, full))
+        return NULL;
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (all[i]->role && strcmp(all[i]->role, part->role) == 0 && arch_is(all[i], w, full, NULL))
+            return all[i];
+    return NULL;
+}
+
+/* A checkpoint is called after its diffusion model, and one without after the UNet's: the text
+ * encoders and VAEs that people keep so are mostly those. */
+static const struct arch *checkpoint(const struct weights *w, const char *prefix)
+{
+    static const struct family *const families[] = {
+#define FAMILY(x) &family_##x,
+#include "model/families.def"
+#undef FAMILY
+    };
+    bool any = false;
+    for (size_t i = 0; i < PLACE_PARTS; i++) {
+        const struct arch *of = arch_of_part(w, prefix, &place_parts[i]);
+        for (size_t k = 0; of && k < ARRAY_LEN(families); k++)
+            if (of == &families[k]->arch)
+                return &families[k]->checkpoint;
+        any |= of != NULL;
+    }
+    return any ? &family_unet.checkpoint : NULL;
+}
+
+size_t arch_part_of(const char *block, size_t n, size_t *rest)
+{
+    size_t i = 0, at = 0;
+    for (; i < PLACE_PARTS; i++) {
+        size_t len = strlen(place_parts[i].prefix);
+        at = n < len ? n : len; /* the prefix, or all of it but the dot */
+        if (at + 1 >= len && memcmp(block, place_parts[i].prefix, at) == 0)
+            break;
+    }
+    if (rest)
+        *rest = i < PLACE_PARTS ? at : 0;
+    return i;
+}
+
+const char *arch_part_with(const struct weights *w, const struct arch *arch, const char *role)
+{
+    for (size_t i = 0; arch && arch->holds_parts && i < PLACE_PARTS; i++)
+        if (strcmp(place_parts[i].role, role) == 0 && arch_of_part(w, "", &place_parts[i]))
+            return place_parts[i].prefix;
+    return NULL;
+}
+
+const struct arch *arch_detect(const struct weights *w, const char *prefix)
+{
+    prefix = prefix ? prefix : "";
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (all[i]->detect && arch_is(all[i], w, prefix, NULL))
+            return all[i];
+    return checkpoint(w, prefix);
+}
+
 const struct block_arch *arch_blocks(const struct weights *w, const char *prefix)
 {
     const struct arch *a = arch_detect(w, prefix);
     return a ? &a->base : NULL;
 }
 
-bool arch_has_part(const struct weights *w, const char *prefix, const struct arch_part *part)
+/* ---- traces ---- */
+
+static berth_status trace_one(const struct arch *arch, const struct weights *w, const char *prefix,
+                              struct block_trace *out, berth_err *err)
 {
-    char full[NAME_MAX_BYTES];
-    int n = snprintf(full, sizeof full, "%s%s", prefix ? prefix : "", part->prefix);
-    return n > 0 && (size_t)n < sizeof full && arch_is(part->family, w, full, NULL);
+    char root[ARCH_ROOT_MAX];
+    if (!arch->trace)
+        return arch_trace_words(arch, w, prefix, out, err);
+    if (!arch_is(arch, w, prefix, root))
+        return BERTH_OK;
+    return arch->trace(arch, w, root, out, err) == BERTH_ENOMEM ? err->code : BERTH_OK;
 }
 
-size_t arch_part_of(const struct arch *arch, const char *block, size_t n, size_t *rest)
+berth_status arch_trace(const struct block_arch *base, const struct weights *w, const char *part,
+                        struct block_trace *out, berth_err *err)
 {
-    size_t i = 0, at = 0;
-    for (; i < arch->parts; i++) {
-        size_t len = strlen(arch->part[i].prefix);
-        at = n < len ? n : len; /* the prefix, or all of it but the dot */
-        if (at + 1 >= len && memcmp(block, arch->part[i].prefix, at) == 0)
-            break;
+    const struct arch *arch = (const struct arch *)base; /* its first member */
+    if (!arch->holds_parts)
+        return trace_one(arch, w, part, out, err);
+    for (size_t i = 0; i < PLACE_PARTS; i++) {
+        char prefix[PLACE_ROOT_MAX];
+        const struct arch *of = arch_of_part(w, part, &place_parts[i]);
+        if (of && place_join(part, place_parts[i].prefix, prefix) &&
+            trace_one(of, w, prefix, out, err))
+            return err->code;
     }
-    if (rest)
-        *rest = i < arch->parts ? at : 0;
-    return i;
+    for (size_t i = 0; i < weights_count(w); i++)
+        out->use[i].work = 0; /* of networks that run at different times: not to be compared */
+    return BERTH_OK;
 }
 
 bool arch_ends_with(const char *name, size_t n, const char *word)
 {
     size_t len = strlen(word);
     return str_ends(name, n, word) && (n == len || name[n - len - 1] == '.');
-}
-
-/* ---- order ---- */
-
-/* What stands at one place of a name, by rank, in the upper bits of its code. The end of a name
- * comes before all of them. */
-#define NUMBER (UINT64_C(1) << 62)  /* + the number */
-#define WORD (UINT64_C(2) << 62)    /* + index in the list */
-#define UNKNOWN (UINT64_C(3) << 62) /* and what is behind it does not count */
-#define NUMBER_MAX (NUMBER - 1)     /* so many blocks there are not: beyond they may be equal */
-
-struct cursor { /* a place in a name */
-    const char *p;
-    size_t n;
-    bool down; /* a number here counts down */
-};
-
-/* Does the name at this place begin with the entry, in whole parts? Sorting asks this a lot: the
- * cheap questions come first. */
-static bool match(const struct arch_word *e, const struct cursor *at)
-{
-    return e->text[0] == at->p[0] && e->len <= at->n && (e->len == at->n || at->p[e->len] == '.') &&
-           memcmp(e->text, at->p, e->len) == 0;
-}
-
-static uint64_t read_number(const char *s, size_t n)
-{
-    uint64_t v = 0;
-    for (size_t i = 0; i < n && v < NUMBER_MAX; i++) {
-        unsigned digit = (unsigned)(s[i] - '0');
-        v = v > (NUMBER_MAX - digit) / 10 ? NUMBER_MAX : 10 * v + digit;
-    }
-    return v;
-}
-
-/* Over `len` bytes of the name and the dot behind them. */
-static void step(struct cursor *at, size_t len)
-{
-    size_t n = len < at->n ? len + 1 : at->n;
-    at->p += n;
-    at->n -= n;
-}
-
-/* The code of what stands here, and on to the next; false: the name ends here. */
-static bool next_code(const struct arch_word *word, size_t words, struct cursor *at, uint64_t *code)
-{
-    if (!at->n)
-        return false;
-    bool down = at->down;
-    size_t digits = 0, len = 0;
-    at->down = false;
-    while (digits < at->n && at->p[digits] >= '0' && at->p[digits] <= '9')
-        digits++;
-    if (digits && (digits == at->n || at->p[digits] == '.')) {
-        uint64_t v = read_number(at->p, digits);
-        *code = NUMBER + (down ? NUMBER_MAX - v : v);
-        step(at, digits);
-        return true;
-    }
-    *code = UNKNOWN;
-    for (size_t i = 0; i < words; i++)
-        if (word[i].len > len && match(&word[i], at)) {
-            len = word[i].len;
-            *code = WORD + i;
-            at->down = word[i].down;
-        }
-    step(at, len ? len : at->n);
-    return true;
-}
-
-int arch_order(const struct arch_word *word, size_t words, const char *a, size_t an, const char *b,
-               size_t bn)
-{
-    struct cursor x = { .p = a, .n = an }, y = { .p = b, .n = bn };
-    for (;;) {
-        uint64_t s, t;
-        bool more = next_code(word, words, &x, &s), more_y = next_code(word, words, &y, &t);
-        if (!more || !more_y)
-            return more - more_y;
-        if (s != t)
-            return s < t ? -1 : 1;
-    }
-}
-
-size_t arch_key(const struct arch_word *word, size_t words, const char *name, size_t n,
-                uint64_t *out, size_t cap)
-{
-    struct cursor x = { .p = name, .n = n };
-    uint64_t code;
-    size_t k = 0;
-    for (; next_code(word, words, &x, &code); k++)
-        if (k < cap)
-            out[k] = code;
-    return k;
 }

@@ -3,6 +3,8 @@
 #include "model/arch.h"
 
 #include "base/str.h"
+#include "model/lora_names_impl.h"
+#include "model/preset.h"
 
 static const struct arch_word words[] = {
     /* in front */
@@ -38,16 +40,6 @@ static const struct arch_word words[] = {
     ARCH_WORD("fc2"),
     ARCH_WORD("c_proj"),
 };
-
-static int order(const char *a, size_t an, const char *b, size_t bn)
-{
-    return arch_order(words, ARRAY_LEN(words), a, an, b, bn);
-}
-
-static size_t key(const char *name, size_t n, uint64_t *out, size_t cap)
-{
-    return arch_key(words, ARRAY_LEN(words), name, n, out, cap);
-}
 
 /* In a checkpoint OpenCLIP's table of positions shares a block with the output projection: that one
  * is multiplied through, so the block, called as the model itself, is no embedding. */
@@ -98,14 +90,20 @@ static const char *const leads[] = { "",
                                      "embedders.1.model.transformer.",
                                      NULL };
 
+static const struct preset *const presets[] = { &preset_clip_l_tiny, &preset_clip_g_tiny, NULL };
+
 const struct arch arch_clip = {
     .base = { .name = "clip",
               .about = "CLIP text encoder (L, G, H)",
-              .embedding = embedding,
-              .order = order,
-              .key = key,
+              .trace = arch_trace,
               .aliases = arch_aliases },
-    .naming = ARCH_CLIP,
+    .words = words,
+    .words_n = ARRAY_LEN(words),
+    .embedding = embedding,
+    .lora = lora_clip,
+    .presets = presets,
+    .word = "clip_l",
+    .te = LORA_TE | LORA_TE1,
     .role = "clip",
     .detect = detect,
     .lead = leads,

@@ -2,6 +2,9 @@
  * under their HF names and under GGUF's, which they share for the most part: one list of words. */
 #include "model/arch.h"
 
+#include "model/lora_names_impl.h"
+#include "model/preset.h"
+
 static const struct arch_word words[] = {
     /* in front; the picture tower, where there is one, runs first */
     ARCH_WORD("transformer"),
@@ -63,16 +66,6 @@ static const struct arch_word words[] = {
     ARCH_WORD("ffn_down"),
 };
 
-static int order(const char *a, size_t an, const char *b, size_t bn)
-{
-    return arch_order(words, ARRAY_LEN(words), a, an, b, bn);
-}
-
-static size_t key(const char *name, size_t n, uint64_t *out, size_t cap)
-{
-    return arch_key(words, ARRAY_LEN(words), name, n, out, cap);
-}
-
 static bool embedding(const char *block, size_t n)
 {
     return arch_ends_with(block, n, "shared") || arch_ends_with(block, n, "embed_tokens") ||
@@ -93,14 +86,20 @@ static bool is_llama(const struct weights *w, const char *root)
 
 static const char *const leads[] = { "", "transformer.", NULL }; /* all-in-one files */
 
+static const struct preset *const presets[] = { &preset_t5_tiny, &preset_t5xxl, NULL };
+
 const struct arch arch_t5 = {
     .base = { .name = "t5",
               .about = "T5 and umT5 encoder",
-              .embedding = embedding,
-              .order = order,
-              .key = key,
+              .trace = arch_trace,
               .aliases = arch_aliases },
-    .naming = ARCH_T5,
+    .words = words,
+    .words_n = ARRAY_LEN(words),
+    .embedding = embedding,
+    .lora = lora_t5,
+    .presets = presets,
+    .word = "t5xxl",
+    .te = LORA_TE2 | LORA_TE3,
     .role = "clip",
     .detect = is_t5,
     .lead = leads,
@@ -109,10 +108,11 @@ const struct arch arch_t5 = {
 const struct arch arch_llama = {
     .base = { .name = "llama",
               .about = "language model as text encoder (Qwen2.5, Llama)",
-              .embedding = embedding,
-              .order = order,
-              .key = key,
+              .trace = arch_trace,
               .aliases = arch_aliases },
+    .words = words,
+    .words_n = ARRAY_LEN(words),
+    .embedding = embedding,
     .role = "clip",
     .detect = is_llama,
     .lead = leads,

@@ -1,6 +1,6 @@
 /* The doors of diffusion models: what a file is, and batches made of conditionings of different
  * lengths. */
-#include "model/diffusion_impl.h"
+#include "model/families.h"
 
 #include "base/arena.h"
 #include "base/log.h"
@@ -10,8 +10,8 @@
 
 struct diffusion { /* owner: executor */
     struct diffusion_info info;
-    const struct diffusion_family *family;
-    struct diffusion_config cfg; /* the net reads names with it */
+    const struct family *family;
+    struct family_config cfg; /* the net reads names with it */
     struct net *net;
     const struct log *log;
     bool exact_guidance;
@@ -23,13 +23,13 @@ struct diffusion { /* owner: executor */
 /* Of models that have an embedding of it, where the conditioning says nothing. */
 static const float default_guidance = 3.5f;
 
-static const struct diffusion_family *const all[] = {
-#define DIFFUSION(x) &diffusion_##x,
-#include "model/diffusions.def"
-#undef DIFFUSION
+static const struct family *const all[] = {
+#define FAMILY(x) &family_##x,
+#include "model/families.def"
+#undef FAMILY
 };
 
-static void config_release(const struct diffusion_family *f, struct diffusion_config *cfg)
+static void config_release(const struct family *f, struct family_config *cfg)
 {
     if (cfg->own && f->release)
         f->release(cfg->own);
@@ -37,30 +37,74 @@ static void config_release(const struct diffusion_family *f, struct diffusion_co
     cfg->own = NULL;
 }
 
-/* On success config_release() it. */
-static berth_status look(const struct weights *w, const char *part,
-                         const struct diffusion_family **family, struct diffusion_config *cfg,
-                         struct diffusion_info *info, berth_err *err)
+/* Is the family's network there, behind the part's prefix? */
+static bool find_root(const struct family *f, const struct weights *w, const char *part,
+                      char root[ARCH_ROOT_MAX])
 {
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        cfg->own = calloc(1, all[i]->bytes);
-        berth_status s = cfg->own ? all[i]->detect(w, part ? part : "", cfg, info, err)
-                                  : err_set(err, BERTH_ENOMEM, "a diffusion model");
-        *family = all[i];
-        if (!s)
-            return BERTH_OK;
-        config_release(all[i], cfg);
-        if (s != BERTH_ENOTFOUND)
-            return s;
-    }
-    return err_set(err, BERTH_ENOTFOUND, "no diffusion model");
+    for (const char *const *lead = place_leads(f->arch.role); *lead; lead++)
+        if (place_join(part, *lead, root) && f->at(w, root))
+            return true;
+    return false;
+}
+
+/* On success config_release() it. */
+static berth_status look(const struct weights *w, const char *part, const struct family **family,
+                         struct family_config *cfg, struct diffusion_info *info, berth_err *err)
+{
+    part = part ? part : "";
+    size_t i = 0;
+    while (i < ARRAY_LEN(all) && !find_root(all[i], w, part, cfg->root))
+        i++;
+    if (i == ARRAY_LEN(all))
+        return err_set(err, BERTH_ENOTFOUND, "no diffusion model");
+    const struct family *f = *family = all[i];
+    if (!(cfg->own = calloc(1, f->bytes)))
+        return err_set(err, BERTH_ENOMEM, "a diffusion model");
+    if (!f->config(w, cfg, err) && !f->describe(w, part, cfg, info, err))
+        return BERTH_OK;
+    config_release(f, cfg);
+    return err->code;
+}
+
+berth_status family_trace(const struct arch *arch, const struct weights *w, const char *root,
+                          struct block_trace *out, berth_err *err)
+{
+    size_t i = 0;
+    while (i < ARRAY_LEN(all) && &all[i]->arch != arch)
+        i++;
+    if (i == ARRAY_LEN(all))
+        BUG("'%s' is not in families.def", arch->base.name);
+    const struct family *f = all[i];
+    struct family_config cfg = { .own = calloc(1, f->bytes) };
+    const struct family_batch b = { .n = 1,
+                                    .h = f->usual_side,
+                                    .w = f->usual_side,
+                                    .tokens = f->usual_tokens,
+                                    .guidance = &default_guidance };
+    struct net *net = NULL;
+    uint64_t peak;
+    place_join(root, "", cfg.root);
+    berth_status s =
+        cfg.own ? f->config(w, &cfg, err) : err_set(err, BERTH_ENOMEM, "a diffusion model");
+    if (!s)
+        s = net_trace_open(&(struct net_trace_args) { .w = w,
+                                                      .root = cfg.root,
+                                                      .names = f->names ? f->names(&cfg) : NULL,
+                                                      .names_user = cfg.own,
+                                                      .out = out },
+                           &net, err);
+    if (!s)
+        s = f->forward(net, &cfg, &b, &peak, err);
+    net_close(net);
+    config_release(f, &cfg);
+    return s;
 }
 
 berth_status diffusion_look(const struct weights *w, const char *part, struct diffusion_info *out,
                             berth_err *err)
 {
-    const struct diffusion_family *family;
-    struct diffusion_config cfg;
+    const struct family *family;
+    struct family_config cfg;
     if (look(w, part, &family, &cfg, out, err))
         return err->code;
     config_release(family, &cfg);
@@ -87,7 +131,7 @@ berth_status diffusion_detect(const struct weights *w, const char *part, struct 
  * no layer asks for is told. */
 static berth_status ask_for_all(struct diffusion *d, berth_err *err)
 {
-    const struct diffusion_batch b = {
+    const struct family_batch b = {
         .n = 1, .h = 64, .w = 64, .tokens = 77, .guidance = &default_guidance
     };
     const char *first;
@@ -115,7 +159,7 @@ berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **o
     struct net_args args = { .res = a->res,
                              .m = a->m,
                              .root = d->cfg.root,
-                             .names = d->family->names(&d->cfg),
+                             .names = d->family->names ? d->family->names(&d->cfg) : NULL,
                              .names_user = d->cfg.own,
                              .pool = a->pool,
                              .cancel = a->cancel,
@@ -170,7 +214,7 @@ static size_t gcd(size_t a, size_t b)
 
 /* Can a prompt of `tokens` join a batch whose shortest has `min` and whose length is *len so
  * far? */
-static bool joins(const struct diffusion_family *f, size_t tokens, size_t *min, size_t *len)
+static bool joins(const struct family *f, size_t tokens, size_t *min, size_t *len)
 {
     if (tokens == *len && *min == *len)
         return true;
@@ -305,7 +349,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
         size_t n = piece < b->n - first ? piece : b->n - first;
         while (n > 1 && d->too_much && n * hw >= d->too_much && b->tokens >= d->too_much_tokens)
             n = piece = (n + 1) / 2;
-        struct diffusion_batch part = {
+        struct family_batch part = {
             .n = n,
             .exact_guidance = d->exact_guidance,
             .h = in->h,
@@ -380,11 +424,11 @@ static berth_status each_batch(struct diffusion *d, const struct diffusion_in *i
             s = one_batch(d, in, &b, err);
             continue;
         }
-        struct diffusion_batch part = { .n = b.n,
-                                        .h = in->h,
-                                        .w = in->w,
-                                        .tokens = b.tokens,
-                                        .guidance = b.guided ? &default_guidance : NULL };
+        struct family_batch part = { .n = b.n,
+                                     .h = in->h,
+                                     .w = in->w,
+                                     .tokens = b.tokens,
+                                     .guidance = b.guided ? &default_guidance : NULL };
         uint64_t one = 0;
         s = d->family->forward(d->net, &d->cfg, &part, &one, err);
         *peak = one > *peak ? one : *peak;

@@ -7,10 +7,8 @@
  *            computed apart. A batch that has no room is split, down to single latents: the bits
  *            stay (op/ops.h).
  * Threads    Executor; tables and latent_*() any.
- * Adding     a family: its forward in a file of its own, a `struct diffusion_family`
- *            (diffusion_impl.h) and a line in diffusions.def.
- * Files      diffusion.c doors, batching; diffusion_unet.c the UNet families, diffusion_flux.c;
- *            latent_format.c */
+ * Adding     a family: families.h.
+ * Files      diffusion.c doors, batching; latent_format.c; a folder for each family */
 #ifndef MODEL_DIFFUSION_H
 #define MODEL_DIFFUSION_H
 

@@ -134,25 +134,9 @@ static const struct row {
       { "vision_model.encoder.layers.0.self_attn.q_proj.weight" } },
 };
 
-/* What may stand in front of the names of a role. */
-static const char *const unet_roots[] = { "",       "model.diffusion_model.", "diffusion_model.",
-                                          "model.", "transformer.",           "net.",
-                                          NULL };
-static const char *const vae_roots[] = { "", "first_stage_model.", "vae.", NULL };
-static const char *const clip_roots[] = { "", "transformer.", NULL };
-static const char *const other_roots[] = { "", "control_model.", NULL };
-
-static const char *const *roots_of(const char *role)
-{
-    return !role                       ? other_roots
-           : strcmp(role, "unet") == 0 ? unet_roots
-           : strcmp(role, "vae") == 0  ? vae_roots
-                                       : clip_roots;
-}
-
 static bool fits(const struct weights *w, const struct row *r)
 {
-    for (const char *const *root = roots_of(r->role); *root; root++) {
+    for (const char *const *root = place_leads(r->role); *root; root++) {
         size_t k = 0;
         while (k < HAS_MAX && r->has[k] && arch_find(w, *root, r->has[k]))
             k++;
@@ -186,8 +170,8 @@ static const char *article(const char *name)
 /* Is there more than the diffusion model? */
 static bool is_checkpoint(const struct weights *w, const struct arch *arch)
 {
-    for (size_t i = 0; arch && i < arch->parts; i++)
-        if (strcmp(arch->part[i].role, "unet") != 0 && arch_has_part(w, "", &arch->part[i]))
+    for (size_t i = 0; arch && arch->holds_parts && i < PLACE_PARTS; i++)
+        if (strcmp(place_parts[i].role, "unet") != 0 && arch_of_part(w, "", &place_parts[i]))
             return true;
     return false;
 }
@@ -215,16 +199,14 @@ static bool find_vae(const struct weights *w, struct family_info *out)
 {
     struct vae_net v;
     berth_err err = { 0 };
-    for (const char *const *root = vae_roots; *root; root++) {
-        if (!arch_vae.detect(w, *root))
-            continue;
-        bool runs = !vae_detect(w, *root, &v, &err);
-        *out = (struct family_info) { .name = "AutoencoderKL", .role = "vae", .runs = runs };
-        snprintf(out->what, sizeof out->what, "a VAE of SD's or Flux's kind");
-        snprintf(out->why, sizeof out->why, "%.199s", runs ? "" : err.msg);
-        return true;
-    }
-    return false;
+    char root[ARCH_ROOT_MAX];
+    berth_status s = vae_find(w, NULL, root, &v, &err);
+    if (!v.family->arch.detect(w, root))
+        return false;
+    *out = (struct family_info) { .name = "AutoencoderKL", .role = "vae", .runs = !s };
+    snprintf(out->what, sizeof out->what, "%s", v.family->what);
+    snprintf(out->why, sizeof out->why, "%.199s", s ? err.msg : "");
+    return true;
 }
 
 static bool find_text(const struct weights *w, struct family_info *out)
@@ -305,7 +287,7 @@ static bool find_other(const struct weights *w, const struct arch *arch, struct 
     const char *what = adapter(w);
     if (!what && find_embedding(w, out))
         return true;
-    if (!what && !(arch && arch->parts))
+    if (!what && !(arch && arch->holds_parts))
         return false;
     *out = (struct family_info) { .name = what ? "LoRA" : "parts of a checkpoint", .runs = true };
     snprintf(out->what, sizeof out->what, "%s",

@@ -1,12 +1,13 @@
 /* keys: the names and shapes of a model's tensors, in state-dict order.
  *
  * Words   key: the full name of a tensor, with its prefix ("model.diffusion_model.out.2.weight").
- * Flow    A family (unet, vae, clip, t5, flux) walks its config as the network is built and adds
- *         one layer after another; keys_enter() and keys_leave() keep the prefix. A preset
- *         (preset.h) calls one family or several. keys_read() takes a list from a JSON file.
+ * Flow    A family walks its config as the network is built and adds one layer after another;
+ *         keys_enter() and keys_leave() keep the prefix. A preset (preset.h) calls one family or
+ *         several. keys_read() takes a list from a JSON file.
  * Errors  Sticky: when memory runs out `bad` is set and later additions do nothing; ask at the end.
  * Threads One owner while it is built; read-only afterwards.
- * Files   keys.c the list and its JSON reader, keys_<family>.c one network family each. */
+ * Files   keys.c the list and its JSON reader, keys_<x>.c text encoders; the other walks are in
+ *         their families' folders. */
 #ifndef MODEL_KEYS_H
 #define MODEL_KEYS_H
 
@@ -54,29 +55,7 @@ void keys_norm(struct keys *k, const char *name, uint64_t n); /* with weight and
 berth_status keys_read(const char *path, struct keys *k, berth_err *err);
 berth_status keys_parse(const char *text, size_t n, struct keys *k, berth_err *err); /* the same */
 
-/* ---- families: one config struct and one walk each ---- */
-
-struct unet_config { /* SD1.x, SDXL */
-    uint64_t in_channels, out_channels, model_channels;
-    uint64_t context_dim;
-    uint64_t adm_channels; /* width of the extra vector (SDXL); 0: none */
-    int levels;
-    uint8_t mult[4];  /* channels of a level / model_channels */
-    uint8_t depth[4]; /* transformer blocks after each res block of a level; 0: none */
-    uint8_t depth_middle;
-    uint8_t res_blocks; /* per level on the way down; one more on the way up */
-    bool linear_proj;   /* proj_in and proj_out are linear layers instead of 1x1 convolutions */
-};
-void keys_unet(struct keys *k, const struct unet_config *c);
-
-struct vae_config { /* AutoencoderKL */
-    uint64_t ch, z_channels;
-    int levels;
-    uint8_t mult[4];
-    uint8_t res_blocks; /* per level in the encoder; one more in the decoder */
-    bool quant_convs;   /* SD1, SDXL: 1x1 convolutions around the latent */
-};
-void keys_vae(struct keys *k, const struct vae_config *c);
+/* ---- text encoders: one config struct and one walk each ---- */
 
 struct clip_config { /* CLIP text encoders, HF names */
     uint64_t vocab, positions, width, mlp;
@@ -91,13 +70,5 @@ struct t5_config { /* T5 encoder with gated feed-forward */
     int layers;
 };
 void keys_t5(struct keys *k, const struct t5_config *c);
-
-struct flux_config {
-    uint64_t in_channels; /* latent channels x 4: a patch of 2x2 */
-    uint64_t hidden, head_dim, context_dim, vec_dim;
-    int depth, depth_single;
-    bool guidance; /* distilled guidance input (dev) */
-};
-void keys_flux(struct keys *k, const struct flux_config *c);
 
 #endif

@@ -66,3 +66,20 @@ const struct preset preset_clip_g_tiny = {
     .heads = 4,
     .build = clip_g_tiny,
 };
+
+static void clip_l_tiny(struct keys *k)
+{
+    keys_clip(k, &(struct clip_config) { .vocab = 49408,
+                                         .positions = 77,
+                                         .width = 64,
+                                         .mlp = 256,
+                                         .layers = 3,
+                                         .projection = true });
+}
+
+const struct preset preset_clip_l_tiny = {
+    .name = "clip-l-tiny",
+    .about = "CLIP-L text encoder of sd15-tiny and sdxl-tiny, for CLIPLoader and DualCLIPLoader",
+    .heads = 4,
+    .build = clip_l_tiny,
+};

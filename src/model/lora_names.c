@@ -71,7 +71,7 @@ const struct weights_entry *lora_find(const struct weights *w, const char *prefi
                : weights_find(w, name, (size_t)(lead + n));
 }
 
-static void diffusion(struct lora_table *t, const struct weights *w, const struct arch_net *net)
+void lora_diffusion(struct lora_table *t, const struct weights *w, const struct arch_net *net)
 {
     char path[LORA_NAME_MAX];
     const char *root = net->alias.root;
@@ -87,28 +87,16 @@ static void diffusion(struct lora_table *t, const struct weights *w, const struc
             lora_add(t, "diffusion_model.", e->name + strlen(root), false, &all);
         }
     }
-    lora_unet(t, w, root);
-    lora_flux(t, w, root);
 }
 
 berth_status lora_names_net(struct lora_table *t, const struct weights *w,
                             const struct arch_net *net, berth_err *err)
 {
-    t->alias = &net->alias;
-    switch (net->family->naming) {
-    case ARCH_DIFFUSION:
-        diffusion(t, w, net);
-        break;
-    case ARCH_CLIP:
-        lora_clip(t, w, net);
-        break;
-    case ARCH_T5:
-        lora_t5(t, w, net);
-        break;
-    case ARCH_NAMELESS:
+    if (!net->family->lora)
         return err_set(err, BERTH_EUNSUPPORTED, "'%.200s': adapters for %s files are not known",
                        weights_path(w), net->family->base.name);
-    }
+    t->alias = &net->alias;
+    net->family->lora(t, w, net);
     t->alias = NULL;
     return t->bad ? err_set(err, BERTH_ENOMEM, "adapter names of '%.100s'", weights_path(w))
                   : BERTH_OK;
@@ -124,7 +112,7 @@ berth_status lora_names_file(struct lora_table *t, const struct weights *w, cons
                        "'%.200s': no family we know, so adapters cannot name its tensors",
                        weights_path(w));
     for (size_t i = 0; i < n; i++) {
-        if (net[i].family->naming == ARCH_NAMELESS && (named || i + 1 < n))
+        if (!net[i].family->lora && (named || i + 1 < n))
             continue; /* a VAE beside others; alone it is refused */
         if (lora_names_net(t, w, &net[i], err))
             return err->code;

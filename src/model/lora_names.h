@@ -18,8 +18,8 @@
  *         T5          text_encoders.<key>; lora_te*_<path_>, HF's path also where the file has
  *                     llama.cpp's
  * Threads one owner while it is built; read-only afterwards.
- * Files   lora_names.c the list, generic names; lora_names_unet.c, lora_names_flux.c,
- *         lora_names_text.c; lora_names_impl.h. */
+ * Files   lora_names.c the list, generic names; lora.c of each family's folder, lora_names_text.c;
+ *         lora_names_impl.h. */
 #ifndef MODEL_LORA_NAMES_H
 #define MODEL_LORA_NAMES_H
 

@@ -27,9 +27,9 @@ bool lora_path(const struct weights_entry *e, const char *prefix, char path[LORA
 const struct weights_entry *lora_find(const struct weights *w, const char *prefix, const char *fmt,
                                       ...) PRINTF_LIKE(3, 4);
 
+/* The names that every diffusion model has: its own, dotted and flat. Before a family's. */
+void lora_diffusion(struct lora_table *t, const struct weights *w, const struct arch_net *net);
 /* The names of one network, whose root is t->alias->root. */
-void lora_unet(struct lora_table *t, const struct weights *w, const char *prefix);
-void lora_flux(struct lora_table *t, const struct weights *w, const char *prefix);
 void lora_clip(struct lora_table *t, const struct weights *w, const struct arch_net *net);
 void lora_t5(struct lora_table *t, const struct weights *w, const struct arch_net *net);
 

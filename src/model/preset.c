@@ -1,30 +1,43 @@
 #include "model/preset.h"
 
+#include "model/arch.h"
+
 #include <stdio.h>
 
-static const struct preset *const all[] = {
-#define PRESET(x) &preset_##x,
-#include "model/presets.def"
-#undef PRESET
-};
+/* The i-th of all families' lists; *n (may be NULL): how many there are. */
+static const struct preset *nth(size_t i, size_t *n)
+{
+    const struct preset *found = NULL;
+    size_t at = 0;
+    for (size_t a = 0; a < arch_count(); a++)
+        for (const struct preset *const *p = arch_at(a)->presets; p && *p; p++, at++)
+            if (at == i)
+                found = *p;
+    if (n)
+        *n = at;
+    return found;
+}
 
 size_t preset_count(void)
 {
-    return ARRAY_LEN(all);
+    size_t n;
+    nth(0, &n);
+    return n;
 }
 
 const struct preset *preset_at(size_t i)
 {
-    if (i >= ARRAY_LEN(all))
-        BUG("preset %zu of %zu", i, ARRAY_LEN(all));
-    return all[i];
+    const struct preset *p = nth(i, NULL);
+    if (!p)
+        BUG("preset %zu of %zu", i, preset_count());
+    return p;
 }
 
 const struct preset *preset_find(const char *name)
 {
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        if (!strcmp(all[i]->name, name))
-            return all[i];
+    for (size_t i = 0; i < preset_count(); i++)
+        if (!strcmp(preset_at(i)->name, name))
+            return preset_at(i);
     return NULL;
 }
 

@@ -1,6 +1,6 @@
 /* preset: models whose tensors are known by name: their shapes, and how their files are written.
  *
- * Adding  one `const struct preset preset_<x>` in the family's file and one line in presets.def. */
+ * Adding  one `const struct preset` in the family's list (struct arch.presets). */
 #ifndef MODEL_PRESET_H
 #define MODEL_PRESET_H
 
@@ -19,12 +19,11 @@ struct preset {
     void (*build)(struct keys *k); /* adds every tensor; failures stay in k->bad */
 };
 
-#define PRESET(x) extern const struct preset preset_##x;
-#include "model/presets.def"
-#undef PRESET
+/* Those of text encoders. */
+extern const struct preset preset_clip_l_tiny, preset_clip_g_tiny, preset_t5_tiny, preset_t5xxl;
 
 size_t preset_count(void);
-const struct preset *preset_at(size_t i);
+const struct preset *preset_at(size_t i);           /* in the order of families */
 const struct preset *preset_find(const char *name); /* NULL: no such preset */
 
 /* What goes into the file beside its tensors; returns how many. mixed: weights_writer.mixed. */

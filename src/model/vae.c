@@ -1,150 +1,103 @@
-/* The two forward passes of AutoencoderKL: encoder and decoder, one picture at a time. */
+/* The doors of VAEs: what a file has, opened. */
 #include "model/vae_impl.h"
 
-#include <math.h>
+#include "base/str.h"
 
-#define GROUPS 32
-#define EPS 1e-6f
+static const struct vae_family *const all[] = {
+#define VAE(x) &vae_##x,
+#include "model/vaes.def"
+#undef VAE
+};
 
-/* x [1, in, h, w] -> [1, out, h, w]; takes x. */
-static struct act res_block(struct net_run *r, struct act x)
+static const struct vae_family *family_at(const struct weights *w, const char *root)
 {
-    bool conv = net_has(r, "nin_shortcut");
-    struct act skip = conv ? net_conv2d(r, x, "nin_shortcut", NET_1X1) : x;
-    struct act a = x;
-    if (conv) /* x is needed no more */
-        net_group_norm_in_place(r, &a, "norm1", GROUPS, EPS, true);
-    else
-        a = net_group_norm(r, x, "norm1", GROUPS, EPS, true);
-    struct act h = net_conv2d(r, a, "conv1", NET_PAD1);
-    net_drop(r, &a);
-    net_group_norm_in_place(r, &h, "norm2", GROUPS, EPS, true);
-    a = net_conv2d_add(r, h, "conv2", NET_PAD1, skip); /* in skip's place */
-    net_drop(r, &h);
-    return a;
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (all[i]->at(w, root))
+            return all[i];
+    return NULL;
 }
 
-static struct act named_res_block(struct net_run *r, const char *name, struct act x)
+static berth_status configure(const struct vae_family *f, const struct weights *w, const char *root,
+                              struct vae_net *out, berth_err *err)
 {
-    size_t mark = net_enter(r, "%s", name);
-    x = res_block(r, x);
-    net_leave(r, mark);
-    return x;
+    *out = (struct vae_net) { .family = f };
+    return f->config(w, root, out, err);
 }
 
-/* One head over all T = h * w positions. x [1, C, h, w] -> the same; takes x. */
-static struct act attention(struct net_run *r, struct act x)
+berth_status vae_detect(const struct weights *w, const char *root, struct vae_net *out,
+                        berth_err *err)
 {
-    uint64_t C = x.shape.dim[1], h = x.shape.dim[2], w = x.shape.dim[3];
-    struct shape rows = { .ndim = 3, .dim = { x.shape.dim[0], C, h * w } };
-    struct shape picture = { .ndim = 4, .dim = { x.shape.dim[0], C, h, w } };
-    const int turn[] = { 0, 2, 1 };
-    size_t mark = net_enter(r, "attn_1.");
-    struct act n = net_group_norm(r, x, "norm", GROUPS, EPS, false);
-    struct act t = net_permute(r, net_reshape(r, n, &rows), turn); /* [1, T, C] */
-    net_drop(r, &n);
-    struct act q = net_linear(r, t, "q"), k = net_linear(r, t, "k"), v = net_linear(r, t, "v");
-    net_drop(r, &t);
-    struct net_attn how = { .heads = 1, .scale = C ? 1.0f / sqrtf((float)C) : 0.0f };
-    struct act a = net_attention(r, q, k, v, how);
-    net_drop(r, &q);
-    net_drop(r, &k);
-    net_drop(r, &v);
-    t = net_permute(r, net_reshape(r, x, &rows), turn); /* the sum is rounded once */
-    net_drop(r, &x);
-    t = net_linear_add(r, a, "proj_out", t);
-    net_drop(r, &a);
-    x = net_reshape(r, net_permute(r, t, turn), &picture);
-    net_drop(r, &t);
-    net_leave(r, mark);
-    return x;
+    const struct vae_family *f = family_at(w, root);
+    return configure(f ? f : all[0], w, root, out, err); /* which says what is there instead */
 }
 
-static struct act middle(struct net_run *r, struct act x)
+berth_status vae_find(const struct weights *w, const char *part, char root[ARCH_ROOT_MAX],
+                      struct vae_net *out, berth_err *err)
 {
-    size_t mark = net_enter(r, "mid.");
-    x = named_res_block(r, "block_1.", x);
-    x = attention(r, x);
-    x = named_res_block(r, "block_2.", x);
-    net_leave(r, mark);
-    return x;
-}
-
-/* conv(x), and x goes. */
-static struct act conv(struct net_run *r, struct act x, const char *layer, struct net_conv c)
-{
-    struct act y = net_conv2d(r, x, layer, c);
-    net_drop(r, &x);
-    return y;
-}
-
-static struct act last(struct net_run *r, struct act x) /* [1, out, h, w] */
-{
-    net_group_norm_in_place(r, &x, "norm_out", GROUPS, EPS, true);
-    return conv(r, x, "conv_out", NET_PAD1);
-}
-
-void vae_decoder(struct net_run *r, void *user)
-{
-    const struct vae_pass *p = user;
-    const struct vae_net *v = p->vae;
-    struct shape zs = { .ndim = 4, .dim = { 1, v->z_channels, p->h, p->w } };
-    struct act x = net_input(r, &zs, p->in);
-    if (v->post_quant)
-        x = conv(r, x, "post_quant_conv", NET_1X1);
-    size_t top = net_enter(r, "decoder.");
-    x = conv(r, x, "conv_in", NET_PAD1);
-    x = middle(r, x);
-    for (uint32_t level = v->levels; level-- > 0 && !net_bad(r);) {
-        size_t mark = net_enter(r, "up.%u.", level);
-        for (uint32_t i = 0; i < v->dec_blocks; i++) {
-            size_t block = net_enter(r, "block.%u.", i);
-            x = res_block(r, x);
-            net_leave(r, block);
-        }
-        if (level) { /* [1, C, 2h, 2w] */
-            struct act big = net_nearest(r, x, 2 * x.shape.dim[2], 2 * x.shape.dim[3]);
-            net_drop(r, &x);
-            x = conv(r, big, "upsample.conv", NET_PAD1);
-        }
-        net_leave(r, mark);
+    part = part ? part : "";
+    for (const char *const *lead = place_leads("vae"); *lead; lead++) {
+        if (!place_join(part, *lead, root))
+            return err_set(err, BERTH_EINVAL, "a part called '%.40s...'", part);
+        if (family_at(w, root))
+            return vae_detect(w, root, out, err);
     }
-    x = last(r, x); /* [1, 3, h * ratio, w * ratio] */
-    net_finite(r, x, "the decoded picture");
-    net_output(r, x, p->out);
-    net_drop(r, &x);
-    net_leave(r, top);
+    place_join(part, "", root);
+    return vae_detect(w, root, out, err);
 }
 
-void vae_encoder(struct net_run *r, void *user)
+/* Dry runs of both halves. What is missing is said when its half runs: the other may do. */
+static berth_status run_dry(struct net *net, const struct vae_net *v, size_t side, berth_err *err)
 {
-    /* zeros to the right and below alone */
-    static const struct net_conv down = { .stride = 2, .bottom = 1, .right = 1 };
-    const struct vae_pass *p = user;
-    const struct vae_net *v = p->vae;
-    struct shape xs = { .ndim = 4, .dim = { 1, 3, p->h, p->w } };
-    struct act x = net_input(r, &xs, p->in);
-    size_t top = net_enter(r, "encoder.");
-    x = conv(r, x, "conv_in", NET_PAD1);
-    for (uint32_t level = 0; level < v->levels && !net_bad(r); level++) {
-        size_t mark = net_enter(r, "down.%u.", level);
-        for (uint32_t i = 0; i < v->enc_blocks; i++) {
-            size_t block = net_enter(r, "block.%u.", i);
-            x = res_block(r, x);
-            net_leave(r, block);
-        }
-        if (level + 1 < v->levels)
-            x = conv(r, x, "downsample.conv", down); /* [1, C, h / 2, w / 2] */
-        net_leave(r, mark);
-    }
-    x = middle(r, x);
-    x = last(r, x); /* [1, 2z, h / ratio, w / ratio] */
-    net_leave(r, top);
-    if (v->quant)
-        x = conv(r, x, "quant_conv", NET_1X1);
-    struct act mean = net_slice(r, x, 1, 0, v->z_channels); /* the log variance is not used */
-    net_drop(r, &x);
-    net_finite(r, mean, "the encoded latent");
-    net_output(r, mean, p->out);
-    net_drop(r, &mean);
+    struct vae_pass small = { .vae = v, .h = side, .w = side };
+    struct vae_pass large = { .vae = v, .h = side * v->ratio, .w = side * v->ratio };
+    uint64_t peak;
+    berth_status s =
+        v->encoder ? net_predict(net, v->family->encode, &large, &peak, err) : BERTH_OK;
+    berth_err other;
+    berth_status d =
+        v->decoder ? net_predict(net, v->family->decode, &small, &peak, &other) : BERTH_OK;
+    if (!s && d)
+        *err = other;
+    return s ? s : d;
+}
+
+#define USUAL_SIDE 64 /* of latents that costs are estimated for */
+
+berth_status vae_trace(const struct arch *arch, const struct weights *w, const char *root,
+                       struct block_trace *out, berth_err *err)
+{
+    const struct vae_family *f = (const struct vae_family *)arch; /* its first member */
+    struct vae_net v;
+    struct net *net;
+    if (configure(f, w, root, &v, err))
+        return err->code;
+    const struct net_trace_args args = {
+        .w = w, .root = root, .names = f->names(&v), .names_user = &v, .out = out
+    };
+    if (net_trace_open(&args, &net, err))
+        return err->code;
+    berth_status s = run_dry(net, &v, USUAL_SIDE, err);
+    net_close(net);
+    return s;
+}
+
+berth_status vae_open(const struct net_args *a, const char *part, struct vae_net *vae,
+                      struct net **out, berth_err *err)
+{
+    const struct weights *w = res_weights(a->m);
+    char root[ARCH_ROOT_MAX];
+    const char *first;
+    berth_err unsaid;
+    *out = NULL;
+    if (vae_find(w, part, root, vae, err))
+        return err_add(err, "'%.120s'", weights_path(w));
+    struct net_args args = *a;
+    args.root = root;
+    args.names = vae->family->names(vae);
+    args.names_user = vae;
+    if (net_open(&args, out, err))
+        return err->code;
+    if (!run_dry(*out, vae, VAE_TILE_MIN, &unsaid))
+        net_unused(*out, &first); /* what no layer asks for is told */
+    return BERTH_OK;
 }

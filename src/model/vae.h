@@ -1,47 +1,73 @@
-/* vae: AutoencoderKL of SD1, SDXL, SD3, Flux (spec: vae.md): pictures to latents and back.
+/* vae: pictures to latents and back (spec: vae.md).
  *
- * Config     from names and shapes; diffusers' names are translated (vae_names.c). A file may have
- *            the encoder or the decoder alone.
- * Whole      Any tensor of a half makes it one; what is missing of it is said by its first pass, so
- *            a file with one whole half serves. Quant convolutions come as a pair, or for the
- *            halves that are there.
+ * Config     from names and shapes. A file may have the encoder or the decoder alone.
  * Batches    go item by item: the pass of one picture fills every processor, and memory is that of
  *            one.
  * Tiling     overlapping pieces blended as ComfyUI does it: three passes with different tiles,
  *            averaged. Automatic: when a whole pass has no room (net.h, Ladder) the tiles of vae.md
  *            7 are used, then ever smaller ones, down to VAE_TILE_MIN; log and job say so.
- * Pictures   Values between nodes: pictures [n, h, w, 3] 0..1, latents [n, c, h/8, w/8] unscaled.
+ * Pictures   Values between nodes: pictures [n, h, w, 3] 0..1, latents [n, c, h/r, w/r] unscaled.
  * Threads    Executor; vae_detect() any.
- * Files      vae_config.c detection (through canonical.h), vae.c forward, vae_tile.c tiling,
- *            vae_image.c pictures <-> latents, vae_names.c */
+ * Adding     a VAE: a folder src/model/vae_<x>/ that exports `const struct vae_family vae_<x>`, and
+ *            the line VAE(<x>) in vaes.def.
+ * Files      vae.c doors, vae_tile.c tiling, vae_image.c pictures <-> latents; a folder for each
+ *            family */
 #ifndef MODEL_VAE_H
 #define MODEL_VAE_H
 
 #include "format/weights.h"
+#include "model/arch.h"
 #include "net/net.h"
 
-#define VAE_LEVELS_MAX 8
-#define VAE_BLOCKS_MAX 16
-#define VAE_CHANNELS_MAX (1 << 16)
+#include <stddef.h>
+
 #define VAE_TILE_MIN 8 /* latent units: smaller tiles are all seam */
-struct vae_net {
-    uint64_t z_channels; /* of a latent as nodes see it */
-    uint32_t levels;
-    uint32_t enc_blocks, dec_blocks; /* res blocks per level */
-    bool quant, post_quant;
+#define VAE_OWN_MAX 64 /* bytes of a family's config */
+
+struct vae_net { /* what a file's VAE looks like */
+    const struct vae_family *family;
+    uint64_t z_channels;   /* of a latent as nodes see it */
+    uint32_t ratio;        /* pixels per latent pixel */
     bool encoder, decoder; /* what is in the file */
-    uint32_t ratio;        /* pixels per latent pixel: 2^(levels - 1) */
-    bool diffusers;        /* the file has diffusers' names */
-    bool old_attention;    /* those of its first years: "query" for "to_q" */
-    bool nested_quant;     /* "encoder.quant_conv", "decoder.post_quant_conv" */
+    const char *latents;   /* whose they are, for people: "the SD1, SD2 and SDXL kind" */
+    _Alignas(max_align_t) unsigned char own[VAE_OWN_MAX]; /* the family's config */
 };
+
+struct vae_pass { /* of one item, or of a tile of it; host memory, borrowed */
+    const struct vae_net *vae;
+    size_t h, w;
+    const float *in; /* decode [z, h, w]; encode [3, h, w] */
+    float *out;      /* decode [3, h * ratio, w * ratio]; encode [z, h / ratio, w / ratio] */
+};
+
+struct vae_family {
+    struct arch arch; /* VAE_ARCH(), .detect, .presets */
+    const char *what; /* "a VAE of SD's or Flux's kind": for people */
+    /* Is a half of it, under whatever names, behind root? */
+    bool (*at)(const struct weights *w, const char *root);
+    /* Fills in all but family. Errors say why it cannot be computed. */
+    berth_status (*config)(const struct weights *w, const char *root, struct vae_net *out,
+                           berth_err *err);
+    net_names_fn *(*names)(const struct vae_net *v); /* called with v; NULL: the file has ours */
+    net_forward_fn *decode, *encode;                 /* user: a struct vae_pass */
+};
+#define VAE(x) extern const struct vae_family vae_##x;
+#include "model/vaes.def"
+#undef VAE
+#define VAE_ARCH(name_, about_)                                                                    \
+    .base = { .name = name_, .about = about_, .trace = arch_trace, .aliases = arch_aliases },      \
+    .role = "vae", .trace = vae_trace
+/* arch.trace of every VAE: what it encodes with, then what it decodes with. */
+berth_status vae_trace(const struct arch *arch, const struct weights *w, const char *root,
+                       struct block_trace *out, berth_err *err);
+
 /* root: in front of names, as net_args.root. BERTH_EUNSUPPORTED: no such VAE, or one we cannot run:
  * says why. */
 berth_status vae_detect(const struct weights *w, const char *root, struct vae_net *out,
                         berth_err *err);
-/* For net_args: `names`, with the struct vae_net as names_user, which then outlives the net. NULL:
- * the file has our names. */
-net_names_fn *vae_names(const struct vae_net *v);
+/* The same behind `part` (NULL: all), wherever VAEs stand there; *root: where. */
+berth_status vae_find(const struct weights *w, const char *part, char root[ARCH_ROOT_MAX],
+                      struct vae_net *out, berth_err *err);
 /* Finds the VAE in the model's file, behind `part` (as it was opened; NULL: all), and opens it. a:
  * all but root and names, which are filled in here. *vae is what *out reads names with: it
  * stays where it is until net_close(). */

@@ -4,14 +4,6 @@
 
 #include "model/vae.h"
 
-struct vae_pass { /* of one item, or of a tile of it; host memory, borrowed */
-    const struct vae_net *vae;
-    size_t h, w;
-    const float *in; /* decode [z, h, w]; encode [3, h, w] */
-    float *out;      /* decode [3, h * ratio, w * ratio]; encode [z, h / ratio, w / ratio] */
-};
-net_forward_fn vae_decoder, vae_encoder;
-
 /* One direction of the VAE, as the tiling sees it. */
 struct vae_way {
     const char *name; /* "decode", "encode": for people */

@@ -16,14 +16,14 @@
 struct vae_way vae_way(const struct vae_net *v, bool decode)
 {
     struct vae_way enc = { .name = "encode",
-                           .forward = vae_encoder,
+                           .forward = v->family->encode,
                            .in_channels = 3,
                            .out_channels = (size_t)v->z_channels,
                            .tile = 512,
                            .overlap = 64,
                            .tile_min = VAE_TILE_MIN * (size_t)v->ratio };
     struct vae_way dec = { .name = "decode",
-                           .forward = vae_decoder,
+                           .forward = v->family->decode,
                            .in_channels = (size_t)v->z_channels,
                            .out_channels = 3,
                            .up = true,

@@ -486,6 +486,8 @@ struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const 
         return (struct act) { 0 };
     const struct net_tensor *t = &l->weight;
     const struct shape s = { .ndim = 2, .dim = { n, t->shape.dim[1] } };
+    if (r->n->trace)
+        trace_lookup(r->n, t->index);
     for (size_t i = 0; i < n && !r->dry; i++)
         if (ids[i] < 0 || (uint64_t)ids[i] >= t->shape.dim[0]) {
             net_fail(r, BERTH_EINVAL, "%s: id %d, the table has %" PRIu64 " rows", layer, ids[i],

@@ -33,8 +33,11 @@ static berth_status index_tensors(struct net *n, berth_err *err)
 static const struct weights_entry *find(const struct net *n, const char *name, size_t *block,
                                         size_t *tensor)
 {
-    const struct blocks *b = res_blocks(n->m);
     uint64_t at;
+    *block = *tensor = 0;
+    if (n->trace)
+        return weights_find(n->w, name, strlen(name));
+    const struct blocks *b = res_blocks(n->m);
     if (!map_get(&n->tensors, name, strlen(name), &at))
         return NULL;
     *block = (size_t)(at >> 32);
@@ -104,19 +107,23 @@ static berth_status resolve(const struct net *n, const char *canonical, struct n
         return BERTH_OK;
     if (!other)
         from = (struct net_source) { .row = 0 };
-    struct res_tensor_at at = res_tensor_at(n->m, block, k);
-    *t = (struct net_tensor) { .block = (uint32_t)block,
-                               .index = res_blocks(n->m)->at[block].first + k,
-                               .dtype = at.dtype,
-                               .off = at.off,
-                               .bytes = at.bytes,
-                               .stored = e->shape };
+    if (n->trace) { /* shapes alone count: whatever it is stored as, and wherever */
+        *t = (struct net_tensor) { .index = (size_t)(e - weights_at(n->w, 0)), .dtype = DT_F32 };
+    } else {
+        struct res_tensor_at at = res_tensor_at(n->m, block, k);
+        *t = (struct net_tensor) { .block = (uint32_t)block,
+                                   .index = res_blocks(n->m)->at[block].first + k,
+                                   .dtype = at.dtype,
+                                   .off = at.off,
+                                   .bytes = at.bytes };
+    }
+    t->stored = e->shape;
     if (!take_rows(t, &from))
         return err_set(
             err, BERTH_EFORMAT, "'%.120s' is %s %s: no rows %" PRIu64 " to %" PRIu64 " in it", name,
-            dtype_name(at.dtype), shape_text(&e->shape, text), from.row, from.row + from.rows);
+            dtype_name(t->dtype), shape_text(&e->shape, text), from.row, from.row + from.rows);
     if (!take_shape(t, &from))
-        return err_set(err, BERTH_EFORMAT, "'%.120s' is %s %s: %s %s", name, dtype_name(at.dtype),
+        return err_set(err, BERTH_EFORMAT, "'%.120s' is %s %s: %s %s", name, dtype_name(t->dtype),
                        shape_text(&e->shape, text),
                        from.as.ndim ? "not as many numbers as" : "no matrix to be transposed",
                        from.as.ndim ? shape_text(&from.as, want) : "");
@@ -144,7 +151,7 @@ static berth_status check_layout(const json_t *v, const char *layer, berth_err *
 /* Metadata that names the layout of every layer. */
 static berth_status check_metadata(const struct net *n, berth_err *err)
 {
-    const struct weights_meta *x = weights_meta_find(res_weights(n->m), "_quantization_metadata");
+    const struct weights_meta *x = weights_meta_find(n->w, "_quantization_metadata");
     json_t *o = NULL, *v;
     const char *layer;
     if (!x || x->kind != META_STRING)
@@ -173,7 +180,7 @@ static berth_status check_marker(const struct net *n, const char *name, berth_er
         return BERTH_OK;
     if (e->size > sizeof text)
         return err_set(err, BERTH_EUNSUPPORTED, "'%.120s' has %" PRIu64 " bytes", name, e->size);
-    if (weights_read(res_weights(n->m), e, 0, text, (size_t)e->size, err) ||
+    if (weights_read(n->w, e, 0, text, (size_t)e->size, err) ||
         js_parse(text, (size_t)e->size, NULL, &o, err))
         return err_add(err, "'%.120s'", name);
     berth_status s = check_layout(o, name, err);
@@ -191,7 +198,7 @@ static berth_status read_scale(const struct net *n, size_t block, const struct w
     unsigned char raw[sizeof(double)];
     if (e->size > sizeof raw || !convert_possible(e->dtype, DT_F32))
         return err_set(err, BERTH_EUNSUPPORTED, "'%.120s' is %s", e->name, dtype_name(e->dtype));
-    if (weights_read(res_weights(n->m), e, 0, raw, (size_t)e->size, err))
+    if (weights_read(n->w, e, 0, raw, (size_t)e->size, err))
         return err->code;
     return convert(e->dtype, raw, DT_F32, out, 1, err);
 }
@@ -231,7 +238,7 @@ static berth_status resolve_layer(const struct net *n, const char *name, struct 
     snprintf(canonical, sizeof canonical, "%s.weight", name);
     if (resolve(n, canonical, &l->weight, file, err))
         return err->code;
-    if (l->weight.there && find_scale(n, file, l, err))
+    if (l->weight.there && !n->trace && find_scale(n, file, l, err))
         return err->code;
     snprintf(canonical, sizeof canonical, "%s.bias", name);
     if (resolve(n, canonical, &l->bias, NULL, err))
@@ -274,7 +281,7 @@ berth_status net_missing(const struct net *n, const char *layer, const char *wha
     if (resolve(n, canonical, &t, file, err))
         return err->code;
     return err_set(err, BERTH_ENOTFOUND, "no such weight '%.160s' in '%.200s'", file,
-                   weights_path(res_weights(n->m)));
+                   weights_path(n->w));
 }
 
 /* What files carry along that no network computes with: buffers, training's own, markers that
@@ -319,7 +326,7 @@ size_t net_unused(const struct net *n, const char **first)
     }
     if (count)
         log_warn(n->log, "net.unused", "model=%s tensors=%zu first=\"%.160s\" file=\"%.200s\"",
-                 res_info(n->m).name, count, *first, weights_path(res_weights(n->m)));
+                 res_info(n->m).name, count, *first, weights_path(n->w));
     return count;
 }
 
@@ -404,6 +411,7 @@ berth_status net_open(const struct net_args *a, struct net **out, berth_err *err
         return err_set(err, BERTH_ENOMEM, "a net");
     n->res = a->res;
     n->m = a->m;
+    n->w = res_weights(n->m);
     n->names = a->names;
     n->names_user = a->names_user;
     n->pool = a->pool;
@@ -461,7 +469,8 @@ void net_close(struct net *n)
     map_release(&n->tensors);
     map_release(&n->layers);
     arena_release(&n->mem);
-    res_unref(n->m); /* may be its end */
+    if (n->m)
+        res_unref(n->m); /* may be its end */
     free(n);
 }
 

@@ -54,7 +54,7 @@
  *            peak ...) at net_close().
  * Files      net.c open, names, ways of storing; run.c passes, ladder; slab.c places; acts.c
  *            activations; layers.c the doors of layers; use.c what an op holds while it runs;
- *            tensors.c tensors of layers; use.h, net_impl.h what they share. */
+ *            tensors.c tensors of layers; trace.c traces; use.h, net_impl.h what they share. */
 #ifndef NET_NET_H
 #define NET_NET_H
 
@@ -107,6 +107,24 @@ struct net_args {
  * no room for the ring of a model that streams. */
 berth_status net_open(const struct net_args *a, struct net **out, berth_err *err);
 void net_close(struct net *n); /* NULL is fine */
+
+/* ---- traces: what passes would do, from a file's header alone ----
+ *
+ *     net_trace_open()      no device, no memory for weights, nothing of them is read
+ *     net_predict() ...     for each pass that the network has, in the order they run
+ *     net_close()
+ *
+ * fills in, for every tensor that a layer took, its turn, whether it was looked up, and what the
+ * layer costs (trace.c). A prediction that fails has traced the layers before the one it failed
+ * at. A trace takes milliseconds. It is for nothing else: not for net_forward(). */
+struct net_trace_args {
+    const struct weights *w; /* all borrowed until net_close() */
+    const char *root;        /* as net_args */
+    net_names_fn *names;
+    const void *names_user;
+    struct block_trace *out;
+};
+berth_status net_trace_open(const struct net_trace_args *a, struct net **out, berth_err *err);
 
 /* Tensors behind the root that no layer has taken in any run so far, dry ones included, beside
  * those that files carry along and nobody computes with (position_ids, logit_scale, loss.*,

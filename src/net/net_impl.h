@@ -25,10 +25,15 @@ struct net_layer {
     float scale_value; /* what scale holds now */
 };
 
+#define NET_NO_LAYER SIZE_MAX
+
 struct net {
     struct residency *res;
-    struct res_model *m; /* referenced */
-    struct arena mem;    /* root, layers and their names */
+    struct res_model *m;       /* referenced; NULL: a trace */
+    const struct weights *w;   /* the file */
+    struct block_trace *trace; /* NULL: none */
+    uint64_t pending;          /* of a trace: costs since the last layer that has a weight */
+    struct arena mem;          /* root, layers and their names */
     const char *root;
     net_names_fn *names;
     const void *names_user;
@@ -67,6 +72,7 @@ struct net_run {
     uint64_t watched;  /* act whose values are to be looked at when they are on the host; 0: none */
     const char *watch; /* what it is */
     size_t block;      /* taken last; see net_report.backward */
+    size_t layer;      /* of a trace: the tensor that the op's cost counts at, or NET_NO_LAYER */
     uint64_t backward;
     char prefix[NET_NAME_MAX];
     size_t prefix_len;
@@ -83,6 +89,13 @@ const struct net_layer *net_layer_get(struct net *n, const char *name, berth_err
 enum dtype net_act_on(const struct device *d, const struct net_args *a);
 /* BERTH_ENOTFOUND with the tensor's name in the file, and the file's. what: "weight", "bias". */
 berth_status net_missing(const struct net *n, const char *layer, const char *what, berth_err *err);
+
+/* trace.c, for nets that are traces: a layer takes a tensor, looks it up, runs an op. */
+void trace_tensor(struct net *n, size_t index);
+void trace_lookup(struct net *n, size_t index);
+#define OP(x) void trace_op_##x(struct net_run *r, const struct op_##x *a);
+#include "op/ops.def"
+#undef OP
 
 /* acts.c */
 size_t net_type_bytes(enum dtype t); /* of an element */

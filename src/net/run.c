@@ -294,7 +294,7 @@ static berth_status own_blocks(struct pass *p, bool *helped, berth_err *err)
 static berth_status measure(struct pass *p, berth_err *err)
 {
     struct net *n = p->n;
-    berth_status s = n->stream ? BERTH_OK : net_stream_open(n, err);
+    berth_status s = n->stream || n->trace ? BERTH_OK : net_stream_open(n, err);
     if (s)
         return s;
     s = dry_run(n, n->thrifty, p->fn, p->user, &p->peak, err);

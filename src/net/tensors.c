@@ -36,7 +36,9 @@ static bool shape_as(const struct shape *s, int ndim, struct shape *out)
 
 static void used(struct net_run *r, const struct net_tensor *t)
 {
-    if (t->there)
+    if (t->there && r->n->trace)
+        trace_tensor(r->n, t->index);
+    else if (t->there)
         r->n->used[t->index] = true;
 }
 
@@ -50,6 +52,7 @@ const struct net_layer *net_layer_with(struct net_run *r, const char *layer, int
     bool there = l->weight.there && (!bias || l->bias.there);
     if (there && shape_as(&l->weight.shape, ndim, shape)) {
         used(r, &l->weight);
+        r->layer = l->weight.index;
         used(r, &l->scale);
         if (bias)
             used(r, &l->bias);

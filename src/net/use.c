@@ -16,6 +16,7 @@ bool use_begin(struct use *u, struct net_run *r, const char *layer)
                                .thrifty = r->thrifty,
                                .checked = !r->dry, /* by the dry run of the pass */
                                .fp8 = r->n->fp8 };
+    r->layer = NET_NO_LAYER;
     return !net_stop(r);
 }
 
@@ -150,6 +151,8 @@ static void time_end(const struct use *u, const char *op, uint64_t begin)
             (use_scratch(u, op_##x##_scratch(&u->env, a)) && !r->dry &&                            \
              op_##x(&u->env, a, &r->err)))                                                         \
             use_failed(u);                                                                         \
+        else if (r->n->trace)                                                                      \
+            trace_op_##x(r, a);                                                                    \
         time_end(u, #x, begin);                                                                    \
     }
 #include "op/ops.def"

@@ -261,10 +261,10 @@ static berth_status find_parts(const struct weights *w, const char *role, struct
                                struct family_info *instead, berth_err *err)
 {
     const struct arch *arch = role ? arch_detect(w, NULL) : NULL;
-    if (arch && arch->parts) {
-        for (size_t i = 0; i < arch->parts; i++)
-            if (strcmp(arch->part[i].role, role) == 0 && arch_has_part(w, "", &arch->part[i]))
-                add_part(out, arch->part[i].prefix);
+    if (arch && arch->holds_parts) {
+        for (size_t i = 0; i < PLACE_PARTS; i++)
+            if (strcmp(place_parts[i].role, role) == 0 && arch_of_part(w, "", &place_parts[i]))
+                add_part(out, place_parts[i].prefix);
     } else if (!role || (arch && strcmp(arch->role, role) == 0)) {
         add_part(out, NULL);
     }

@@ -86,11 +86,10 @@ static berth_status decode(struct node_call *c, struct ready_vae *v, const struc
     const struct htensor *z = l->samples;
     char text[SHAPE_TEXT_MAX];
     if (z->shape.ndim != 4 || dim(z, 1) != v->vae.z_channels || !htensor_count(z))
-        return err_set(
-            err, BERTH_EINVAL, "a latent %s; '%.80s' is a VAE of %s and decodes [n, %llu, h, w]",
-            shape_text(&z->shape, text), res_info(v->m).name,
-            v->vae.z_channels == 4 ? "the SD1, SD2 and SDXL kind" : "the SD3 and Flux kind",
-            (unsigned long long)v->vae.z_channels);
+        return err_set(err, BERTH_EINVAL,
+                       "a latent %s; '%.80s' is a VAE of %s and decodes [n, %llu, h, w]",
+                       shape_text(&z->shape, text), res_info(v->m).name, v->vae.latents,
+                       (unsigned long long)v->vae.z_channels);
     size_t n = dim(z, 0), h = dim(z, 2), w = dim(z, 3), r = v->vae.ratio;
     if (h > SIDE_MAX || w > SIDE_MAX)
         return err_set(err, BERTH_ELIMIT, "a latent of %zux%zu", w, h);

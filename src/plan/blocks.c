@@ -30,12 +30,11 @@ struct builder {
     struct {
         uint32_t entry, block; /* indices */
     } * taken;                 /* [out->tensors] in file order */
+    struct block_trace trace;  /* use NULL: nobody knows */
     berth_err *err;
 };
 
-/* "double_blocks.0.img_attn.qkv.weight" -> the part before the last dot; without a dot all of
- * it. */
-static size_t block_name_length(const char *name, size_t n)
+size_t block_name_length(const char *name, size_t n)
 {
     for (size_t i = n; i-- > 0;)
         if (name[i] == '.')
@@ -51,7 +50,7 @@ static berth_status no_memory(struct builder *b)
 /* A weight's dimensions tell the kind of layer. */
 static void learn_kind(struct block *k, const struct weights_entry *e)
 {
-    if (!str_ends(e->name, e->name_len, ".weight") || k->kind == BLOCK_EMBEDDING)
+    if (!str_ends(e->name, e->name_len, ".weight"))
         return;
     int ndim = e->shape.ndim;
     k->kind = ndim == 0   ? BLOCK_OTHER
@@ -76,11 +75,10 @@ static bool embedding_by_name(const char *name, size_t n)
     return false;
 }
 
-static bool is_embedding(const struct block_arch *arch, const char *name, size_t n)
+static void be_embedding(struct block *k)
 {
-    if (!arch)
-        return embedding_by_name(name, n);
-    return arch->embedding && arch->embedding(name, n);
+    k->embedding = true;
+    k->kind = BLOCK_EMBEDDING;
 }
 
 /* First walk over the file: who is there. Blocks come in the order of their first tensor. */
@@ -106,10 +104,6 @@ static berth_status collect(struct builder *b)
             out->at[at].name_len = (uint32_t)len;
             if (!out->at[at].name)
                 return no_memory(b);
-            if (is_embedding(b->arch, out->at[at].name, len)) {
-                out->at[at].embedding = true;
-                out->at[at].kind = BLOCK_EMBEDDING;
-            }
             out->n++;
             break;
         }
@@ -118,6 +112,9 @@ static berth_status collect(struct builder *b)
         b->taken[out->tensors].entry = (uint32_t)i;
         b->taken[out->tensors++].block = (uint32_t)at;
     }
+    for (size_t i = 0; !b->arch && i < out->n; i++)
+        if (embedding_by_name(out->at[i].name, out->at[i].name_len))
+            be_embedding(&out->at[i]);
     if (!out->n)
         return err_set(b->err, BERTH_ENOTFOUND, "'%s' has no tensor whose name starts with '%.80s'",
                        weights_path(b->w), b->prefix);
@@ -137,19 +134,6 @@ static berth_status place(struct builder *b, struct block *k, struct block_tenso
     k->bytes = sum;
     b->out->bytes = all;
     return BERTH_OK;
-}
-
-/* What a step spends on the block's weights. Beyond 64 bits it is all the same. */
-static void estimate(const struct builder *b, struct block *k)
-{
-    uint64_t weights = 0, count;
-    if (!b->arch || !b->arch->work)
-        return;
-    for (uint32_t t = k->first; t < k->first + k->n; t++)
-        if (!shape_count(&b->out->tensor[t].entry->shape, &count) ||
-            __builtin_add_overflow(weights, count, &weights))
-            weights = UINT64_MAX;
-    k->work = b->arch->work(k->name, k->name_len, weights);
 }
 
 /* Largest first; of one size as in the file, whose order `off` tells until they have a place. */
@@ -183,99 +167,58 @@ static berth_status lay_out(struct builder *b)
         for (uint32_t t = k->first; t < k->first + k->n; t++)
             if (place(b, k, &out->tensor[t]))
                 return b->err->code;
-        estimate(b, k);
     }
     return BERTH_OK;
 }
 
-/* ---- execution order ---- */
+/* ---- what a pass does ---- */
 
-struct runner { /* a block on its way to its place */
-    const struct block *block;
-    const uint64_t *key; /* NULL: ask the architecture about names */
-    size_t n;
+struct turn { /* a block on its way to its place */
+    struct block block;
+    uint64_t when; /* of the first of its tensors; UINT64_MAX: no pass comes to it */
+    size_t in_file;
 };
 
-static bool runs_after(const struct block_arch *arch, const struct runner *a,
-                       const struct runner *b)
+static int by_turn(const void *a, const void *b)
 {
-    if (!a->key || !b->key)
-        return arch->order(a->block->name, a->block->name_len, b->block->name, b->block->name_len) >
-               0;
-    for (size_t i = 0; i < a->n; i++)
-        if (i == b->n || a->key[i] != b->key[i])
-            return i == b->n || a->key[i] > b->key[i];
-    return false;
+    const struct turn *x = a, *y = b;
+    if (x->when != y->when)
+        return x->when < y->when ? -1 : 1;
+    return x->in_file < y->in_file ? -1 : x->in_file > y->in_file;
 }
 
-/* Where in the sorted a[0..n) the blocks begin that run after `b`. */
-static size_t first_after(const struct block_arch *arch, const struct runner *a, size_t n,
-                          const struct runner *b)
-{
-    size_t from = 0;
-    while (from < n) {
-        size_t mid = from + (n - from) / 2;
-        if (runs_after(arch, &a[mid], b))
-            n = mid;
-        else
-            from = mid + 1;
-    }
-    return from;
-}
-
-/* Merge sort: stable, so that what the architecture does not order stays in file order. Files are
- * mostly in order, and asking for it costs more than anything else here: only where the halves
- * overlap are they merged. */
-static void sort_runners(struct runner *a, struct runner *tmp, size_t n,
-                         const struct block_arch *arch)
-{
-    if (n < 2)
-        return;
-    size_t half = n / 2;
-    sort_runners(a, tmp, half, arch);
-    sort_runners(a + half, tmp, n - half, arch);
-    size_t at = first_after(arch, a, half, &a[half]), i = at, k = half;
-    memcpy(tmp + at, a + at, (half - at) * sizeof *a);
-    for (; i < half; at++) /* what is left of the upper half then is in its place */
-        a[at] = k < n && runs_after(arch, &tmp[i], &a[k]) ? a[k++] : tmp[i++];
-}
-
-#define KEY_MAX 64 /* numbers; names beyond that are compared as names, with everybody */
-
-/* Reading a name costs more than comparing two keys, and a sort compares each some 13 times. */
-static berth_status read_key(struct builder *b, struct runner *r)
-{
-    uint64_t key[KEY_MAX];
-    size_t n = b->arch->key(r->block->name, r->block->name_len, key, KEY_MAX);
-    if (n > KEY_MAX)
-        return BERTH_OK;
-    uint64_t *keep = arena_array(&b->tmp, n + 1, sizeof *keep);
-    if (!keep)
-        return no_memory(b);
-    memcpy(keep, key, n * sizeof *key);
-    r->key = keep;
-    r->n = n;
-    return BERTH_OK;
-}
-
-static berth_status sort_blocks(struct builder *b)
+/* Order, roles and work, as the architecture traced them. */
+static berth_status apply_trace(struct builder *b)
 {
     struct blocks *out = b->out;
-    struct block *old = arena_array(&b->tmp, out->n, sizeof *old);
-    struct runner *r = arena_array(&b->tmp, out->n, sizeof *r);
-    struct runner *spare = arena_array(&b->tmp, out->n, sizeof *spare);
-    if (!old || !r || !spare)
+    struct turn *t = arena_array(&b->tmp, out->n, sizeof *t);
+    if (!t)
         return no_memory(b);
-    memcpy(old, out->at, out->n * sizeof *old);
-    for (size_t i = 0; i < out->n; i++) {
-        r[i] = (struct runner) { .block = &old[i] };
-        if (b->arch->key && read_key(b, &r[i]))
-            return b->err->code;
-    }
-    sort_runners(r, spare, out->n, b->arch);
     for (size_t i = 0; i < out->n; i++)
-        out->at[i] = *r[i].block;
+        t[i] = (struct turn) { .block = out->at[i], .when = UINT64_MAX, .in_file = i };
+    for (size_t i = 0; i < out->tensors; i++) {
+        const struct block_use *use = &b->trace.use[b->taken[i].entry];
+        struct turn *of = &t[b->taken[i].block];
+        if (use->lookup)
+            be_embedding(&of->block);
+        if (use->when && use->when < of->when)
+            of->when = use->when;
+        if (__builtin_add_overflow(of->block.work, use->work, &of->block.work))
+            of->block.work = UINT64_MAX; /* beyond 64 bits it is all the same */
+    }
+    qsort(t, out->n, sizeof *t, by_turn);
+    for (size_t i = 0; i < out->n; i++)
+        out->at[i] = t[i].block;
     return BERTH_OK;
+}
+
+static berth_status trace(struct builder *b, size_t tensors)
+{
+    b->trace.use = arena_array(&b->tmp, tensors + 1, sizeof *b->trace.use);
+    if (!b->trace.use)
+        return no_memory(b);
+    return b->arch->trace(b->arch, b->w, b->prefix, &b->trace, b->err) ? b->err->code
+                                                                       : apply_trace(b);
 }
 
 static berth_status build(struct builder *b)
@@ -289,7 +232,7 @@ static berth_status build(struct builder *b)
         return no_memory(b);
     if (collect(b) || lay_out(b))
         return b->err->code;
-    return b->arch && b->arch->order ? sort_blocks(b) : BERTH_OK;
+    return b->arch && b->arch->trace ? trace(b, n) : BERTH_OK;
 }
 
 berth_status blocks_from_weights(const struct weights *w, const char *prefix,

@@ -8,7 +8,7 @@
  * `span` bytes: a weight is mostly a multiple of the alignment, so its bias follows it without a
  * hole and the block travels in one piece.
  *
- * Order   Execution order: the architecture's own where it is known (struct block_arch), else file
+ * Order   Execution order: as the architecture's pass comes to them (struct block_arch), else file
  *         order. Everything that counts or spreads blocks goes by it.
  * Work    What a step spends where, as far as the architecture can tell: an estimate for pictures
  *         of one size, compared among the blocks of one list. Layout `spread` goes by it.
@@ -72,26 +72,35 @@ struct block_alias {
     char root[BLOCK_ALIAS_MAX], known[BLOCK_ALIAS_MAX];
 };
 
-/* What an architecture knows about its blocks. Names come without the part's prefix. */
+/* What a pass does with one tensor of a file. Zeroed: nothing that anybody knows. */
+struct block_use {
+    uint64_t
+        when;    /* its turn, counted from 1; tensors of one turn keep the file's order. 0: never */
+    bool lookup; /* rows of it are looked up by token or position */
+    uint64_t work; /* what it costs against others */
+};
+struct block_trace {
+    struct block_use *use; /* [weights_count()] */
+    uint64_t turns;        /* the highest `when` so far */
+};
+
+/* What an architecture knows about its blocks. */
 struct block_arch {
     const char *name; /* "flux" */
     const char *about;
-    /* Is this the table that turns tokens or positions into vectors? NULL: none is. */
-    bool (*embedding)(const char *block, size_t n);
-    /* <0: a runs before b; 0: not known, file order decides. NULL: always. A total preorder. */
-    int (*order)(const char *a, size_t an, const char *b, size_t bn);
-    /* The same as numbers: names run in the order of their keys, compared number by number, a key
-     * that ends before the other first. Returns how many numbers it has and writes the first
-     * `cap` (> 0). NULL: only order() knows; with it 10,000 blocks in any order take a few ms. */
-    size_t (*key)(const char *name, size_t n, uint64_t *out, size_t cap);
-    /* Time a step spends on a block of so many weights, against other blocks: block.work. NULL: not
-     * known. */
-    uint64_t (*work)(const char *block, size_t n, uint64_t weights);
+    /* Fills in what a pass does with the tensors behind `part`; out->use comes zeroed. A pass that
+     * cannot be followed to its end is no error: what is left keeps the file's order. NULL: the
+     * file's order. BERTH_ENOMEM alone. */
+    berth_status (*trace)(const struct block_arch *arch, const struct weights *w, const char *part,
+                          struct block_trace *out, berth_err *err);
     /* What its tensors are called elsewhere; returns how many aliases, at most cap. NULL: as in the
      * file. */
     size_t (*aliases)(const struct weights *w, const char *part, struct block_alias *out,
                       size_t cap);
 };
+
+/* Bytes of the name of the block that a tensor is of: all before the last dot, or all of it. */
+size_t block_name_length(const char *tensor, size_t n);
 
 /* The blocks of those tensors whose name starts with `prefix` (NULL or "": all), or of whole files.
  *   arch  NULL: not known

@@ -24,6 +24,7 @@
 #include "base/crc32.h"
 #include "base/hash.h"
 #include "base/sz.h"
+#include "format/places.h"
 #include "tensor/convert.h"
 
 #include <float.h>
@@ -42,12 +43,14 @@
 static size_t guess_key(const struct res_model *m, const struct weights_entry *e,
                         char out[RES_KEY_MAX])
 {
-    const char *const roots[] = { "model.diffusion_model.", "diffusion_model.",
-                                  m->part ? m->part : "" };
-    size_t i = 0;
-    while (i < ARRAY_LEN(roots) - 1 && !str_starts(e->name, e->name_len, roots[i]))
-        i++;
-    size_t skip = str_starts(e->name, e->name_len, roots[i]) ? strlen(roots[i]) : 0;
+    const char *root = m->part ? m->part : "";
+    for (const char *const *lead = place_leads("unet"); *lead; lead++)
+        if (str_ends(*lead, strlen(*lead), "diffusion_model.") && /* others may be its own words */
+            str_starts(e->name, e->name_len, *lead)) {
+            root = *lead;
+            break;
+        }
+    size_t skip = str_starts(e->name, e->name_len, root) ? strlen(root) : 0;
     return (size_t)snprintf(out, RES_KEY_MAX, "diffusion_model.%s", e->name + skip);
 }
 

@@ -113,15 +113,6 @@ static json_t *read_metadata(const char *path)
     return out;
 }
 
-/* Where the diffusion model of a file stands: a part of a checkpoint, or all of it (NULL). */
-static const char *diffusion_part(const struct weights *w, const struct arch *arch)
-{
-    for (size_t i = 0; i < arch->parts; i++)
-        if (strcmp(arch->part[i].role, "unet") == 0 && arch_has_part(w, "", &arch->part[i]))
-            return arch->part[i].prefix;
-    return NULL;
-}
-
 static void add_text_kinds(const struct weights *w, json_t *out)
 {
     struct text_found found[TEXT_ENCODERS_MAX];
@@ -146,12 +137,12 @@ static json_t *networks_in(const char *path)
     if (!out || weights_open(path, NULL, &w, &err))
         return out;
     const struct arch *arch = arch_detect(w, NULL);
-    if (arch && !diffusion_detect(w, diffusion_part(w, arch), &info, &err))
+    if (arch && !diffusion_detect(w, arch_part_with(w, arch, "unet"), &info, &err))
         json_object_set_new(out, "diffusion",
                             json_pack("{s:s,s:b,s:b}", "family", info.family, "guidance",
                                       info.guidance, "inpaint", info.inpaint));
     add_text_kinds(w, out);
-    if (arch_is(&arch_vae, w, "", root) && !vae_detect(w, root, &vae, &err))
+    if (arch && !arch->holds_parts && !vae_find(w, NULL, root, &vae, &err))
         json_object_set_new(out, "vae", json_pack("{s:I}", "channels", (json_int_t)vae.z_channels));
     weights_close(w);
     return out;

@@ -1,34 +1,19 @@
 /* find.c: where the text encoders of a file are, and which (text-encoders.md 6). */
 #include "base/str.h"
+#include "format/places.h"
 #include "text/encoder.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Roots in checkpoints, L before G, T5 last. */
-static const struct place {
-    const char *root;
-    const char *key; /* of the encoder that stands there, unless its shapes say otherwise */
-} places[] = {
-    { "cond_stage_model.transformer.", "clip_l" },
-    { "cond_stage_model.model.", "clip_h" },
-    { "cond_stage_model.model.transformer.", "clip_h" },
-    { "conditioner.embedders.0.transformer.", "clip_l" },
-    { "conditioner.embedders.0.model.", "clip_g" }, /* the refiner's; of SD2 in newer files */
-    { "conditioner.embedders.0.model.transformer.", "clip_g" },
-    { "conditioner.embedders.1.model.", "clip_g" },
-    { "conditioner.embedders.1.model.transformer.", "clip_g" },
-    { "text_encoders.clip_l.transformer.", "clip_l" },
-    { "text_encoders.clip_h.transformer.", "clip_h" },
-    { "text_encoders.clip_g.transformer.", "clip_g" },
-    { "text_encoders.t5xxl.transformer.", "t5xxl" },
-};
-
+/* The key of the encoder that stands at this root of a checkpoint, unless its shapes say otherwise;
+ * NULL: no such place. */
 static const char *key_at(const char *root)
 {
-    for (size_t i = 0; i < ARRAY_LEN(places); i++)
-        if (strcmp(places[i].root, root) == 0)
-            return places[i].key;
+    char at[PLACE_ROOT_MAX];
+    for (size_t i = 0; i < place_count(); i++)
+        if (place_at(i)->word && strcmp(place_root(place_at(i), at), root) == 0)
+            return place_at(i)->word;
     return NULL;
 }
 
@@ -49,18 +34,17 @@ static void add(const struct weights *w, const char *root, struct text_found *ou
 size_t text_find(const struct weights *w, const char *part,
                  struct text_found out[TEXT_ENCODERS_MAX])
 {
-    static const char *const lead[] = { "", "transformer.", "model.", "model.transformer." };
+    char root[PLACE_ROOT_MAX];
     size_t n = 0;
     part = part ? part : "";
-    for (size_t i = 0; i < ARRAY_LEN(places); i++)
-        if (str_starts(places[i].root, strlen(places[i].root), part))
-            add(w, places[i].root, out, &n);
-    for (size_t i = 0; n == 0 && i < ARRAY_LEN(lead); i++) { /* alone in its file */
-        char root[sizeof out->root];
-        int len = snprintf(root, sizeof root, "%s%s", part, lead[i]);
-        if (len >= 0 && (size_t)len < sizeof root)
+    for (size_t i = 0; i < place_count(); i++)
+        if (place_at(i)->word && place_root(place_at(i), root) &&
+            str_starts(root, strlen(root), part))
             add(w, root, out, &n);
-    }
+    const char *const *lead = place_leads("clip");
+    for (; n == 0 && *lead; lead++) /* alone in its file */
+        if (place_join(part, *lead, root))
+            add(w, root, out, &n);
     return n;
 }
 

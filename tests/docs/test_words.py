@@ -148,7 +148,7 @@ def test_sizes_are_binary():
 def test_quoted_code():
     """C that begins with a comment that is a file's name is in that file, word for word."""
     blocks = [b for d in DOCUMENTS for b in d.blocks if b.language == "c"]
-    found = [(b, m) for b in blocks if (m := re.match(r"/\* (src/\S+) \*/\n", b.text))]
+    found = [(b, m) for b in blocks if (m := re.match(r"/\* ((?:src|tests)/\S+) \*/\n", b.text))]
     assert found
     for b, m in found:
         assert b.text[m.end():] in (ROOT / m.group(1)).read_text(), f"{b.where()}: not in {m.group(1)}"

@@ -11,7 +11,7 @@
 
 #include "base/json.h"
 #include "model/diffusion.h"
-#include "model/flux.h"
+#include "model/flux/flux.h"
 
 static float *tensor(const struct weights *w, const char *name, const char *tail, struct shape *s)
 {

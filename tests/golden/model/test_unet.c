@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "model/diffusion.h"
-#include "model/unet.h"
+#include "model/unet/unet.h"
 #include "net/net_impl.h"
 #include "unit/op/op_rounding.h"
 

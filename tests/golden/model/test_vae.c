@@ -7,7 +7,7 @@
 #include "support/where.h"
 
 #include "base/json.h"
-#include "model/vae.h"
+#include "model/vae_kl/vae_kl.h"
 
 static float *tensor(const struct weights *w, const char *lead, const char *name, struct shape *s)
 {
@@ -104,9 +104,9 @@ static void run_model(const char *name, const json_t *about)
     assert_ok(vae_open(&a, NULL, &v, &net, &err), err);
     const json_t *c = json_object_get(about, "config");
     assert_true(js_get_u64(json_object_get(c, "z_channels"), &z) && v.z_channels == z);
-    assert_true(js_get_u64(json_object_get(c, "num_res_blocks"), &z) && v.enc_blocks == z &&
-                v.dec_blocks == z + 1);
-    assert_int_equal(v.levels, json_array_size(json_object_get(c, "ch_mult")));
+    assert_true(js_get_u64(json_object_get(c, "num_res_blocks"), &z) &&
+                vae_kl_in(&v)->enc_blocks == z && vae_kl_in(&v)->dec_blocks == z + 1);
+    assert_int_equal(vae_kl_in(&v)->levels, json_array_size(json_object_get(c, "ch_mult")));
 
     struct vae_job j = { .net = net, .vae = &v };
     size_t cases = 0;

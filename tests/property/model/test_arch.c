@@ -1,8 +1,8 @@
-/* The order of a family is a total preorder, whatever the names are: sorting by it means something.
+/* The order of a family that goes by words is a total preorder, whatever the names are: sorting by it means something.
  *
  * For a list of names that are sorted by it, count the steps where it says "before": if every pair
  * of the list is ordered as its counts are, the relation is the one of those numbers, and so
- * transitive in both its halves. Keys say the same as names. */
+ * transitive in both its halves. */
 #include "support/rng.h"
 #include "support/seed.h"
 #include "support/test.h"
@@ -22,17 +22,12 @@ static int sign(int x)
     return (x > 0) - (x < 0);
 }
 
-static int by_order(const void *a, const void *b)
+static int by_order(const void *va, const void *vb)
 {
-    const struct name *x = a, *y = b;
-    return sorting->base.order(x->p, x->n, y->p, y->n);
-}
-
-static int by_key(const struct name *a, const struct name *b)
-{
+    const struct name *a = va, *b = vb;
     uint64_t x[600], y[600];
-    size_t n = sorting->base.key(a->p, a->n, x, ARRAY_LEN(x));
-    size_t m = sorting->base.key(b->p, b->n, y, ARRAY_LEN(y));
+    size_t n = arch_key(sorting, a->p, a->n, x, ARRAY_LEN(x));
+    size_t m = arch_key(sorting, b->p, b->n, y, ARRAY_LEN(y));
     assert_true(n <= ARRAY_LEN(x) && m <= ARRAY_LEN(y));
     for (size_t i = 0; i < n && i < m; i++)
         if (x[i] != y[i])
@@ -51,7 +46,7 @@ static void assert_preorder(const struct arch *arch, struct name *name, size_t n
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < n; k++) {
             int want = (step[i] > step[k]) - (step[i] < step[k]);
-            if (sign(by_order(&name[i], &name[k])) != want || by_key(&name[i], &name[k]) != want)
+            if (sign(by_order(&name[i], &name[k])) != want)
                 fail_msg("%s: '%.*s' and '%.*s'", arch->base.name, (int)name[i].n, name[i].p,
                          (int)name[k].n, name[k].p);
         }
@@ -76,7 +71,8 @@ static void of_every_preset(void **state)
                 name[n++] = (struct name) { k.at[i].name, len };
         }
         for (size_t a = 0; a < arch_count(); a++)
-            assert_preorder(arch_at(a), name, n);
+            if (arch_at(a)->words)
+                assert_preorder(arch_at(a), name, n);
         free(name);
         keys_release(&k);
     }
@@ -134,7 +130,8 @@ static void of_random_names(void **state)
             name[i] = (struct name) { text[i], n };
         }
         for (size_t a = 0; a < arch_count(); a++)
-            assert_preorder(arch_at(a), name, ARRAY_LEN(name));
+            if (arch_at(a)->words)
+                assert_preorder(arch_at(a), name, ARRAY_LEN(name));
     }
     running = 0;
 }

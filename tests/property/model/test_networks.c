@@ -6,9 +6,12 @@
 #include "support/sparse.h"
 
 #include "model/diffusion.h"
-#include "model/flux.h"
-#include "model/unet.h"
+#include "model/flux/flux.h"
+#include "model/flux/presets.h"
+#include "model/unet/presets.h"
+#include "model/unet/unet.h"
 #include "model/vae.h"
+#include "model/vae_kl/presets.h"
 
 #define ROUNDS 40
 

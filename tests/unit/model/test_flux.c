@@ -6,7 +6,8 @@
 #include "support/sparse.h"
 
 #include "model/diffusion.h"
-#include "model/flux.h"
+#include "model/flux/flux.h"
+#include "model/flux/presets.h"
 
 #define H 9
 #define W 6

@@ -92,7 +92,7 @@ static void check_part(const char *preset, const char *part, const struct net *n
         assert_string_equal(got[i].alias.root, net[i].root);
         assert_string_equal(got[i].alias.known, net[i].known);
         assert_int_equal(got[i].te, net[i].te);
-        if (got[i].family->naming != ARCH_NAMELESS)
+        if (got[i].family->lora)
             expect_sound(&t, w, &got[i].alias);
     }
     expect(&t, want, n);

@@ -3,7 +3,8 @@
 #include "support/sparse.h"
 
 #include "model/preset.h"
-#include "model/unet.h"
+#include "model/unet/presets.h"
+#include "model/unet/unet.h"
 
 static struct weights *open_file(const char *path)
 {

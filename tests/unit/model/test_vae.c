@@ -4,6 +4,8 @@
 
 #include "base/log.h"
 #include "model/vae.h"
+#include "model/vae_kl/presets.h"
+#include "model/vae_kl/vae_kl.h"
 
 static const struct vae_config small = {
     .ch = 32, .z_channels = 4, .levels = 2, .mult = { 1, 2 }, .res_blocks = 1, .quant_convs = true
@@ -281,7 +283,8 @@ static void pictures_are_cut_in_the_middle(void **state)
     berth_err err = { 0 };
     (void)state;
     rig_open(&r, "cpu=256m", file_of(&three, "three"));
-    assert_true(r.v.ratio == 4 && r.v.z_channels == 16 && !r.v.quant && !r.v.post_quant);
+    assert_true(r.v.ratio == 4 && r.v.z_channels == 16 && !vae_kl_in(&r.v)->quant &&
+                !vae_kl_in(&r.v)->post_quant);
     vae_encoded_size(&r.v, h, w, &lh, &lw);
     assert_true(lh == 3 && lw == 5);
     float *want = room(n * 16 * lh * lw), *got = room(n * 16 * lh * lw);
@@ -436,8 +439,9 @@ static void other_names_are_the_same_network(void **state)
     for (size_t i = 0; i < ARRAY_LEN(list); i++) {
         struct vae_rig r;
         rig_open(&r, "cpu=256m", changed_file(&list[i]));
-        assert_true(r.v.diffusers == list[i].diffusers && r.v.nested_quant == list[i].nested);
-        assert_true(r.v.quant && r.v.post_quant && r.v.levels == 2 && r.v.dec_blocks == 2);
+        const struct vae_kl *v = vae_kl_in(&r.v);
+        assert_true(v->diffusers == list[i].diffusers && v->nested_quant == list[i].nested);
+        assert_true(v->quant && v->post_quant && v->levels == 2 && v->dec_blocks == 2);
         assert_ok(vae_decode(&r.j, z, 1, h, w, i ? picture : first_picture, &err), err);
         assert_ok(vae_encode(&r.j, x, 1, 2 * h, 2 * w, i ? latent : first_latent, &err), err);
         if (i) {

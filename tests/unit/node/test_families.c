@@ -257,7 +257,7 @@ static void edit_file(const char *path)
     struct weights_spec spec[2000];
     const struct weights_meta_spec heads = { "berth.heads", "4" };
     berth_err err = { 0 };
-    assert_ok(preset_keys(&preset_sd15_tiny, &k, &err), err);
+    assert_ok(preset_keys(preset_find("sd15-tiny"), &k, &err), err);
     assert_true(k.n < ARRAY_LEN(spec));
     for (size_t i = 0; i < k.n; i++) {
         spec[i] = (struct weights_spec) { k.at[i].name, DT_F32, k.at[i].shape };

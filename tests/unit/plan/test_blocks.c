@@ -1,4 +1,5 @@
 /* From the tensors of a file to blocks: names, order, roles, memory layout, limits. */
+#include "base/str.h"
 #include "plan/blocks.h"
 #include "support/oom.h"
 #include "support/test.h"
@@ -230,26 +231,32 @@ static void a_tensor_without_a_dot_is_a_block(void **state)
     weights_close(w);
 }
 
-static bool is_emb(const char *s, size_t n)
+static uint64_t turn_of(const char *name)
 {
-    return n == 3 && memcmp(s, "emb", 3) == 0;
+    return str_starts(name, strlen(name), "in.")    ? 3
+           : str_starts(name, strlen(name), "out.") ? 9
+                                                    : 5;
 }
 
-static int rank_of(const char *s)
+static berth_status in_first_out_last(const struct block_arch *a, const struct weights *w,
+                                      const char *part, struct block_trace *out, berth_err *err)
 {
-    return strcmp(s, "in") == 0 ? 0 : strcmp(s, "out") == 0 ? 2 : 1;
+    (void)err;
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const char *name = weights_at(w, i)->name;
+        assert_int_equal(out->use[i].when + out->use[i].work + out->use[i].lookup, 0);
+        if (!str_starts(name, strlen(name), part))
+            continue;
+        name += strlen(part);
+        out->use[i] = (struct block_use) { .when = turn_of(name),
+                                           .lookup = str_starts(name, strlen(name), "emb.") };
+        if (a->about) /* it knows costs */
+            out->use[i].work = str_starts(name, strlen(name), "in.") ? 1000 : 3;
+    }
+    return BERTH_OK;
 }
 
-static int in_first_out_last(const char *a, size_t an, const char *b, size_t bn)
-{
-    assert_int_equal(strlen(a), an); /* they may be used as strings */
-    assert_int_equal(strlen(b), bn);
-    return rank_of(a) - rank_of(b);
-}
-
-static const struct block_arch arch = { .name = "test",
-                                        .embedding = is_emb,
-                                        .order = in_first_out_last };
+static const struct block_arch arch = { .name = "test", .trace = in_first_out_last };
 
 static void an_architecture_orders_and_protects(void **state)
 {
@@ -268,13 +275,7 @@ static void an_architecture_orders_and_protects(void **state)
     weights_close(w);
 }
 
-static uint64_t work_of(const char *block, size_t n, uint64_t weights)
-{
-    assert_int_equal(strlen(block), n);
-    return weights * (strcmp(block, "norm") == 0 ? 0 : strcmp(block, "in") == 0 ? 1000 : 3);
-}
-
-/* What the architecture says of its weights, not its bytes; nothing where it says nothing. */
+/* What the architecture says of a block's tensors; nothing where it says nothing. */
 static void an_architecture_estimates(void **state)
 {
     (void)state;
@@ -286,44 +287,31 @@ static void an_architecture_estimates(void **state)
         assert_int_equal(b.at[i].work, 0);
     blocks_release(&b);
     struct block_arch knows = arch;
-    knows.work = work_of;
+    knows.about = "costs";
     assert_ok(blocks_from_weights(w, "part.", &knows, &b, &err), err);
-    for (size_t i = 0; i < b.n; i++) {
-        if (strcmp(b.at[i].name, "in") == 0) /* with its bias and its scale */
-            assert_int_equal(b.at[i].work, 1000 * (16 * 16 + 7 + 1));
-        else if (strcmp(b.at[i].name, "conv.0") == 0) /* of two bytes each */
-            assert_int_equal(b.at[i].work, 3 * 2 * 2 * 3 * 3);
-        else if (strcmp(b.at[i].name, "norm") == 0)
-            assert_int_equal(b.at[i].work, 0);
-    }
+    for (size_t i = 0; i < b.n; i++)
+        assert_int_equal(b.at[i].work, (strcmp(b.at[i].name, "in") == 0 ? 1000 : 3) * b.at[i].n);
     blocks_release(&b);
     weights_close(w);
 }
 
-static int by_last_digit(const char *a, size_t an, const char *b, size_t bn)
+/* By the last digit of the block; those that end in 7 are never come to. */
+static berth_status by_last_digit(const struct block_arch *a, const struct weights *w,
+                                  const char *part, struct block_trace *out, berth_err *err)
 {
-    return a[an - 1] - b[bn - 1];
+    (void)a, (void)part, (void)err;
+    for (size_t i = 0; i < weights_count(w); i++) {
+        char digit = weights_at(w, i)->name[3];
+        out->use[i].when = digit == '7' ? 0 : (uint64_t)(digit - '0') + 1;
+    }
+    return BERTH_OK;
 }
 
-static size_t last_digit(const char *s, size_t n, uint64_t *out, size_t cap)
+static berth_status out_of_memory(const struct block_arch *a, const struct weights *w,
+                                  const char *part, struct block_trace *out, berth_err *err)
 {
-    assert_true(cap > 1);
-    out[0] = (uint64_t)s[n - 1];
-    return strcmp(s, "b777") == 0 ? cap + 1 : 1; /* one that is too long for a key */
-}
-
-static int never(const char *a, size_t an, const char *b, size_t bn)
-{
-    (void)an, (void)bn;
-    fail_msg("'%s' and '%s' have keys", a, b);
-    return 0;
-}
-
-static size_t short_and_long(const char *s, size_t n, uint64_t *out, size_t cap)
-{
-    (void)cap;
-    out[0] = out[1] = 7;
-    return s[n - 1] % 2 ? 1 : 2; /* the end of a key comes first */
+    (void)a, (void)w, (void)part, (void)out;
+    return err_set(err, BERTH_ENOMEM, "a trace");
 }
 
 static void sorting_is_stable(void **state)
@@ -339,26 +327,18 @@ static void sorting_is_stable(void **state)
     struct weights *w = open_file("e.safetensors", spec, N);
     struct blocks b;
     berth_err err = { 0 };
-    const struct block_arch last[] = { { .order = by_last_digit },
-                                       { .order = by_last_digit, .key = last_digit } };
-    for (size_t k = 0; k < ARRAY_LEN(last); k++) {
-        assert_ok(blocks_from_weights(w, NULL, &last[k], &b, &err), err);
-        assert_int_equal(b.n, N);
-        for (int i = 0; i < N; i++) {
-            char want[16];
-            snprintf(want, sizeof want, "b%03d", i % (N / 10) * 10 + i / (N / 10));
-            assert_string_equal(b.at[i].name, want);
-        }
-        blocks_release(&b);
-    }
-    const struct block_arch keys = { .order = never, .key = short_and_long };
-    assert_ok(blocks_from_weights(w, NULL, &keys, &b, &err), err);
+    const struct block_arch last = { .trace = by_last_digit };
+    assert_ok(blocks_from_weights(w, NULL, &last, &b, &err), err);
+    assert_int_equal(b.n, N);
     for (int i = 0; i < N; i++) {
+        static const int digit[] = { 0, 1, 2, 3, 4, 5, 6, 8, 9, 7 }; /* what nobody uses is last */
         char want[16];
-        snprintf(want, sizeof want, "b%03d", i < N / 2 ? 2 * i + 1 : 2 * (i - N / 2));
+        snprintf(want, sizeof want, "b%03d", i % (N / 10) * 10 + digit[i / (N / 10)]);
         assert_string_equal(b.at[i].name, want);
     }
     blocks_release(&b);
+    const struct block_arch fails = { .trace = out_of_memory };
+    assert_fails(blocks_from_weights(w, NULL, &fails, &b, &err), err, BERTH_ENOMEM, "a trace");
     weights_close(w);
 }
 

@@ -1,0 +1,83 @@
+/* families: a diffusion model family is one folder and one line.
+ *
+ * The folder src/model/<x>/ exports `const struct family family_<x>`: how to tell its files, its
+ * config, what samplers must know, names and their other spellings, presets, forward. The line is
+ * FAMILY(<x>) in families.def. All else asks the descriptor: placement (arch.h), samplers and nodes
+ * (diffusion.h), adapters (lora_names.h), `berth synth` (preset.h). unet/ and flux/ are examples;
+ * docs/adding.md shows a small one. */
+#ifndef MODEL_FAMILIES_H
+#define MODEL_FAMILIES_H
+
+#include "model/arch.h"
+#include "model/diffusion.h"
+
+struct family_config { /* a network of some family, as its config() read it */
+    char root[ARCH_ROOT_MAX];
+    void *own; /* family.bytes, zero before config(); diffusion.c allocates and frees it */
+};
+
+/* Latents whose conditionings have one length: what a family gets. Host memory, borrowed. */
+struct family_batch {
+    size_t n, h, w;
+    const float *x;       /* [n, in_channels, h, w]: latents, and what is beside them */
+    const float *t;       /* [n] */
+    const float *context; /* [n, tokens, context_dim] */
+    size_t tokens;
+    const float *y;        /* [n, adm_channels]; NULL without */
+    const float *guidance; /* [n]; NULL: without that term. In a prediction only that counts */
+    bool exact_guidance;   /* diffusion_args */
+    float *out;            /* [n, latent channels, h, w] */
+};
+
+struct family {
+    struct arch arch;       /* FAMILY_ARCH(), .detect, .lora, .presets */
+    struct arch checkpoint; /* FAMILY_CHECKPOINT(): what a file with all its networks is called */
+    size_t bytes;           /* of family_config.own */
+    /* A prompt may be repeated to the length of another: attention over the same keys twice is the
+     * same. */
+    bool repeats;
+    /* A usual picture, which layers' costs are estimated for: latent pixels a side, tokens. */
+    uint32_t usual_side, usual_tokens;
+
+    /* Is the network, or something so like it that config() can say what it is instead, behind
+     * root? */
+    bool (*at)(const struct weights *w, const char *root);
+    /* Reads cfg->own from the shapes behind cfg->root. Errors say why it cannot be computed. */
+    berth_status (*config)(const struct weights *w, struct family_config *cfg, berth_err *err);
+    /* What samplers must know. part: in front of markers that lie beside the network. */
+    berth_status (*describe)(const struct weights *w, const char *part,
+                             const struct family_config *cfg, struct diffusion_info *info,
+                             berth_err *err);
+    /* What own refers to; NULL: nothing. own itself is freed behind it. */
+    void (*release)(void *own);
+    /* For net_args, which gets own as names_user; NULL when the file has our names. */
+    net_names_fn *(*names)(const struct family_config *cfg);
+    /* y of one conditioning, info->adm_channels floats. NULL: the family has none. */
+    berth_status (*vector)(const struct diffusion_info *info, const struct diffusion_cond *c,
+                           size_t h, size_t w, float *y, berth_err *err);
+    /* Channels beside the latent when the caller gives none: [in_channels - channels, h * w]. NULL:
+     * there never are any. */
+    void (*no_concat)(const struct diffusion_info *info, size_t hw, float *out);
+    /* peak NULL: computes; else only predicts. */
+    berth_status (*forward)(struct net *net, const struct family_config *cfg,
+                            const struct family_batch *b, uint64_t *peak, berth_err *err);
+};
+
+#define FAMILY(x) extern const struct family family_##x;
+#include "model/families.def"
+#undef FAMILY
+
+/* family.arch but for what is the family's own. */
+#define FAMILY_ARCH(name_, about_)                                                                 \
+    .base = { .name = name_, .about = about_, .trace = arch_trace, .aliases = arch_aliases },      \
+    .role = "unet", .trace = family_trace
+#define FAMILY_CHECKPOINT(name_, about_)                                                           \
+    {                                                                                              \
+        .base = { .name = name_, .about = about_, .trace = arch_trace, .aliases = arch_aliases },  \
+        .holds_parts = true                                                                        \
+    }
+/* arch.trace of every family: its forward over a usual picture. */
+berth_status family_trace(const struct arch *arch, const struct weights *w, const char *root,
+                          struct block_trace *out, berth_err *err);
+
+#endif

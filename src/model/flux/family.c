@@ -1,0 +1,146 @@
+/* The family of Flux.1: dev, which has an embedding of the guidance, and schnell, which has none. */
+#include "model/families.h"
+
+#include "model/flux/flux.h"
+#include "model/lora_names_impl.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <string.h>
+
+#define RATIO 8        /* pixels per latent pixel */
+#define DEV_SHIFT 1.15 /* of noise levels (flux.md 7) */
+#define SCHNELL_SHIFT 1.0
+
+struct own {             /* struct family_config.own */
+    struct flux_net net; /* first: names are read with it */
+    struct flux_host host;
+};
+static_assert(offsetof(struct own, net) == 0, "own is handed to names as a struct flux_net");
+
+static struct own *own_of(const struct family_config *cfg)
+{
+    return cfg->own;
+}
+
+static void release(void *own)
+{
+    flux_host_release(&((struct own *)own)->host);
+}
+
+/* What placement and adapters may count on. Others with these blocks (Flux2, Chroma, Hunyuan) have
+ * more in front of them. */
+static bool is_flux(const struct weights *w, const char *root)
+{
+    static const char *const bfl[] = { "double_blocks.0.img_attn.norm.key_norm.scale",
+                                       "img_in.weight", "time_in.in_layer.weight",
+                                       "vector_in.in_layer.weight", "txt_in.weight" };
+    static const char *const diffusers[] = { "transformer_blocks.0.attn.norm_added_k.weight",
+                                             "single_transformer_blocks.0.proj_mlp.weight",
+                                             "x_embedder.weight", "context_embedder.weight",
+                                             "time_text_embed.text_embedder.linear_1.weight" };
+    size_t ours = 0, theirs = 0;
+    for (size_t i = 0; i < ARRAY_LEN(bfl); i++) {
+        ours += arch_find(w, root, bfl[i]) != NULL;
+        theirs += arch_find(w, root, diffusers[i]) != NULL;
+    }
+    return ours == ARRAY_LEN(bfl) || theirs == ARRAY_LEN(diffusers);
+}
+
+static berth_status config(const struct weights *w, struct family_config *cfg, berth_err *err)
+{
+    return flux_detect(w, cfg->root, &own_of(cfg)->net, err);
+}
+
+static berth_status describe(const struct weights *w, const char *part,
+                             const struct family_config *cfg, struct diffusion_info *info,
+                             berth_err *err)
+{
+    const struct flux_net *f = &own_of(cfg)->net;
+    (void)w, (void)part;
+    if (f->out_channels != latent_flux.channels)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "a Flux transformer whose latents have %llu channels, not %u",
+                       (unsigned long long)f->out_channels, latent_flux.channels);
+    if (f->in_channels != f->out_channels)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "a Flux transformer of %llu channels in, %llu beside the latent (Fill, "
+                       "control): not supported yet",
+                       (unsigned long long)f->in_channels,
+                       (unsigned long long)(f->in_channels > f->out_channels
+                                                ? f->in_channels - f->out_channels
+                                                : 0));
+    *info = (struct diffusion_info) { .family = f->guidance ? "Flux" : "Flux schnell",
+                                      .latent = latent_flux,
+                                      .predicts = PREDICT_FLOW,
+                                      .shift = f->guidance ? DEV_SHIFT : SCHNELL_SHIFT,
+                                      .multiplier = f->guidance ? 0.0 : 1.0,
+                                      .in_channels = f->in_channels,
+                                      .context_dim = f->context_dim,
+                                      .adm_channels = f->vec_dim,
+                                      .ratio = RATIO,
+                                      .act = DT_BF16,
+                                      .act_else = DT_F16,
+                                      .guidance = f->guidance };
+    return BERTH_OK;
+}
+
+static net_names_fn *names(const struct family_config *cfg)
+{
+    return flux_names(&own_of(cfg)->net);
+}
+
+/* The pooled text of CLIP-L; more than the network takes is left out, as the reference does. */
+static berth_status vector(const struct diffusion_info *info, const struct diffusion_cond *c,
+                           size_t h, size_t w, float *y, berth_err *err)
+{
+    size_t n = (size_t)info->adm_channels;
+    (void)h, (void)w;
+    if (c->pooled && c->pooled_n < n)
+        return err_set(err, BERTH_EINVAL,
+                       "%s wants a pooled text of %zu values, this conditioning has %zu: is it of "
+                       "another model's text encoder?",
+                       info->family, n, c->pooled_n);
+    if (c->pooled)
+        memcpy(y, c->pooled, n * sizeof *y);
+    else
+        memset(y, 0, n * sizeof *y);
+    return BERTH_OK;
+}
+
+static berth_status forward(struct net *net, const struct family_config *cfg,
+                            const struct family_batch *b, uint64_t *peak, berth_err *err)
+{
+    struct own *own = own_of(cfg);
+    struct flux_in in = { .n = b->n,
+                          .h = b->h,
+                          .w = b->w,
+                          .x = b->x,
+                          .t = b->t,
+                          .context = b->context,
+                          .tokens = b->tokens,
+                          .y = b->y,
+                          .guidance = b->guidance,
+                          .exact_guidance = b->exact_guidance,
+                          .out = b->out };
+    return peak ? flux_predict(net, &own->net, &in, peak, err)
+                : flux_forward(net, &own->net, &in, &own->host, err);
+}
+
+const struct family family_flux = {
+    .arch = { FAMILY_ARCH("flux", "Flux.1 transformer"), .detect = is_flux, .lora = flux_lora,
+              .presets = flux_presets },
+    .checkpoint =
+        FAMILY_CHECKPOINT("flux-checkpoint",
+                          "a Flux.1 checkpoint, or parts of one (transformer, text encoders, VAE)"),
+    .bytes = sizeof(struct own),
+    .usual_side = 128,
+    .usual_tokens = 512,
+    .at = flux_at,
+    .config = config,
+    .describe = describe,
+    .release = release,
+    .names = names,
+    .vector = vector,
+    .forward = forward,
+};

@@ -1,0 +1,109 @@
+/* flux: the transformer of Flux.1 dev and schnell and of models built like them (spec: flux.md).
+ *
+ * Config     is read from names and shapes, never from a list of known models: tiny ones work. Files
+ *            in diffusers' names are translated (names.c); they keep q, k, v and the mlp of
+ *            single blocks apart and (scale, shift) of the last modulation the other way round,
+ *            which the forward knows. Relatives that are not Flux.1 (Flux2, Chroma, Ovis, Hunyuan)
+ *            are refused by name.
+ * Whole      Any tensor of a block makes it one, gaps count too: what is missing is said by the
+ *            layer that wants it, in the dry run of diffusion_open().
+ * Sequence   Text first, then the picture's patches, in one buffer from the first layer to the last;
+ *            both streams of a double block work on slices of it.
+ * Host       Patches, positions and small vectors are made on the host, in buffers that outlive a
+ *            pass: positions are the same for every step of a picture.
+ * Trust      A file's counts meet the limits below before they size anything; shapes the config is
+ *            not read from meet their layer's checks (op/ops.h).
+ * Threads    flux_forward(), flux_predict(): executor; the rest any.
+ * Numbers    Golden: tests/golden/model/test_flux.c
+ * Files      family.c the descriptor, config.c detection, names.c, host.c patches and positions,
+ *            forward.c, lora.c what adapters call its tensors, presets.c */
+#ifndef MODEL_FLUX_H
+#define MODEL_FLUX_H
+
+#include "format/weights.h"
+#include "net/net.h"
+
+struct arch_net;
+struct lora_table;
+struct preset;
+
+#define FLUX_DEPTH_MAX 256       /* blocks of a kind */
+#define FLUX_WIDTH_MAX (1 << 16) /* of anything a row is made of */
+#define FLUX_AXES 3              /* of positions: which picture, row, column */
+#define FLUX_PATCH 2             /* latent pixels a side */
+#define FLUX_TIME_WIDTH 256      /* of the embedding of one number */
+
+struct flux_net {                       /* what a file's transformer looks like */
+    uint64_t in_channels, out_channels; /* of a latent */
+    uint64_t hidden, mlp;               /* D; width inside of feed-forwards */
+    uint64_t context_dim, vec_dim;
+    uint32_t heads, head_dim;
+    uint32_t axis[FLUX_AXES]; /* of head_dim: how much each axis turns; even, adds up to it */
+    uint32_t depth, depth_single;
+    bool guidance;  /* has the embedding of it (dev) */
+    bool diffusers; /* the file has diffusers' names */
+};
+/* Does something like it stand behind root? */
+bool flux_at(const struct weights *w, const char *root);
+/* root: in front of names, as net_args.root. BERTH_EUNSUPPORTED: not Flux.1, or one we cannot run:
+ * says why. */
+berth_status flux_detect(const struct weights *w, const char *root, struct flux_net *out,
+                         berth_err *err);
+/* For net_args: `names`, with the struct flux_net as names_user, which then outlives the net. */
+net_names_fn *flux_names(const struct flux_net *f);
+
+/* For its descriptor. */
+void flux_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net);
+extern const struct preset *const flux_presets[];
+
+/* Host memory that passes use; zeroed is empty. Owner: who runs the net. */
+struct flux_host {
+    float *table;        /* [tokens + picture, head_dim / 2, 2]: cos and sin of every position */
+    size_t tokens, h, w; /* that it was made for; 0: none */
+    float *patches, *result; /* [n, picture, 4 * channels]: what goes in, what came out. A pass that
+                                goes wrong on the way back is run again, so they are two */
+    size_t patches_cap, result_cap;
+    float *number; /* [2, n]: times and guidances as they are embedded */
+    size_t number_cap;
+};
+void flux_host_release(struct flux_host *host);
+
+struct flux_in { /* of one pass; all n of them have one size. Host memory, borrowed */
+    size_t n, h, w;
+    const float *x;       /* [n, in_channels, h, w] */
+    const float *t;       /* [n], 0..1 */
+    const float *context; /* [n, tokens, context_dim] */
+    size_t tokens;
+    const float *y;        /* [n, vec_dim] */
+    const float *guidance; /* [n]; NULL: the term is left out. Not looked at without f->guidance */
+    bool exact_guidance;   /* diffusion_args */
+    float *out;            /* [n, out_channels, h, w]: velocity, noise - picture */
+};
+berth_status flux_forward(struct net *net, const struct flux_net *f, const struct flux_in *in,
+                          struct flux_host *host, berth_err *err);
+/* Of in only n, h, w, tokens, and whether there is guidance. */
+berth_status flux_predict(struct net *net, const struct flux_net *f, const struct flux_in *in,
+                          uint64_t *peak, berth_err *err);
+
+/* ---- host.c, for forward.c ---- */
+
+/* Rows or columns of patches. */
+static inline uint64_t flux_side(size_t n)
+{
+    return ((uint64_t)n + FLUX_PATCH - 1) / FLUX_PATCH;
+}
+#define FLUX_TIMES 1000.0f /* noise levels and guidances, before they are embedded */
+/* What is embedded for a guidance. It reaches the reference rounded to the type it computes in, and
+ * is multiplied in that: 3.5 becomes 3504 in BF16. Noise levels are not rounded. */
+float flux_guidance(float guidance, enum dtype act);
+/* Table, patches and room for numbers of such a pass. */
+berth_status flux_host_fill(struct flux_host *host, const struct flux_net *f,
+                            const struct flux_in *in, berth_err *err);
+/* Patches [n, picture, 4 * channels] of latents [n, channels, h, w]: a token's features are ordered
+ * channel, row, column of its pixels. Odd sizes wrap around to the first row and column. */
+void flux_patchify(const float *x, size_t n, size_t channels, size_t h, size_t w, float *out);
+/* And back; what was wrapped around is left out. */
+void flux_unpatchify(const float *patches, size_t n, size_t channels, size_t h, size_t w,
+                     float *out);
+
+#endif

@@ -1,0 +1,495 @@
+/* The forward pass of Flux. B latents, L tokens of text, I patches of a picture, T = L + I; D wide, H
+ * heads, M inside of feed-forwards.
+ *
+ * Memory: x [B, T, D] is one buffer from the first layer to the last, text first. The streams of a
+ * double block are slices of it, and so are their queries, keys and values of one [B, T, 3D]: nothing
+ * is joined or taken apart. In a single block attention and feed-forward write the columns of one
+ * [B, T, D + M], which linear2 reads whole. The most a pass holds is x, its modulated copy, and these
+ * two in a single block. A thrifty one does feed-forwards by rows, those of single blocks behind the
+ * attention: then the most is x, the copy, the queries, keys and values and what attention gives.
+ * It takes as few pieces as that needs, because a streamed layer comes anew for each of them.
+ *
+ * A stream of a batch has rows that are not evenly apart, so what works on streams goes item by item;
+ * products do so within one use of their layer. */
+#include "model/flux/flux.h"
+
+#include <stdlib.h>
+
+#define EPS 1e-6f
+
+struct pass {
+    const struct flux_net *f;
+    const struct flux_in *in;
+    const struct flux_host *host; /* NULL: sizes alone are asked for */
+    uint64_t B, L, I, T;
+    struct act x;             /* [B, T, D] */
+    struct act vec;           /* [B, D], SiLU applied: what every modulation wants */
+    struct act table;         /* [T, head_dim / 2, 2] */
+    struct act *a, *b;        /* [B] each: acts of the items of a stream */
+    struct net_product *each; /* [B] */
+};
+
+struct stream { /* one of the two of a double block */
+    const char *name;
+    uint64_t begin, end; /* its tokens */
+};
+
+static struct shape shape3(uint64_t a, uint64_t b, uint64_t c)
+{
+    return (struct shape) { .ndim = 3, .dim = { a, b, c } };
+}
+
+/* Tokens of one item: [1, end - begin, wide]. */
+static struct view tokens_of(struct net_run *r, struct act a, uint64_t item, uint64_t begin,
+                             uint64_t end)
+{
+    return net_part(r, net_part(r, net_view(&a), 0, item, item + 1), 1, begin, end);
+}
+
+/* Chunk k of a modulation [B, chunks * D], of items begin..end. */
+static struct view chunk(struct net_run *r, const struct pass *p, struct act mod, uint64_t k,
+                         uint64_t begin, uint64_t end)
+{
+    const uint64_t D = p->f->hidden;
+    return net_part(r, net_part(r, net_view(&mod), 0, begin, end), 1, k * D, (k + 1) * D);
+}
+
+/* Rows begin..end of a's outermost dimension, in the same place. */
+static struct act rows_of(struct act a, uint64_t begin, uint64_t end)
+{
+    struct view v = net_view(&a);
+    a.addr += begin * v.stride[0];
+    a.shape.dim[0] = end - begin;
+    return a;
+}
+
+/* ---- a stream, item by item ---- */
+
+/* p->a[i] = norm(x of item i) * (1 + scale) + shift, chunks k (shift) and k + 1 (scale) of mod. */
+static void modulate(struct net_run *r, const struct pass *p, const struct stream *s,
+                     struct act mod, uint64_t shift, uint64_t scale)
+{
+    for (uint64_t i = 0; i < p->B; i++)
+        p->a[i] =
+            net_modulate(r, tokens_of(r, p->x, i, s->begin, s->end),
+                         chunk(r, p, mod, scale, i, i + 1), chunk(r, p, mod, shift, i, i + 1), EPS);
+}
+
+static void drop(struct net_run *r, const struct pass *p, struct act *list)
+{
+    for (uint64_t i = 0; i < p->B; i++)
+        net_drop(r, &list[i]);
+}
+
+/* Columns begin..end of the stream's tokens in joint = layer(from[i]). */
+static void product_into(struct net_run *r, const struct pass *p, const struct stream *s,
+                         const char *layer, const struct act *from, struct act joint,
+                         uint64_t begin, uint64_t end)
+{
+    for (uint64_t i = 0; i < p->B; i++)
+        p->each[i] =
+            (struct net_product) { .layer = layer,
+                                   .x = net_view(&from[i]),
+                                   .y = net_part(r, tokens_of(r, joint, i, s->begin, s->end), 2,
+                                                 begin, end) };
+    net_products(r, p->each, (size_t)p->B);
+}
+
+/* x += gate * z[i] */
+static void gate(struct net_run *r, const struct pass *p, const struct stream *s, struct act mod,
+                 uint64_t k, const struct act *z)
+{
+    for (uint64_t i = 0; i < p->B; i++)
+        net_gate(r, tokens_of(r, p->x, i, s->begin, s->end), chunk(r, p, mod, k, i, i + 1), z[i]);
+}
+
+/* ---- attention ---- */
+
+/* Queries (0), keys (1) or values (2) of tokens begin..end: [B, tokens, H, head_dim]. */
+static struct view third(struct net_run *r, const struct pass *p, struct act qkv, uint64_t which,
+                         uint64_t begin, uint64_t end)
+{
+    const uint64_t D = p->f->hidden;
+    struct view v = net_part(r, net_view(&qkv), 1, begin, end);
+    return net_split(r, net_part(r, v, 2, which * D, (which + 1) * D), p->f->heads);
+}
+
+static void turn(struct net_run *r, const struct pass *p, struct act qkv, uint64_t begin,
+                 uint64_t end, const char *norm)
+{
+    char wq[64], wk[64];
+    snprintf(wq, sizeof wq, "%s.query_norm", norm);
+    snprintf(wk, sizeof wk, "%s.key_norm", norm);
+    net_qk_rope(r, third(r, p, qkv, 0, begin, end), third(r, p, qkv, 1, begin, end), wq, wk,
+                rows_of(p->table, begin, end), EPS);
+}
+
+/* y [B, T, D]: a view, any strides. */
+static void attend(struct net_run *r, const struct pass *p, struct act qkv, struct view y)
+{
+    net_attend(r, third(r, p, qkv, 0, 0, p->T), third(r, p, qkv, 1, 0, p->T),
+               third(r, p, qkv, 2, 0, p->T), net_split(r, y, p->f->heads),
+               (struct net_attn) { .scale = 0 });
+}
+
+/* ---- double blocks ---- */
+
+enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2 }; /* chunks of a stream's modulation */
+
+static void stream_in(struct net_run *r, const struct pass *p, const struct stream *s,
+                      struct act mod, struct act qkv)
+{
+    static const char *const part[] = { "q", "k", "v" };
+    const uint64_t D = p->f->hidden;
+    char layer[64];
+    modulate(r, p, s, mod, SHIFT1, SCALE1);
+    if (p->f->diffusers) {
+        for (uint64_t k = 0; k < ARRAY_LEN(part); k++) {
+            snprintf(layer, sizeof layer, "%s_attn.%s", s->name, part[k]);
+            product_into(r, p, s, layer, p->a, qkv, k * D, (k + 1) * D);
+        }
+    } else {
+        snprintf(layer, sizeof layer, "%s_attn.qkv", s->name);
+        product_into(r, p, s, layer, p->a, qkv, 0, 3 * D);
+    }
+    drop(r, p, p->a);
+    snprintf(layer, sizeof layer, "%s_attn.norm", s->name);
+    turn(r, p, qkv, s->begin, s->end, layer);
+}
+
+/* p->a[i] = mlp(p->a[i]), in its place. */
+static void feed_forward(struct net_run *r, const struct pass *p, const struct stream *s)
+{
+    const uint64_t rows = s->end - s->begin, piece = net_thrifty(r) ? (rows + 1) / 2 : rows;
+    char up[64], down[64];
+    snprintf(up, sizeof up, "%s_mlp.0", s->name);
+    snprintf(down, sizeof down, "%s_mlp.2", s->name);
+    for (uint64_t at = 0; at < rows && !net_bad(r); at += piece) {
+        const uint64_t n = rows - at < piece ? rows - at : piece;
+        struct shape wide = shape3(1, n, p->f->mlp);
+        for (uint64_t i = 0; i < p->B; i++) {
+            p->b[i] = net_new(r, &wide);
+            p->each[i] = (struct net_product) { .layer = up,
+                                                .x = tokens_of(r, p->a[i], 0, at, at + n),
+                                                .y = net_view(&p->b[i]),
+                                                .after = OP_AFTER_GELU_TANH };
+        }
+        net_products(r, p->each, (size_t)p->B);
+        for (uint64_t i = 0; i < p->B; i++)
+            p->each[i] = (struct net_product) { .layer = down,
+                                                .x = net_view(&p->b[i]),
+                                                .y = tokens_of(r, p->a[i], 0, at, at + n) };
+        net_products(r, p->each, (size_t)p->B);
+        drop(r, p, p->b);
+    }
+}
+
+/* What attention gave the stream, and its feed-forward. */
+static void stream_out(struct net_run *r, const struct pass *p, const struct stream *s,
+                       struct act mod, struct act o)
+{
+    char layer[64];
+    snprintf(layer, sizeof layer, "%s_attn.proj", s->name);
+    struct shape z = shape3(1, s->end - s->begin, p->f->hidden);
+    for (uint64_t i = 0; i < p->B; i++) {
+        p->a[i] = net_new(r, &z);
+        p->each[i] = (struct net_product) { .layer = layer,
+                                            .x = tokens_of(r, o, i, s->begin, s->end),
+                                            .y = net_view(&p->a[i]) };
+    }
+    net_products(r, p->each, (size_t)p->B);
+    gate(r, p, s, mod, GATE1, p->a);
+    drop(r, p, p->a);
+
+    modulate(r, p, s, mod, SHIFT2, SCALE2);
+    feed_forward(r, p, s);
+    gate(r, p, s, mod, GATE2, p->a);
+    drop(r, p, p->a);
+}
+
+static void double_block(struct net_run *r, const struct pass *p, uint32_t n)
+{
+    const struct stream img = { "img", p->L, p->T }, txt = { "txt", 0, p->L };
+    const uint64_t D = p->f->hidden;
+    struct shape wide = shape3(p->B, p->T, 3 * D), s = shape3(p->B, p->T, D);
+    size_t mark = net_enter(r, "double_blocks.%u.", n);
+    struct act img_mod = net_linear(r, p->vec, "img_mod.lin"); /* [B, 6D] */
+    struct act txt_mod = net_linear(r, p->vec, "txt_mod.lin");
+    struct act qkv = net_new(r, &wide);
+    stream_in(r, p, &img, img_mod, qkv);
+    stream_in(r, p, &txt, txt_mod, qkv);
+    struct act o = net_new(r, &s);
+    attend(r, p, qkv, net_view(&o));
+    net_drop(r, &qkv);
+    stream_out(r, p, &img, img_mod, o);
+    stream_out(r, p, &txt, txt_mod, o);
+    net_drop(r, &o);
+    net_drop(r, &img_mod);
+    net_drop(r, &txt_mod);
+    net_leave(r, mark);
+}
+
+/* ---- single blocks ---- */
+
+enum { SHIFT, SCALE, GATE }; /* chunks of a modulation */
+
+/* gelu of what the feed-forward has of x [.., D], in y [.., M]. */
+static void linear1_mlp(struct net_run *r, const struct pass *p, struct view x, struct view y)
+{
+    struct net_product a = { .layer = "linear1.mlp", .x = x, .y = y, .after = OP_AFTER_GELU_TANH };
+    if (!p->f->diffusers) {
+        a.layer = "linear1";
+        a.row = 3 * p->f->hidden;
+        a.rows = p->f->mlp;
+    }
+    net_product(r, &a);
+}
+
+/* Queries, keys and values of h [B, T, D]; and, unless y is empty, gelu of what the feed-forward has
+ * of it, in y [B, T, M]. */
+static void linear1(struct net_run *r, const struct pass *p, struct act h, struct act qkv,
+                    struct view y)
+{
+    static const char *const part[] = { "linear1.q", "linear1.k", "linear1.v" };
+    const uint64_t D = p->f->hidden;
+    const struct net_product list[] = {
+        { .layer = "linear1", .x = net_view(&h), .y = net_view(&qkv), .rows = 3 * D },
+        { .layer = "linear1",
+          .x = net_view(&h),
+          .y = y,
+          .row = 3 * D,
+          .rows = p->f->mlp,
+          .after = OP_AFTER_GELU_TANH }
+    };
+    if (!p->f->diffusers) {
+        net_products(r, list, y.shape.ndim ? 2 : 1);
+        return;
+    }
+    for (uint64_t k = 0; k < ARRAY_LEN(part); k++)
+        net_product(
+            r, &(struct net_product) { .layer = part[k],
+                                       .x = net_view(&h),
+                                       .y = net_part(r, net_view(&qkv), 2, k * D, (k + 1) * D) });
+    if (y.shape.ndim)
+        linear1_mlp(r, p, net_view(&h), y);
+}
+
+/* Attention and feed-forward of h, through linear2: [B, T, D]. Takes h. */
+static struct act single_whole(struct net_run *r, const struct pass *p, struct act h)
+{
+    const uint64_t D = p->f->hidden, M = p->f->mlp;
+    struct shape three = shape3(p->B, p->T, 3 * D), wide = shape3(p->B, p->T, D + M);
+    struct act qkv = net_new(r, &three), both = net_new(r, &wide);
+    linear1(r, p, h, qkv, net_part(r, net_view(&both), 2, D, D + M));
+    net_drop(r, &h);
+    turn(r, p, qkv, 0, p->T, "norm");
+    attend(r, p, qkv, net_part(r, net_view(&both), 2, 0, D));
+    net_drop(r, &qkv);
+    struct act z = net_linear(r, both, "linear2");
+    net_drop(r, &both);
+    return z;
+}
+
+#define THRIFTY_PIECES 4 /* so that M + (D + M) of a piece fit where the 3D were before them */
+
+/* The same in less memory, in h's place. */
+static struct act single_thrifty(struct net_run *r, const struct pass *p, struct act h)
+{
+    const uint64_t D = p->f->hidden, rows = p->B * p->T,
+                   piece = (rows + THRIFTY_PIECES - 1) / THRIFTY_PIECES;
+    struct shape three = shape3(p->B, p->T, 3 * D), flat = shape3(1, rows, D);
+    struct act qkv = net_new(r, &three);
+    linear1(r, p, h, qkv, (struct view) { .data = NULL });
+    turn(r, p, qkv, 0, p->T, "norm");
+    struct act o = net_new(r, &h.shape);
+    attend(r, p, qkv, net_view(&o));
+    net_drop(r, &qkv);
+    struct act h_rows = net_reshape(r, h, &flat), o_rows = net_reshape(r, o, &flat);
+    for (uint64_t at = 0; at < rows && !net_bad(r); at += piece) {
+        const uint64_t n = rows - at < piece ? rows - at : piece;
+        struct shape wide = shape3(1, n, p->f->mlp);
+        struct view x = tokens_of(r, h_rows, 0, at, at + n);
+        struct act m = net_new(r, &wide);
+        linear1_mlp(r, p, x, net_view(&m));
+        struct act part = o_rows;
+        part.addr = (uint64_t)(uintptr_t)tokens_of(r, o_rows, 0, at, at + n).data;
+        part.shape.dim[1] = n;
+        struct act pair[2] = { part, m };
+        struct act both = net_concat(r, pair, 2, 2); /* [1, n, D + M] */
+        net_drop(r, &m);
+        net_product(r, &(struct net_product) { .layer = "linear2", .x = net_view(&both), .y = x });
+        net_drop(r, &both);
+    }
+    net_drop(r, &o);
+    return h;
+}
+
+static void single_block(struct net_run *r, const struct pass *p, uint32_t n)
+{
+    size_t mark = net_enter(r, "single_blocks.%u.", n);
+    struct act mod = net_linear(r, p->vec, "modulation.lin"); /* [B, 3D] */
+    struct act h = net_modulate(r, net_view(&p->x), chunk(r, p, mod, SCALE, 0, p->B),
+                                chunk(r, p, mod, SHIFT, 0, p->B), EPS);
+    h = net_thrifty(r) ? single_thrifty(r, p, h) : single_whole(r, p, h);
+    net_gate(r, net_view(&p->x), chunk(r, p, mod, GATE, 0, p->B), h);
+    net_drop(r, &h);
+    net_drop(r, &mod);
+    net_leave(r, mark);
+}
+
+/* ---- way in, way out ---- */
+
+/* Numbers as they are embedded, on the host. */
+static void numbers(struct net_run *r, const struct pass *p, float *time, float *guidance)
+{
+    for (size_t i = 0; i < p->in->n; i++) {
+        time[i] = p->in->t[i] * FLUX_TIMES;
+        if (p->in->guidance)
+            guidance[i] =
+                flux_guidance(p->in->guidance[i], p->in->exact_guidance ? DT_F32 : net_dtype(r));
+    }
+}
+
+/* out_layer(silu(in_layer(a))) + to, in its place if it is there. Takes a. */
+static struct act embedder(struct net_run *r, const char *name, struct act a, struct act to)
+{
+    size_t mark = net_enter(r, "%s.", name);
+    struct act h = net_linear(r, a, "in_layer"); /* [B, D] */
+    net_drop(r, &a);
+    net_unary(r, &h, OP_SILU);
+    struct act y =
+        to.shape.ndim ? net_linear_add(r, h, "out_layer", to) : net_linear(r, h, "out_layer");
+    net_drop(r, &h);
+    net_leave(r, mark);
+    return y;
+}
+
+static struct act embed(struct net_run *r, const struct pass *p)
+{
+    const struct flux_in *in = p->in;
+    float *time = p->host ? p->host->number : NULL, *guidance = time ? time + in->n : NULL;
+    struct shape s = { .ndim = 2, .dim = { p->B, p->f->vec_dim } };
+    if (time)
+        numbers(r, p, time, guidance);
+    struct act a = net_timestep(r, time, in->n, FLUX_TIME_WIDTH);
+    struct act vec = embedder(r, "time_in", a, (struct act) { .addr = 0 });
+    if (p->f->guidance && in->guidance) {
+        a = net_timestep(r, guidance, in->n, FLUX_TIME_WIDTH);
+        vec = embedder(r, "guidance_in", a, vec);
+    }
+    vec = embedder(r, "vector_in", net_input(r, &s, in->y), vec);
+    net_unary(r, &vec, OP_SILU);
+    return vec;
+}
+
+/* Rows of in[item] through layer into the tokens begin..end of x. Takes in [B, tokens, wide]. */
+static void way_in(struct net_run *r, const struct pass *p, const char *layer, struct act in,
+                   uint64_t begin, uint64_t end)
+{
+    for (uint64_t i = 0; i < p->B; i++)
+        p->each[i] = (struct net_product) { .layer = layer,
+                                            .x = tokens_of(r, in, i, 0, end - begin),
+                                            .y = tokens_of(r, p->x, i, begin, end) };
+    net_products(r, p->each, (size_t)p->B);
+    net_drop(r, &in);
+}
+
+/* The picture's tokens as patches [B, I, 4 * channels]. */
+static struct act way_out(struct net_run *r, const struct pass *p)
+{
+    const struct stream img = { "img", p->L, p->T };
+    const bool other = p->f->diffusers; /* (scale, shift) instead of (shift, scale) */
+    struct shape s = shape3(p->B, p->I, p->f->out_channels * FLUX_PATCH * FLUX_PATCH);
+    struct act mod = net_linear(r, p->vec, "final_layer.adaLN_modulation.1"); /* [B, 2D] */
+    modulate(r, p, &img, mod, other ? SCALE : SHIFT, other ? SHIFT : SCALE);
+    net_drop(r, &mod);
+    struct act y = net_new(r, &s);
+    for (uint64_t i = 0; i < p->B; i++)
+        p->each[i] = (struct net_product) { .layer = "final_layer.linear",
+                                            .x = net_view(&p->a[i]),
+                                            .y = tokens_of(r, y, i, 0, p->I) };
+    net_products(r, p->each, (size_t)p->B);
+    drop(r, p, p->a);
+    return y;
+}
+
+static void forward(struct net_run *r, void *user)
+{
+    struct pass p = *(const struct pass *)user;
+    const struct flux_net *f = p.f;
+    const struct flux_in *in = p.in;
+    struct shape xs = shape3(p.B, p.T, f->hidden);
+    struct shape ps = shape3(p.B, p.I, f->in_channels * FLUX_PATCH * FLUX_PATCH);
+    struct shape cs = shape3(p.B, p.L, f->context_dim);
+    struct shape ts = shape3(p.T, f->head_dim / 2, 2);
+    p.x = net_new(r, &xs);
+    way_in(r, &p, "img_in", net_input(r, &ps, p.host ? p.host->patches : NULL), p.L, p.T);
+    p.vec = embed(r, &p);
+    way_in(r, &p, "txt_in", net_input(r, &cs, in->context), 0, p.L);
+    p.table = net_input_f32(r, &ts, p.host ? p.host->table : NULL);
+    for (uint32_t i = 0; i < f->depth && !net_bad(r); i++)
+        double_block(r, &p, i);
+    for (uint32_t i = 0; i < f->depth_single && !net_bad(r); i++)
+        single_block(r, &p, i);
+    net_drop(r, &p.table);
+    struct act y = way_out(r, &p);
+    net_drop(r, &p.vec);
+    net_drop(r, &p.x);
+    net_finite(r, y, "Flux's output");
+    net_output(r, y, p.host ? p.host->result : NULL);
+    net_drop(r, &y);
+}
+
+/* ---- doors ---- */
+
+static berth_status pass_open(struct pass *p, const struct flux_net *f, const struct flux_in *in,
+                              const struct flux_host *host, berth_err *err)
+{
+    *p = (struct pass) { .f = f,
+                         .in = in,
+                         .host = host,
+                         .B = in->n,
+                         .L = in->tokens,
+                         .a = calloc(in->n, sizeof *p->a),
+                         .b = calloc(in->n, sizeof *p->b),
+                         .each = calloc(in->n, sizeof *p->each) };
+    if (in->h > UINT32_MAX || in->w > UINT32_MAX || in->tokens > UINT32_MAX) /* so that T fits */
+        return err_set(err, BERTH_ELIMIT, "latents of %zu x %zu with %zu tokens", in->w, in->h,
+                       in->tokens);
+    p->I = flux_side(in->h) * flux_side(in->w);
+    p->T = p->L + p->I;
+    return p->a && p->b && p->each ? BERTH_OK : err_set(err, BERTH_ENOMEM, "%zu latents", in->n);
+}
+
+static void pass_close(struct pass *p)
+{
+    free(p->a);
+    free(p->b);
+    free(p->each);
+}
+
+berth_status flux_forward(struct net *net, const struct flux_net *f, const struct flux_in *in,
+                          struct flux_host *host, berth_err *err)
+{
+    struct pass p;
+    berth_status s = pass_open(&p, f, in, host, err);
+    if (!s)
+        s = flux_host_fill(host, f, in, err);
+    if (!s)
+        s = net_forward(net, forward, &p, err);
+    if (!s)
+        flux_unpatchify(host->result, in->n, (size_t)f->out_channels, in->h, in->w, in->out);
+    pass_close(&p);
+    return s;
+}
+
+berth_status flux_predict(struct net *net, const struct flux_net *f, const struct flux_in *in,
+                          uint64_t *peak, berth_err *err)
+{
+    struct pass p;
+    berth_status s = pass_open(&p, f, in, NULL, err);
+    if (!s)
+        s = net_predict(net, forward, &p, peak, err);
+    pass_close(&p);
+    return s;
+}

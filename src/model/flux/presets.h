@@ -1,0 +1,15 @@
+/* The tensors of Flux transformers of any size: what presets and tests are made of. */
+#ifndef MODEL_FLUX_PRESETS_H
+#define MODEL_FLUX_PRESETS_H
+
+#include "model/keys.h"
+
+struct flux_config {
+    uint64_t in_channels; /* latent channels x 4: a patch of 2x2 */
+    uint64_t hidden, head_dim, context_dim, vec_dim;
+    int depth, depth_single;
+    bool guidance; /* distilled guidance input (dev) */
+};
+void keys_flux(struct keys *k, const struct flux_config *c);
+
+#endif

@@ -1,0 +1,368 @@
+/* The forward pass of the UNet. B pictures of h x w, C channels, T = h * w positions, L tokens of
+ * context.
+ *
+ * Memory: what a block no longer needs is dropped before its next layer asks for room, sums are
+ * formed in the place of their first term, and the 1x1 shortcut of a res block is computed first:
+ * then its many channels can be normalised in their own place. What input blocks leave for output
+ * blocks is on the stack and must not be written to; `keep` says so.
+ *
+ * BF16: every block adds to what the block before left. Kept in BF16, that is rounded to 8 bits at
+ * each addition, which is a quarter of a UNet's error; so sums are F32 there (`wide`): those of res
+ * blocks with their shortcut, of transformers, and of the blocks in these. What layers read is
+ * rounded on the way, and so is what lies on the stack. A shortcut and what surrounds a transformer
+ * are linear layers over rows then, which can write F32; 3x3 convolutions are rounded before they
+ * are added. F16 has 3 bits more and stays as it is. */
+#include "model/unet/unet.h"
+
+#include <math.h>
+
+#define GROUPS 32
+#define EPS 1e-5f
+#define EPS_TRANSFORMER 1e-6f /* of the group norm in front of transformers alone */
+
+struct pass {
+    const struct unet_net *u;
+    const struct unet_in *in;
+    struct act emb;     /* [B, 4M], SiLU applied: what every res block wants */
+    struct act context; /* [B, L, context_dim] */
+    struct act skip[UNET_BLOCKS_MAX];
+    uint32_t skips;
+};
+
+static struct shape shape3(uint64_t a, uint64_t b, uint64_t c)
+{
+    return (struct shape) { .ndim = 3, .dim = { a, b, c } };
+}
+
+static struct shape shape4(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+    return (struct shape) { .ndim = 4, .dim = { a, b, c, d } };
+}
+
+/* Sums are F32, see above. */
+static bool wide_sums(const struct net_run *r)
+{
+    return net_dtype(r) == DT_BF16;
+}
+
+/* An act that is such a sum: never on the stack. */
+static bool is_wide(const struct net_run *r, const struct act *x)
+{
+    return x->dtype != net_dtype(r);
+}
+
+/* As layers read it: takes x where it is wide, else it is x itself. */
+static struct act narrow(struct net_run *r, struct act x)
+{
+    if (!is_wide(r, &x))
+        return x;
+    struct act y = net_round(r, x);
+    net_drop(r, &x);
+    return y;
+}
+
+/* [B, C, h, w] -> [B, T, C]; x stays. */
+static struct act rows_of(struct net_run *r, struct act x)
+{
+    struct shape s =
+        shape3(x.shape.dim[0], x.shape.dim[1], x.shape.dim[2] * x.shape.dim[3]); /* [B, C, T] */
+    return net_permute(r, net_reshape(r, x, &s), (const int[]) { 0, 2, 1 });
+}
+
+/* The same, and back; takes x. */
+static struct act to_rows(struct net_run *r, struct act x)
+{
+    struct act y = rows_of(r, x);
+    net_drop(r, &x);
+    return y;
+}
+
+static struct act to_picture(struct net_run *r, struct act x, uint64_t h, uint64_t w)
+{
+    struct shape s = shape4(x.shape.dim[0], x.shape.dim[2], h, w);
+    struct act y = net_permute(r, x, (const int[]) { 0, 2, 1 }); /* [B, C, T] */
+    net_drop(r, &x);
+    return net_reshape(r, y, &s);
+}
+
+/* The 1x1 shortcut of a res block; x stays. */
+static struct act shortcut(struct net_run *r, struct act x)
+{
+    if (!wide_sums(r))
+        return net_conv2d(r, x, "skip_connection", NET_1X1);
+    struct act rows = narrow(r, rows_of(r, x)), y = net_linear_f32(r, rows, "skip_connection");
+    net_drop(r, &rows);
+    return to_picture(r, y, x.shape.dim[2], x.shape.dim[3]);
+}
+
+/* SiLU of x's norm; takes x, in its place unless that is wide. */
+static struct act norm_silu(struct net_run *r, struct act x, const char *layer)
+{
+    struct act y = x;
+    if (is_wide(r, &x)) {
+        y = net_group_norm(r, x, layer, GROUPS, EPS, true);
+        net_drop(r, &x);
+    } else {
+        net_group_norm_in_place(r, &y, layer, GROUPS, EPS, true);
+    }
+    return y;
+}
+
+/* skip + h in F32, in skip's place if it is wide. Takes h, and skip unless it is to be kept. */
+static struct act wide_sum(struct net_run *r, struct act skip, struct act h, bool keep)
+{
+    struct act y = skip;
+    if (is_wide(r, &skip)) {
+        net_add(r, &y, h);
+    } else {
+        y = net_sum_f32(r, skip, h);
+        if (!keep)
+            net_drop(r, &skip);
+    }
+    net_drop(r, &h);
+    return y;
+}
+
+/* x [B, in, h, w] -> [B, out, h, w]. Takes x unless it is to be kept, which what is wide never is:
+ * it is not what lies on the stack. */
+static struct act res_block(struct net_run *r, const struct pass *p, const char *name, struct act x,
+                            bool keep)
+{
+    size_t mark = net_enter(r, "%s", name);
+    bool conv = net_has(r, "skip_connection");
+    keep = keep && !is_wide(r, &x);
+    struct act skip = conv ? shortcut(r, x) : x, a;
+    if (conv && !keep) /* x is needed no more */
+        a = norm_silu(r, x, "in_layers.0");
+    else
+        a = net_group_norm(r, x, "in_layers.0", GROUPS, EPS, true);
+    struct act h = net_conv2d(r, a, "in_layers.2", NET_PAD1); /* [B, out, h, w] */
+    net_drop(r, &a);
+    struct act e = net_linear(r, p->emb, "emb_layers.1"); /* [B, out] */
+    struct shape spread = shape4(e.shape.dim[0], e.shape.dim[1], 1, 1);
+    e = net_reshape(r, e, &spread);
+    net_add(r, &h, e);
+    net_drop(r, &e);
+
+    net_group_norm_in_place(r, &h, "out_layers.0", GROUPS, EPS, true);
+    keep = keep && !conv; /* skip is x */
+    if (wide_sums(r))
+        a = wide_sum(r, skip, net_conv2d(r, h, "out_layers.3", NET_PAD1), keep);
+    else if (keep)
+        a = net_conv2d_plus(r, h, "out_layers.3", NET_PAD1, skip);
+    else
+        a = net_conv2d_add(r, h, "out_layers.3", NET_PAD1, skip); /* in skip's place */
+    net_drop(r, &h);
+    net_leave(r, mark);
+    return a;
+}
+
+/* x + attention(norm(x), ctx), in x's place. x [B, T, C], ctx [B, L, ...]; empty: x's own. */
+static struct act attention(struct net_run *r, const struct unet_net *u, const char *norm,
+                            const char *name, struct act x, struct act ctx)
+{
+    uint64_t C = x.shape.dim[2], heads = u->heads ? u->heads : C / u->head_dim;
+    struct act n = net_layer_norm(r, x, norm, EPS);
+    size_t mark = net_enter(r, "%s", name);
+    bool self = ctx.shape.ndim == 0;
+    struct act q = net_linear_no_bias(r, n, "to_q");
+    struct act k = net_linear_no_bias(r, self ? n : ctx, "to_k");
+    struct act v = net_linear_no_bias(r, self ? n : ctx, "to_v");
+    net_drop(r, &n);
+    float scale = heads ? 1.0f / sqrtf((float)(C / heads)) : 0.0f;
+    struct net_attn how = { .heads = (uint32_t)heads, .scale = scale };
+    struct act o = net_attention(r, q, k, v, how); /* [B, T, C] */
+    net_drop(r, &q);
+    net_drop(r, &k);
+    net_drop(r, &v);
+    x = net_linear_add(r, o, "to_out.0", x);
+    net_drop(r, &o);
+    net_leave(r, mark);
+    return x;
+}
+
+/* x [B, T, C], in its place. */
+static struct act transformer_block(struct net_run *r, const struct pass *p, uint32_t i,
+                                    struct act x)
+{
+    size_t mark = net_enter(r, "transformer_blocks.%u.", i);
+    x = attention(r, p->u, "norm1", "attn1.", x, (struct act) { .addr = 0 });
+    x = attention(r, p->u, "norm2", "attn2.", x, p->context);
+
+    struct act n = net_layer_norm(r, x, "norm3", EPS);
+    x = net_feed_forward(r, n, "ff.net.0.proj", "ff.net.2", x); /* takes n */
+    net_leave(r, mark);
+    return x;
+}
+
+/* x [B, C, h, w] -> the same; takes x. */
+static struct act transformer(struct net_run *r, const struct pass *p, uint32_t depth, struct act x)
+{
+    const bool linear = p->u->linear_proj || wide_sums(r);
+    uint64_t h = x.shape.dim[2], w = x.shape.dim[3];
+    size_t mark = net_enter(r, "1.");
+    struct act n = net_group_norm(r, x, "norm", GROUPS, EPS_TRANSFORMER, false), t;
+    if (linear) {
+        n = to_rows(r, n); /* [B, T, C] */
+        t = wide_sums(r) ? net_linear_f32(r, n, "proj_in") : net_linear(r, n, "proj_in");
+        net_drop(r, &n);
+    } else {
+        t = net_conv2d(r, n, "proj_in", NET_1X1);
+        net_drop(r, &n);
+        t = to_rows(r, t);
+    }
+    for (uint32_t i = 0; i < depth && !net_bad(r); i++)
+        t = transformer_block(r, p, i, t);
+    t = narrow(r, t);
+    if (linear) { /* added to rows, so that the sum is rounded once */
+        x = net_linear_add(r, t, "proj_out", to_rows(r, x));
+        net_drop(r, &t);
+        x = to_picture(r, x, h, w);
+    } else {
+        t = to_picture(r, t, h, w);
+        x = net_conv2d_add(r, t, "proj_out", NET_1X1, x);
+        net_drop(r, &t);
+    }
+    net_leave(r, mark);
+    return x;
+}
+
+/* The embedding of time, and of SDXL's vector, behind the SiLU that every res block begins with. */
+static struct act embed(struct net_run *r, const struct unet_net *u, const struct unet_in *in)
+{
+    struct act t = net_timestep(r, in->t, in->n, u->model_channels); /* [B, M] */
+    struct act a = net_linear(r, t, "time_embed.0");                 /* [B, 4M] */
+    net_drop(r, &t);
+    net_unary(r, &a, OP_SILU);
+    struct act emb = net_linear(r, a, "time_embed.2");
+    net_drop(r, &a);
+    if (u->adm_channels) {
+        struct shape s = { .ndim = 2, .dim = { in->n, u->adm_channels } };
+        struct act y = net_input(r, &s, in->y);
+        a = net_linear(r, y, "label_emb.0.0");
+        net_drop(r, &y);
+        net_unary(r, &a, OP_SILU);
+        emb = net_linear_add(r, a, "label_emb.0.2", emb);
+        net_drop(r, &a);
+    }
+    net_unary(r, &emb, OP_SILU);
+    return emb;
+}
+
+static const struct net_conv down = { .stride = 2, .top = 1, .left = 1, .bottom = 1, .right = 1 };
+
+/* Onto the stack: itself, or a rounded copy of what is wide. */
+static void push(struct net_run *r, struct pass *p, struct act x)
+{
+    p->skip[p->skips++] = is_wide(r, &x) ? net_round(r, x) : x;
+}
+
+/* Block i of the way down. x is on the stack and stays, or wide: then it is taken, and what lies
+ * there is a copy. */
+static struct act input_block(struct net_run *r, const struct pass *p, uint32_t i, struct act x)
+{
+    size_t mark = net_enter(r, "input_blocks.%u.", i);
+    struct act h;
+    if (net_has(r, "0.op")) {
+        if (is_wide(r, &x))
+            net_drop(r, &x);
+        struct act top = p->skip[p->skips - 1];
+        h = net_conv2d(r, top, "0.op", down); /* [B, C, ceil(h / 2), ceil(w / 2)] */
+    } else {
+        h = res_block(r, p, "0.", x, true);
+        if (p->u->depth_in[i])
+            h = transformer(r, p, p->u->depth_in[i], h);
+    }
+    net_leave(r, mark);
+    return h;
+}
+
+static struct act middle(struct net_run *r, const struct pass *p, struct act x)
+{
+    size_t mark = net_enter(r, "middle_block.");
+    struct act h = res_block(r, p, "0.", x, true); /* x is the last of the stack */
+    if (p->u->middle_attention) {
+        h = transformer(r, p, p->u->depth_middle, h);
+        h = res_block(r, p, "2.", h, false);
+    }
+    net_leave(r, mark);
+    return h;
+}
+
+/* Block i of the way up: takes x and the top of the stack. `own`: x is not that top itself. */
+static struct act output_block(struct net_run *r, struct pass *p, uint32_t i, struct act x,
+                               bool own)
+{
+    size_t mark = net_enter(r, "output_blocks.%u.", i);
+    struct act skip = p->skip[--p->skips];
+    own = own || is_wide(r, &x);
+    x = narrow(r, x);
+    struct act pair[2] = { x, skip };
+    struct act h = net_concat(r, pair, 2, 1); /* [B, C + C of the skip, h, w] */
+    net_drop(r, &skip);
+    if (own)
+        net_drop(r, &x);
+    h = res_block(r, p, "0.", h, false);
+    uint32_t depth = p->u->depth_out[i];
+    if (depth)
+        h = transformer(r, p, depth, h);
+    const char *up = depth ? "2.conv" : "1.conv";
+    if (p->skips && net_has(r, up)) {
+        /* To the size of what comes next on the stack: odd sizes come back exactly. */
+        const struct shape *to = &p->skip[p->skips - 1].shape;
+        h = narrow(r, h);
+        struct act big = net_nearest(r, h, to->dim[2], to->dim[3]);
+        net_drop(r, &h);
+        h = net_conv2d(r, big, up, NET_PAD1);
+        net_drop(r, &big);
+    }
+    net_leave(r, mark);
+    return h;
+}
+
+static void forward(struct net_run *r, void *user)
+{
+    struct pass p = *(const struct pass *)user;
+    const struct unet_net *u = p.u;
+    const struct unet_in *in = p.in;
+    struct shape xs = shape4(in->n, u->in_channels, in->h, in->w);
+    struct shape cs = shape3(in->n, in->tokens, u->context_dim);
+    p.emb = embed(r, u, in);
+    p.context = net_input(r, &cs, in->context);
+
+    struct act x = net_input(r, &xs, in->x);
+    struct act h = net_conv2d(r, x, "input_blocks.0.0", NET_PAD1); /* [B, M, h, w] */
+    net_drop(r, &x);
+    push(r, &p, h);
+    for (uint32_t i = 1; i < u->input_blocks && !net_bad(r); i++) {
+        h = input_block(r, &p, i, h);
+        push(r, &p, h);
+    }
+    if (u->middle)
+        h = middle(r, &p, h);
+    for (uint32_t i = 0; i < u->output_blocks && !net_bad(r); i++)
+        h = output_block(r, &p, i, h, i > 0 || u->middle);
+
+    net_drop(r, &p.emb);
+    net_drop(r, &p.context);
+    h = norm_silu(r, h, "out.0");
+    x = net_conv2d(r, h, "out.2", NET_PAD1); /* [B, out_channels, h, w] */
+    net_drop(r, &h);
+    net_finite(r, x, "the UNet's output");
+    net_output(r, x, in->out);
+    net_drop(r, &x);
+}
+
+berth_status unet_forward(struct net *net, const struct unet_net *u, const struct unet_in *in,
+                          berth_err *err)
+{
+    struct pass p = { .u = u, .in = in };
+    return net_forward(net, forward, &p, err);
+}
+
+berth_status unet_predict(struct net *net, const struct unet_net *u, const struct unet_in *in,
+                          uint64_t *peak, berth_err *err)
+{
+    struct pass p = { .u = u, .in = in };
+    return net_predict(net, forward, &p, peak, err);
+}

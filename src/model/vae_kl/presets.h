@@ -1,0 +1,16 @@
+/* The tensors of VAEs of any size: what presets and tests are made of. */
+#ifndef MODEL_VAE_KL_PRESETS_H
+#define MODEL_VAE_KL_PRESETS_H
+
+#include "model/keys.h"
+
+struct vae_config { /* AutoencoderKL */
+    uint64_t ch, z_channels;
+    int levels;
+    uint8_t mult[4];
+    uint8_t res_blocks; /* per level in the encoder; one more in the decoder */
+    bool quant_convs;   /* SD1, SDXL: 1x1 convolutions around the latent */
+};
+void keys_vae(struct keys *k, const struct vae_config *c);
+
+#endif

@@ -1,0 +1,43 @@
+/* vae_kl: AutoencoderKL, the VAE of SD1, SDXL, SD3, Flux (spec: vae.md).
+ *
+ * Config     from names and shapes; diffusers' names are translated (names.c).
+ * Whole      Any tensor of a half makes it one; what is missing of it is said by its first pass, so
+ *            a file with one whole half serves. Quant convolutions come as a pair, or for the
+ *            halves that are there.
+ * Files      family.c the descriptor, config.c detection (through canonical.h), names.c, forward.c,
+ *            presets.c */
+#ifndef MODEL_VAE_KL_VAE_KL_H
+#define MODEL_VAE_KL_VAE_KL_H
+
+#include "model/vae.h"
+
+#define VAE_LEVELS_MAX 8
+#define VAE_BLOCKS_MAX 16
+#define VAE_CHANNELS_MAX (1 << 16)
+
+struct vae_kl { /* vae_net.own */
+    uint32_t levels;
+    uint32_t enc_blocks, dec_blocks; /* res blocks per level */
+    bool quant, post_quant;
+    bool diffusers;     /* the file has diffusers' names */
+    bool old_attention; /* those of its first years: "query" for "to_q" */
+    bool nested_quant;  /* "encoder.quant_conv", "decoder.post_quant_conv" */
+};
+_Static_assert(sizeof(struct vae_kl) <= VAE_OWN_MAX, "a vae_net has room for it");
+
+static inline struct vae_kl *vae_kl_of(struct vae_net *v)
+{
+    return (struct vae_kl *)(void *)v->own;
+}
+static inline const struct vae_kl *vae_kl_in(const struct vae_net *v)
+{
+    return (const struct vae_kl *)(const void *)v->own;
+}
+
+berth_status vae_kl_config(const struct weights *w, const char *root, struct vae_net *out,
+                           berth_err *err);
+net_names_fn *vae_kl_names(const struct vae_net *v);
+net_forward_fn vae_kl_decode, vae_kl_encode;
+extern const struct preset *const vae_kl_presets[];
+
+#endif

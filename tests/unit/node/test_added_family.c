@@ -1,0 +1,243 @@
+/* A family that the program does not have, added by a folder and a line (tests/families): everything
+ * that asks descriptors knows it. Loaders tell its files, prompts are sampled through ordinary
+ * nodes, its VAE decodes, adapters find its tensors, plans follow its pass. */
+#include "support/loader_rig.h"
+#include "support/tokenizer.h"
+
+#include "model/families.h"
+#include "model/family.h"
+#include "model/lora_names.h"
+#include "model/synth.h"
+#include "model/vae.h"
+#include "node/compute.h"
+
+#include <math.h>
+
+struct scene {
+    struct rig r;
+    struct call ckpt, prompt;
+    const char *folder[1];
+    char path[512];
+};
+
+static void run(struct call *x)
+{
+    berth_err err = { 0 };
+    assert_ok(x->c.cls->run(&x->c, &err), err);
+}
+
+static void scene_open(struct scene *s)
+{
+    berth_err err = { 0 };
+    *s = (struct scene) { 0 };
+    rig_open(&s->r, "cpu=256m");
+    snprintf(s->path, sizeof s->path, "%s", tmp_path("tokenizers"));
+    assert_ok(path_make_dirs(s->path, &err), err);
+    assert_true(tiny_tokenizer_write(tmp_path("tokenizers/sd1_tokenizer"), true) > 0);
+    s->folder[0] = s->path;
+    s->r.env.tokenizers = s->folder;
+    s->r.env.tokenizers_n = 1;
+    rig_preset(&s->r, "checkpoints/toy.safetensors", "toy-checkpoint");
+    assert_ok(rig_run(&s->r, &s->ckpt, "CheckpointLoaderSimple",
+                      "{\"ckpt_name\": \"toy.safetensors\"}", &err),
+              err);
+    rig_call(&s->r, &s->prompt, "CLIPTextEncode", "{\"text\": \"cat\"}");
+    call_give(&s->prompt, "clip", s->ckpt.out[1].at[0]);
+    run(&s->prompt);
+}
+
+static void scene_close(struct scene *s)
+{
+    call_release(&s->prompt);
+    call_release(&s->ckpt);
+    rig_close(&s->r);
+}
+
+/* Two steps from an empty latent of 8 x 6; a reference. */
+static struct htensor *sample(struct scene *s, struct value *model)
+{
+    struct call x, empty;
+    berth_err err = { 0 };
+    assert_ok(rig_run(&s->r, &empty, "EmptyLatentImage", "{\"width\": 64, \"height\": 48}", &err),
+              err);
+    rig_call(&s->r, &x, "KSampler",
+             "{\"seed\": 1, \"steps\": 2, \"cfg\": 3, \"sampler_name\": \"euler\", "
+             "\"scheduler\": \"simple\"}");
+    call_give(&x, "model", model);
+    call_give(&x, "positive", s->prompt.out[0].at[0]);
+    call_give(&x, "negative", s->prompt.out[0].at[0]);
+    call_give(&x, "latent_image", empty.out[0].at[0]);
+    run(&x);
+    struct htensor *out = htensor_ref(x.out[0].at[0]->latent.samples);
+    call_release(&x);
+    call_release(&empty);
+    return out;
+}
+
+static void samples_and_decodes(void **state)
+{
+    struct scene s;
+    struct call x, y;
+    (void)state;
+    scene_open(&s);
+    struct htensor *z = sample(&s, s.ckpt.out[0].at[0]);
+    assert_true(shape_eq(&z->shape, &(struct shape) { 4, { 1, 8, 6, 8 } }));
+    bool moved = false;
+    for (size_t i = 0; i < htensor_count(z); i++) {
+        assert_true(isfinite(z->data[i]));
+        moved |= z->data[i] != 0;
+    }
+    assert_true(moved);
+    struct latent l = { .samples = z };
+    struct value *v = value_latent(&l);
+    rig_call(&s.r, &x, "VAEDecode", "{}");
+    call_give(&x, "vae", s.ckpt.out[2].at[0]);
+    call_give(&x, "samples", v);
+    run(&x);
+    const struct htensor *picture = x.out[0].at[0]->tensor; /* 4 pixels for one of the latent */
+    assert_true(shape_eq(&picture->shape, &(struct shape) { 4, { 1, 24, 32, 3 } }));
+    rig_call(&s.r, &y, "VAEEncode", "{}");
+    call_give(&y, "vae", s.ckpt.out[2].at[0]);
+    call_give(&y, "pixels", x.out[0].at[0]);
+    run(&y);
+    assert_true(shape_eq(&y.out[0].at[0]->latent.samples->shape, &z->shape));
+    value_unref(v);
+    call_release(&x);
+    call_release(&y);
+    scene_close(&s);
+}
+
+/* A latent that is another VAE's is refused in this one's words. */
+static void says_whose_latents_it_takes(void **state)
+{
+    struct scene s;
+    struct call x, empty;
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s);
+    assert_ok(rig_run(&s.r, &empty, "EmptyLatentImage", "{\"width\": 64, \"height\": 64}", &err),
+              err);
+    rig_call(&s.r, &x, "VAEDecode", "{}");
+    call_give(&x, "vae", s.ckpt.out[2].at[0]);
+    call_give(&x, "samples", empty.out[0].at[0]);
+    assert_fails(x.c.cls->run(&x.c, &err), err, BERTH_EINVAL, "the toy kind");
+    call_release(&x);
+    call_release(&empty);
+    scene_close(&s);
+}
+
+static berth_status ones(void *user, size_t i, uint64_t off, void *dst, size_t n, berth_err *err)
+{
+    (void)user, (void)i, (void)off, (void)err;
+    for (size_t k = 0; k < n / sizeof(float); k++)
+        ((float *)dst)[k] = 0.25f;
+    return BERTH_OK;
+}
+
+/* The network in a file of its own, under its other names. */
+static void other_names_are_the_same_network(void **state)
+{
+    struct keys k = { 0 };
+    struct weights_spec spec[16];
+    struct family_info f;
+    struct weights *w;
+    struct blocks b;
+    berth_err err = { 0 };
+    (void)state;
+    assert_ok(preset_keys(preset_find("toy-tiny"), &k, &err), err);
+    assert_true(k.n <= ARRAY_LEN(spec));
+    for (size_t i = 0; i < k.n; i++) {
+        const char *name = k.at[i].name;
+        if (strncmp(name, "toy_in.", 7) == 0)
+            name = name[7] == 'w' ? "entry.weight" : "entry.bias";
+        spec[i] = (struct weights_spec) { name, DT_F32, k.at[i].shape };
+    }
+    const char *path = tmp_path("entry.safetensors");
+    struct weights_write_args args = {
+        .format = "safetensors", .path = path, .spec = spec, .count = k.n, .fill = ones
+    };
+    assert_ok(weights_write(&args, &err), err);
+    assert_ok(weights_open(path, NULL, &w, &err), err);
+    assert_ok(family_find(w, "unet", &f, &err), err);
+    assert_string_equal(f.name, "toy");
+    assert_true(f.runs);
+    assert_ok(blocks_from_weights(w, NULL, arch_blocks(w, NULL), &b, &err), err);
+    assert_string_equal(b.at[0].name, "entry");
+    blocks_release(&b);
+    weights_close(w);
+    keys_release(&k);
+}
+
+/* Plans go by what the pass does, in whatever order the file is. */
+static void its_pass_is_traced(void **state)
+{
+    static const char *const order[] = { "toy_in",     "toy_time",      "toy_text.q", "toy_text.k",
+                                         "toy_text.v", "toy_text.proj", "toy_out" };
+    struct rig r;
+    struct weights *w;
+    struct blocks b;
+    berth_err err = { 0 };
+    (void)state;
+    rig_open(&r, "cpu=64m");
+    rig_preset(&r, "checkpoints/toy.safetensors", "toy-checkpoint");
+    assert_ok(weights_open(rig_path(&r, "checkpoints/toy.safetensors"), NULL, &w, &err), err);
+    const char *part = "model.diffusion_model.";
+    assert_ptr_equal(arch_detect(w, NULL), &family_toy.checkpoint);
+    assert_ptr_equal(arch_detect(w, part), &family_toy.arch);
+    assert_ptr_equal(arch_detect(w, "first_stage_model."), &vae_toy.arch);
+    assert_ok(blocks_from_weights(w, part, arch_blocks(w, part), &b, &err), err);
+    assert_int_equal(b.n, ARRAY_LEN(order));
+    for (size_t i = 0; i < b.n; i++) {
+        assert_string_equal(b.at[i].name, order[i]);
+        assert_true(b.at[i].work > 0);
+    }
+    blocks_release(&b);
+    weights_close(w);
+    rig_close(&r);
+}
+
+/* An adapter in the family's own spelling changes what is sampled. */
+static void adapters_find_its_tensors(void **state)
+{
+    static const struct weights_spec spec[] = {
+        { "toy.toy_text.proj.lora_up.weight", DT_F32, { 2, { 16, 2 } } },
+        { "toy.toy_text.proj.lora_down.weight", DT_F32, { 2, { 2, 16 } } },
+    };
+    struct scene s;
+    struct call x;
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s);
+    struct weights_write_args args = { .format = "safetensors",
+                                       .path = rig_path(&s.r, "loras/toy.safetensors"),
+                                       .spec = spec,
+                                       .count = ARRAY_LEN(spec),
+                                       .fill = ones };
+    assert_ok(weights_write(&args, &err), err);
+    rig_call(&s.r, &x, "LoraLoaderModelOnly",
+             "{\"lora_name\": \"toy.safetensors\", \"strength_model\": 1}");
+    call_give(&x, "model", s.ckpt.out[0].at[0]);
+    run(&x);
+    struct htensor *a = sample(&s, s.ckpt.out[0].at[0]), *b = sample(&s, x.out[0].at[0]);
+    struct htensor *again = sample(&s, s.ckpt.out[0].at[0]);
+    size_t bytes = htensor_count(a) * sizeof(float);
+    assert_true(memcmp(a->data, b->data, bytes) != 0);
+    assert_memory_equal(a->data, again->data, bytes);
+    htensor_unref(a);
+    htensor_unref(b);
+    htensor_unref(again);
+    call_release(&x);
+    scene_close(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(samples_and_decodes),
+        cmocka_unit_test(says_whose_latents_it_takes),
+        cmocka_unit_test(other_names_are_the_same_network),
+        cmocka_unit_test(its_pass_is_traced),
+        cmocka_unit_test(adapters_find_its_tensors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
