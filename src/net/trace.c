@@ -69,70 +69,26 @@ static uint64_t cost_attention(const struct op_attention *a)
     return plus(moved(plus(times(2, q), times(2, elements(&a->k)))), times(2, times(q, keys)));
 }
 
-static uint64_t cost_group_norm(const struct op_group_norm *a)
-{
-    return moved(times(3, elements(&a->x))); /* read twice */
-}
-
-static uint64_t cost_row_norm(const struct op_row_norm *a)
-{
-    return moved(times(2, elements(&a->x)));
-}
-
-static uint64_t cost_unary(const struct op_unary *a)
-{
-    return moved(times(2, elements(&a->x)));
-}
-
-static uint64_t cost_binary(const struct op_binary *a)
-{
-    return moved(plus(times(2, elements(&a->a)), elements(&a->b)));
-}
-
-static uint64_t cost_geglu(const struct op_geglu *a)
-{
-    return moved(plus(elements(&a->x), elements(&a->y)));
-}
-
-static uint64_t cost_embedding(const struct op_embedding *a)
-{
-    return moved(times(2, elements(&a->y)));
-}
-
-static uint64_t cost_timestep(const struct op_timestep *a)
-{
-    return moved(elements(&a->y));
-}
-
-static uint64_t cost_resize2d(const struct op_resize2d *a)
-{
-    return moved(plus(elements(&a->x), elements(&a->y)));
-}
-
-static uint64_t cost_concat(const struct op_concat *a)
-{
-    return moved(times(2, elements(&a->y)));
-}
-
-static uint64_t cost_pad2d(const struct op_pad2d *a)
-{
-    return moved(plus(elements(&a->x), elements(&a->y)));
-}
-
-static uint64_t cost_copy(const struct op_copy *a)
-{
-    return moved(plus(elements(&a->x), elements(&a->y)));
-}
-
-static uint64_t cost_qk_rope(const struct op_qk_rope *a)
-{
-    return moved(times(2, plus(elements(&a->q), elements(&a->k))));
-}
-
-static uint64_t cost_gate(const struct op_gate *a)
-{
-    return moved(times(3, elements(&a->x)));
-}
+/* Ops that multiply little: what they read and write. */
+#define MOVES(x, n)                                                                                \
+    static uint64_t cost_##x(const struct op_##x *a)                                               \
+    {                                                                                              \
+        return moved(n);                                                                           \
+    }
+MOVES(group_norm, times(3, elements(&a->x))) /* read twice */
+MOVES(row_norm, times(2, elements(&a->x)))
+MOVES(unary, times(2, elements(&a->x)))
+MOVES(binary, plus(times(2, elements(&a->a)), elements(&a->b)))
+MOVES(geglu, plus(elements(&a->x), elements(&a->y)))
+MOVES(embedding, times(2, elements(&a->y)))
+MOVES(timestep, elements(&a->y))
+MOVES(resize2d, plus(elements(&a->x), elements(&a->y)))
+MOVES(concat, times(2, elements(&a->y)))
+MOVES(pad2d, plus(elements(&a->x), elements(&a->y)))
+MOVES(copy, plus(elements(&a->x), elements(&a->y)))
+MOVES(qk_rope, times(2, plus(elements(&a->q), elements(&a->k))))
+MOVES(gate, times(3, elements(&a->x)))
+#undef MOVES
 
 #define OP(x)                                                                                      \
     void trace_op_##x(struct net_run *r, const struct op_##x *a)                                   \

@@ -107,7 +107,7 @@ err_has 'not both'
 run 2 synth --preset sd15-tyni
 err_has "unknown preset 'sd15-tyni', did you mean 'sd15-tiny'?"
 run 2 synth --preset flux
-err_has "did you mean 'flux-tiny', 'flux-dev', 'flux-tiny-vae'"
+err_has "did you mean 'flux-tiny', 'flux-dev', 'flux-schnell-tiny'"
 for how in 'q4k Q4_K' 'fp16 F16' 'q4_k_m Q4_K' 'Q8-0 Q8_0'; do
     run 2 synth --preset t5-tiny --dtype ${how% *}
     err_has "unknown dtype '${how% *}', did you mean '${how#* }'?"

@@ -52,6 +52,15 @@ berth_status flux_detect(const struct weights *w, const char *root, struct flux_
 /* For net_args: `names`, with the struct flux_net as names_user, which then outlives the net. */
 net_names_fn *flux_names(const struct flux_net *f);
 
+/* What diffusers calls the layers, in files and in adapters. Lists end with a layer of NULL. */
+struct flux_name {
+    const char *theirs, *layer; /* layer: as the forward asks for it */
+    const char *in;        /* BFL's stacked layer that it is rows of; NULL: it is whole there */
+    uint8_t row, rows, of; /* of `in`, in multiples of the width; `of`: all it has */
+    bool swap;             /* its halves are exchanged */
+};
+extern const struct flux_name flux_once[], flux_double[], flux_single[];
+
 /* For its descriptor. */
 void flux_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net);
 extern const struct preset *const flux_presets[];

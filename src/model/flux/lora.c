@@ -7,56 +7,13 @@
 
 #include <string.h>
 
-struct flux_name {
-    const char *theirs, *ours; /* behind the block's number; ours with its last part */
-    uint64_t row, rows;        /* in multiples of D; rows 0: all */
-};
-
-static const struct flux_name twice[] = {
-    /* of double_blocks.N */
-    { "attn.to_q", "img_attn.qkv.weight", 0, 1 },
-    { "attn.to_k", "img_attn.qkv.weight", 1, 1 },
-    { "attn.to_v", "img_attn.qkv.weight", 2, 1 },
-    { "attn.add_q_proj", "txt_attn.qkv.weight", 0, 1 },
-    { "attn.add_k_proj", "txt_attn.qkv.weight", 1, 1 },
-    { "attn.add_v_proj", "txt_attn.qkv.weight", 2, 1 },
-    { "attn.to_out.0", "img_attn.proj.weight", 0, 0 },
-    { "attn.to_add_out", "txt_attn.proj.weight", 0, 0 },
-    { "norm1.linear", "img_mod.lin.weight", 0, 0 },
-    { "norm1_context.linear", "txt_mod.lin.weight", 0, 0 },
-    { "ff.net.0.proj", "img_mlp.0.weight", 0, 0 },
-    { "ff.net.2", "img_mlp.2.weight", 0, 0 },
-    { "ff_context.net.0.proj", "txt_mlp.0.weight", 0, 0 },
-    { "ff_context.net.2", "txt_mlp.2.weight", 0, 0 },
-    { "attn.norm_q", "img_attn.norm.query_norm.scale", 0, 0 },
-    { "attn.norm_k", "img_attn.norm.key_norm.scale", 0, 0 },
-    { "attn.norm_added_q", "txt_attn.norm.query_norm.scale", 0, 0 },
-    { "attn.norm_added_k", "txt_attn.norm.key_norm.scale", 0, 0 },
-};
-
-static const struct flux_name single[] = {
-    /* of single_blocks.N */
-    { "attn.to_q", "linear1.weight", 0, 1 },
-    { "attn.to_k", "linear1.weight", 1, 1 },
-    { "attn.to_v", "linear1.weight", 2, 1 },
-    { "proj_mlp", "linear1.weight", 3, 4 },
-    { "proj_out", "linear2.weight", 0, 0 },
-    { "norm.linear", "modulation.lin.weight", 0, 0 },
-    { "attn.norm_q", "norm.query_norm.scale", 0, 0 },
-    { "attn.norm_k", "norm.key_norm.scale", 0, 0 },
-};
-
-static const struct flux_name once[] = {
-    { "time_text_embed.timestep_embedder.linear_1", "time_in.in_layer.weight", 0, 0 },
-    { "time_text_embed.timestep_embedder.linear_2", "time_in.out_layer.weight", 0, 0 },
-    { "time_text_embed.text_embedder.linear_1", "vector_in.in_layer.weight", 0, 0 },
-    { "time_text_embed.text_embedder.linear_2", "vector_in.out_layer.weight", 0, 0 },
-    { "time_text_embed.guidance_embedder.linear_1", "guidance_in.in_layer.weight", 0, 0 },
-    { "time_text_embed.guidance_embedder.linear_2", "guidance_in.out_layer.weight", 0, 0 },
-    { "context_embedder", "txt_in.weight", 0, 0 },
-    { "x_embedder", "img_in.weight", 0, 0 },
-    { "proj_out", "final_layer.linear.weight", 0, 0 },
-};
+/* BFL's tensor of a layer: "<block><layer>.weight", the stacked one's, or a norm's scale. */
+static void tensor_of(const struct flux_name *n, const char *block, char out[LORA_NAME_MAX])
+{
+    const char *layer = n->in ? n->in : n->layer;
+    snprintf(out, LORA_NAME_MAX, "%s%s.%s", block, layer,
+             str_ends(layer, strlen(layer), "_norm") ? "scale" : "weight");
+}
 
 static void add(struct lora_table *t, const char *q, const struct lora_meant *m)
 {
@@ -65,16 +22,21 @@ static void add(struct lora_table *t, const char *q, const struct lora_meant *m)
     lora_add(t, "lora_transformer_", q, true, m);
 }
 
-static void add_block(struct lora_table *t, const struct weights *w, const char *prefix,
-                      const char *ours, const char *theirs, unsigned i, const struct flux_name *n,
-                      uint64_t D)
+/* Layers of a list in BFL's files; ours, theirs: what stands in front of their names. */
+static void add_list(struct lora_table *t, const struct weights *w, const char *prefix,
+                     const char *ours, const char *theirs, const struct flux_name *n, uint64_t D)
 {
     char q[LORA_NAME_MAX];
-    const struct weights_entry *e = lora_find(w, prefix, "%s.%u.%s", ours, i, n->ours);
-    if (!e)
-        return;
-    snprintf(q, sizeof q, "%s.%u.%s", theirs, i, n->theirs);
-    add(t, q, &(struct lora_meant) { .name = e->name, .row = n->row * D, .rows = n->rows * D });
+    for (; n->layer; n++) {
+        tensor_of(n, ours, q);
+        const struct weights_entry *e = lora_find(w, prefix, "%s", q);
+        if (!e)
+            continue;
+        snprintf(q, sizeof q, "%s%s", theirs, n->theirs);
+        add(t, q,
+            &(struct lora_meant) {
+                .name = e->name, .row = n->row * D, .rows = n->rows * D, .swap = n->swap });
+    }
 }
 
 /* ---- files in diffusers' own names: what adapters keep stacked is several tensors there ---- */
@@ -99,53 +61,61 @@ static void add_ours(struct lora_table *t, const struct weights *w, const char *
     lora_add(t, "diffusion_model.", q, false, &b);
 }
 
+/* The same in diffusers' files. */
 static void add_stacked(struct lora_table *t, const struct weights *w, const char *prefix,
-                        const char *ours, const char *theirs, unsigned i, const struct flux_name *n,
-                        uint64_t D)
+                        const char *ours, const char *theirs, const struct flux_name *n, uint64_t D)
 {
     char q[LORA_NAME_MAX], of[LORA_NAME_MAX];
-    snprintf(of, sizeof of, "%s.%u.%s", theirs, i, n->theirs);
-    const struct weights_entry *e = lora_find(w, prefix, "%s.weight", of);
-    if (!e)
-        return;
-    bool linear1 = strcmp(n->ours, "linear1.weight") == 0;
-    struct lora_meant m = { .name = e->name };
-    if (n->rows) {
-        m.from = n->row * D;
-        m.of = (linear1 ? 7 : 3) * D;
+    for (; n->layer; n++) {
+        snprintf(of, sizeof of, "%s%s", theirs, n->theirs);
+        const struct weights_entry *e = lora_find(w, prefix, "%s.weight", of);
+        if (!e)
+            continue;
+        struct lora_meant m = {
+            .name = e->name, .from = n->row * D, .of = n->of * D, .swap = n->swap
+        };
+        tensor_of(n, ours, q);
+        add_ours(t, w, prefix, of, q, &m);
+        if (n->of == 7 && n->row < 3) { /* some keep the first three of linear1 apart */
+            m.of = 3 * D;
+            snprintf(q, sizeof q, "%slinear1_qkv", ours);
+            lora_add(t, "diffusion_model.", q, false, &m);
+        }
     }
-    snprintf(q, sizeof q, "%s.%u.%s", ours, i, n->ours);
-    add_ours(t, w, prefix, of, q, &m);
-    if (linear1 && n->row < 3) {
-        m.of = 3 * D;
-        snprintf(q, sizeof q, "%s.%u.linear1_qkv", ours, i);
-        lora_add(t, "diffusion_model.", q, false, &m);
+}
+
+typedef void list_fn(struct lora_table *t, const struct weights *w, const char *prefix,
+                     const char *ours, const char *theirs, const struct flux_name *n, uint64_t D);
+
+/* fn for every list, and for each block of those that have some. */
+static void each_list(struct lora_table *t, const struct weights *w, const char *prefix, uint64_t D,
+                      bool diffusers, list_fn *fn)
+{
+    static const struct {
+        const char *ours, *theirs;
+        const struct flux_name *names;
+    } list[] = { { "double_blocks", "transformer_blocks", flux_double },
+                 { "single_blocks", "single_transformer_blocks", flux_single } };
+    char ours[64], theirs[64];
+    for (size_t k = 0; k < ARRAY_LEN(list); k++) {
+        uint32_t n = arch_layers(w, prefix, diffusers ? list[k].theirs : list[k].ours);
+        for (uint32_t i = 0; i < n; i++) {
+            snprintf(ours, sizeof ours, "%s.%u.", list[k].ours, i);
+            snprintf(theirs, sizeof theirs, "%s.%u.", list[k].theirs, i);
+            fn(t, w, prefix, ours, theirs, list[k].names, D);
+        }
     }
+    fn(t, w, prefix, "", "", flux_once, D);
 }
 
 static void add_diffusers(struct lora_table *t, const struct weights *w, const char *prefix,
                           uint64_t D)
 {
     char path[LORA_NAME_MAX];
-    const struct weights_entry *e;
     for (size_t i = 0; i < weights_count(w); i++)
         if (lora_path(weights_at(w, i), prefix, path))
             add(t, path, &(struct lora_meant) { .name = weights_at(w, i)->name });
-    for (unsigned i = 0; lora_find(w, prefix, "transformer_blocks.%u.attn.to_q.weight", i); i++)
-        for (size_t k = 0; k < ARRAY_LEN(twice); k++)
-            add_stacked(t, w, prefix, "double_blocks", "transformer_blocks", i, &twice[k], D);
-    for (unsigned i = 0; lora_find(w, prefix, "single_transformer_blocks.%u.proj_mlp.weight", i);
-         i++)
-        for (size_t k = 0; k < ARRAY_LEN(single); k++)
-            add_stacked(t, w, prefix, "single_blocks", "single_transformer_blocks", i, &single[k],
-                        D);
-    for (size_t k = 0; k < ARRAY_LEN(once); k++)
-        if ((e = lora_find(w, prefix, "%s.weight", once[k].theirs)))
-            add_ours(t, w, prefix, once[k].theirs, once[k].ours,
-                     &(struct lora_meant) { .name = e->name });
-    if ((e = lora_find(w, prefix, "norm_out.linear.weight")))
-        add_ours(t, w, prefix, "norm_out.linear", "final_layer.adaLN_modulation.1.weight",
-                 &(struct lora_meant) { .name = e->name, .swap = true });
+    each_list(t, w, prefix, D, true, add_stacked);
 }
 
 void flux_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net)
@@ -164,20 +134,11 @@ void flux_lora(struct lora_table *t, const struct weights *w, const struct arch_
     const uint64_t D = in->shape.dim[0];
     if (!D || D > UINT32_MAX) /* so that 7 * D is a number */
         return;
-    for (unsigned i = 0; lora_find(w, prefix, "double_blocks.%u.img_attn.qkv.weight", i); i++)
-        for (size_t k = 0; k < ARRAY_LEN(twice); k++)
-            add_block(t, w, prefix, "double_blocks", "transformer_blocks", i, &twice[k], D);
+    each_list(t, w, prefix, D, false, add_list);
     for (unsigned i = 0; (e = lora_find(w, prefix, "single_blocks.%u.linear1.weight", i)); i++) {
         char q[LORA_NAME_MAX];
-        for (size_t k = 0; k < ARRAY_LEN(single); k++)
-            add_block(t, w, prefix, "single_blocks", "single_transformer_blocks", i, &single[k], D);
         snprintf(q, sizeof q, "single_blocks.%u.linear1_qkv", i);
         lora_add(t, "diffusion_model.", q, false,
                  &(struct lora_meant) { .name = e->name, .rows = 3 * D });
     }
-    for (size_t k = 0; k < ARRAY_LEN(once); k++)
-        if ((e = lora_find(w, prefix, "%s", once[k].ours)))
-            add(t, once[k].theirs, &(struct lora_meant) { .name = e->name });
-    if ((e = lora_find(w, prefix, "final_layer.adaLN_modulation.1.weight")))
-        add(t, "norm_out.linear", &(struct lora_meant) { .name = e->name, .swap = true });
 }

@@ -11,58 +11,67 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct pair {
-    const char *ours, *theirs;
+#define LAYER(theirs_, layer_)                                                                     \
+    {                                                                                              \
+        .theirs = theirs_, .layer = layer_                                                         \
+    }
+#define ROWS(theirs_, layer_, in_, row_, rows_, of_)                                               \
+    {                                                                                              \
+        .theirs = theirs_, .layer = layer_, .in = in_, .row = row_, .rows = rows_, .of = of_       \
+    }
+const struct flux_name flux_once[] = {
+    LAYER("x_embedder", "img_in"),
+    LAYER("context_embedder", "txt_in"),
+    LAYER("time_text_embed.timestep_embedder.linear_1", "time_in.in_layer"),
+    LAYER("time_text_embed.timestep_embedder.linear_2", "time_in.out_layer"),
+    LAYER("time_text_embed.guidance_embedder.linear_1", "guidance_in.in_layer"),
+    LAYER("time_text_embed.guidance_embedder.linear_2", "guidance_in.out_layer"),
+    LAYER("time_text_embed.text_embedder.linear_1", "vector_in.in_layer"),
+    LAYER("time_text_embed.text_embedder.linear_2", "vector_in.out_layer"),
+    { .theirs = "norm_out.linear", .layer = "final_layer.adaLN_modulation.1", .swap = true },
+    LAYER("proj_out", "final_layer.linear"),
+    { 0 },
 };
 
-static const struct pair once[] = {
-    { "img_in", "x_embedder" },
-    { "txt_in", "context_embedder" },
-    { "time_in.in_layer", "time_text_embed.timestep_embedder.linear_1" },
-    { "time_in.out_layer", "time_text_embed.timestep_embedder.linear_2" },
-    { "guidance_in.in_layer", "time_text_embed.guidance_embedder.linear_1" },
-    { "guidance_in.out_layer", "time_text_embed.guidance_embedder.linear_2" },
-    { "vector_in.in_layer", "time_text_embed.text_embedder.linear_1" },
-    { "vector_in.out_layer", "time_text_embed.text_embedder.linear_2" },
-    { "final_layer.adaLN_modulation.1", "norm_out.linear" }, /* its halves exchanged */
-    { "final_layer.linear", "proj_out" },
+const struct flux_name flux_double[] = {
+    LAYER("norm1.linear", "img_mod.lin"),
+    LAYER("norm1_context.linear", "txt_mod.lin"),
+    ROWS("attn.to_q", "img_attn.q", "img_attn.qkv", 0, 1, 3),
+    ROWS("attn.to_k", "img_attn.k", "img_attn.qkv", 1, 1, 3),
+    ROWS("attn.to_v", "img_attn.v", "img_attn.qkv", 2, 1, 3),
+    LAYER("attn.norm_q", "img_attn.norm.query_norm"),
+    LAYER("attn.norm_k", "img_attn.norm.key_norm"),
+    LAYER("attn.to_out.0", "img_attn.proj"),
+    LAYER("ff.net.0.proj", "img_mlp.0"),
+    LAYER("ff.net.2", "img_mlp.2"),
+    ROWS("attn.add_q_proj", "txt_attn.q", "txt_attn.qkv", 0, 1, 3),
+    ROWS("attn.add_k_proj", "txt_attn.k", "txt_attn.qkv", 1, 1, 3),
+    ROWS("attn.add_v_proj", "txt_attn.v", "txt_attn.qkv", 2, 1, 3),
+    LAYER("attn.norm_added_q", "txt_attn.norm.query_norm"),
+    LAYER("attn.norm_added_k", "txt_attn.norm.key_norm"),
+    LAYER("attn.to_add_out", "txt_attn.proj"),
+    LAYER("ff_context.net.0.proj", "txt_mlp.0"),
+    LAYER("ff_context.net.2", "txt_mlp.2"),
+    { 0 },
 };
 
-static const struct pair twice[] = {
-    /* of double_blocks.N */
-    { "img_mod.lin", "norm1.linear" },
-    { "txt_mod.lin", "norm1_context.linear" },
-    { "img_attn.q", "attn.to_q" },
-    { "img_attn.k", "attn.to_k" },
-    { "img_attn.v", "attn.to_v" },
-    { "img_attn.norm.query_norm", "attn.norm_q" },
-    { "img_attn.norm.key_norm", "attn.norm_k" },
-    { "img_attn.proj", "attn.to_out.0" },
-    { "img_mlp.0", "ff.net.0.proj" },
-    { "img_mlp.2", "ff.net.2" },
-    { "txt_attn.q", "attn.add_q_proj" },
-    { "txt_attn.k", "attn.add_k_proj" },
-    { "txt_attn.v", "attn.add_v_proj" },
-    { "txt_attn.norm.query_norm", "attn.norm_added_q" },
-    { "txt_attn.norm.key_norm", "attn.norm_added_k" },
-    { "txt_attn.proj", "attn.to_add_out" },
-    { "txt_mlp.0", "ff_context.net.0.proj" },
-    { "txt_mlp.2", "ff_context.net.2" },
+const struct flux_name flux_single[] = {
+    LAYER("norm.linear", "modulation.lin"),
+    ROWS("attn.to_q", "linear1.q", "linear1", 0, 1, 7),
+    ROWS("attn.to_k", "linear1.k", "linear1", 1, 1, 7),
+    ROWS("attn.to_v", "linear1.v", "linear1", 2, 1, 7),
+    ROWS("proj_mlp", "linear1.mlp", "linear1", 3, 4, 7),
+    LAYER("attn.norm_q", "norm.query_norm"),
+    LAYER("attn.norm_k", "norm.key_norm"),
+    LAYER("proj_out", "linear2"),
+    { 0 },
 };
 
-static const struct pair single[] = {
-    /* of single_blocks.N */
-    { "modulation.lin", "norm.linear" }, { "linear1.q", "attn.to_q" },
-    { "linear1.k", "attn.to_k" },        { "linear1.v", "attn.to_v" },
-    { "linear1.mlp", "proj_mlp" },       { "norm.query_norm", "attn.norm_q" },
-    { "norm.key_norm", "attn.norm_k" },  { "linear2", "proj_out" },
-};
-
-static const char *find(const struct pair *list, size_t count, const char *layer, size_t n)
+static const char *find(const struct flux_name *list, const char *layer, size_t n)
 {
-    for (size_t i = 0; i < count; i++)
-        if (strlen(list[i].ours) == n && !memcmp(list[i].ours, layer, n))
-            return list[i].theirs;
+    for (; list->layer; list++)
+        if (strlen(list->layer) == n && !memcmp(list->layer, layer, n))
+            return list->theirs;
     return NULL;
 }
 
@@ -93,12 +102,12 @@ static bool diffusers_names(const void *user, const char *canonical, struct net_
     if (!what)
         return false;
     size_t n = (size_t)(what - canonical);
-    if ((q = find(once, ARRAY_LEN(once), canonical, n)))
+    if ((q = find(flux_once, canonical, n)))
         return fits(snprintf(out->name, sizeof out->name, "%s%s", q, what), sizeof out->name);
     if ((at = numbered(canonical, "double_blocks", &i)) && at < n)
-        q = find(twice, ARRAY_LEN(twice), canonical + at, n - at);
+        q = find(flux_double, canonical + at, n - at);
     else if ((at = numbered(canonical, "single_blocks", &i)) && at < n)
-        q = find(single, ARRAY_LEN(single), canonical + at, n - at);
+        q = find(flux_single, canonical + at, n - at);
     return q && fits(snprintf(out->name, sizeof out->name, "%stransformer_blocks.%lu.%s%s",
                               canonical[0] == 's' ? "single_" : "", i, q, what),
                      sizeof out->name);
