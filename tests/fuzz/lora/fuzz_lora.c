@@ -3,6 +3,7 @@
 #include "format/format_impl.h"
 #include "lora/lora_impl.h"
 #include "merge/merge.h"
+#include "support/terms.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -3,52 +3,13 @@
 #define UNIT_RESIDENCY_PATCH_TOY_H
 
 #include "support/models.h"
+#include "support/terms.h"
 
 #include "merge/merge.h"
 #include "op/op.h"
 #include "residency/residency_impl.h"
 
 #include <math.h>
-
-/* The arrays a term is made of, in one fixed order; returns how many. */
-#define TERM_ARRAYS 5
-struct term_array {
-    const float **at;
-    size_t n;
-};
-
-static inline size_t term_arrays(struct res_term *t, struct term_array out[TERM_ARRAYS])
-{
-    size_t n = 0;
-    switch (t->kind) {
-    case TERM_LOWRANK:
-        out[n++] = (struct term_array) { &t->up, (size_t)(t->rows * t->rank) };
-        out[n++] = (struct term_array) { &t->down, (size_t)(t->rank * t->cols) };
-        break;
-    case TERM_HADAMARD:
-        out[n++] = (struct term_array) { &t->up, (size_t)(t->rows * t->rank) };
-        out[n++] = (struct term_array) { &t->down, (size_t)(t->rank * t->cols) };
-        out[n++] = (struct term_array) { &t->up2, (size_t)(t->rows * t->rank2) };
-        out[n++] = (struct term_array) { &t->down2, (size_t)(t->rank2 * t->cols) };
-        break;
-    case TERM_KRON:
-        out[n++] = (struct term_array) { &t->up, (size_t)(t->left_rows * t->left_cols) };
-        out[n++] = (struct term_array) { &t->down, (size_t)(t->right_rows * t->right_cols) };
-        break;
-    case TERM_MIX:
-        out[n++] = (struct term_array) { &t->up, (size_t)(t->rows * t->rank) };
-        break;
-    case TERM_ADD:
-    case TERM_SET:
-        out[n++] = (struct term_array) { &t->dense, (size_t)(t->rows * t->cols) };
-        break;
-    }
-    if (t->dora.size)
-        out[n++] =
-            (struct term_array) { &t->dora.size,
-                                  (size_t)(t->dora.columns ? t->cols / t->dora.kernel : t->rows) };
-    return n;
-}
 
 /* ---- an adapter made by hand: small factors for weights whose name has `what` in it ---- */
 
