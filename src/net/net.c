@@ -464,7 +464,7 @@ void net_close(struct net *n)
     dev_stream_free(n->queue);
     dev_owner_close(n->owner);
     slab_release(&n->slab);
-    free(n->placed);
+    free(n->seen.at);
     free(n->used);
     map_release(&n->tensors);
     map_release(&n->layers);

@@ -16,6 +16,8 @@
  *            A pass in which a device call failed (a copy of a streamed block), or for which the
  *            device ran short all the same, is run once more, after making room: all it wrote was
  *            the slab, and what net_output() gave is written again.
+ *            A pass after two that were alike is not run dry, and if it turns out to differ begins
+ *            again with a dry run (run.c).
  * Ladder     No room for the slab, or beside it for what makes ops ready: (0) a ring gives back what
  *            it has beyond its need (stream_config.ring_least); (1) res_alloc trims pools
  *            and pushes other models back; (2) thrifty, if that lowers the peak: smaller chunks of
@@ -157,8 +159,8 @@ struct act { /* a value: copy it. Empty (ndim 0, addr 0) after an error */
     uint64_t addr;
     enum dtype dtype;
 };
-/* Writes the network down. Called dry, once or for every size a rung tries, then real, once or
- * after a failing device call again. Gets the same arguments each time and must do the same
+/* Writes the network down. Called dry, not at all (see Flow), once or for every size a rung tries,
+ * then real, once or after a failing device call again. Gets the same arguments each time and must do the same
  * calls. */
 typedef void net_forward_fn(struct net_run *r, void *user);
 /* BERTH_ECANCELED, BERTH_ENODEVMEM (see Ladder), BERTH_ENOTFOUND (no such weight), BERTH_EINVAL

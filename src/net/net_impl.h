@@ -27,6 +27,20 @@ struct net_layer {
 
 #define NET_NO_LAYER SIZE_MAX
 
+/* What the latest dry run found: the places of everything in the slab, in order. A pass that comes
+ * with the same calls as the two before it is not run dry again (run.c). */
+struct net_foreseen {
+    net_forward_fn *fn; /* NULL: nothing, or the run failed */
+    bool thrifty;
+    bool steady; /* the dry run before it found the same */
+    uint64_t peak;
+    struct net_place {
+        uint64_t off, bytes;
+    } * at;
+    size_t n, cap;
+    uint64_t hash; /* of all places */
+};
+
 struct net {
     struct residency *res;
     struct res_model *m;       /* referenced; NULL: a trace */
@@ -56,18 +70,19 @@ struct net {
     bool tight;            /* the usual one without spare room, too (stream_config.ring_least) */
     bool thrifty;          /* rung 2 was taken: kernels do with little scratch, rows go in pieces */
     struct slab slab;
-    uint64_t *placed; /* BERTH_CHECKS: where the dry run put each act, in order */
-    size_t placed_n, placed_cap;
+    struct net_foreseen seen;
     struct net_report rep;
 };
 
 struct net_run {
     struct net *n;
     bool dry, bad;
+    bool unproven; /* real, but without a dry run of its own */
+    bool missed;   /* it is not the pass that was foreseen */
     berth_err err;
     uint64_t base; /* address of the slab; dry: one that nobody follows */
     bool thrifty;
-    size_t taken;      /* acts and scratch so far: index in net.placed */
+    size_t taken;      /* acts and scratch so far: index in net.seen.at */
     bool queued;       /* something was queued since the device was last waited for */
     uint64_t watched;  /* act whose values are to be looked at when they are on the host; 0: none */
     const char *watch; /* what it is */

@@ -2,7 +2,10 @@
  * is no room for it.
  *
  * A pass   prepare(): dry run -> peak -> slab, or the ladder; then real_run(): the same calls on
- *          real memory. A pass that fails because a device call failed (a copy of a streamed block)
+ *          real memory. Steps of a sampler are all alike: once two dry runs in a row have put the same
+ *          bytes at the same places, the next pass goes without one (unproven). Its ops are checked as
+ *          they come, every place is held against the one foreseen, and at the first that differs the
+ *          pass is given up and run again, dry first. A pass that fails because a device call failed (a copy of a streamed block)
  *          or because the device had no room for what a call took by itself is prepared and run
  *          once more: all it wrote was the slab, and what net_output() gave is written again.
  * Ladder   prepare() walks it. Rung 1 is in slab_try() (res_alloc), 2 is be_thrifty(), 3
@@ -13,6 +16,7 @@
  *          there; then room_outside() and rung 3 make room, which goes back to the driver. */
 #include "net/net_impl.h"
 
+#include "base/hash.h"
 #include "base/sz.h"
 
 #include <inttypes.h>
@@ -67,33 +71,26 @@ bool net_stop(struct net_run *r)
 
 /* ---- places ---- */
 
-/* Where the dry run put its acts, for the real one to be held against. */
-static bool placed_add(struct net *n, uint64_t off)
+/* A dry run notes where everything is, for real ones to be held against. */
+static bool place_note(struct net_foreseen *f, struct net_place at)
 {
-#ifdef BERTH_CHECKS
-    size_t cap = n->placed_cap ? n->placed_cap * 2 : 256, bytes;
-    if (n->placed_n == n->placed_cap) {
-        uint64_t *p = sz_mul(cap, sizeof *p, &bytes) ? realloc(n->placed, bytes) : NULL;
+    size_t cap = f->cap ? f->cap * 2 : 256, bytes;
+    if (f->n == f->cap) {
+        struct net_place *p = sz_mul(cap, sizeof *p, &bytes) ? realloc(f->at, bytes) : NULL;
         if (!p)
             return false;
-        n->placed = p;
-        n->placed_cap = cap;
+        f->at = p;
+        f->cap = cap;
     }
-    n->placed[n->placed_n++] = off;
-#else
-    (void)n, (void)off;
-#endif
+    f->at[f->n++] = at;
+    f->hash = hash_xxh64(&at, sizeof at, f->hash);
     return true;
 }
 
-static bool placed_same(const struct net_run *r, uint64_t off)
+static bool place_same(const struct net_run *r, uint64_t off, uint64_t bytes)
 {
-#ifdef BERTH_CHECKS
-    return r->taken < r->n->placed_n && r->n->placed[r->taken] == off;
-#else
-    (void)r, (void)off;
-    return true;
-#endif
+    const struct net_foreseen *f = &r->n->seen;
+    return r->taken < f->n && f->at[r->taken].off == off && f->at[r->taken].bytes == bytes;
 }
 
 uint64_t net_take(struct net_run *r, uint64_t bytes)
@@ -102,12 +99,15 @@ uint64_t net_take(struct net_run *r, uint64_t bytes)
     if (r->bad)
         return 0;
     enum slab_result got = slab_take(&r->n->slab, bytes, &off);
-    if (got == SLAB_NOMEM || (!got && r->dry && !placed_add(r->n, off)))
+    struct net_place at = { got ? 0 : off, bytes };
+    if (got == SLAB_NOMEM || (!got && r->dry && !place_note(&r->n->seen, at))) {
         net_fail(r, BERTH_ENOMEM, "a list of activations");
-    else if (got && r->dry)
+    } else if (got && r->dry) {
         net_fail(r, BERTH_ELIMIT, "%" PRIu64 " bytes of activations", bytes);
-    else if (got || (!r->dry && !placed_same(r, off)))
+    } else if (got || (!r->dry && !place_same(r, off, bytes))) {
+        r->missed = true;
         net_fail(r, BERTH_EINVAL, "the pass is not the one that was predicted");
+    }
     r->taken++;
     return r->bad ? 0 : r->base + off;
 }
@@ -120,13 +120,24 @@ void net_give(struct net_run *r, uint64_t addr)
 
 /* ---- runs ---- */
 
+struct pass { /* one net_forward() */
+    struct net *n;
+    net_forward_fn *fn;
+    void *user;
+    struct dev_mem slab;
+    uint64_t peak;
+    bool stale;       /* the last dry run was not the one that the slab is for */
+    bool again;       /* not the first attempt: it is run dry in any case */
+    bool unproven;    /* it was not: places are those of the pass before */
+    bool missed;      /* and they were not right */
+    uint64_t outside; /* bytes that the device is to have beside its pools; 0: nobody missed any */
+};
+
 static void run_begin(struct net *n, struct net_run *r)
 {
     slab_clear(&n->slab);
     r->n = n;
     r->thrifty = n->thrifty;
-    if (r->dry)
-        n->placed_n = 0;
 }
 
 /* Shapes and sizes only. *peak: bytes of slab that the pass takes. */
@@ -134,6 +145,8 @@ static berth_status dry_run(struct net *n, bool thrifty, net_forward_fn *fn, voi
                             uint64_t *peak, berth_err *err)
 {
     struct net_run r = { .dry = true, .base = DRY_BASE };
+    struct net_foreseen *f = &n->seen, before = *f;
+    *f = (struct net_foreseen) { .at = f->at, .cap = f->cap };
     *peak = 0;
     run_begin(n, &r);
     r.thrifty = thrifty;
@@ -142,21 +155,27 @@ static berth_status dry_run(struct net *n, bool thrifty, net_forward_fn *fn, voi
         *err = r.err;
         return err->code;
     }
-    *peak = n->slab.peak;
+    *peak = f->peak = n->slab.peak;
+    f->fn = fn;
+    f->thrifty = thrifty;
+    f->steady = before.fn == fn && before.thrifty == thrifty && before.peak == f->peak &&
+                before.n == f->n && before.hash == f->hash;
     return BERTH_OK;
 }
 
-static berth_status real_run(struct net *n, net_forward_fn *fn, void *user,
-                             const struct dev_mem *slab, uint64_t peak, berth_err *err)
+static berth_status real_run(struct pass *p, berth_err *err)
 {
-    struct net_run r = { .base = slab->addr };
+    struct net *n = p->n;
+    struct net_run r = { .base = p->slab.addr, .unproven = p->unproven };
+    uint64_t peak = p->peak;
     berth_err end;
     run_begin(n, &r);
     n->slab.limit = peak ? peak : 1; /* 0 would be no limit */
     berth_status s = stream_begin(n->stream, n->queue, err);
     if (s)
         return err_add(err, "beginning a pass");
-    fn(&r, user);
+    p->fn(&r, p->user);
+    p->missed = r.missed;
     n->rep.peak = n->slab.peak;
     n->rep.backward = r.backward;
     /* The slab goes back to the pool: nothing may be on its way any more. */
@@ -171,7 +190,7 @@ static berth_status real_run(struct net *n, net_forward_fn *fn, void *user,
         *err = r.err;
     else if (s)
         *err = end;
-    else if (n->slab.peak != peak)
+    else if ((p->missed = n->slab.peak != peak || r.taken != n->seen.n))
         err_set(err, BERTH_EINVAL, "the pass took %" PRIu64 " bytes, %" PRIu64 " were predicted",
                 n->slab.peak, peak);
     else
@@ -180,16 +199,6 @@ static berth_status real_run(struct net *n, net_forward_fn *fn, void *user,
 }
 
 /* ---- the ladder ---- */
-
-struct pass { /* one net_forward() */
-    struct net *n;
-    net_forward_fn *fn;
-    void *user;
-    struct dev_mem slab;
-    uint64_t peak;
-    bool stale;       /* the last dry run was not the one that the slab is for */
-    uint64_t outside; /* bytes that the device is to have beside its pools; 0: nobody missed any */
-};
 
 static void rung(struct net *n, const char *what, uint64_t wanted, uint64_t number)
 {
@@ -305,11 +314,25 @@ static berth_status measure(struct pass *p, berth_err *err)
     return s;
 }
 
+/* Without a dry run: memory for the pass that was foreseen, if nobody has to make room for it. */
+static bool prepare_foreseen(struct pass *p)
+{
+    struct net *n = p->n;
+    const struct net_foreseen *f = &n->seen;
+    berth_err err;
+    if (!n->stream || !f->steady || f->fn != p->fn || f->thrifty != n->thrifty)
+        return false;
+    n->rep.predicted = p->peak = f->peak;
+    return !f->peak || !dev_alloc(n->compute, n->owner, (size_t)f->peak, &p->slab, &err);
+}
+
 /* Dry run, and memory for what it found. */
 static berth_status prepare(struct pass *p, berth_err *err)
 {
     struct net *n = p->n;
     bool thrifty = n->thrifty;
+    if ((p->unproven = !p->again && prepare_foreseen(p)))
+        return BERTH_OK;
     berth_status s = measure(p, err);
     if (s && s != BERTH_ENODEVMEM)
         return s;
@@ -349,7 +372,7 @@ static berth_status attempt(struct pass *p, bool *again, berth_err *err)
     *again = s == BERTH_EDEVICE;
     if (s)
         return s;
-    s = real_run(p->n, p->fn, p->user, &p->slab, p->peak, err);
+    s = real_run(p, err);
     *again = s == BERTH_EDEVICE || s == BERTH_ENODEVMEM;
     return s;
 }
@@ -360,6 +383,11 @@ berth_status net_forward(struct net *n, net_forward_fn *fn, void *user, berth_er
     bool again, helped;
     berth_status s = attempt(&p, &again, err);
     dev_free(&p.slab);
+    p.again = true;
+    if (p.unproven && p.missed) { /* other calls than before: all it wrote was the slab */
+        s = attempt(&p, &again, err);
+        dev_free(&p.slab);
+    }
     if (again) {
         berth_err ignored; /* the next attempt opens the stream and says it */
         log_warn(n->log, "net.again", "model=%s dev=%s why=\"%s\"", res_info(n->m).name,
@@ -371,6 +399,12 @@ berth_status net_forward(struct net *n, net_forward_fn *fn, void *user, berth_er
     }
     if (s)
         return s;
+#ifdef BERTH_CHECKS
+    uint64_t peak = 0;
+    if (p.unproven && (dry_run(n, n->thrifty, fn, user, &peak, err) || !n->seen.steady))
+        BUG("a pass of %" PRIu64 " bytes went as foreseen, but its dry run takes %" PRIu64, p.peak,
+            peak);
+#endif
     n->rep.passes++;
     if (n->rep.peak > n->rep.largest) {
         n->rep.largest = n->rep.peak;

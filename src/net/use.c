@@ -14,7 +14,7 @@ bool use_begin(struct use *u, struct net_run *r, const char *layer)
                                .cancel = r->n->cancel,
                                .log = r->n->log,
                                .thrifty = r->thrifty,
-                               .checked = !r->dry, /* by the dry run of the pass */
+                               .checked = !r->dry, /* by the dry run, or right before (use_op) */
                                .fp8 = r->n->fp8 };
     r->layer = NET_NO_LAYER;
     return !net_stop(r);
@@ -148,6 +148,7 @@ static void time_end(const struct use *u, const char *op, uint64_t begin)
         uint64_t begin = time_begin(u);                                                            \
         r->queued |= !r->dry && !r->n->host;                                                       \
         if ((r->dry && op_##x##_ready(&u->env, a, &r->err)) ||                                     \
+            (r->unproven && op_##x##_check(&u->env, a, &r->err)) ||                                \
             (use_scratch(u, op_##x##_scratch(&u->env, a)) && !r->dry &&                            \
              op_##x(&u->env, a, &r->err)))                                                         \
             use_failed(u);                                                                         \

@@ -175,6 +175,10 @@ static_assert(OPS <= 64, "phys.noted has a bit for each");
             return err->code;                                                                      \
         return bounce_out(&b, op_##x##_def.reference(&b.env, b.host, err), err);                   \
     }                                                                                              \
+    berth_status op_##x##_check(const struct op_env *env, const struct op_##x *a, berth_err *err)  \
+    {                                                                                              \
+        return check_##x(env, a, false, err);                                                      \
+    }                                                                                              \
     berth_status op_##x##_ready(const struct op_env *env, const struct op_##x *a, berth_err *err)  \
     {                                                                                              \
         const struct op_backend *b = env->backend;                                                 \

@@ -70,8 +70,8 @@ struct op_env {
     const atomic_bool *cancel;        /* may be NULL */
     const struct log *log;            /* may be NULL; op.slow, op.bounce: calls that take long */
     bool thrifty;                     /* little scratch rather than speed; the same bits */
-    bool checked; /* op_x_ready() took the same call, but for addresses: only builds with
-                     BERTH_CHECKS look at its arguments again */
+    bool checked; /* op_x_ready() or op_x_check() took the same call, but for addresses: only
+                     builds with BERTH_CHECKS look at its arguments again */
     bool fp8;     /* linear layers whose weight is F8_E4M3 may round x to fp8, too, where the device
                  multiplies fp8 (not the same numbers; who asked for it knows) */
     void *scratch;        /* an address of the device, aligned to OP_SCRATCH_ALIGN */
@@ -232,7 +232,7 @@ struct op_copy {
     struct view x, y;
 };
 
-/* op_x(): checks, then computes. op_x_ready(): the checks, whether the backend has the op, and
+/* op_x(): checks, then computes. op_x_check(): the checks alone. op_x_ready(): the checks, and
  * everything the call needs beside its operands and scratch is loaded and chosen. BERTH_ENODEVMEM:
  * there was no room for that on the device; nothing is decided, and once there is room it can be
  * asked again. op_x_scratch(): bytes the call needs; 0 for most, and for arguments that op_x() would
@@ -244,6 +244,7 @@ struct op_copy {
 #define OP(x)                                                                                      \
     struct op_##x;                                                                                 \
     berth_status op_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);         \
+    berth_status op_##x##_check(const struct op_env *env, const struct op_##x *a, berth_err *err); \
     berth_status op_##x##_ready(const struct op_env *env, const struct op_##x *a, berth_err *err); \
     size_t op_##x##_scratch(const struct op_env *env, const struct op_##x *a);
 #include "op/ops.def"
