@@ -9,8 +9,8 @@
  *          post-load, whatever came of it. A load of a RESIDENT model writes nothing.
  * Pieces   A batch of pieces, or a buffer of them, is read at a time. Between them the executor
  *          thread reports progress and looks at cancel; readers look at it before each piece.
- * Threads  The pool's threads read, into memory that the executor declared (dev_host_access) and
- *          gave them; devices are called by the executor alone.
+ * Threads  The pool's threads, or the stage's, read into memory that the executor declared
+ *          (dev_host_access) and gave them; devices are called by the executor alone.
  * Failure  What was got goes back, nothing is queued any more, the state is the old one.
  * Files    load.c the whole, blocks in host memory; load_stage.c blocks elsewhere;
  *          load_pieces.c what both read */
@@ -149,26 +149,34 @@ static berth_status get_memory(struct loading *l, berth_err *err)
     return s;
 }
 
-/* Blocks whose patches are not what they should be; of a LOADING model all that have some. */
+/* A block whose patches are not what they should be. */
+static berth_status patch_one(struct loading *l, struct res_patching *x, size_t i, berth_err *err)
+{
+    struct res_model *m = l->m;
+    if (load_canceled(l))
+        return load_cancel_err(l, err);
+    if (m->uses)
+        return err_set(err, BERTH_EBUSY, "model %s is in use: its patches cannot change", m->owner);
+    if (res_patch_block(x, i, err))
+        return res_block_err(m, i, m->block[i].device, err);
+    if (m->state == RES_LOADING) {
+        l->done += m->blocks.at[i].bytes;
+        load_progress(l);
+    }
+    return BERTH_OK;
+}
+
+/* Of a LOADING model all that have patches. */
 static berth_status patch_blocks(struct loading *l, berth_err *err)
 {
     struct res_model *m = l->m;
-    for (size_t i = 0; i < m->blocks.n; i++) {
-        if (m->block[i].patch == load_wanted_patch(l, i))
-            continue;
-        if (load_canceled(l))
-            return load_cancel_err(l, err);
-        if (m->uses)
-            return err_set(err, BERTH_EBUSY, "model %s is in use: its patches cannot change",
-                           m->owner);
-        if (res_patch_block(m, i, l->args, &l->got, err))
-            return res_block_err(m, i, m->block[i].device, err);
-        if (m->state == RES_LOADING) {
-            l->done += m->blocks.at[i].bytes;
-            load_progress(l);
-        }
-    }
-    return BERTH_OK;
+    struct res_patching x = { .m = m, .args = l->args, .got = &l->got };
+    berth_status s = BERTH_OK;
+    berth_err ignored;
+    for (size_t i = 0; !s && i < m->blocks.n; i++)
+        if (m->block[i].patch != load_wanted_patch(l, i))
+            s = patch_one(l, &x, i, err);
+    return s ? (res_patch_end(&x, &ignored), s) : res_patch_end(&x, err);
 }
 
 static berth_status load_all(struct loading *l, berth_err *err)

@@ -1,136 +1,79 @@
-/* load_stage: blocks on their way to a device whose memory the host does not see.
+/* load_stage: blocks on their way to a device whose memory the host does not see, through the stage
+ * (stream/stage.h).
  *
- * Staging is a few buffers, used in turn; buffer k of all that were filled so far is k % n. The
- * executor posts a buffer with the pieces that it shall have; readers take posted pieces, the
- * oldest buffer's first; a buffer whose pieces are all read is sent, in order, and posted again when its
- * copies are done. Nobody waits for the slowest reader of a buffer: the others are busy with the
- * next one. An executor that has nothing to send reads too, so it also works alone, but only pieces
- * of the buffer that goes next: when all of those are taken it waits, to send it at once.
- *
- *     sent <= posted <= sent + n
- *
- * All buffers together are about as large as the caches of the processors that have many cores: most of
- * what is read goes there and on to the device, and not by way of memory. */
+ * A buffer holds pieces, each of which any thread reads. All buffers together are about as large as
+ * the caches of the processors that have many cores: most of what is read goes there and on to the
+ * device, and not by way of memory. */
 #include "residency/load_impl.h"
+
+#include "stream/stage.h"
 
 /* At most. Half of it is too little for 16 threads: they sleep and wake more than they read. */
 #define STAGE_BYTES ((size_t)32 << 20)
 #define STAGE_LEAST ((size_t)64 << 10) /* of a buffer */
 #define STAGE_BUFS 4
 
-struct stage_buf {
-    char *ptr;
-    struct dev_event *copied; /* nothing reads the buffer any more */
-    struct vec piece;         /* struct piece; constant while it is posted and not sent */
-    uint64_t bytes;
-    /* under lock */
-    size_t next; /* first that nobody took */
-    size_t left; /* that are not read yet */
-};
-
-struct stage { /* owner: executor, except under lock */
+struct sending { /* owner: executor; pieces of a posted buffer are constant */
     struct loading *l;
     size_t device;
     struct dev_stream *stream;
-    struct dev_owner *owner;
-    struct dev_host mem;
-    size_t size; /* of a buffer */
-    unsigned n;
-    struct stage_buf buf[STAGE_BUFS];
+    struct stage stage;
+    struct {
+        struct vec piece; /* struct piece */
+        uint64_t bytes;
+    } buf[STAGE_BUFS];
     struct cursor cursor;
     struct piece coming; /* for the next buffer, if more */
     bool more;
-    pthread_t executor;
-    berth_status status;
-    berth_err *err;
-    pthread_mutex_t lock;
-    pthread_cond_t work, done;
-    /* under lock; written by the executor only, which may read them without */
-    uint64_t posted, sent;
-    bool over;
 };
 
-/* ---- readers ---- */
-
-/* Lock held; released while it reads. False: every piece of the buffer is taken. */
-static bool read_one_of(struct stage *s, struct stage_buf *b)
+static void fill(void *user, unsigned b, size_t i)
 {
-    if (b->next == b->piece.n)
-        return false;
-    const struct piece *p = vec_at(&b->piece, b->next++);
-    pthread_mutex_unlock(&s->lock);
-    load_read(s->l, p);
-    pthread_mutex_lock(&s->lock);
-    if (--b->left == 0)
-        pthread_cond_signal(&s->done);
-    return true;
+    struct sending *s = user;
+    load_read(s->l, vec_at(&s->buf[b].piece, i));
 }
-
-/* Likewise. False: every piece that is posted is taken. */
-static bool read_one(struct stage *s)
-{
-    for (uint64_t k = s->sent; k < s->posted; k++)
-        if (read_one_of(s, &s->buf[k % s->n]))
-            return true;
-    return false;
-}
-
-static void read_on(struct stage *s)
-{
-    pthread_mutex_lock(&s->lock);
-    while (!s->over)
-        if (!read_one(s))
-            pthread_cond_wait(&s->work, &s->lock);
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* ---- the executor ---- */
 
 /* A failure of the way itself is told with a block that is on it. */
-static berth_status on_the_way(const struct stage *s, const struct stage_buf *b, berth_status st,
+static berth_status on_the_way(const struct sending *s, const struct vec *pieces, berth_status st,
                                berth_err *err)
 {
-    const struct piece *p = b->piece.n ? vec_at(&b->piece, 0) : &s->coming;
+    const struct piece *p = pieces->n ? vec_at(pieces, 0) : &s->coming;
     return st ? res_block_err(s->l->m, p->block, s->device, err) : BERTH_OK;
 }
 
-static berth_status post(struct stage *s, berth_err *err)
+/* The pieces that come next, as many as fit. */
+static berth_status post(struct sending *s, berth_err *err)
 {
-    struct stage_buf *b = &s->buf[s->posted % s->n];
-    size_t at = 0;
-    if (on_the_way(s, b, dev_event_sync(b->copied, err), err)) /* of its turn before */
+    unsigned b = (unsigned)(s->stage.posted % s->stage.args.bufs);
+    struct vec *pieces = &s->buf[b].piece;
+    size_t at = 0, size = s->stage.args.bytes;
+    if (on_the_way(s, pieces, stage_take(&s->stage, true, &b, err), err))
         return err->code;
-    for (b->piece.n = 0;
-         s->more && s->coming.n <= s->size - at && b->piece.n < LOAD_BATCH_PIECES;) {
-        struct piece *p = load_add(s->l, &b->piece, err);
+    for (pieces->n = 0; s->more && s->coming.n <= size - at && pieces->n < LOAD_BATCH_PIECES;) {
+        struct piece *p = load_add(s->l, pieces, err);
         if (!p)
             return err->code;
         *p = s->coming;
-        p->dst = b->ptr + at;
+        p->dst = stage_at(&s->stage, b) + at;
         at += p->n;
-        s->more = load_next(s->l, &s->cursor, s->size, &s->coming);
+        s->more = load_next(s->l, &s->cursor, size, &s->coming);
     }
-    if (!b->piece.n)
-        BUG("a piece of %zu bytes for a buffer of %zu", s->coming.n, s->size);
-    b->bytes = load_hand_out(s->l, &b->piece);
-    pthread_mutex_lock(&s->lock);
-    b->next = 0;
-    b->left = b->piece.n;
-    s->posted++;
-    pthread_cond_broadcast(&s->work);
-    pthread_mutex_unlock(&s->lock);
+    if (!pieces->n)
+        BUG("a piece of %zu bytes for a buffer of %zu", s->coming.n, size);
+    s->buf[b].bytes = load_hand_out(s->l, pieces);
+    stage_post(&s->stage, pieces->n);
     return BERTH_OK;
 }
 
 /* Pieces that follow one another in a block and in the buffer travel together. */
-static berth_status copy_pieces(struct stage *s, const struct stage_buf *from, berth_err *err)
+static berth_status copy_pieces(struct sending *s, const struct vec *pieces, berth_err *err)
 {
     struct loading *l = s->l;
-    for (size_t i = 0, end; i < from->piece.n; i = end) {
-        const struct piece *p = vec_at(&from->piece, i), *q;
+    for (size_t i = 0, end; i < pieces->n; i = end) {
+        const struct piece *p = vec_at(pieces, i), *q;
         size_t n = p->n;
-        for (end = i + 1; end < from->piece.n; end++, n += q->n) {
-            q = vec_at(&from->piece, end);
+        for (end = i + 1; end < pieces->n; end++, n += q->n) {
+            q = vec_at(pieces, end);
             if (q->block != p->block || q->to != p->to + n)
                 break;
         }
@@ -142,139 +85,78 @@ static berth_status copy_pieces(struct stage *s, const struct stage_buf *from, b
     return BERTH_OK;
 }
 
-static berth_status send(struct stage *s, struct stage_buf *b, berth_err *err)
+static berth_status send(void *user, unsigned b, berth_err *err)
 {
-    if (load_account(s->l, b->bytes, err) || copy_pieces(s, b, err) ||
-        on_the_way(s, b, dev_event_record(b->copied, s->stream, err), err))
+    struct sending *s = user;
+    const struct vec *pieces = &s->buf[b].piece;
+    if (load_account(s->l, s->buf[b].bytes, err) || copy_pieces(s, pieces, err) ||
+        on_the_way(s, pieces, stage_mark(&s->stage, b, s->stream, err), err))
         return err->code;
-    pthread_mutex_lock(&s->lock);
-    s->sent++;
-    pthread_mutex_unlock(&s->lock);
     load_progress(s->l);
     return BERTH_OK;
 }
 
-static bool is_read(struct stage *s, const struct stage_buf *b)
+static berth_status send_all(struct sending *s, berth_err *err)
 {
-    pthread_mutex_lock(&s->lock);
-    bool yes = b->left == 0;
-    pthread_mutex_unlock(&s->lock);
-    return yes;
-}
-
-/* A piece of the buffer, or until all are read. */
-static void help(struct stage *s, struct stage_buf *b)
-{
-    pthread_mutex_lock(&s->lock);
-    if (b->left && !read_one_of(s, b))
-        while (b->left)
-            pthread_cond_wait(&s->done, &s->lock);
-    pthread_mutex_unlock(&s->lock);
-}
-
-static berth_status fill_and_send(struct stage *s, berth_err *err)
-{
-    struct stage_buf *last = &s->buf[0];
-    while (s->more || s->sent < s->posted) {
-        struct stage_buf *oldest = s->sent < s->posted ? &s->buf[s->sent % s->n] : NULL;
-        if (oldest && is_read(s, oldest)) {
-            last = oldest;
-            if (send(s, oldest, err))
-                return err->code;
-        } else if (s->more && s->posted - s->sent < s->n) {
-            if (post(s, err))
-                return err->code;
-        } else {
-            help(s, oldest);
-        }
-    }
-    return on_the_way(s, last, dev_stream_sync(s->stream, err), err);
-}
-
-/* Each thread of the pool gets one: the executor sends, the others read until it is over, so none
- * takes the executor's. */
-static void stage_task(void *user, size_t i, size_t worker)
-{
-    struct stage *s = user;
-    (void)i, (void)worker;
-    if (!pthread_equal(pthread_self(), s->executor)) {
-        read_on(s);
-        return;
-    }
-    if (s->over) /* it got them all */
-        return;
-    s->status = fill_and_send(s, s->err);
-    if (s->status)
-        atomic_store_explicit(&s->l->stop, true, memory_order_relaxed);
-    pthread_mutex_lock(&s->lock);
-    s->over = true;
-    pthread_cond_broadcast(&s->work);
-    pthread_mutex_unlock(&s->lock);
-}
-
-static berth_status run_stage(struct stage *s, berth_err *err)
-{
-    struct tpool *pool = s->l->m->res->pool;
+    struct stage *g = &s->stage;
     s->cursor = (struct cursor) { .device = s->device };
-    s->more = load_next(s->l, &s->cursor, s->size, &s->coming);
-    s->executor = pthread_self();
-    s->err = err;
-    pthread_mutex_init(&s->lock, NULL); /* these three cannot fail with default attributes */
-    pthread_cond_init(&s->work, NULL);
-    pthread_cond_init(&s->done, NULL);
-    if (pool)
-        tpool_for(pool, tpool_size(pool), stage_task, s);
-    else
-        stage_task(s, 0, 0);
-    pthread_cond_destroy(&s->done);
-    pthread_cond_destroy(&s->work);
-    pthread_mutex_destroy(&s->lock);
-    return s->status;
+    s->more = load_next(s->l, &s->cursor, g->args.bytes, &s->coming);
+    while (s->more) {
+        if (stage_pump(g, err))
+            return err->code;
+        if (g->posted - g->sent == g->args.bufs)
+            stage_wait(g);
+        else if (post(s, err))
+            return err->code;
+    }
+    if (stage_drain(g, err))
+        return err->code;
+    unsigned last = (unsigned)((g->sent + g->args.bufs - 1) % g->args.bufs);
+    return on_the_way(s, &s->buf[last].piece, dev_stream_sync(s->stream, err), err);
 }
 
 /* ---- its memory ---- */
 
-static void stage_close(struct stage *s)
+/* As many threads as the pool has beside the executor, and no more than there are pieces. */
+static unsigned threads_for(const struct residency *r, uint64_t bytes)
 {
-    for (unsigned k = 0; k < STAGE_BUFS; k++) {
-        dev_event_free(s->buf[k].copied);
-        vec_release(&s->buf[k].piece);
-    }
-    dev_host_free(&s->mem);
-    dev_owner_close(s->owner);
+    size_t n = r->pool ? tpool_size(r->pool) - 1 : 0;
+    n = n < bytes / LOAD_PIECE ? n : (size_t)(bytes / LOAD_PIECE);
+    return n < STAGE_THREADS_MAX ? (unsigned)n : STAGE_THREADS_MAX;
 }
 
-/* As large as makes sense and as the host's budget allows. */
-static berth_status stage_alloc(struct residency *r, struct device *d, struct stage *s, size_t n,
-                                berth_err *err)
+static berth_status open_with(struct sending *s, struct stage_args *a, size_t n, berth_err *err)
 {
-    berth_status st = dev_host_alloc(d, s->owner, n, &s->mem, err);
-    while (st == BERTH_ENODEVMEM && n > STAGE_LEAST) {
-        n = n / 2 > STAGE_LEAST ? n / 2 : STAGE_LEAST;
-        st = dev_host_alloc(d, s->owner, n, &s->mem, err);
-    }
-    const struct res_need need = { r->host, n, s->l->m, false };
-    while (st == BERTH_ENODEVMEM && r->host < r->n_devices && res_evict(r, &need))
-        st = dev_host_alloc(d, s->owner, n, &s->mem, err);
     size_t bufs = n / STAGE_LEAST;
-    s->n = bufs < 1 ? 1 : bufs < STAGE_BUFS ? (unsigned)bufs : STAGE_BUFS;
-    s->size = n / s->n;
+    a->bufs = bufs < 1 ? 1 : bufs < STAGE_BUFS ? (unsigned)bufs : STAGE_BUFS;
+    a->bytes = n / a->bufs;
+    berth_status st = stage_open(&s->stage, a, err);
+    if (st)
+        stage_close(&s->stage);
     return st;
 }
 
-static berth_status stage_open(struct residency *r, uint64_t bytes, struct stage *s, berth_err *err)
+/* As large as makes sense and as the host's budget allows. */
+static berth_status open_stage(struct sending *s, uint64_t bytes, berth_err *err)
 {
-    struct device *d = res_device(r, s->device);
-    size_t want = bytes < STAGE_BYTES ? (size_t)bytes : STAGE_BYTES;
-    berth_status st = dev_owner_open(d, "loading", DEV_PINNED, &s->owner, err);
-    if (!st)
-        st = stage_alloc(r, d, s, want, err);
-    for (unsigned k = 0; !st && k < s->n; k++) {
-        s->buf[k] = (struct stage_buf) { .ptr = (char *)s->mem.ptr + k * s->size,
-                                         .piece.elem = sizeof(struct piece) };
-        st = dev_event_new(d, &s->buf[k].copied, err);
+    static const struct stage_ops ops = { .fill = fill, .send = send };
+    struct residency *r = s->l->m->res;
+    struct stage_args a = {
+        .dev = res_device(r, s->device), .threads = threads_for(r, bytes), .ops = &ops, .user = s
+    };
+    size_t n = bytes < STAGE_BYTES ? (size_t)bytes : STAGE_BYTES;
+    if (dev_owner_open(a.dev, "loading", DEV_PINNED, &a.owner, err))
+        return err->code;
+    berth_status st = open_with(s, &a, n, err);
+    while (st == BERTH_ENODEVMEM && n > STAGE_LEAST) {
+        n = n / 2 > STAGE_LEAST ? n / 2 : STAGE_LEAST;
+        st = open_with(s, &a, n, err);
     }
-    return st ? err_add(err, "staging %zu bytes for %s", s->size * s->n, d->name) : BERTH_OK;
+    const struct res_need need = { r->host, n, s->l->m, false };
+    while (st == BERTH_ENODEVMEM && r->host < r->n_devices && res_evict(r, &need))
+        st = open_with(s, &a, n, err);
+    dev_owner_close(a.owner);
+    return st ? err_add(err, "staging %zu bytes for %s", n, a.dev->name) : BERTH_OK;
 }
 
 berth_status load_staged(struct loading *l, size_t device, berth_err *err)
@@ -283,22 +165,23 @@ berth_status load_staged(struct loading *l, size_t device, berth_err *err)
     struct cursor c = { .device = device };
     struct piece p;
     uint64_t bytes = 0;
-    struct stage s = { .l = l, .device = device };
+    struct sending s = { .l = l, .device = device };
     for (; c.block < l->m->blocks.n; c.block++)
         bytes += load_skips(l, &c) ? 0 : l->m->blocks.at[c.block].bytes;
     c = (struct cursor) { .device = device };
     if (!bytes || !load_next(l, &c, 1, &p))
         return BERTH_OK;
-    berth_status st = res_stream_of(r, device, &s.stream, err);
-    if (!st)
-        st = stage_open(r, bytes, &s, err);
-    if (st) {
-        stage_close(&s);
+    for (unsigned k = 0; k < STAGE_BUFS; k++)
+        s.buf[k].piece.elem = sizeof(struct piece);
+    if (res_stream_of(r, device, &s.stream, err) || open_stage(&s, bytes, err))
         return res_block_err(l->m, p.block, device, err);
-    }
-    st = run_stage(&s, err);
-    if (st)
+    berth_status st = send_all(&s, err);
+    if (st) {
+        atomic_store_explicit(&l->stop, true, memory_order_relaxed);
         res_stream_settle(r, device);
-    stage_close(&s);
+    }
+    stage_close(&s.stage);
+    for (unsigned k = 0; k < STAGE_BUFS; k++)
+        vec_release(&s.buf[k].piece);
     return st;
 }

@@ -6,8 +6,8 @@
  * Memory   A RESIDENT block is derived into new memory on the device it is on, and the old one goes
  *          when the new one is complete: whatever fails, the block stays as it was. While a model is
  *          LOADING its memory holds nothing yet and is filled in place.
- * Where    On the host, over the pool: from the file's mapping straight into the home, or into host
- *          memory and from there.
+ * Where    On the host, over the pool: from the file's mapping straight into the home, or into a
+ *          buffer of the stage (stream/stage.h) that travels while the next one is filled.
  * Types    Floats stay what they are; but 16-bit ones of a diffusion model that computes on the cpu
  *          become F32, see stays_exact(); fp8 is rounded by chance, seeded by the tensor's key; an
  *          fp8 weight with a scale beside it gets a new scale, and its codes are chosen for the scale
@@ -159,12 +159,11 @@ struct derive {
     struct res_model *m;
     struct residency *r;
     size_t block;
-    const struct res_load_args *args;
+    struct res_patching *p;
     struct res_block *to;  /* the memory that is filled, booked nowhere yet or of a LOADING model */
     enum dtype patched;    /* what tensors that widen become (merge_widens()); DT_NONE: stay */
     uint32_t scale_tensor; /* scale of an fp8 weight that is merged, or NO_TENSOR */
     float scale;           /* its new value; never 0 once it is chosen */
-    struct res_load_result got;
 };
 
 struct place { /* of one tensor in the new memory */
@@ -175,8 +174,8 @@ struct place { /* of one tensor in the new memory */
 
 static bool canceled(const struct derive *d)
 {
-    return d->args && d->args->cancel &&
-           atomic_load_explicit(d->args->cancel, memory_order_relaxed);
+    const struct res_load_args *args = d->p->args;
+    return args->cancel && atomic_load_explicit(args->cancel, memory_order_relaxed);
 }
 
 /* The next tensor of the walk; *end is where the one before ended. As res_tensor_at(), for a type the
@@ -198,27 +197,6 @@ static struct place place_of(const struct derive *d, uint32_t k, uint64_t *end)
     }
     *end = p.off + p.bytes;
     return p;
-}
-
-/* ---- memory for a moment ---- */
-
-/* Host memory that a device copies from; others leave the host for it where they must. */
-static berth_status bounce_open(const struct derive *d, struct device *dev, uint64_t n,
-                                struct dev_host *out, berth_err *err)
-{
-    struct residency *r = d->r;
-    const struct res_need need = { r->host, n, d->m, d->args && d->args->evict_keep };
-    struct dev_owner *o;
-    size_t size;
-    if (!sz_from_u64(n, &size))
-        return err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes", n);
-    if (dev_owner_open(dev, "patching", DEV_PINNED, &o, err))
-        return err->code;
-    berth_status s = dev_host_alloc(dev, o, size, out, err);
-    while (s == BERTH_ENODEVMEM && r->host < r->n_devices && res_evict(r, &need))
-        s = dev_host_alloc(dev, o, size, out, err);
-    dev_owner_close(o);
-    return s;
 }
 
 /* ---- bytes of the file as they are, or converted ---- */
@@ -253,51 +231,6 @@ static void copy_bytes(struct tpool *pool, struct copying c)
     else
         for (size_t i = 0; i < n; i++)
             copy_task(&c, i, 0);
-}
-
-/* A tensor's bytes from the file to an address of `device`, in pieces, waited for. */
-static berth_status upload(struct derive *d, size_t device, const struct weights_entry *e,
-                           uint64_t addr, berth_err *err)
-{
-    struct dev_stream *stream;
-    struct dev_host buf;
-    struct device *dev = devset_at(d->r->devices, device);
-    if (res_stream_of(d->r, device, &stream, err) ||
-        bounce_open(d, dev, e->size < BOUNCE ? e->size : BOUNCE, &buf, err))
-        return err->code;
-    berth_status s = BERTH_OK;
-    for (uint64_t at = 0; !s && at < e->size; at += buf.n) {
-        size_t n = e->size - at < buf.n ? (size_t)(e->size - at) : buf.n;
-        dev_host_access(dev, buf.ptr, n, DEV_WRITE);
-        s = weights_read(d->m->weights, e, at, buf.ptr, n, err);
-        if (!s)
-            s = dev_copy_h2d(stream, addr + at, buf.ptr, n, err);
-        if (!s)
-            s = dev_stream_sync(stream, err);
-    }
-    if (s)
-        res_stream_settle(d->r, device);
-    else
-        d->got.moved += e->size;
-    dev_host_free(&buf);
-    return s;
-}
-
-static berth_status take_as_is(struct derive *d, const struct place *p, berth_err *err)
-{
-    uint8_t *dst = res_host_ptr(d->to);
-    if (!p->bytes)
-        return BERTH_OK;
-    if (!dst)
-        return upload(d, d->to->device, p->entry, d->to->mem.addr + p->off, err);
-    dev_host_access(devset_at(d->r->devices, d->to->device), dst + p->off, (size_t)p->bytes,
-                    DEV_WRITE);
-    copy_bytes(d->r->pool, (struct copying) { .src = weights_stored(d->m->weights, p->entry),
-                                              .dst = dst + p->off,
-                                              .n = p->bytes,
-                                              .stored = p->entry->stored,
-                                              .dtype = p->entry->dtype });
-    return BERTH_OK; /* the file is checked when the block is complete */
 }
 
 /* ---- terms ---- */
@@ -443,6 +376,141 @@ static void job_run(struct job *j)
     merge_run(m, j->pool);
 }
 
+/* ---- to a device that the host does not see ---- */
+
+/* What the next buffer is filled with: a merged tensor, or else bytes of the file, or of memory. */
+struct part {
+    struct job *job;
+    const struct weights_entry *entry;
+    uint64_t from; /* of the entry */
+    const void *raw;
+    uint64_t off; /* in the block's memory */
+    size_t n;
+};
+
+static void fill_part(void *user, unsigned buf, size_t piece)
+{
+    struct res_patching *x = user;
+    const struct part *t = x->part;
+    char *to = stage_at(&x->stage, buf);
+    (void)piece; /* there is one */
+    x->filled = BERTH_OK;
+    if (t->job) {
+        t->job->merge.dst = to;
+        job_run(t->job);
+    } else if (t->entry) {
+        x->filled = weights_read(x->m->weights, t->entry, t->from, to, t->n, x->err);
+    } else {
+        memcpy(to, t->raw, t->n);
+    }
+}
+
+static berth_status send_part(void *user, unsigned buf, berth_err *err)
+{
+    struct res_patching *x = user;
+    const struct part *t = x->part;
+    if (x->filled)
+        return x->filled; /* err is set */
+    if (dev_copy_h2d(x->stream, x->to->mem.addr + t->off, stage_at(&x->stage, buf), t->n, err) ||
+        stage_mark(&x->stage, buf, x->stream, err))
+        return err->code;
+    x->got->moved += t->entry || t->job ? t->n : 0; /* a scale is no weight */
+    return BERTH_OK;
+}
+
+/* Waits for the copies that are on their way. */
+static berth_status settle(struct res_patching *x, berth_err *err)
+{
+    berth_status s = x->stream ? dev_stream_sync(x->stream, err) : BERTH_OK;
+    if (s)
+        res_stream_settle(x->m->res, x->device);
+    return s;
+}
+
+static void close_stage(struct res_patching *x)
+{
+    stage_close(&x->stage);
+    x->stream = NULL;
+}
+
+/* Two buffers, so that one is filled while the other travels; one where the host has no room for
+ * more, and others leave the host for that where they must. */
+static berth_status open_stage(struct res_patching *x, size_t n, berth_err *err)
+{
+    static const struct stage_ops ops = { .fill = fill_part, .send = send_part };
+    struct residency *r = x->m->res;
+    const struct res_need need = { r->host, n, x->m, x->args->evict_keep };
+    struct stage_args a = {
+        .dev = res_device(r, x->device), .bytes = n, .bufs = 2, .ops = &ops, .user = x
+    };
+    if (res_stream_of(r, x->device, &x->stream, err) ||
+        dev_owner_open(a.dev, "patching", DEV_PINNED, &a.owner, err))
+        return err->code;
+    berth_status s = stage_open(&x->stage, &a, err);
+    for (bool evicted = true; s == BERTH_ENODEVMEM && evicted;
+         evicted = s == BERTH_ENODEVMEM && r->host < r->n_devices && res_evict(r, &need)) {
+        stage_close(&x->stage);
+        a.bufs = 1;
+        s = stage_open(&x->stage, &a, err);
+    }
+    dev_owner_close(a.owner);
+    if (s)
+        close_stage(x);
+    return s;
+}
+
+static berth_status put_part(struct derive *d, const struct part *t, berth_err *err)
+{
+    struct res_patching *x = d->p;
+    unsigned buf;
+    if (x->stream && (x->device != d->to->device || x->stage.args.bytes < t->n)) {
+        if (settle(x, err))
+            return err->code;
+        close_stage(x);
+    }
+    x->device = d->to->device;
+    x->to = d->to;
+    x->part = t;
+    x->err = err;
+    if ((!x->stream && open_stage(x, t->n, err)) || stage_take(&x->stage, true, &buf, err))
+        return err->code;
+    dev_host_access(res_device(d->r, x->device), stage_at(&x->stage, buf), t->n, DEV_WRITE);
+    stage_post(&x->stage, 1);
+    return stage_drain(&x->stage, err);
+}
+
+static berth_status send_as_is(struct derive *d, const struct place *p, berth_err *err)
+{
+    berth_status s = BERTH_OK;
+    for (uint64_t at = 0; !s && at < p->bytes; at += BOUNCE) {
+        uint64_t left = p->bytes - at;
+        s = put_part(d,
+                     &(struct part) { .entry = p->entry,
+                                      .from = at,
+                                      .off = p->off + at,
+                                      .n = left < BOUNCE ? (size_t)left : BOUNCE },
+                     err);
+    }
+    return s;
+}
+
+static berth_status take_as_is(struct derive *d, const struct place *p, berth_err *err)
+{
+    uint8_t *dst = res_host_ptr(d->to);
+    if (!p->bytes)
+        return BERTH_OK;
+    if (!dst)
+        return send_as_is(d, p, err);
+    dev_host_access(devset_at(d->r->devices, d->to->device), dst + p->off, (size_t)p->bytes,
+                    DEV_WRITE);
+    copy_bytes(d->r->pool, (struct copying) { .src = weights_stored(d->m->weights, p->entry),
+                                              .dst = dst + p->off,
+                                              .n = p->bytes,
+                                              .stored = p->entry->stored,
+                                              .dtype = p->entry->dtype });
+    return BERTH_OK; /* the file is checked when the block is complete */
+}
+
 /* ---- where the merge happens ---- */
 
 /* The base where the file has it. */
@@ -453,38 +521,21 @@ static void take_source(const struct derive *d, const struct weights_entry *e, s
     m->converted = e->stored != e->dtype;
 }
 
-/* On the host: from the mapping to the home, or to scratch and from there. */
+/* From the mapping to the home, or through the stage. */
 static berth_status merge_here(struct derive *d, const struct place *p, struct job *j,
                                berth_err *err)
 {
     uint8_t *dst = res_host_ptr(d->to);
-    struct device *home = res_device(d->r, d->to->device);
-    struct dev_host out = { 0 };
-    struct dev_stream *stream = NULL;
+    size_t n;
     take_source(d, p->entry, &j->merge);
-    if (dst) {
-        j->merge.dst = dst + p->off;
-        dev_host_access(devset_at(d->r->devices, d->to->device), dst + p->off, (size_t)p->bytes,
-                        DEV_WRITE);
-        job_run(j);
-        return BERTH_OK;
-    }
-    if (bounce_open(d, home, p->bytes, &out, err))
-        return err->code;
-    j->merge.dst = out.ptr;
-    dev_host_access(home, out.ptr, (size_t)p->bytes, DEV_WRITE);
+    if (!sz_from_u64(p->bytes, &n))
+        return err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes", p->bytes);
+    if (!dst)
+        return put_part(d, &(struct part) { .job = j, .off = p->off, .n = n }, err);
+    j->merge.dst = dst + p->off;
+    dev_host_access(res_device(d->r, d->to->device), dst + p->off, n, DEV_WRITE);
     job_run(j);
-    berth_status s = res_stream_of(d->r, d->to->device, &stream, err);
-    if (!s)
-        s = dev_copy_h2d(stream, d->to->mem.addr + p->off, j->merge.dst, (size_t)p->bytes, err);
-    if (!s)
-        s = dev_stream_sync(stream, err);
-    if (s)
-        res_stream_settle(d->r, d->to->device);
-    else
-        d->got.moved += p->bytes;
-    dev_host_free(&out);
-    return s;
+    return BERTH_OK;
 }
 
 static berth_status merge_tensor(struct derive *d, const struct place *p, berth_err *err)
@@ -505,23 +556,13 @@ static berth_status write_scale(struct derive *d, const struct place *p, berth_e
 {
     uint8_t raw[8];
     uint8_t *dst = res_host_ptr(d->to);
-    struct dev_stream *stream;
+    const size_t n = (size_t)p->bytes;
     dtype_desc(p->dtype)->from_f32(&d->scale, raw, 1);
-    if (dst) {
-        dev_host_access(devset_at(d->r->devices, d->to->device), dst + p->off, (size_t)p->bytes,
-                        DEV_WRITE);
-        memcpy(dst + p->off, raw, (size_t)p->bytes);
-        return BERTH_OK;
-    }
-    berth_status s = res_stream_of(d->r, d->to->device, &stream, err);
-    if (!s)
-        s = dev_copy_h2d(stream, d->to->mem.addr + p->off, raw, (size_t)p->bytes, err);
-    if (!s)
-        s = dev_stream_sync(stream, err);
-    if (s)
-        res_stream_settle(d->r, d->to->device);
-    dev_host_gone(devset_at(d->r->devices, d->to->device), raw, sizeof raw);
-    return s;
+    if (!dst)
+        return put_part(d, &(struct part) { .raw = raw, .off = p->off, .n = n }, err);
+    dev_host_access(res_device(d->r, d->to->device), dst + p->off, n, DEV_WRITE);
+    memcpy(dst + p->off, raw, n);
+    return BERTH_OK;
 }
 
 static berth_status fill(struct derive *d, berth_err *err)
@@ -542,7 +583,7 @@ static berth_status fill(struct derive *d, berth_err *err)
             s = take_as_is(d, &p, err);
         if (s)
             return err_add(err, "tensor '%.100s'", p.entry->name);
-        d->got.read += p.entry->size;
+        d->p->got->read += p.entry->size;
     }
     if (scale.entry && write_scale(d, &scale, err))
         return err_add(err, "tensor '%.100s'", scale.entry->name);
@@ -616,35 +657,34 @@ static berth_status decide(struct derive *d, berth_err *err)
     return s;
 }
 
-berth_status res_patch_block(struct res_model *m, size_t block, const struct res_load_args *args,
-                             struct res_load_result *result, berth_err *err)
+berth_status res_patch_block(struct res_patching *x, size_t block, berth_err *err)
 {
-    struct derive d = { .m = m,
-                        .r = m->res,
-                        .block = block,
-                        .args = args,
-                        .patched = DT_NONE,
-                        .scale_tensor = NO_TENSOR };
+    struct res_model *m = x->m;
+    struct derive d = {
+        .m = m, .r = m->res, .block = block, .p = x, .patched = DT_NONE, .scale_tensor = NO_TENSOR
+    };
     struct res_block *now = &m->block[block], fresh;
     uint64_t bytes, span;
     if (decide(&d, err))
         return err->code;
     if (!res_block_layout(m, block, d.patched, &bytes, &span))
         return err_set(err, BERTH_ELIMIT, "too large as %s", dtype_name(d.patched));
-    bool in_place = m->state == RES_LOADING && now->patched == d.patched;
     const struct res_place at = { now->device, span };
-    if (!in_place && res_evict_for_block(m, block, &at, args && args->evict_keep, &fresh, err))
+    bool loading = m->state == RES_LOADING, in_place = loading && now->patched == d.patched;
+    if (!in_place && res_evict_for_block(m, block, &at, x->args->evict_keep, &fresh, err))
         return err->code;
     d.to = in_place ? now : &fresh;
+    x->last = block;
     berth_status s = fill(&d, err);
-    if (result) {
-        result->read += d.got.read;
-        result->moved += d.got.moved;
-    }
-    if (s && !in_place)
-        res_block_give(&fresh);
-    if (s)
+    if (!s && !loading) /* the old memory goes: the new one has to be complete */
+        s = settle(x, err);
+    if (s) {
+        if (x->stream)
+            res_stream_settle(m->res, x->device);
+        if (!in_place)
+            res_block_give(&fresh);
         return s;
+    }
     uint64_t patch = res_patch_signature(m, block);
     if (in_place) {
         now->patch = patch;
@@ -659,6 +699,15 @@ berth_status res_patch_block(struct res_model *m, size_t block, const struct res
     res_block_drop(m, block);
     res_block_put(m, block, &fresh);
     return BERTH_OK;
+}
+
+berth_status res_patch_end(struct res_patching *x, berth_err *err)
+{
+    berth_status s = settle(x, err);
+    if (s)
+        res_block_err(x->m, x->last, x->device, err);
+    close_stage(x);
+    return s;
 }
 
 /* ---- the patch set ---- */

@@ -5,6 +5,7 @@
 #include "base/vec.h"
 #include "journal/journal.h"
 #include "residency/residency.h"
+#include "stream/stage.h"
 #include "stream/stream.h"
 
 #define RES_NOWHERE UINT8_MAX
@@ -203,10 +204,25 @@ void res_eject_for(struct res_model *m, size_t device, const char *why);
 #define RES_KEY_MAX (1024 + BLOCK_ALIAS_MAX) /* names of tensors have at most 1024 bytes */
 size_t res_tensor_key(const struct res_model *m, const struct weights_entry *e,
                       char out[RES_KEY_MAX]);
-/* Brings blocks [all] whose signature differs from the patch set up to date. */
 uint64_t res_patch_signature(const struct res_model *m, size_t block); /* 0: untouched */
-berth_status res_patch_block(struct res_model *m, size_t block, const struct res_load_args *args,
-                             struct res_load_result *result, berth_err *err);
+/* Blocks being derived one after the other. Those of a LOADING model travel while the next ones are
+ * merged: they are complete when res_patch_end() says so. */
+struct res_patching {
+    struct res_model *m;
+    const struct res_load_args *args;
+    struct res_load_result *got; /* adds to it */
+    /* patch.c's; zeroed at first */
+    struct stage stage;        /* open if stream is set */
+    struct dev_stream *stream; /* of the device it goes to */
+    size_t device, last;       /* last block */
+    const struct res_block *to;
+    const struct part *part;
+    berth_status filled;
+    berth_err *err;
+};
+berth_status res_patch_block(struct res_patching *x, size_t block, berth_err *err);
+/* Waits for all of it, also after a failure. */
+berth_status res_patch_end(struct res_patching *x, berth_err *err);
 /* Memory the block takes with the patch set merged in; UINT64_MAX: beyond all bounds. */
 uint64_t res_patched_span(const struct res_model *m, size_t block);
 /* Takes `next` in place of m's patch set, references and all. */

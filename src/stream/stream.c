@@ -206,7 +206,7 @@ static berth_status pump(struct stream *s, berth_err *err)
         }
         s->next++;
     }
-    return stage_pump(s, err);
+    return staged_pump(s, err);
 }
 
 /* The run that is acquired now is not there: the ring goes on from it. */
@@ -286,7 +286,7 @@ static berth_status quiesce(struct stream *s, berth_err *err)
     for (uint32_t k = 0; k < s->cut.lanes; k++)
         if (dev_stream_sync(s->lane[k], err))
             return err_add(err, "%s: waiting for copies to %s", name_of(s), s->args.compute->name);
-    stage_reset(s);
+    stage_reset(&s->stage);
     for (uint32_t i = 0; i < s->slots; i++) {
         struct stream_slot *t = &s->slot[i];
         t->lane = STREAM_NONE;
@@ -369,7 +369,7 @@ static berth_status wait_filled(struct stream *s, struct stream_slot *t, berth_e
     uint64_t start = wait ? now(s) : 0;
     if (time_reached(s, t, err))
         return stream_broke(s, t->run, err);
-    if (!t->ready && stage_finish(s, t, err))
+    if (!t->ready && staged_finish(s, t, err))
         return err->code;
     if (dev_stream_wait(s->compute, t->filled[t->lane], err))
         return stream_broke(s, t->run, err);
@@ -490,7 +490,7 @@ static berth_status open_runs(struct stream *s, berth_err *err)
         if (dev_stream_new(s->cut.lane_on[k], &s->lane[k], err))
             return err->code;
     rewind_order(s);
-    return ring_open(s, err) || time_open(s, err) || stage_open(s, err) ? err->code : BERTH_OK;
+    return ring_open(s, err) || time_open(s, err) || staged_open(s, err) ? err->code : BERTH_OK;
 }
 
 berth_status stream_open(const struct stream_args *args, struct stream **out, berth_err *err)
@@ -539,7 +539,7 @@ void stream_close(struct stream *s)
     if (s->stats.passes && s->slots)
         report(s);
     time_close(s);
-    stage_close(s);
+    stage_close(&s->stage);
     ring_close(s);
     stream_cut_release(&s->cut);
     if (s->args.on_close)

@@ -58,8 +58,8 @@
  * Threads  executor, except the loader threads inside: they read sources and write staging, own
  *          nothing and call no device. One lock, a leaf, for the hand-over; the executor declares
  *          their accesses (dev_host_access) when it hands a buffer over.
- * Files    stream.c passes, ring.c places in the ring, runs.c cutting, stage.c staging and its
- *          threads, time.c marks and their times; stream_impl.h what they share. The items of a
+ * Files    stream.c passes, ring.c places in the ring, runs.c cutting, staged.c pageable runs,
+ *          stage.c buffers and threads for everything that is staged (stage.h), time.c marks and their times; stream_impl.h what they share. The items of a
  *          registered model are residency's (res_stream_open()). */
 #ifndef STREAM_STREAM_H
 #define STREAM_STREAM_H
@@ -73,7 +73,7 @@
 #define STREAM_SLOTS_DEFAULT 3
 #define STREAM_SLOTS_MAX 64
 #define STREAM_STAGE_DEFAULT 16
-#define STREAM_STAGE_MAX 64
+#define STREAM_STAGE_MAX 64 /* as STAGE_BUFS_MAX */
 /* Of one buffer: all of them together stay in the processor's caches. */
 #define STREAM_STAGE_BYTES_DEFAULT (UINT64_C(2) << 20)
 #define STREAM_LOADERS_DEFAULT 2

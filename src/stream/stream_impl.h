@@ -3,9 +3,8 @@
 #define STREAM_STREAM_IMPL_H
 
 #include "base/arena.h"
+#include "stream/stage.h"
 #include "stream/stream.h"
-
-#include <pthread.h>
 
 #define STREAM_NONE UINT32_MAX
 #define STREAM_PLACES_MAX (2 * STREAM_SLOTS_MAX) /* runs that are in the ring, or have just left */
@@ -103,7 +102,7 @@ struct stream_slot {
     size_t stage_off, stage_to; /* and in that copy; bytes not handed to a loader yet */
 };
 
-/* ---- staging: stage.c ---- */
+/* ---- staged runs: staged.c ---- */
 
 struct stage_chunk { /* what one staging buffer is filled with */
     uint32_t slot, run;
@@ -111,26 +110,6 @@ struct stage_chunk { /* what one staging buffer is filled with */
     uint32_t copy;   /* begins here ... */
     size_t off;      /* ... at this byte of it */
     size_t n;
-};
-
-struct stream_stage { /* chunk k goes through buffer k % bufs. Owner: executor, except under lock */
-    struct dev_host mem;
-    size_t buf_n; /* bytes of a buffer */
-    unsigned bufs;
-    struct dev_event *copied[STREAM_STAGE_MAX]; /* the copies that read the buffer are done */
-    bool copying[STREAM_STAGE_MAX];             /* copied was recorded and not seen complete */
-    struct stage_chunk chunk[STREAM_STAGE_MAX]; /* the loader's between posted and loaded */
-    uint64_t issued;                            /* chunks whose copies were queued */
-    const struct stream_cut *cut;               /* constant */
-    pthread_t thread[STREAM_LOADERS_MAX];
-    unsigned threads;
-    bool made; /* lock and conditions are */
-    pthread_mutex_t lock;
-    pthread_cond_t work, done;
-    /* under lock; `posted` is written by the executor only, which may read it without */
-    uint64_t posted, taken;
-    bool loaded[STREAM_STAGE_MAX];
-    bool stop;
 };
 
 struct stream { /* owner: executor */
@@ -154,7 +133,8 @@ struct stream { /* owner: executor */
     bool active;                /* between begin and end */
     bool broken;                /* a device call failed: what is queued where is not known */
     uint64_t began;             /* ns */
-    struct stream_stage stage;
+    struct stage stage;         /* of pageable runs; zeroed: there are none */
+    struct stage_chunk chunk[STREAM_STAGE_MAX]; /* the stage's between posted and filled */
     struct stream_stats stats;
 };
 
@@ -187,14 +167,11 @@ void ring_forget(struct stream_slot *t);
 /* How many runs behind `from` have room besides those under way. */
 uint32_t ring_reach(const struct stream *s, uint32_t from);
 
-berth_status stage_open(struct stream *s, berth_err *err); /* stage_close() after an error too */
-void stage_close(struct stream *s); /* pre: the copies that read staging are done */
+berth_status staged_open(struct stream *s, berth_err *err); /* stage_close() after an error too */
 /* Queues what is loaded, hands out what can be loaded. Does not wait. */
-berth_status stage_pump(struct stream *s, berth_err *err);
+berth_status staged_pump(struct stream *s, berth_err *err);
 /* Until slot t is ready. pre: its run is the one acquired last. */
-berth_status stage_finish(struct stream *s, struct stream_slot *t, berth_err *err);
-/* Forgets everything on its way. pre: the copies that read staging are done. */
-void stage_reset(struct stream *s);
+berth_status staged_finish(struct stream *s, struct stream_slot *t, berth_err *err);
 
 /* Both add to the stats, and to the total that streams share. */
 void stream_count(struct stream *s, uint64_t bytes);

@@ -587,6 +587,26 @@ static void cancel_leaves_the_model(void **state)
     fixture_close(&f);
 }
 
+/* While a block of a load travels the next one is merged: the device is waited for once at the end of
+ * the base weights and once at that of the patched ones, not for every tensor. */
+static void patched_blocks_travel_meanwhile(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct toy toy = toy_of("weight", 0.01f, 1);
+    fixture_open(&f, "cpu=64m,null:0=64m", NULL);
+    struct device *d = device_named(f.set, "null:0");
+    struct res_model *m = model_open(
+        &f, write_file("meanwhile", (struct stored)STORED(DT_F16, false)), "#null:0", RES_AUTO);
+    set(m, &toy, 1);
+    uint64_t before = null_calls(d, NULL_STREAM_SYNC);
+    model_load(m);
+    assert_true(m->blocks.n > 2);
+    assert_in_range(null_calls(d, NULL_STREAM_SYNC) - before, 1, 2);
+    res_unref(m);
+    fixture_close(&f);
+}
+
 /* Every call of the device fails once, while loading patched and while changing the patch. The
  * model is then gone or has whole blocks, each of one of the two patch sets. */
 static void a_fault_at_every_call(void **state)
@@ -696,6 +716,7 @@ int main(void)
         cmocka_unit_test(refusals_name_what_they_refuse),
         cmocka_unit_test(a_file_that_changed_leaves_the_model),
         cmocka_unit_test(cancel_leaves_the_model),
+        cmocka_unit_test(patched_blocks_travel_meanwhile),
         cmocka_unit_test(a_fault_at_every_call),
         cmocka_unit_test(survives_oom),
         cmocka_unit_test(no_room_leaves_the_old_block),
