@@ -34,7 +34,7 @@ struct net_foreseen {
     bool thrifty;
     bool steady; /* the dry run before it found the same */
     uint64_t peak;
-    struct net_place {
+    struct net_spot {
         uint64_t off, bytes;
     } * at;
     size_t n, cap;

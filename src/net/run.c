@@ -72,11 +72,11 @@ bool net_stop(struct net_run *r)
 /* ---- places ---- */
 
 /* A dry run notes where everything is, for real ones to be held against. */
-static bool place_note(struct net_foreseen *f, struct net_place at)
+static bool place_note(struct net_foreseen *f, struct net_spot at)
 {
     size_t cap = f->cap ? f->cap * 2 : 256, bytes;
     if (f->n == f->cap) {
-        struct net_place *p = sz_mul(cap, sizeof *p, &bytes) ? realloc(f->at, bytes) : NULL;
+        struct net_spot *p = sz_mul(cap, sizeof *p, &bytes) ? realloc(f->at, bytes) : NULL;
         if (!p)
             return false;
         f->at = p;
@@ -99,7 +99,7 @@ uint64_t net_take(struct net_run *r, uint64_t bytes)
     if (r->bad)
         return 0;
     enum slab_result got = slab_take(&r->n->slab, bytes, &off);
-    struct net_place at = { got ? 0 : off, bytes };
+    struct net_spot at = { got ? 0 : off, bytes };
     if (got == SLAB_NOMEM || (!got && r->dry && !place_note(&r->n->seen, at))) {
         net_fail(r, BERTH_ENOMEM, "a list of activations");
     } else if (got && r->dry) {
