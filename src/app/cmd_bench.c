@@ -287,16 +287,18 @@ static int run(struct app *a, int argc, char **argv)
                          .steps = 9,
                          .warmup = 2 };
     const struct opt opt[] = {
-        { "preset", 0, OPT_TEXT, "PRESET", "whose shapes (flux-dev)", &o.preset, 0, 0 },
-        { "file", 0, OPT_TEXT, "FILE", "a diffusion model of yours instead", &o.file, 0, 0 },
+        { "preset", 0, OPT_TEXT, "PRESET", "model to take the shapes from (flux-dev)", &o.preset, 0,
+          0 },
+        { "file", 0, OPT_TEXT, "FILE", "your own diffusion model instead", &o.file, 0, 0 },
         { "offload", 0, OPT_TEXT, "PERCENT,...", "percent of the model on the donor (0,20,50,100)",
           &o.offload, 0, 0 },
-        { "dtype", 0, OPT_TEXT, "TYPE", "of the weights: bf16, fp8, q8_0, q4_k ... (bf16)",
+        { "dtype", 0, OPT_TEXT, "TYPE", "type of the weights: bf16, fp8, q8_0, q4_k ... (bf16)",
           &o.dtype, 0, 0 },
-        { "act", 0, OPT_TEXT, "FLOAT", "of activations: bf16, f16, f32 (the model's own)", &o.act,
-          0, 0 },
-        { "device", 0, OPT_TEXT, "DEVICE", "that computes (the first card)", &o.device, 0, 0 },
-        { "donor", 0, OPT_TEXT, "DEVICE,...", "where the rest lives, each the same part (cpu)",
+        { "act", 0, OPT_TEXT, "FLOAT", "type of activations: bf16, f16, f32 (the model's own)",
+          &o.act, 0, 0 },
+        { "device", 0, OPT_TEXT, "DEVICE", "the one that computes (the first card)", &o.device, 0,
+          0 },
+        { "donor", 0, OPT_TEXT, "DEVICE,...", "where the rest lives, in equal parts (cpu)",
           &o.donor, 0, 0 },
         { "devices", 0, OPT_TEXT, "SPEC", "as everywhere: cuda:0=40g,cuda:1@cuda:0=20g,cpu",
           &o.devices, 0, 0 },
@@ -306,15 +308,16 @@ static int run(struct app *a, int argc, char **argv)
         PIN_OPTION(&o.pin),
         { "width", 0, OPT_INT, "N", "pixels (1024)", &o.width, 16, 16384 },
         { "height", 0, OPT_INT, "N", "pixels (1024)", &o.height, 16, 16384 },
-        { "tokens", 0, OPT_INT, "N", "of the prompt (512)", &o.tokens, 1, 65536 },
-        { "steps", 0, OPT_INT, "N", "that count; their median is told (9)", &o.steps, 1, 1000 },
+        { "tokens", 0, OPT_INT, "N", "tokens of the prompt (512)", &o.tokens, 1, 65536 },
+        { "steps", 0, OPT_INT, "N", "steps to measure; prints their median (9)", &o.steps, 1,
+          1000 },
         { "warmup", 0, OPT_INT, "N", "steps before them (2)", &o.warmup, 0, 1000 },
         { "dir", 0, OPT_TEXT, "DIR", "where a preset's weights are written meanwhile (/tmp)",
           &o.dir, 0, 0 },
-        { "keep", 0, OPT_FLAG, NULL, "leave that file there", &o.keep, 0, 0 },
-        { "profile", 0, OPT_FLAG, NULL, "where the time goes, layer by layer; each is waited for",
+        { "keep", 0, OPT_FLAG, NULL, "keep that file", &o.keep, 0, 0 },
+        { "profile", 0, OPT_FLAG, NULL, "print where the time goes, waiting for each layer",
           &o.profile, 0, 0 },
-        { "json", 0, OPT_FLAG, NULL, "one object", &o.json, 0, 0 },
+        { "json", 0, OPT_FLAG, NULL, "print a JSON object", &o.json, 0, 0 },
     };
     struct wanted w = { 0 };
     struct net_times times = { .n = 0 };
@@ -336,16 +339,16 @@ const struct command command_bench = {
     .about = "measure a model that lives on several devices",
     .usage = "stream [OPTIONS]",
     .args = "stream",
-    .more = "Runs steps of a diffusion model with more and more of it on a donor, mostly RAM,\n"
-            "from where it streams to the device that computes. A row tells a step's time\n"
-            "(median), the least its copies can take on this link, what was copied, how fast\n"
-            "and how much of it layers stood waiting for, the most memory this program held\n"
-            "on the device, and a sum over the output, which is the same in every row.\n"
+    .more = "Runs steps of a diffusion model with more and more of it on a donor (usually\n"
+            "RAM), from where it streams to the device that computes. Each row has the median\n"
+            "time of a step, the least time its copies can take on this link, what was\n"
+            "copied, how fast, how much of that time layers waited, the most memory this\n"
+            "program held on the device, and a sum over the output, the same in every row.\n"
             "\n"
             "--json: {\"rows\": [...], \"same_output\"}. A row: offload (percent asked for),\n"
             "device, alloc, bytes (of the model), donor_bytes (copied each step), ms, ms_min,\n"
             "ms_max (of a step), link_gbps (of one large copy), limit_ms (donor_bytes at that\n"
-            "rate), gbps, exposed (share of the copies' time that layers stood waiting),\n"
+            "rate), gbps, exposed (share of the copies' time that layers waited),\n"
             "peak, ring (bytes held on the device), card (taken there by anybody), load_s,\n"
             "load_gbps, output (the sum).\n",
     .run = run,

@@ -56,7 +56,7 @@ static void how(struct str *out)
 
 const struct command command_completion = {
     .name = "completion",
-    .about = "print the program a shell completes commands with",
+    .about = "print completions for bash, fish or zsh",
     .usage = "bash|fish|zsh",
     .args = "SHELL",
     .more = "An installed package has put them in place already. Else, at the start of the\n"

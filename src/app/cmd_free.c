@@ -144,13 +144,13 @@ static int run_free(struct app *a, int argc, char **argv)
 {
     struct options o = { 0 };
     const struct opt table[] = {
-        { .name = "force", .help = "keep models go too", .to = &o.force },
+        { .name = "force", .help = "free kept models too", .to = &o.force },
         { .name = "dry-run",
           .letter = 'n',
           .help = "say what would go, do nothing",
           .to = &o.dry_run },
         { .name = "models-only",
-          .help = "unload models, leave cached results of nodes",
+          .help = "unload models, but keep cached results of nodes",
           .to = &o.models_only },
         { .name = "devices",
           .kind = OPT_TEXT,
@@ -193,7 +193,8 @@ const struct command command_free = {
     .more = "Without MODEL: what ComfyUI-Manager's \"Free model and node cache\" does. Models\n"
             "marked eject go, the others stay; with none marked, auto models go and keep\n"
             "models stay. MODEL is an id, a name or name#id as `berth ps` shows them; a name\n"
-            "is every model that has it, whatever its role and type. A free waits for the\n"
-            "running prompt to end.\n",
+            "means every model that has it, whatever its role and type. A free waits for the\n"
+            "running prompt to end. If the models named all stay, kept or in use, nothing is\n"
+            "freed at all.\n",
     .run = run_free,
 };

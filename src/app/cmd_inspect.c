@@ -138,13 +138,13 @@ const struct command command_inspect = {
             "On a terminal, or with --picture, the byte layout follows: a strip as wide as\n"
             "the terminal for the parts of the model, and one for the types. Without colour\n"
             "(NO_COLOR, TERM=dumb, no terminal) letters take the place of colours.\n\n"
-            "JSON: an array with one object per file: file, format, family (where it is\n"
-            "known: name, is, and runs: can Berth compute it? why: why not this one of it),\n"
+            "JSON: an array with one object per file: file, format, family (if known:\n"
+            "name, is, runs (whether Berth can compute it), why (what keeps it from that)),\n"
             "bytes, data_bytes, tensors, parameters, shards, dtypes, metadata, largest, and\n"
             "with --tensors index (every tensor with shard, offset, bytes). A file that\n"
             "failed has file and error {code, message}; one that changed while it was\n"
             "printed has error beside the rest. Offsets are bytes from the start of the\n"
-            "shard; shapes are outermost first. A shard behind the last is no file: it has\n"
-            "tensors of a pickle that lay scattered.\n",
+            "shard; shapes are outermost first. A shard number past the last file\n"
+            "stands for tensors of a pickle that had to be gathered.\n",
     .run = run,
 };

@@ -179,7 +179,7 @@ static int run_eject(struct app *a, int argc, char **argv)
 
 const struct command command_keep = {
     .name = "keep",
-    .about = "mark models of a running server: a free leaves them where they are",
+    .about = "mark models of a running server: a free leaves them alone",
     .usage = "[OPTIONS] MODEL ...",
     .args = "MODEL",
     .more = "A kept model stays in memory, at the same addresses, until a free with --force\n"
@@ -189,11 +189,11 @@ const struct command command_keep = {
 
 const struct command command_eject = {
     .name = "eject",
-    .about = "mark models of a running server: the next free takes them, and only them",
+    .about = "mark models of a running server: the next free takes them",
     .usage = "[OPTIONS] MODEL ...",
     .args = "MODEL",
-    .more = "A mark alone moves nothing. The model goes with the next free, at the end of a\n"
-            "prompt that computed with it, or first when room is needed. `berth free MODEL`\n"
-            "frees it now.\n" NAMES,
+    .more = "A free takes marked models and no others. A mark alone moves nothing: the model\n"
+            "goes with the next free, at the end of a prompt that computed with it, or first\n"
+            "when room is needed. `berth free MODEL` frees it now.\n" NAMES,
     .run = run_eject,
 };

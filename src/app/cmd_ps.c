@@ -165,6 +165,6 @@ const struct command command_ps = {
     .about = "show models, memory and queue of a running server",
     .usage = "[--server URL] [--json]",
     .more = "keep?: what a free may do with the model (auto, keep, eject). Sizes are of the\n"
-            "weights; 'where' says how much of them lies on which device right now.\n",
+            "weights; 'where' says how much of them is on which device right now.\n",
     .run = run_ps,
 };

@@ -422,7 +422,7 @@ static int run_run(struct app *a, int argc, char **argv)
         { .name = "server",
           .kind = OPT_TEXT,
           .value = "URL",
-          .help = "on a running server instead; prints where its outputs can be had",
+          .help = "run it on this server; prints the addresses of its outputs",
           .to = &o.client.url },
         { .name = "token",
           .kind = OPT_TEXT,
@@ -447,7 +447,7 @@ static int run_run(struct app *a, int argc, char **argv)
           .to = &o.no_metadata },
         NUMBER_OPTIONS(&o.numbers),
         { .name = "show",
-          .help = "pictures also in the terminal, where it has 24-bit colour",
+          .help = "also show pictures in the terminal, if it has 24-bit colour",
           .to = &o.show },
         { .name = "json", .help = "print files, outputs and status as JSON", .to = &o.json },
     };
@@ -524,8 +524,8 @@ const struct command command_run = {
     .more =
         "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes, or a PNG that\n"
         "was saved with one; - reads standard input.\n"
-        "Files that were written are printed one a line, with --server as addresses.\n"
-        "VALUE is read as JSON where it is JSON (3, true, \"3\"), else as text.\n" TOKENIZERS_HELP
+        "Prints the files it wrote, one per line; with --server their addresses.\n"
+        "VALUE is read as JSON if it is JSON (3, true, \"3\"), otherwise as text.\n" TOKENIZERS_HELP
         "\n"
         "  berth run cat.json --set KSampler.seed=7 --set 6.text=\"a cat in the sun\"\n",
     .run = run_run,

@@ -73,7 +73,7 @@ static size_t option_table(struct options *o, struct opt *t)
         { .name = "token",
           .kind = OPT_TEXT,
           .value = "TEXT",
-          .help = "what clients must bring (Authorization: Bearer TEXT), 8 or more characters; "
+          .help = "what clients must send (Authorization: Bearer TEXT), 8 or more characters; "
                   "also $BERTH_TOKEN",
           .to = &o->token },
         { .name = "token-file",
@@ -135,7 +135,7 @@ static size_t option_table(struct options *o, struct opt *t)
         { .name = "max-upload-size",
           .kind = OPT_TEXT,
           .value = "MiB",
-          .help = "of a request's body (default 100)",
+          .help = "largest body of a request (default 100)",
           .to = &o->upload },
         { .name = "max-queue",
           .kind = OPT_INT,
@@ -171,7 +171,7 @@ static size_t option_table(struct options *o, struct opt *t)
           .help = "no prompt and workflow in saved files",
           .to = &o->no_metadata },
         { .name = "disable-smart-memory",
-          .help = "unload models after every prompt, but for those to be kept",
+          .help = "unload all models but kept ones after every prompt",
           .to = &o->no_smart_memory },
         { .name = "preview-method",
           .kind = OPT_TEXT,
@@ -577,8 +577,8 @@ const struct command command_serve = {
     .more = "Answers ComfyUI's API on port 8188, bare and under /api, and Berth's own under\n"
             "/berth and /metrics. The queue and the history are on disk: a prompt that was\n"
             "accepted survives a crash. SIGTERM lets the running prompt end (--grace) or puts\n"
-            "it back into the queue; a second one does so at once. Beyond this machine a\n"
-            "token is required.\n" TOKENIZERS_HELP,
+            "it back into the queue; a second one does so at once. To listen beyond this\n"
+            "machine, a token is required.\n" TOKENIZERS_HELP,
     .tables = serve_args_help,
     .run = run_serve,
 };

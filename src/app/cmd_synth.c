@@ -593,11 +593,11 @@ static void tables(struct str *out)
 
 const struct command command_synth = {
     .name = "synth",
-    .about = "write a synthetic model file: weights that follow from their names",
+    .about = "write a synthetic model file: weights computed from their names",
     .usage = "(--preset PRESET | --keys FILE | --tokenizer DIR) [OPTIONS]",
     .more = "The same names and shapes give the same bytes on every machine.\n"
             "Without --output the file is called after the preset, or after the keys file\n"
-            "without its .json, and stands in this folder. Without --format the ending of\n"
+            "without its .json, and goes into this folder. Without --format the ending of\n"
             "--output decides, or else the type: safetensors, and gguf for quant types.\n"
             "safetensors files hold one dtype throughout. GGUF files follow ComfyUI-GGUF:\n"
             "tensors with fewer than two dimensions or at most 1024 elements stay F32; with a\n"
@@ -606,8 +606,8 @@ const struct command command_synth = {
             "have one.\n"
             "The file appears when it is whole; an interrupted run leaves nothing behind.\n"
             "--tokenizer DIR writes vocab.json and merges.txt for people who have no CLIP\n"
-            "tokenizer at hand, and tokenizer.json for those without T5's; they know letters,\n"
-            "no words: prompts run, but mean nothing.\n\n"
+            "tokenizer at hand, and tokenizer.json for those without T5's. These know letters\n"
+            "but no words: prompts run, but mean nothing.\n\n"
             "JSON: file, preset, format, dtype, dtypes (tensors of each), tensors,\n"
             "parameters, bytes, data_bytes, seconds, threads; with --list an array with the\n"
             "data_bytes of every type. A failure is {\"error\": {\"code\", \"message\"}}.\n",

@@ -25,8 +25,8 @@ struct number_options {
           .help = "compute diffusion models in F16",                                               \
           .to = &(o)->force_fp16 },                                                                \
         { .name = "fp32-unet",                                                                     \
-          .help = "compute diffusion models in F32 (default: F16 or BF16 on cards, as each "       \
-                  "was made for)",                                                                 \
+          .help = "compute diffusion models in F32 (default on cards: F16 or BF16, "               \
+                  "whichever the model was made for)",                                             \
           .to = &(o)->fp32_unet },                                                                 \
         { .name = "fp16-unet", .help = "... in F16", .to = &(o)->fp16_unet },                      \
         { .name = "bf16-unet", .help = "... in BF16", .to = &(o)->bf16_unet },                     \
@@ -42,10 +42,10 @@ struct number_options {
         { .name = "fast",                                                                          \
           .kind = OPT_TEXT,                                                                        \
           .value = "WHAT",                                                                         \
-          .help = "fp8_matrix_mult: products of fp8 weights in fp8, on cards that can",            \
+          .help = "fp8_matrix_mult: multiply fp8 weights in fp8, on cards that can",               \
           .to = &(o)->fast },                                                                      \
         { .name = "cpu-noise",                                                                     \
-          .help = "samplers draw noise as on the cpu, also for models on a card",                  \
+          .help = "samplers draw noise as on the cpu, even for models on a card",                  \
           .to = &(o)->cpu_noise },                                                                 \
         { .name = "fp8_e4m3fn-text-enc",                                                           \
           .help = "hold text encoders as F8_E4M3",                                                 \
@@ -56,7 +56,7 @@ struct number_options {
           .to = &(o)->fp16_text },                                                                 \
     {                                                                                              \
         .name = "fp32-text-enc",                                                                   \
-        .help = "hold text encoders as their files have them, F32 ones too", .to = &(o)->fp32_text \
+        .help = "hold text encoders as they are in their files, even F32", .to = &(o)->fp32_text   \
     }
 
 /* Returns 0 or the exit code of what it named. */

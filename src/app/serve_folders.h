@@ -43,7 +43,7 @@ struct folder_options { /* point into argv; NULL: not given */
           .help = "tokenizers, in clip/ and t5/ or in DIR itself; see below",                      \
           .to = &(o)->tokenizers },                                                                \
         { .name = "demo",                                                                          \
-          .help = "with the small model that came with berth: berth-demo.safetensors",             \
+          .help = "add the small model that comes with berth: berth-demo.safetensors",             \
           .to = &(o)->demo },                                                                      \
     {                                                                                              \
         .name = "temp-directory", .kind = OPT_TEXT, .value = "DIR",                                \
@@ -54,9 +54,9 @@ struct folder_options { /* point into argv; NULL: not given */
 /* For --help of the commands that have them. */
 #define TOKENIZERS_HELP                                                                            \
     "Prompts need tokenizers: CLIP's, and T5's for Flux. A model file may bring its\n"             \
-    "own (the demo model does); else they are given with --tokenizers DIR (DIR/clip,\n"            \
-    "DIR/t5, or DIR itself), or those of --comfyui-dir, or in BASE/tokenizers; T5's\n"             \
-    "may also lie beside the model.\n"
+    "own (the demo model does). Otherwise they come from --tokenizers DIR (DIR/clip,\n"            \
+    "DIR/t5, or DIR itself), --comfyui-dir or BASE/tokenizers; T5's may also be\n"                 \
+    "beside the model.\n"
 
 #define TOKENIZER_FOLDERS_MAX 3
 struct app_folders {
