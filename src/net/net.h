@@ -4,9 +4,9 @@
  *                      wherever they lie; holds a use (through a stream), so that no block moves
  *            forward   a function that writes a network down as a sequence of net_*() calls, once
  *            run       one execution of a forward. dry: only shapes and sizes; real: it computes
- *            act       an activation of a run: row-major, in the run's slab, of the net's type: F32,
- *                      or F16 or BF16 where whoever opened it asked and the device has it. Sums may
- *                      be F32 all the same (see layers)
+ *            act       an activation of a run: row-major, in the run's slab, of the net's type:
+ *                      F32, or F16 or BF16 where whoever opened it asked and the device has it.
+ *                      Sums may be F32 all the same (see layers)
  *            slab      the one piece of the compute device's memory a real run lives in
  *            peak      the highest end of anything in the slab, scratch of kernels included
  * Flow       net_forward(): dry run -> peak -> one allocation of that size (res_alloc, which makes
@@ -18,8 +18,8 @@
  *            the slab, and what net_output() gave is written again.
  *            A pass after two that were alike is not run dry, and if it turns out to differ begins
  *            again with a dry run (run.c).
- * Ladder     No room for the slab, or beside it for what makes ops ready: (0) a ring gives back what
- *            it has beyond its need (stream_config.ring_least); (1) res_alloc trims pools
+ * Ladder     No room for the slab, or beside it for what makes ops ready: (0) a ring gives back
+ *            what it has beyond its need (stream_config.ring_least); (1) res_alloc trims pools
  *            and pushes other models back; (2) thrifty, if that lowers the peak: smaller chunks of
  *            attention and of products (op_env), feed-forwards by rows; (3) the model's own blocks
  *            move to its donors or the host (res_evict_own), where others make room for them by
@@ -28,8 +28,8 @@
  *            called splits the batch or tiles.
  *            Every rung is logged (net.rung) and counted in the report. A net stays thrifty, and
  *            its ring small, until net_close().
- * Same bits  Rungs 0, 1 and 3 never change a result: where blocks lie does not. Rung 2 does not on the
- *            cpu; on cards it may round differently, because rows go in pieces and a card's
+ * Same bits  Rungs 0, 1 and 3 never change a result: where blocks lie does not. Rung 2 does not on
+ *            the cpu; on cards it may round differently, because rows go in pieces and a card's
  *            libraries choose kernels by the number of rows (op/ops.h).
  * Errors     Sticky, as in base/rd.h: after the first failure every net_*() of the run does nothing
  *            and gives an empty act; net_forward() returns the error with the layer's name in
@@ -48,9 +48,9 @@
  *            here knows (comfy_quant, integers).
  * NaN        net_finite() ends a run whose values went wrong, naming where; callers use it on
  *            results.
- * Devices    Those with kernels (op_backend_for()): cpu and cards, and logical devices on them. On an
- *            asynchronous one a pass is queued and net_output() waits for it; so does the end of a
- *            pass that went wrong.
+ * Devices    Those with kernels (op_backend_for()): cpu and cards, and logical devices on them. On
+ *            an asynchronous one a pass is queued and net_output() waits for it; so does the end of
+ *            a pass that went wrong.
  * Threads    Executor. Kernels spread over the pool. Any thread may set cancel.
  * Log        net.rung, net.again, net.unused as they happen; net.memory (model, device, predicted,
  *            peak ...) at net_close().
@@ -160,8 +160,8 @@ struct act { /* a value: copy it. Empty (ndim 0, addr 0) after an error */
     enum dtype dtype;
 };
 /* Writes the network down. Called dry, not at all (see Flow), once or for every size a rung tries,
- * then real, once or after a failing device call again. Gets the same arguments each time and must do the same
- * calls. */
+ * then real, once or after a failing device call again. Gets the same arguments each time and must
+ * do the same calls. */
 typedef void net_forward_fn(struct net_run *r, void *user);
 /* BERTH_ECANCELED, BERTH_ENODEVMEM (see Ladder), BERTH_ENOTFOUND (no such weight), BERTH_EINVAL
  * (shapes). */
@@ -211,8 +211,8 @@ void net_finite(struct net_run *r, struct act a, const char *what);
  * Bias: products, convolutions, group and layer norms have one; a file without it is broken and
  * refused (BERTH_ENOTFOUND). no_bias, rms norms and embeddings have none, and do not look at
  * one.
- * Types: acts of the net's type in and out. But a sum that is F32 (net_linear_f32, net_sum_f32) goes
- * on as x of norms (not in place), net_add, net_permute, net_slice and net_round, and as what
+ * Types: acts of the net's type in and out. But a sum that is F32 (net_linear_f32, net_sum_f32)
+ * goes on as x of norms (not in place), net_add, net_permute, net_slice and net_round, and as what
  * net_linear_add and net_feed_forward add to. */
 struct act net_linear(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_no_bias(struct net_run *r, struct act x, const char *layer);

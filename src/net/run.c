@@ -2,12 +2,13 @@
  * is no room for it.
  *
  * A pass   prepare(): dry run -> peak -> slab, or the ladder; then real_run(): the same calls on
- *          real memory. Steps of a sampler are all alike: once two dry runs in a row have put the same
- *          bytes at the same places, the next pass goes without one (unproven). Its ops are checked as
- *          they come, every place is held against the one foreseen, and at the first that differs the
- *          pass is given up and run again, dry first. A pass that fails because a device call failed (a copy of a streamed block)
- *          or because the device had no room for what a call took by itself is prepared and run
- *          once more: all it wrote was the slab, and what net_output() gave is written again.
+ *          real memory. Steps of a sampler are all alike: once two dry runs in a row have put the
+ *          same bytes at the same places, the next pass goes without one (unproven). Its ops are
+ *          checked as they come, every place is held against the one foreseen, and at the first
+ *          that differs the pass is given up and run again, dry first. A pass that fails because a
+ *          device call failed (a copy of a streamed block) or because the device had no room for
+ *          what a call took by itself is prepared and run once more: all it wrote was the slab, and
+ *          what net_output() gave is written again.
  * Ladder   prepare() walks it. Rung 1 is in slab_try() (res_alloc), 2 is be_thrifty(), 3
  *          own_blocks(); 4, the error, is for the caller. After each of them the slab is tried
  *          again.

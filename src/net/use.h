@@ -11,8 +11,8 @@
  *     use_end(&u);
  *
  * Held are the block its weight lies in (one at a time: a ring may have a single slot), places in
- * the slab for copies of parameters, scratch. All of it goes back when the use ends, in the dry run as
- * in the real one.
+ * the slab for copies of parameters, scratch. All of it goes back when the use ends, in the dry run
+ * as in the real one.
  * Files: use.c holding and running, tensors.c tensors of layers. */
 #ifndef NET_USE_H
 #define NET_USE_H
@@ -64,13 +64,13 @@ const struct net_layer *net_layer_plain(struct net_run *r, const char *layer, in
 /* A weight as kernels take it, under the shape s: where it lies, if they can read it there. To be
  * asked for last: its block stays acquired until the use ends. */
 struct view use_weight(struct use *u, const struct net_tensor *t, const struct shape *s);
-/* A parameter: where it lies, if kernels read its type and it stays there for the op; else a copy in
- * F32. */
+/* A parameter: where it lies, if kernels read its type and it stays there for the op; else a copy
+ * in F32. */
 struct view use_param(struct use *u, const struct net_tensor *t);
 /* Elements of everything but the outermost dimension: a row, a filter. */
 uint64_t net_unit(const struct shape *s);
-/* A view without gaps, whatever the type. A quant's rows may be no whole blocks by its last dimension
- * alone. */
+/* A view without gaps, whatever the type. A quant's rows may be no whole blocks by its last
+ * dimension alone. */
 struct view net_packed(enum dtype t, const struct shape *s, void *data);
 
 #endif

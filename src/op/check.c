@@ -37,7 +37,8 @@ void want_act(struct op_check *c, const char *name, const struct view *v)
                dtype_name(c->type));
 }
 
-/* What may be F32 beside activations of 16 bits: masks, modulation, sums. Activations come first. */
+/* What may be F32 beside activations of 16 bits: masks, modulation, sums. Activations come
+ * first. */
 void want_act_or_f32(struct op_check *c, const char *name, const struct view *v)
 {
     want_operand(c, name, v);

@@ -1,10 +1,10 @@
 /* fp8_round: floats to fp8, rounded up or down by chance.
  *
  * The reference (ComfyUI on a CPU) computes in F16. All of its products and quotients are by powers
- * of two and exact; what rounds is x itself, the logarithm, and the sum of mantissa and chance. Here
- * the first and the last are exact in F32 and are then rounded to F16 by the conversions of tensor/.
- * The logarithm is replaced by what its rounding does: close below a power of two it rounds up to
- * the whole number, and floor() then gives an exponent that is one too large. */
+ * of two and exact; what rounds is x itself, the logarithm, and the sum of mantissa and chance.
+ * Here the first and the last are exact in F32 and are then rounded to F16 by the conversions of
+ * tensor/. The logarithm is replaced by what its rounding does: close below a power of two it
+ * rounds up to the whole number, and floor() then gives an exponent that is one too large. */
 #include "op/op_impl.h"
 
 #include <math.h>

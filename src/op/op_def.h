@@ -2,7 +2,7 @@
  *
  *     static void check(struct op_check *c, const struct op_gate *a);       refuses bad arguments
  *     static berth_status reference(env, a, err);                           plain C, on the host
- *     static size_t scratch(env, a);                                        of the reference, if any
+ *     static size_t scratch(env, a);                                        if it needs some
  *     const struct op_gate_def op_gate_def = { .check = check, ... };
  *
  * and OP(gate) in ops.def; op_gate(), op_gate_ready() ... follow from it in ops.c.

@@ -12,10 +12,10 @@
  *            row       the last dimension
  * Operands   Activations of a call are all of one type: F32, or F16 or BF16 where the backend has
  *            them (op_backend.acts). But for some, so that what a network adds up layer by layer
- *            can stay F32 between layers of 16 bits: norms may read F32, linear and binary may write
- *            it (and add to F32 then). Sums are F32 in any case, and each result is rounded once
- *            (products of 16 bits may round a weight to the type first, and a sum before what is
- *            added to it). What comes with activations without being one, masks, modulation and
+ *            can stay F32 between layers of 16 bits: norms may read F32, linear and binary may
+ *            write it (and add to F32 then). Sums are F32 in any case, and each result is rounded
+ *            once (products of 16 bits may round a weight to the type first, and a sum before what
+ *            is added to it). What comes with activations without being one, masks, modulation and
  *            gates, is of their type or F32. Biases and parameters of norms are F32, or any of the
  *            three where the backend says so (op_backend.params), each as it is stored. Weights of
  *            linear, conv2d and embedding are of any stored type that converts to F32, GGML quants
@@ -48,8 +48,8 @@
  *            names it in its own table.
  *            a backend: op/<x>/ with `const struct op_backend op_<x>`, a line in backends.def.
  * Files      <op>.c an op, op_def.h what it is made of, check.c what it may ask of operands; ops.c
- *            backends and dispatch; bounce.c the reference for devices; ops_impl.h for ops and kernels; cpu/ vectorised kernels; cuda/
- *            those of NVIDIA cards. */
+ *            backends and dispatch; bounce.c the reference for devices; ops_impl.h for ops and
+ *            kernels; cpu/ vectorised kernels; cuda/ those of NVIDIA cards. */
 #ifndef OP_OPS_H
 #define OP_OPS_H
 
@@ -122,9 +122,9 @@ struct op_conv2d {
 /* h' or w'; 0: the filter does not fit. */
 uint64_t op_conv_side(uint64_t n, uint32_t before, uint32_t after, uint64_t k, uint32_t stride);
 
-/* y[B, Tq, H, D] = softmax(q . k^T * scale + mask) . v per head; k, v: [B, Tk, H, D]. No buffer that
- * grows as Tq x Tk. Dimensions 0..2 may have any stride (slices of a fused projection), D is contiguous. A
- * query that sees no key at all gets zeros. */
+/* y[B, Tq, H, D] = softmax(q . k^T * scale + mask) . v per head; k, v: [B, Tk, H, D]. No buffer
+ * that grows as Tq x Tk. Dimensions 0..2 may have any stride (slices of a fused projection), D is
+ * contiguous. A query that sees no key at all gets zeros. */
 struct op_attention {
     struct view q, k, v, y;
     struct view mask; /* optional, added to the scores: [1 or B, 1 or H, Tq, Tk], -inf hides */
@@ -235,12 +235,12 @@ struct op_copy {
 /* op_x(): checks, then computes. op_x_check(): the checks alone. op_x_ready(): the checks, and
  * everything the call needs beside its operands and scratch is loaded and chosen. BERTH_ENODEVMEM:
  * there was no room for that on the device; nothing is decided, and once there is room it can be
- * asked again. op_x_scratch(): bytes the call needs; 0 for most, and for arguments that op_x() would
- * refuse or that cannot be made ready. It cannot say why, so who predicts a pass asks op_x_ready()
- * first: after BERTH_OK the number is that of the call, now and later, and the call itself takes no
- * memory of the device. For all but op_x() arguments whose `data` is not there yet will do: they
- * look at shapes, types and strides (so a mask or bias that will be there has a shape then, and an
- * absent operand is all zero). */
+ * asked again. op_x_scratch(): bytes the call needs; 0 for most, and for arguments that op_x()
+ * would refuse or that cannot be made ready. It cannot say why, so who predicts a pass asks
+ * op_x_ready() first: after BERTH_OK the number is that of the call, now and later, and the call
+ * itself takes no memory of the device. For all but op_x() arguments whose `data` is not there yet
+ * will do: they look at shapes, types and strides (so a mask or bias that will be there has a shape
+ * then, and an absent operand is all zero). */
 #define OP(x)                                                                                      \
     struct op_##x;                                                                                 \
     berth_status op_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);         \

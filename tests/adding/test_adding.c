@@ -1,5 +1,6 @@
 /* An op, a backend of one kernel and a device, each added the way docs/adding.md tells it: one file
- * and one line (defs/, which stands before src/ on the include path). src/ itself is not touched. */
+ * and one line (defs/, which stands before src/ on the include path). src/ itself is not
+ * touched. */
 #include "adding/negate.h"
 #include "net/use.h"
 #include "unit/device/contract.h"

@@ -1,4 +1,5 @@
-/* attention.c: libraries for what they are best at, the kernels of attention.cu for everything else.
+/* attention.c: libraries for what they are best at, the kernels of attention.cu for everything
+ * else.
  *
  * Library    cuDNN: F16 and BF16 without mask, heads of a multiple of 8 up to CUDNN_HEAD, all of it
  *            aligned to 16 bytes, cards from sm_80 on. The graph is the one its fused engines

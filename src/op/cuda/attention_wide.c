@@ -5,8 +5,8 @@
 #define ROWS 1024  /* queries at a time, at most ... */
 #define SCORES ((uint64_t)32 << 20) /* ... of this many bytes of scores */
 #define ROWS_STEP 128
-/* A row of F16 weights adds up to this, and the second product takes it back: of many keys each has a
- * weight that F16 has few bits for. A single one of it still fits. */
+/* A row of F16 weights adds up to this, and the second product takes it back: of many keys each has
+ * a weight that F16 has few bits for. A single one of it still fits. */
 #define F16_SIZE 32768.0f
 #define PLACE 256 /* of each part of scratch, and of a row of scores */
 

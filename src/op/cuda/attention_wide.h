@@ -1,6 +1,6 @@
-/* attention_wide: attention of wide heads, as that of a VAE, by cuBLASLt: scores of some queries, their
- * weights, the weighted sum of values, then the next queries. 16,384 tokens and one head of 512 are
- * 550 GFLOP for plain multiply-adds without it. The parts follow from the shape alone. */
+/* attention_wide: attention of wide heads, as that of a VAE, by cuBLASLt: scores of some queries,
+ * their weights, the weighted sum of values, then the next queries. 16,384 tokens and one head of
+ * 512 are 550 GFLOP for plain multiply-adds without it. The parts follow from the shape alone. */
 #ifndef OP_CUDA_ATTENTION_WIDE_H
 #define OP_CUDA_ATTENTION_WIDE_H
 

@@ -28,12 +28,13 @@
  *            kernels that driver and libraries load when they first run; want of room for them is
  *            BERTH_ENODEVMEM (cuda_short()), whatever words the library has for it.
  * Threads    Executor.
- * Files      cuda_op.c card, modules, launching; kernels.def which ops, table.c the backend. Own kernels: norm.c norm.cu,
- *            pointwise.c pointwise.cu, move.c move.cu with own.h (host), kernel.cuh (types, sums),
- *            args.cuh (what a kernel gets) and index.cuh (divisions, layouts). Products: blas.c
- *            linear.c matmul.c product.cu; stored types: expand.c expand.cu stored.cuh. cuDNN:
- *            dnn.c dnn_graph.c attention.c conv2d.c, with conv2d.cu around it and attention.cu
- *            in its place (types.cuh for both); attention_wide.c is two products */
+ * Files      cuda_op.c card, modules, launching; kernels.def which ops, table.c the backend. Own
+ *            kernels: norm.c norm.cu, pointwise.c pointwise.cu, move.c move.cu with own.h (host),
+ *            kernel.cuh (types, sums), args.cuh (what a kernel gets) and index.cuh (divisions,
+ *            layouts). Products: blas.c linear.c matmul.c product.cu; stored types: expand.c
+ *            expand.cu stored.cuh. cuDNN: dnn.c dnn_graph.c attention.c conv2d.c, with conv2d.cu
+ *            around it and attention.cu in its place (types.cuh for both); attention_wide.c is two
+ *            products */
 #ifndef OP_CUDA_CUDA_OP_H
 #define OP_CUDA_CUDA_OP_H
 

@@ -57,7 +57,8 @@ static void odd_open(struct toy *t, enum dtype weight)
     toy_net(t);
 }
 
-/* As a forward will see the layer's weight or bias. False: there is none, or not as `translate` says. */
+/* As a forward will see the layer's weight or bias. False: there is none, or not as `translate`
+ * says. */
 static bool shape_of(struct net *n, const char *layer, bool bias, struct shape *out)
 {
     berth_err err;

@@ -5,7 +5,8 @@
  *     toy_pass(&t, out);                       conv, norms, attention, linear, embedding of time
  *     toy_close(&t);                           nothing leaked
  *
- * Values of a tensor follow from its name, so that every placement of the same file has the same. */
+ * Values of a tensor follow from its name, so that every placement of the same file has the
+ * same. */
 #ifndef UNIT_NET_TOY_NET_H
 #define UNIT_NET_TOY_NET_H
 
