@@ -97,9 +97,10 @@ static berth_status run_all(struct store *s, berth_err *err)
         bool got;
         if (store_take(s, UINT64_MAX, &j, &got, err))
             return err->code;
+        berth_status st = got ? store_finish(s, j.seq, j.attempt, &r, err) : BERTH_OK;
         store_job_release(&j);
-        if (got && store_finish(s, &r, err))
-            return err->code;
+        if (st)
+            return st;
         i += got;
     }
     return BERTH_OK;

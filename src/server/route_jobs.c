@@ -348,8 +348,8 @@ static void jobs_work(struct later *l)
     berth_err err = { 0 };
     berth_status st = BERTH_OK;
     if (q->want & (PENDING | IN_PROGRESS))
-        f.failed |= !store_each_job(l->server->store, see_queued, &f);
-    if (q->want & (COMPLETED | FAILED))
+        st = store_each_job(l->server->store, q->workflow, see_queued, &f, &err);
+    if (!st && q->want & (COMPLETED | FAILED))
         st = store_each_brief(l->server->store, q->workflow, see_entry, &f, &err);
     if (!st && f.failed)
         st = err_set(&err, BERTH_ENOMEM, "listing jobs");

@@ -399,7 +399,7 @@ static void answer(struct server *s, void *arg) /* loop */
     incoming_free(in);
 }
 
-static void stored(void *user, berth_status st, const berth_err *err) /* writer thread */
+static void stored(void *user, berth_status st, const berth_err *err) /* the store's thread */
 {
     struct incoming *in = user;
     in->st = st;

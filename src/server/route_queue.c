@@ -13,8 +13,11 @@
 
 static void queue_work(struct later *l)
 {
-    store_queue_json(l->server->store, &l->body);
-    later_made(l);
+    berth_err err = { 0 };
+    if (store_queue_json(l->server->store, &l->body, &err))
+        later_err(l, 0, &err);
+    else
+        later_made(l);
 }
 
 void route_queue_get(struct http_req *r)

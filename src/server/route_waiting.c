@@ -35,7 +35,8 @@ static bool see_job(void *user, const struct store_job *j, bool running)
 {
     struct waiting *x = user;
     if (running) {
-        add_item(j, &x->running);
+        if (!x->running.n) /* the answer has room for one */
+            add_item(j, &x->running);
     } else if (x->seen++ < x->most) {
         if (x->listed++)
             str_addc(&x->list, ',');
@@ -47,7 +48,12 @@ static bool see_job(void *user, const struct store_job *j, bool running)
 static void waiting_work(struct later *l)
 {
     struct waiting *x = (struct waiting *)l;
-    l->body.bad |= !store_each_job(l->server->store, see_job, x) || x->running.bad || x->list.bad;
+    berth_err err = { 0 };
+    if (store_each_job(l->server->store, false, see_job, x, &err)) {
+        later_err(l, 0, &err);
+        return;
+    }
+    l->body.bad |= x->running.bad || x->list.bad;
     str_addf(&l->body, "{\"running\":%s,\"waiting\":[", x->running.n ? str_c(&x->running) : "null");
     str_adds(&l->body, str_c(&x->list));
     str_addf(&l->body, "],\"total\":%zu}", x->seen);

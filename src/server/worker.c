@@ -275,25 +275,23 @@ void worker_close(struct server *s)
 
 /* ---- from other threads ---- */
 
-/* Between its being taken and the start of its run a prompt shows as running already: then its name
- * is remembered, and the run ends before its first node. */
+/* Between its being taken and the start of its run a prompt shows as running already: then the name
+ * that was given is remembered ("": any), and if that prompt is it, the run ends before its first
+ * node. */
 bool worker_interrupt(struct server *s, const char *prompt_id)
 {
     struct worker *w = s->worker;
-    struct str taken = { 0 };
-    bool in_store = store_running_id(s->store, &taken) && !taken.bad &&
-                    (!prompt_id || strcmp(str_c(&taken), prompt_id) == 0);
+    bool in_store = store_remaining(s->store) > store_pending(s->store);
     pthread_mutex_lock(&w->lock);
     bool running = w->job && (!prompt_id || strcmp(w->job->id, prompt_id) == 0);
     if (running) {
         atomic_store(&w->cancel, true);
     } else if (in_store && !w->job) {
         free(w->early);
-        w->early = str_take(&taken);
+        w->early = strdup(prompt_id ? prompt_id : "");
         running = w->early != NULL;
     }
     pthread_mutex_unlock(&w->lock);
-    str_release(&taken);
     return running;
 }
 

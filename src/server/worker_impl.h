@@ -73,7 +73,7 @@ struct worker {
     bool stopping, park, ended;
     struct request *first, **last; /* queue of requests */
     const struct store_job *job;   /* running; NULL: none */
-    char *early; /* prompt_id that was interrupted before its run began; NULL: none */
+    char *early; /* prompt_id that was interrupted before its run began; "": any; NULL: none */
     char node[GRAPH_ID_MAX + 1], display_node[GRAPH_ID_MAX + 1]; /* executing; "": none */
     double value, max;                         /* how far it is; max 0: it has not said */
     struct vec models;                         /* struct model_text */

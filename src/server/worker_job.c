@@ -53,7 +53,7 @@ static void add_value(struct str *out, const json_t *v, const char *otherwise)
 }
 
 /* The history first: who hears that a prompt ended finds it there. */
-static void store_result(struct worker *w, const struct exec_result *r)
+static void store_result(struct worker *w, const struct store_job *job, const struct exec_result *r)
 {
     static const char none[] = "{}";
     static const char failed[] = "{\"status_str\":\"error\",\"completed\":false,\"messages\":[]}";
@@ -65,7 +65,7 @@ static void store_result(struct worker *w, const struct exec_result *r)
     struct store_result texts = { .outputs = outputs.p ? outputs.p : none,
                                   .status = status.p ? status.p : failed,
                                   .meta = meta.p ? meta.p : none };
-    if (store_finish(w->server->store, &texts, &err))
+    if (store_finish(w->server->store, job->seq, job->attempt, &texts, &err))
         log_error(&w->server->log, "worker.finish", "%s", err.msg);
     str_release(&outputs);
     str_release(&status);
@@ -133,7 +133,8 @@ static void count_result(struct worker *w, const struct exec_result *r)
 static void begin(struct worker *w, const struct store_job *job)
 {
     pthread_mutex_lock(&w->lock);
-    atomic_store(&w->cancel, w->park || (w->early && strcmp(w->early, job->id) == 0));
+    atomic_store(&w->cancel,
+                 w->park || (w->early && (!w->early[0] || strcmp(w->early, job->id) == 0)));
     char *early = w->early;
     w->early = NULL;
     w->job = job;
@@ -192,7 +193,7 @@ static void park(struct worker *w, const struct store_job *job)
     logs_pair(&line, "id", job->id);
     log_info(&w->server->log, "prompt.parked", "%s", line.bad ? "" : line.p + 1);
     str_release(&line);
-    if (store_park(w->server->store, &err))
+    if (store_park(w->server->store, job->seq, job->attempt, &err))
         log_error(&w->server->log, "worker.park", "%s", err.msg);
 }
 
@@ -222,7 +223,7 @@ static void on_ended(void *user, const struct exec_result *r)
         count_result(w, r);
         log_result(w, e->job, r, e->began);
         hide_folders_of(r);
-        store_result(w, r);
+        store_result(w, e->job, r);
         events_send(&w->events, &r->last);
     }
     nobody_runs(w);

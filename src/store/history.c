@@ -1,278 +1,250 @@
+/* history: entries as others see them, and ends that could not be written.
+ *
+ * On a full disk an end waits in memory as an `owed`. For the backend its job still runs; readers
+ * see its entry as if it were written: in the place of an older one of the same id, otherwise
+ * behind all others. The thread tries again every second and when the store closes; whoever deletes
+ * the entry, or ends the same prompt anew, leaves only the job to be removed. */
 #include "store/store_impl.h"
 
 #include "base/json.h"
 
-void entry_release(struct entry *e)
-{
-    store_job_release(&e->job);
-    free(e->outputs);
-    free(e->status);
-    free(e->meta);
-    *e = (struct entry) { 0 };
-}
+/* ---- owed ---- */
 
-void debt_free(struct debt *d)
+void owed_unref(struct owed *o)
 {
-    if (!d)
+    if (!o || atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) != 1)
         return;
-    if (d->owner) /* the job's texts are its own */
-        d->e.job = (struct store_job) { 0 };
-    entry_release(&d->e);
-    job_unref(d->owner);
-    free(d);
+    store_job_release(&o->job);
+    free(o->outputs);
+    free(o->status);
+    free(o->meta);
+    free(o);
 }
 
-/* ---- rows ---- */
-
-/* The connection to read with, locked. In memory there is only one. */
-static struct db *reader_lock(struct store *s)
+static bool keep_job(void *user, const struct store_job *j, bool running)
 {
-    pthread_mutex_lock(s->in_memory ? &s->db : &s->read_lock);
-    return s->in_memory ? &s->write : &s->read;
+    struct owed *o = user;
+    (void)running;
+    if (!store_job_copy(j, &o->job))
+        o->job = (struct store_job) { 0 };
+    return false;
 }
 
-static void reader_unlock(struct store *s)
+static bool note_entry(void *user, const struct store_entry *e)
 {
-    pthread_mutex_unlock(s->in_memory ? &s->db : &s->read_lock);
+    (void)e;
+    *(bool *)user = true;
+    return false;
 }
 
-/* First column of a statement with one number or text bound; *found false: no row. */
-static berth_status find_place(struct store *s, enum db_stmt which, const char *text, int64_t n,
-                               int64_t *place, bool *found, berth_err *err)
+/* Without memory for it the job is the backend's only, and runs again with the next start. */
+static struct owed *owed_new(struct store *s, uint64_t seq, uint64_t attempt,
+                             const struct store_result *r)
 {
-    *found = false;
-    struct db *d = reader_lock(s);
-    sqlite3_stmt *st = db_get(d, which, err);
-    berth_status status = st ? BERTH_OK : err->code;
-    if (st) {
-        if (text)
-            sqlite3_bind_text(st, 1, text, -1, SQLITE_STATIC);
-        else
-            sqlite3_bind_int64(st, 1, n);
-        status = db_step(d, st, found, err);
-        if (!status) {
-            *place = *found ? sqlite3_column_int64(st, 0) : 0;
-            db_done(st);
-        }
-    }
-    reader_unlock(s);
-    return status;
-}
-
-bool history_has(struct store *s, const char *id)
-{
-    int64_t place;
-    bool found;
+    struct owed *o = calloc(1, sizeof *o);
+    struct store_pick p = { .seq = seq, .parts = STORE_WHOLE };
     berth_err ignored;
-    return !find_place(s, DB_ENTRY_FIND, id, 0, &place, &found, &ignored) && found;
-}
-
-enum parts { WHOLE, BRIEF, BRIEF_AND_EXTRA }; /* of an entry; see store_each_brief() */
-
-/* The entry at `place` or the first behind it. */
-static berth_status read_entry(struct store *s, int64_t place, enum parts parts, struct entry *e,
-                               bool *found, berth_err *err)
-{
-    *e = (struct entry) { 0 };
-    *found = false;
-    struct db *d = reader_lock(s);
-    sqlite3_stmt *st = db_get(d, parts == WHOLE ? DB_ENTRY_NEXT : DB_ENTRY_BRIEF, err);
-    berth_status status = st ? BERTH_OK : err->code;
-    if (st) {
-        sqlite3_bind_int64(st, 1, place);
-        if (parts != WHOLE)
-            sqlite3_bind_int(st, 2, parts == BRIEF_AND_EXTRA);
-        status = db_step(d, st, found, err);
-        if (!status) {
-            e->place = *found ? sqlite3_column_int64(st, 13) : 0;
-            if (*found && (!db_read_job(st, &e->job) || !db_read_text(st, 10, &e->outputs) ||
-                           !db_read_text(st, 11, &e->status) || !db_read_text(st, 12, &e->meta)))
-                status = err_set(err, BERTH_ENOMEM, "an entry of the history");
-            db_done(st);
-        }
+    if (!o)
+        return NULL;
+    atomic_init(&o->refs, 1);
+    s->ops->jobs(s->b, &p, keep_job, o, &ignored);
+    o->outputs = strdup(r->outputs);
+    o->status = strdup(r->status);
+    o->meta = strdup(r->meta);
+    if (!o->job.id || o->job.attempt != attempt || !o->outputs || !o->status || !o->meta) {
+        owed_unref(o);
+        return NULL;
     }
-    reader_unlock(s);
-    if (status)
-        entry_release(e);
-    return status;
+    struct store_range older = { .id = o->job.id, .parts = STORE_BRIEF };
+    s->ops->entries(s->b, &older, note_entry, &o->known, &ignored);
+    return o;
 }
 
-/* ---- debts, which readers see as if they were written ---- */
-
-static bool copy_debt(const struct debt *from, struct debt **to)
+/* Under the lock. */
+static void drop(struct store *s, const char *id)
 {
-    struct debt *d = calloc(1, sizeof *d);
-    *to = d;
-    if (!d)
-        return false;
-    d->known = from->known;
-    d->e.outputs = strdup(from->e.outputs);
-    d->e.status = strdup(from->e.status);
-    d->e.meta = strdup(from->e.meta);
-    return job_copy(&from->e.job, &d->e.job) && d->e.outputs && d->e.status && d->e.meta;
+    for (struct owed *o = s->owed; o; o = o->next)
+        o->dropped |= !id || strcmp(o->job.id, id) == 0;
 }
 
-static void free_debts(struct debt *d)
+void owed_drop(struct store *s, const char *id)
 {
-    for (struct debt *next; d; d = next) {
-        next = d->next;
-        debt_free(d);
-    }
-}
-
-/* Copies of them, in order; almost always none. */
-static berth_status copy_debts(struct store *s, struct debt **out, berth_err *err)
-{
-    struct debt **end = out;
-    bool ok = true;
-    *out = NULL;
     pthread_mutex_lock(&s->lock);
-    for (const struct debt *d = s->debts; ok && d; d = d->next) {
-        ok = copy_debt(d, end);
-        if (*end)
-            end = &(*end)->next;
+    drop(s, id);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void owed_add(struct store *s, uint64_t seq, uint64_t attempt, const struct store_result *r)
+{
+    struct owed *o = owed_new(s, seq, attempt, r), **end = &s->owed;
+    if (!o)
+        return;
+    pthread_mutex_lock(&s->lock);
+    drop(s, o->job.id);
+    while (*end)
+        end = &(*end)->next;
+    *end = o;
+    pthread_mutex_unlock(&s->lock);
+}
+
+bool owed_any(struct store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool any = s->owed != NULL;
+    pthread_mutex_unlock(&s->lock);
+    return any;
+}
+
+bool owed_has(struct store *s, uint64_t seq)
+{
+    pthread_mutex_lock(&s->lock);
+    const struct owed *o = s->owed;
+    while (o && o->job.seq != seq)
+        o = o->next;
+    pthread_mutex_unlock(&s->lock);
+    return o != NULL;
+}
+
+static berth_status write_owed(struct store *s, const struct owed *o, bool dropped)
+{
+    struct store_result r = { o->outputs, o->status, o->meta };
+    berth_err err;
+    berth_status st = s->ops->finish(s->b, o->job.seq, o->job.attempt, dropped ? NULL : &r, &err);
+    if (!st)
+        log_info(s->log, "store.late", "prompt=%s", o->job.id);
+    else if (st == BERTH_EINVAL)
+        log_error(s->log, "store.late", "prompt=%s why=\"%s\"", o->job.id, err.msg);
+    return st == BERTH_EINVAL ? BERTH_OK : st;
+}
+
+/* One that cannot be written keeps no other one out. Only here they leave the list. */
+void owed_settle(struct store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    for (struct owed **at = &s->owed, *o; (o = *at);) {
+        bool dropped = o->dropped;
+        pthread_mutex_unlock(&s->lock);
+        berth_status st = write_owed(s, o, dropped);
+        pthread_mutex_lock(&s->lock);
+        if (st) {
+            at = &o->next;
+            continue;
+        }
+        *at = o->next;
+        owed_unref(o);
     }
     pthread_mutex_unlock(&s->lock);
-    if (ok)
-        return BERTH_OK;
-    free_debts(*out);
-    *out = NULL;
-    return err_set(err, BERTH_ENOMEM, "the newest of the history");
-}
-
-static struct debt *debt_of(struct debt *d, const char *id)
-{
-    struct debt *last = NULL; /* the newest counts */
-    for (; d; d = d->next)
-        if (strcmp(d->e.job.id, id) == 0)
-            last = d;
-    return last;
-}
-
-static size_t new_debts(const struct debt *d)
-{
-    size_t n = 0;
-    for (; d; d = d->next)
-        n += !d->known;
-    return n;
 }
 
 /* ---- walking ---- */
 
-struct range {
-    uint64_t skip, count; /* of the oldest; of those to show */
-    bool newest;          /* skip: none but the newest `count` are shown */
-    enum parts parts;
+struct shown { /* an end that is not written, in a list that begins now */
+    struct owed *o;
+    bool known;
 };
 
-typedef bool walk_fn(void *user, const struct entry *e); /* false: stop */
+struct walk {
+    struct shown *owed;
+    size_t n, fresh; /* fresh: those without an older entry */
+    uint64_t left;
+    store_entry_fn *fn;
+    void *user;
+};
 
-/* Where in the database to begin; *skip: entries behind it to leave out. */
-static berth_status walk_start(struct store *s, const struct range *r, size_t unwritten,
-                               int64_t *place, bool *any, uint64_t *skip, berth_err *err)
+/* Almost always there are none. */
+static berth_status walk_init(struct store *s, struct walk *w, berth_err *err)
 {
-    bool found;
-    *place = INT64_MIN;
-    *any = true;
-    *skip = 0;
-    if (r->newest && r->count <= unwritten) {
-        *any = false;
-        *skip = unwritten - r->count;
-        return BERTH_OK;
-    }
-    if (r->newest) { /* not found: fewer are there, show all */
-        uint64_t n = r->count - unwritten - 1;
-        if (n > INT64_MAX)
-            return BERTH_OK;
-        if (find_place(s, DB_ENTRY_LAST, NULL, (int64_t)n, place, &found, err))
-            return err->code;
-        if (!found)
-            *place = INT64_MIN;
-        return BERTH_OK;
-    }
-    if (!r->skip)
-        return BERTH_OK;
-    if (find_place(s, DB_ENTRY_SKIP, NULL, (int64_t)r->skip, place, any, err))
-        return err->code;
-    size_t there = atomic_load(&s->history_n);
-    *skip = *any || r->skip < there ? 0 : r->skip - there;
-    return BERTH_OK;
-}
-
-static berth_status walk_with(struct store *s, const struct range *r, struct debt *debts,
-                              walk_fn *fn, void *user, berth_err *err)
-{
-    int64_t place;
-    bool any;
-    uint64_t skip, left = r->count;
-    if (walk_start(s, r, new_debts(debts), &place, &any, &skip, err))
-        return err->code;
-    while (any && left) {
-        struct entry e;
-        if (read_entry(s, place, r->parts, &e, &any, err))
-            return err->code;
-        if (!any)
-            break;
-        struct debt *later = debt_of(debts, e.job.id);
-        if (later)
-            later->known = true; /* or paid since we looked */
-        place = e.place + 1;
-        left--;
-        bool on = fn(user, later ? &later->e : &e);
-        entry_release(&e);
-        if (!on)
-            return BERTH_OK;
-    }
-    for (const struct debt *d = debts; d && left; d = d->next) {
-        if (d->known)
-            continue;
-        if (skip) {
-            skip--;
-            continue;
+    size_t n = 0;
+    pthread_mutex_lock(&s->lock);
+    for (const struct owed *o = s->owed; o; o = o->next)
+        n++;
+    if (n && (w->owed = calloc(n, sizeof *w->owed)))
+        for (struct owed *o = s->owed; o; o = o->next) {
+            if (o->dropped)
+                continue;
+            atomic_fetch_add_explicit(&o->refs, 1, memory_order_relaxed);
+            w->owed[w->n++] = (struct shown) { o, o->known };
+            w->fresh += !o->known;
         }
-        left--;
-        if (!fn(user, &debt_of(debts, d->e.job.id)->e))
-            break;
-    }
-    return BERTH_OK;
+    pthread_mutex_unlock(&s->lock);
+    return n && !w->owed ? err_set(err, BERTH_ENOMEM, "%zu entries of the history", n) : BERTH_OK;
 }
 
-static berth_status walk(struct store *s, const struct range *r, walk_fn *fn, void *user,
-                         berth_err *err)
+static bool show(struct walk *w, const struct store_entry *e)
 {
-    struct debt *debts;
-    if (copy_debts(s, &debts, err))
-        return err->code;
-    berth_status st = walk_with(s, r, debts, fn, user, err);
-    free_debts(debts);
-    return st ? err_add(err, "reading the history") : BERTH_OK;
+    w->left--;
+    if (w->fn(w->user, e))
+        return true;
+    w->left = 0;
+    return false;
 }
 
-/* One entry by id. */
-static berth_status walk_one(struct store *s, const char *id, walk_fn *fn, void *user, bool *found,
+static void show_owed(struct walk *w, const struct owed *o)
+{
+    show(w, &(struct store_entry) { o->job, o->outputs, o->status, o->meta });
+}
+
+static bool show_written(void *user, const struct store_entry *e)
+{
+    struct walk *w = user;
+    for (size_t i = 0; i < w->n; i++)
+        if (strcmp(w->owed[i].o->job.id, e->job.id) == 0) {
+            w->owed[i].known = true; /* or written since we looked */
+            show_owed(w, w->owed[i].o);
+            return w->left;
+        }
+    return show(w, e);
+}
+
+static berth_status walk_all(struct store *s, const struct store_range *r, struct walk *w,
                              berth_err *err)
 {
-    struct debt *debts;
-    struct entry e = { 0 };
-    int64_t place;
-    if (copy_debts(s, &debts, err))
-        return err->code;
-    const struct debt *d = debt_of(debts, id);
-    berth_status st = BERTH_OK;
-    *found = d != NULL;
-    if (d) {
-        fn(user, &d->e);
-    } else {
-        st = find_place(s, DB_ENTRY_FIND, id, 0, &place, found, err);
-        if (!st && *found)
-            st = read_entry(s, place, WHOLE, &e, found, err);
-        /* deleted between the two: the one behind it is not meant */
-        *found = !st && *found && strcmp(e.job.id, id) == 0;
-        if (*found)
-            fn(user, &e);
+    struct store_range written = *r;
+    uint64_t skip = 0; /* of those that are not written */
+    w->left = r->count;
+    if (r->newest) {
+        written.count = r->count > w->fresh ? r->count - w->fresh : 0;
+        skip = w->fresh > r->count ? w->fresh - r->count : 0;
+    } else if (r->skip) {
+        struct store_counts c;
+        s->ops->counts(s->b, &c);
+        skip = r->skip > c.history ? r->skip - c.history : 0;
     }
-    entry_release(&e);
-    free_debts(debts);
+    if (written.count && s->ops->entries(s->b, &written, show_written, w, err))
+        return err->code;
+    for (size_t i = 0; i < w->n && w->left; i++) {
+        if (w->owed[i].known)
+            continue;
+        if (skip)
+            skip--;
+        else
+            show_owed(w, w->owed[i].o);
+    }
+    return BERTH_OK;
+}
+
+static berth_status walk_one(struct store *s, const struct store_range *r, struct walk *w,
+                             berth_err *err)
+{
+    w->left = 1;
+    for (size_t i = 0; i < w->n; i++)
+        if (strcmp(w->owed[i].o->job.id, r->id) == 0) {
+            show_owed(w, w->owed[i].o);
+            return BERTH_OK;
+        }
+    return s->ops->entries(s->b, r, show_written, w, err);
+}
+
+/* w has fn and user; afterwards left says how many fewer there were than wanted. */
+static berth_status walk(struct store *s, const struct store_range *r, struct walk *w,
+                         berth_err *err)
+{
+    berth_status st = walk_init(s, w, err);
+    if (!st)
+        st = r->id ? walk_one(s, r, w, err) : walk_all(s, r, w, err);
+    for (size_t i = 0; i < w->n; i++)
+        owed_unref(w->owed[i].o);
+    free(w->owed);
     return st ? err_add(err, "reading the history") : BERTH_OK;
 }
 
@@ -283,7 +255,7 @@ struct writing {
     bool any;
 };
 
-static bool write_item(void *user, const struct entry *e)
+static bool write_item(void *user, const struct store_entry *e)
 {
     struct writing *w = user;
     struct str *out = w->out;
@@ -303,131 +275,87 @@ static bool write_item(void *user, const struct entry *e)
     return !out->bad;
 }
 
-static berth_status wrote(const struct str *out, berth_err *err)
+static berth_status write_items(struct store *s, const struct store_range *r, struct str *out,
+                                berth_err *err)
 {
+    struct writing x = { .out = out };
+    struct walk w = { .fn = write_item, .user = &x };
+    str_addc(out, '{');
+    if ((r->id || r->count) && walk(s, r, &w, err))
+        return err->code;
+    str_addc(out, '}');
     return out->bad ? err_set(err, BERTH_ENOMEM, "%zu bytes of history", out->n) : BERTH_OK;
 }
 
 berth_status store_history_json(struct store *s, const struct store_page *p, struct str *out,
                                 berth_err *err)
 {
-    struct writing w = { .out = out };
-    struct range r = { .count = UINT64_MAX };
+    struct store_range r = { .count = UINT64_MAX };
     bool offset = p->has_offset && p->offset >= 0;
     if (p->has_max)
         r.count = p->max > 0 ? (uint64_t)p->max : 0;
     if (offset)
         r.skip = (uint64_t)p->offset;
     r.newest = p->has_max && !offset;
-    str_addc(out, '{');
-    if (r.count && walk(s, &r, write_item, &w, err))
-        return err->code;
-    str_addc(out, '}');
-    return wrote(out, err);
+    return write_items(s, &r, out, err);
 }
 
 berth_status store_history_one(struct store *s, const char *id, struct str *out, berth_err *err)
 {
-    struct writing w = { .out = out };
-    bool found;
-    str_addc(out, '{');
-    if (walk_one(s, id, write_item, &w, &found, err))
-        return err->code;
-    str_addc(out, '}');
-    return wrote(out, err);
-}
-
-struct handing {
-    store_entry_fn *fn;
-    void *user;
-};
-
-static bool hand_over(void *user, const struct entry *e)
-{
-    const struct handing *h = user;
-    struct store_entry x = { e->job, e->outputs, e->status, e->meta };
-    return h->fn(h->user, &x);
+    return write_items(s, &(struct store_range) { .id = id }, out, err);
 }
 
 berth_status store_each_brief(struct store *s, bool extra_data, store_entry_fn *fn, void *user,
                               berth_err *err)
 {
-    struct handing h = { fn, user };
-    struct range all = { .count = UINT64_MAX, .parts = extra_data ? BRIEF_AND_EXTRA : BRIEF };
-    return walk(s, &all, hand_over, &h, err);
+    struct store_range all = { .count = UINT64_MAX,
+                               .parts = extra_data ? STORE_BRIEF_EXTRA : STORE_BRIEF };
+    return walk(s, &all, &(struct walk) { .fn = fn, .user = user }, err);
 }
 
 berth_status store_entry_get(struct store *s, const char *id, store_entry_fn *fn, void *user,
                              berth_err *err)
 {
-    struct handing h = { fn, user };
-    bool found;
-    if (walk_one(s, id, hand_over, &h, &found, err))
+    struct walk w = { .fn = fn, .user = user };
+    struct store_range one = { .id = id };
+    if (walk(s, &one, &w, err))
         return err->code;
-    return found ? BERTH_OK : err_set(err, BERTH_ENOTFOUND, "no prompt '%s' in the history", id);
+    return !w.left ? BERTH_OK : err_set(err, BERTH_ENOTFOUND, "no prompt '%s' in the history", id);
 }
 
 size_t store_history_count(struct store *s)
 {
-    size_t n = atomic_load(&s->history_n);
+    struct store_counts c;
+    s->ops->counts(s->b, &c);
     pthread_mutex_lock(&s->lock);
-    n += new_debts(s->debts);
+    for (const struct owed *o = s->owed; o; o = o->next)
+        c.history += !o->known && !o->dropped;
     pthread_mutex_unlock(&s->lock);
-    return n;
+    return c.history;
 }
 
 /* ---- deleting ---- */
 
-struct ids {
-    const char *const *at; /* NULL: all */
-    size_t n;
-};
-
-static berth_status tx_forget(struct store *s, void *arg, berth_err *err)
+static berth_status forget(struct store *s, const char *const *ids, size_t n, berth_err *err)
 {
-    const struct ids *ids = arg;
-    if (!ids->at) {
-        sqlite3_stmt *st = db_get(&s->write, DB_ENTRY_CLEAR, err);
-        if (!st || db_run(&s->write, st, err))
-            return err->code;
-        s->tx_entries = -(int64_t)atomic_load(&s->history_n);
-        return BERTH_OK;
+    pthread_mutex_lock(&s->settling);
+    berth_status st = s->ops->forget(s->b, ids, n, err);
+    if (!st && owed_any(s)) {
+        for (size_t i = 0; i < (ids ? n : 1); i++)
+            owed_drop(s, ids ? ids[i] : NULL);
+        owed_settle(s);
     }
-    for (size_t i = 0; i < ids->n; i++) {
-        sqlite3_stmt *st = db_get(&s->write, DB_ENTRY_DROP, err);
-        if (!st)
-            return err->code;
-        sqlite3_bind_text(st, 1, ids->at[i], -1, SQLITE_STATIC);
-        if (db_run(&s->write, st, err))
-            return err->code;
-        s->tx_entries -= sqlite3_changes(s->write.h);
-    }
-    return BERTH_OK;
-}
-
-/* An entry that was not written yet goes too: it need not be written for that. */
-static bool forget_covers(const void *arg, const struct debt *d)
-{
-    const struct ids *ids = arg;
-    for (size_t i = 0; ids->at && i < ids->n; i++)
-        if (strcmp(ids->at[i], d->e.job.id) == 0)
-            return true;
-    return !ids->at;
-}
-
-static berth_status forget(struct store *s, struct ids *ids, berth_err *err)
-{
-    return tx_do_making_room(s, tx_forget, forget_covers, ids, err);
+    pthread_mutex_unlock(&s->settling);
+    store_poke(s);
+    return st;
 }
 
 berth_status store_history_delete(struct store *s, const char *const *ids, size_t n, berth_err *err)
 {
-    struct ids want = { ids, n };
-    return n ? forget(s, &want, err) : BERTH_OK;
+    return n ? forget(s, ids, n, err) : BERTH_OK;
 }
 
 berth_status store_history_clear(struct store *s, berth_err *err)
 {
-    struct ids all = { 0 };
-    return forget(s, &all, err);
+    return forget(s, NULL, 0, err);
 }

@@ -1,40 +1,35 @@
-/* store: the queue that is never lost, and the history. SQLite stops here.
+/* store: the queue that is never lost, and the history.
  *
+ * Calls      store_open(); any thread: store_add(), which calls back once the job is durable;
+ *            a worker: store_take() -> run -> store_finish(), or store_park() when it has to stop;
+ *            store_close().
  * Words      job      an accepted prompt: texts as the wire shows them, a number, a sequence
  *            pending  waiting, smallest (number, sequence) first
- *            running  taken; at most one
+ *            running  taken by a worker; there may be several
+ *            attempt  one taking of a job. Its number is never used again, so whoever finishes,
+ *                     renews or parks a job names the attempt, and one that is over is refused
  *            entry    a finished job in the history
- * Disk       One SQLite database, WAL: tables job (pending and running, with attempts), history,
- *            meta (counter, paused). Beside it `<path>.lock`, locked while the store is open,
- *            `<path>.reserve` (room.c), and SQLite's -wal and -shm.
- * Durable    "Written" is in the log: it survives kill -9. "On disk" is synced too: it survives
- *            power loss. A writer thread takes new jobs in batches, one transaction and one sync
- *            each (group commit); only when its job is on disk does store_add() call back, and only
- *            then may anybody be told "accepted". All other changes are written when their call
- *            returns, and on disk some 10 ms later (the writer syncs what others wrote). A worker
- *            that waited for two syncs a job could run no more jobs than half the syncs of the
- *            disk. So power loss can undo what happened just now, but for new jobs: a job that had
- *            ended runs again.
+ * Backends   Where jobs and entries are kept is a backend's business: backend.h is the contract,
+ *            stores.def the list, sqlite/ the first one. Limits, batches of new jobs, waiting for
+ *            work, and ends that could not be written are the same for all of them, and live here.
+ * Durable    store_add() hands the job to a thread that gives the backend all that arrived
+ *            meanwhile as one batch; only when that is on disk does it call back, and only then may
+ *            anybody be told "accepted". All other changes survive kill -9 when their call returns;
+ *            whether they survive power loss at once is the backend's to say.
  * Crashes    At any moment: an added job is there again. A job that was running is pending again in
- *            its place, attempts say how often it was started; one that was started STORE_ATTEMPTS
- *            times and never finished, or once when the kernel's out-of-memory killer was at work
- *            meanwhile (base/oomkill.h), becomes an entry with status error, whose messages hold
- *            execution_error naming that. store_finish() inserts the entry and removes the job in
- *            one transaction: never both, never twice, never neither.
+ *            its place; one that was started STORE_ATTEMPTS times and never finished, or once when
+ *            the kernel's out-of-memory killer was at work meanwhile (base/oomkill.h), becomes an
+ *            entry with status error that says so. store_finish() inserts the entry and removes the
+ *            job as one change: never both, never twice, never neither.
  * Full disk  A change that cannot be written is reported (BERTH_EIO with the path and the reason)
  *            and leaves the store as it was; later ones work again when there is room. Only an end
- *            cannot be undone: its entry waits in memory, readers see it, and the next transaction
- *            with room for it writes it too; those that have no room for both go on without it.
- *            Each change has a second try, after the log was moved into the file, and small ones
- *            a third with the room of the reserve: so jobs can always be taken and deleted, and
- *            entries cleared, which then gives back what room it can before it returns.
- * Memory     Pending jobs are kept in memory too (queue order); entries only in the database.
- * Threads    Any, except where said. Callbacks run on the writer thread; they may look at the queue
- *            but change nothing. Reading the queue waits for no disk; changes may wait for a
- *            batch under way and for a sync.
- * Files      store.c doors, transactions, recovery; db.c SQLite; writer.c the writer thread;
- *            queue.c jobs in memory, move.c their order, view.c as others see them; history.c
- *            entries; room.c room on the disk. */
+ *            cannot be undone: its entry waits in memory, readers see it, and it is written as soon
+ *            as there is room (history.c).
+ * Threads    Any. Callbacks run on the adder's thread; they may look at the queue but change
+ *            nothing. Counts wait for no disk; changes may wait for a batch under way and for a
+ *            sync, and reading jobs or entries may wait for another reader.
+ * Files      store.c open, take, finish; adder.c the thread; job.c jobs and their texts; history.c
+ *            entries; order.c numbers for a job that moves; stores.c the list of backends. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -52,33 +47,36 @@ struct store;
 typedef bool store_disk_fn(const char *path, uint64_t *left, uint64_t *total);
 
 struct store_config {
-    const char *path;      /* of the database file; its folder exists; ":memory:" for berth run */
-    size_t max_pending;    /* 0: 10000 */
-    size_t max_history;    /* 0: 10000; the oldest go */
-    size_t max_bytes;      /* of the texts of all jobs in the queue; 0: 1 GiB */
-    uint64_t max_file;     /* bytes in use, queue included; 0: 2 GiB; the oldest entries go */
-    const struct log *log; /* borrowed; may be NULL */
+    /* Of the database file; its folder exists. "NAME:WHERE" is a place of the backend NAME, where
+     * there is one; all others are SQLite's, and ":memory:" is its database without a file. */
+    const char *path;
+    size_t max_pending;        /* 0: 10000 */
+    size_t max_history;        /* 0: 10000; the oldest go */
+    size_t max_bytes;          /* of the texts of all jobs in the queue; 0: 1 GiB */
+    uint64_t max_file;         /* bytes in use, queue included; 0: 2 GiB; the oldest entries go */
+    const struct log *log;     /* borrowed; may be NULL */
     const struct clock *clock; /* borrowed; NULL: system */
     store_disk_fn *disk;       /* NULL: the system's; tests have one of their own */
     const char *root; /* borrowed; where proc/ and sys/ are, for tests; NULL: the machine's */
 };
-/* BERTH_EBUSY: another store has it (an exclusive lock on the file beside it). BERTH_EFORMAT: not
- * our database, damaged, or another schema; nothing is touched. BERTH_ENOTFOUND: no such folder. */
+/* BERTH_EBUSY: another process has it. BERTH_EFORMAT: not our database, damaged, or another schema;
+ * nothing is touched. BERTH_ENOTFOUND: no such folder. */
 berth_status store_open(const struct store_config *cfg, struct store **out, berth_err *err);
-/* Writes what is waiting, calls back, stops the writer. Nobody else is inside the store any more.
- * The running job becomes pending again without counting as an attempt only if store_park() said
- * so. NULL is fine. */
+/* Writes what is waiting, calls back, stops the thread. Nobody else is inside the store any more.
+ * Jobs that still run count as started when the store is opened again, unless store_park() put them
+ * back. NULL is fine. */
 void store_close(struct store *s);
 
 /* Texts are JSON, as queue and history show them. */
 struct store_job {
-    char *id;                            /* prompt_id */
+    char *id;                            /* prompt_id; need not be unique */
     char *number;                        /* JSON number: "7", "7.0", "-3" */
     double order;                        /* its value */
     char *prompt, *extra_data, *outputs; /* objects, object, array of ids */
     char *client_id;                     /* NULL: none */
-    uint64_t seq;                        /* set by the store: order of arrival */
-    unsigned attempts;                   /* how often it was taken, this time included */
+    uint64_t seq;                        /* set by the store: order of arrival, unique */
+    uint64_t attempt;                    /* the one that runs it; 0: it waits */
+    unsigned attempts;                   /* how often it was started, this time included */
     int64_t created_ms;                  /* 0: the store sets it */
 };
 void store_job_release(struct store_job *j); /* zeroed is fine */
@@ -91,52 +89,61 @@ uint64_t store_next_number(struct store *s);
 typedef void store_done_fn(void *user, berth_status st, const berth_err *err);
 /* Takes *job's texts over (*job is zeroed), also after an error. BERTH_ELIMIT at once: the queue is
  * full, with both numbers; done (may be NULL) is not called after an error. Otherwise it is called
- * exactly once, from the writer thread, also at store_close(). The job is seen in the queue from
- * just before, and can be taken from just after. Ids need not be unique. */
+ * exactly once, from the adder's thread, also at store_close(). The job is seen in the queue from
+ * just before, and can be taken from just after. */
 berth_status store_add(struct store *s, struct store_job *job, store_done_fn *done, void *user,
                        berth_err *err);
 
-/* Worker thread: waits until a job is there and the store is not paused, store_wake() was called,
- * or the monotonic deadline has passed (0: does not wait; UINT64_MAX: none). *got false: no job. A
- * taken job is running, written. It stays the store's; *out is a copy, store_job_release(). After
- * an error (a full disk, say) the job is where it was: wait before trying again. */
+/* Waits until a job is there and the store is not paused, store_wake() was called, or the monotonic
+ * deadline has passed (0: does not wait; UINT64_MAX: none). *got false: no job. Several threads may
+ * wait; each job goes to one. The job is running, written; *out is the caller's,
+ * store_job_release(). After an error (a full disk, say) the job is where it was: wait before
+ * trying again. */
 berth_status store_take(struct store *s, uint64_t deadline_ns, struct store_job *out, bool *got,
                         berth_err *err);
-void store_wake(struct store *s); /* store_take() returns soon, once */
+void store_wake(struct store *s); /* one store_take() returns soon, once */
+/* The attempt goes on: a backend whose leases run out gives it more time. BERTH_EINVAL: it is over,
+ * and what it computes will be refused. */
+berth_status store_renew(struct store *s, uint64_t seq, uint64_t attempt, berth_err *err);
 
 struct store_result {                    /* JSON texts, borrowed */
     const char *outputs, *status, *meta; /* as in a history item */
 };
-/* The running job ends: entry in, job out. When that cannot be written (full disk): the error, the
- * job leaves the queue in memory all the same, the entry is kept in memory, shown, and written as
- * soon as that works. A job with the same id in the history is overwritten, in its place. */
-berth_status store_finish(struct store *s, const struct store_result *r, berth_err *err);
-/* The running job goes back to where it was in the queue, not counting as an attempt (shutdown). */
-berth_status store_park(struct store *s, berth_err *err);
+/* The job ends: entry in, job out. BERTH_EINVAL: this attempt is over, nothing has changed. When it
+ * cannot be written (full disk): the error, the job leaves the queue all the same, the entry is
+ * kept in memory, shown, and written as soon as that works. A job with the same id in the history
+ * is overwritten, in its place. */
+berth_status store_finish(struct store *s, uint64_t seq, uint64_t attempt,
+                          const struct store_result *r, berth_err *err);
+/* The job goes back to where it was in the queue, not counting as started (shutdown).
+ * BERTH_EINVAL: this attempt is over. */
+berth_status store_park(struct store *s, uint64_t seq, uint64_t attempt, berth_err *err);
 
 /* Queue, seen and changed. */
 size_t store_remaining(struct store *s); /* pending + running */
 size_t store_pending(struct store *s);
-bool store_running_id(struct store *s, struct str *id); /* false: nothing runs */
 /* Appends {"queue_running":[...],"queue_pending":[...]}, items as arrays of five, sorted. */
-void store_queue_json(struct store *s, struct str *out);
-/* One job by id, running or pending; *running tells. False: none. */
+berth_status store_queue_json(struct store *s, struct str *out, berth_err *err);
+/* One job by id, running or pending; *running tells. False: none, or it cannot be read. */
 bool store_job_get(struct store *s, const char *id, struct store_job *out, bool *running);
-/* All of them as they were at one moment, running first then pending in order: fn returns false to
- * stop. No lock is held meanwhile. False: no memory, and fn was not called. */
+/* All of them as they were at one moment, running first then pending in order. prompt and outputs
+ * may be empty, and extra_data unless it is asked for. fn returns false to stop; it must not call
+ * the store. */
 typedef bool store_job_fn(void *user, const struct store_job *j, bool running);
-bool store_each_job(struct store *s, store_job_fn *fn, void *user);
+berth_status store_each_job(struct store *s, bool extra_data, store_job_fn *fn, void *user,
+                            berth_err *err);
 /* Pending jobs only, for each id the first one; returns how many went. Written before it returns;
  * when that fails 0, and err->code says so (BERTH_OK otherwise). */
 size_t store_delete(struct store *s, const char *const *ids, size_t n, berth_err *err);
 size_t store_clear(struct store *s, berth_err *err);
 /* The pending job `id` goes before another one, or (NULL) behind all; of several with that id the
- * first. Its number becomes one between its neighbours', a whole one where there is one, so that who
- * sorts by numbers sees the same order; where neighbours have the same number those behind it get
- * new ones too. Written before it returns. BERTH_ENOTFOUND: one of them is not waiting (any more);
- * BERTH_ELIMIT: there are no numbers left. After an error the order is as it was. */
+ * first. Its number becomes one between its neighbours', a whole one where there is one, so that
+ * whoever sorts by numbers sees the same order; where neighbours have the same number those behind
+ * it get new ones too. Written before it returns. BERTH_ENOTFOUND: one of them is not waiting (any
+ * more); BERTH_ELIMIT: there are no numbers left. After an error the order is as it was. */
 berth_status store_move(struct store *s, const char *id, const char *before, berth_err *err);
-/* Pending jobs wait; survives a restart. Written before it returns. After an error it is as it was. */
+/* Pending jobs wait; survives a restart. Written before it returns. After an error it is as it
+ * was. */
 berth_status store_pause(struct store *s, bool paused, berth_err *err);
 bool store_paused(struct store *s);
 
@@ -160,8 +167,8 @@ struct store_entry {
 };
 typedef bool store_entry_fn(void *user, const struct store_entry *e);
 /* Each, oldest first, without the large texts, which thousands of entries would copy for nothing:
- * prompt, outputs of both kinds and meta may be empty, and extra_data unless it is asked for. Entries
- * that come or go meanwhile may or may not be seen. */
+ * prompt, outputs of both kinds and meta may be empty, and extra_data unless it is asked for.
+ * Entries that come or go meanwhile may or may not be seen. */
 berth_status store_each_brief(struct store *s, bool extra_data, store_entry_fn *fn, void *user,
                               berth_err *err);
 berth_status store_entry_get(struct store *s, const char *id, store_entry_fn *fn, void *user,

@@ -97,18 +97,18 @@ static void run_one(struct child *c, struct rng *r)
     struct store_job j;
     bool got;
     berth_err err;
-    if (store_take(c->s, 0, &j, &got, &err))
+    if (try_take(c->s, 0, &j, &got, &err))
         _exit(6);
     if (!got)
         return;
     size_t id = strtoull(j.id, NULL, 10);
     store_job_release(&j);
     if (!rng_below(r, 10)) {
-        if (store_park(c->s, &err))
+        if (try_park(c->s, &err))
             _exit(7);
         return;
     }
-    if (store_finish(c->s, &fine, &err))
+    if (try_finish(c->s, &fine, &err))
         _exit(8);
     say(c->out, 'F', id, 0);
 }
@@ -220,7 +220,7 @@ static void compare(struct truth *t, struct store *s)
     berth_err err = { 0 };
     for (size_t i = 0; i < IDS; i++)
         t->flags[i] &= ~(unsigned)(QUEUED | IN_HISTORY);
-    store_each_job(s, look_at_job, &l);
+    assert_ok(store_each_job(s, false, look_at_job, &l, &err), err);
     l.as = IN_HISTORY;
     assert_ok(store_each_brief(s, false, look_at_entry, &l, &err), err);
     for (size_t i = 0; i < IDS; i++) {

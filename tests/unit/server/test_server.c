@@ -5,7 +5,7 @@
 #include "support/stores.h"
 
 #include "paths/folders.h"
-#include "store/store_impl.h"
+#include "support/sqlite_store.h"
 
 #include <sys/stat.h>
 
@@ -111,7 +111,7 @@ static void changes_wait_alone(void **state)
     assert_ok(store_pause(w.s->store, true, &err), err);
     add(w.s->store, "a", 1);
     add(w.s->store, "b", 2);
-    pthread_mutex_lock(&w.s->store->db); /* the disk is busy */
+    pthread_mutex_lock(&sqlite_of(w.s->store)->db); /* the disk is busy */
     for (size_t i = 0; i < ARRAY_LEN(fd); i++) {
         char text[200];
         snprintf(text, sizeof text,
@@ -121,7 +121,7 @@ static void changes_wait_alone(void **state)
         says(fd[i], text);
         expect(port, "GET /berth/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 200, NULL);
     }
-    pthread_mutex_unlock(&w.s->store->db);
+    pthread_mutex_unlock(&sqlite_of(w.s->store)->db);
     for (size_t i = 0; i < ARRAY_LEN(fd); i++) {
         struct answer a = hear(fd[i]);
         assert_int_equal(a.status, 200);

@@ -1,7 +1,6 @@
+/* SQLite's store: the contract of all, and what is its own. */
 #include "support/fakeroot.h"
-#include "support/stores.h"
-
-#include "base/json.h"
+#include "unit/store/contract.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,64 +13,11 @@ static const char *fresh(void)
     return tmp_path(name);
 }
 
-/* The ids of the queue, "running: a b c"; of the history, "a b c". Also: both are valid JSON. */
-static void queue_is_at(struct store *s, const char *want, int line)
+static const char *fresh_and_named(void)
 {
-    struct str text = { 0 }, got = { 0 };
-    json_t *v, *item;
-    size_t i;
-    berth_err err = { 0 };
-    store_queue_json(s, &text);
-    assert_ok(js_parse(text.p, text.n, NULL, &v, &err), err);
-    assert_int_equal(json_object_size(v), 2);
-    json_array_foreach(json_object_get(v, "queue_running"), i, item)
-    {
-        assert_int_equal(json_array_size(item), 5);
-        str_addf(&got, "%s: ", json_string_value(json_array_get(item, 1)));
-    }
-    json_array_foreach(json_object_get(v, "queue_pending"), i, item)
-    {
-        assert_int_equal(json_array_size(item), 5);
-        str_addf(&got, "%s ", json_string_value(json_array_get(item, 1)));
-    }
-    if (strcmp(str_c(&got), want) != 0)
-        fail_msg("line %d: queue '%s', wanted '%s'", line, str_c(&got), want);
-    json_decref(v);
-    str_release(&text);
-    str_release(&got);
-}
-#define queue_is(s, want) queue_is_at(s, want, __LINE__)
-
-static void page_is_at(struct store *s, struct store_page p, const char *want, int line)
-{
-    struct str text = { 0 }, got = { 0 };
-    json_t *v, *item;
-    const char *key;
-    berth_err err = { 0 };
-    assert_ok(store_history_json(s, &p, &text, &err), err);
-    assert_ok(js_parse(text.p, text.n, NULL, &v, &err), err);
-    json_object_foreach(v, key, item)
-    {
-        assert_int_equal(json_object_size(item), 4);
-        assert_int_equal(json_array_size(json_object_get(item, "prompt")), 5);
-        str_addf(&got, "%s ", key);
-    }
-    if (strcmp(str_c(&got), want) != 0)
-        fail_msg("line %d: history '%s', wanted '%s'", line, str_c(&got), want);
-    json_decref(v);
-    str_release(&text);
-    str_release(&got);
-}
-#define page_is(s, want, ...) page_is_at(s, (struct store_page) { __VA_ARGS__ }, want, __LINE__)
-#define history_is(s, want) page_is(s, want, .max = 0)
-
-static void nothing_to_take(struct store *s)
-{
-    struct store_job j;
-    bool got = true;
-    berth_err err = { 0 };
-    assert_ok(store_take(s, 0, &j, &got, &err), err);
-    assert_false(got);
+    static char path[512];
+    snprintf(path, sizeof path, "sqlite:%s", fresh());
+    return path;
 }
 
 static struct store *reopen(struct store *s, const char *path)
@@ -125,22 +71,18 @@ static void items_as_on_the_wire(void **state)
                            .outputs = text_of("[\"1\"]") };
     bool running;
     berth_err err = { 0 };
-    store_queue_json(s, &got);
+    assert_ok(store_queue_json(s, &got, &err), err);
     assert_string_equal(got.p, "{\"queue_running\":[],\"queue_pending\":[]}");
     assert_ok(try_add(s, j, &err), err);
     str_clear(&got);
-    store_queue_json(s, &got);
+    assert_ok(store_queue_json(s, &got, &err), err);
     assert_string_equal(got.p, "{\"queue_running\":[],\"queue_pending\":[[7.0,\"a\\\"b\","
                                "{\"1\":18446744073709551615},{},[\"1\"]]]}");
     assert_true(store_job_get(s, "a\"b", &j, &running) && !running && j.created_ms > 0);
     assert_null(j.client_id);
     store_job_release(&j);
     assert_false(store_job_get(s, "x", &j, &running));
-    str_clear(&got);
-    assert_false(store_running_id(s, &got));
     take(s, "a\"b", 1);
-    assert_true(store_running_id(s, &got));
-    assert_string_equal(got.p, "a\"b");
     assert_true(store_job_get(s, "a\"b", &j, &running) && running && j.attempts == 1);
     store_job_release(&j);
     finish(s);
@@ -154,40 +96,6 @@ static void items_as_on_the_wire(void **state)
     assert_ok(store_history_one(s, "x", &got, &err), err);
     assert_string_equal(got.p, "{}");
     str_release(&got);
-    store_close(s);
-}
-
-static void deleting(void **state)
-{
-    (void)state;
-    const char *path = fresh();
-    struct store *s = open_store(path);
-    berth_err err = { 0 };
-    static const char *const ids[] = { "a", "none", "b", "run" };
-    add(s, "run", 0);
-    take(s, "run", 1);
-    add(s, "a", 1);
-    add(s, "b", 2);
-    add(s, "a", 3);
-    add(s, "c", 4);
-    assert_int_equal(store_delete(s, ids, 4, &err),
-                     2); /* the first "a" only, and nothing running */
-    assert_int_equal(err.code, BERTH_OK);
-    queue_is(s, "run: a c ");
-    finish(s);
-    s = reopen(s, path);
-    queue_is(s, "a c ");
-    static const char *const twice[] = { "c", "c", "a" };
-    add(s, "c", 9);
-    add(s, "c", 8);
-    assert_int_equal(store_delete(s, twice, 3, &err), 3);
-    queue_is(s, "c ");
-    add(s, "d", -1);
-    assert_int_equal(store_clear(s, &err), 2);
-    assert_int_equal(store_clear(s, &err), 0);
-    queue_is(s, "");
-    s = reopen(s, path);
-    queue_is(s, "");
     store_close(s);
 }
 
@@ -210,11 +118,11 @@ static void pausing_and_waking(void **state)
     take(s, "a", 1);
     struct store_job j;
     bool got;
-    assert_fails(store_take(s, 0, &j, &got, &err), err, BERTH_EBUSY, "'a'");
+    nothing_to_take(s);
     finish(s);
-    assert_fails(store_finish(s, &fine, &err), err, BERTH_EINVAL, "no prompt");
-    assert_fails(store_park(s, &err), err, BERTH_EINVAL, "no prompt");
-    assert_ok(store_take(s, clock_mono_ns(clock_system()) + 1000000, &j, &got, &err), err);
+    assert_fails(try_finish(s, &fine, &err), err, BERTH_EINVAL, "no attempt at it is running");
+    assert_fails(try_park(s, &err), err, BERTH_EINVAL, "no attempt at it is running");
+    assert_ok(try_take(s, clock_mono_ns(clock_system()) + 1000000, &j, &got, &err), err);
     assert_false(got);
     store_close(s);
 }
@@ -266,43 +174,6 @@ static void a_full_queue(void **state)
 
 /* ---- history ---- */
 
-static void pages(void **state)
-{
-    (void)state;
-    struct store *s = open_store(fresh());
-    static const char *const ids[] = { "a", "b", "c", "d", "e" };
-    for (size_t i = 0; i < 5; i++)
-        run_through(s, ids[i]);
-    history_is(s, "a b c d e ");
-    page_is(s, "d e ", .has_max = true, .max = 2);
-    page_is(s, "a b c d e ", .has_max = true, .max = 5);
-    page_is(s, "a b c d e ", .has_max = true, .max = INT64_MAX);
-    page_is(s, "", .has_max = true, .max = 0);
-    page_is(s, "", .has_max = true, .max = -1);
-    page_is(s, "b c ", .has_max = true, .max = 2, .has_offset = true, .offset = 1);
-    page_is(s, "a b ", .has_max = true, .max = 2, .has_offset = true, .offset = 0);
-    page_is(s, "e ", .has_max = true, .max = 2, .has_offset = true, .offset = 4);
-    page_is(s, "", .has_max = true, .max = 2, .has_offset = true, .offset = 5);
-    page_is(s, "", .has_offset = true, .offset = INT64_MAX);
-    page_is(s, "c d e ", .has_offset = true, .offset = 2);
-    page_is(s, "a b c d e ", .has_offset = true, .offset = -3);
-    page_is(s, "d e ", .has_max = true, .max = 2, .has_offset = true, .offset = -3);
-    run_through(s, "b"); /* overwrites, in its place */
-    history_is(s, "a b c d e ");
-    assert_int_equal(store_history_count(s), 5);
-    berth_err err = { 0 };
-    static const char *const gone[] = { "c", "none" };
-    assert_ok(store_history_delete(s, gone, 2, &err), err);
-    history_is(s, "a b d e ");
-    assert_int_equal(store_history_count(s), 4);
-    assert_ok(store_history_clear(s, &err), err);
-    history_is(s, "");
-    assert_int_equal(store_history_count(s), 0);
-    run_through(s, "z");
-    history_is(s, "z ");
-    store_close(s);
-}
-
 static void history_is_bounded(void **state)
 {
     (void)state;
@@ -348,7 +219,7 @@ static void history_is_bounded_in_bytes(void **state)
         snprintf(id, sizeof id, "%d", i);
         add(s, id, 0);
         take(s, id, 0);
-        assert_ok(store_finish(s, &r, &err), err);
+        assert_ok(try_finish(s, &r, &err), err);
         assert_int_equal(store_history_count(s), i < 9 ? i + 1 : 9); /* a tenth would be over it */
     }
     history_is(s, "21 22 23 24 25 26 27 28 29 ");
@@ -490,7 +361,7 @@ static void attempts_and_parking(void **state)
     for (int i = 0; i < 3; i++) { /* parked: no attempt, however often */
         for (int k = 0; k < 2; k++) {
             take(s, "a", 1);
-            assert_ok(store_park(s, &err), err);
+            assert_ok(try_park(s, &err), err);
             queue_is(s, "a last ");
         }
         s = reopen(s, path);
@@ -542,13 +413,12 @@ static void one_store_a_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        CONTRACT_TESTS,
         cmocka_unit_test(order_and_ties),
         cmocka_unit_test(items_as_on_the_wire),
-        cmocka_unit_test(deleting),
         cmocka_unit_test(pausing_and_waking),
         cmocka_unit_test(the_counter_never_goes_back),
         cmocka_unit_test(a_full_queue),
-        cmocka_unit_test(pages),
         cmocka_unit_test(history_is_bounded),
         cmocka_unit_test(history_is_bounded_in_bytes),
         cmocka_unit_test(entries),
@@ -556,5 +426,6 @@ int main(void)
         cmocka_unit_test(what_killed_the_server_is_not_tried_again),
         cmocka_unit_test(one_store_a_file),
     };
+    contract_place = fresh_and_named;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

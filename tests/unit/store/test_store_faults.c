@@ -2,7 +2,7 @@
 #include "support/stores.h"
 #include "support/vfs.h"
 
-#include "store/store_impl.h"
+#include "support/sqlite_store.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -36,7 +36,7 @@ static void is_as(struct store *s, const struct model *m, long k, const char *wh
 {
     struct str pending = { 0 }, history = { 0 };
     berth_err err = { 0 };
-    store_each_job(s, list_pending, &pending);
+    assert_ok(store_each_job(s, false, list_pending, &pending, &err), err);
     assert_ok(store_each_brief(s, false, list_entry, &history, &err), err);
     if (strcmp(str_c(&pending), str_c(&m->pending)) || strcmp(str_c(&history), str_c(&m->history)))
         fail_msg("write %ld, %s: queue '%s', wanted '%s'; history '%s', wanted '%s'", k, when,
@@ -65,7 +65,7 @@ static bool try_taking(struct store *s, struct model *m)
     struct store_job j;
     bool got = false;
     berth_err err = { 0 };
-    bool ok = worked(m, store_take(s, 0, &j, &got, &err), &err);
+    bool ok = worked(m, try_take(s, 0, &j, &got, &err), &err);
     store_job_release(&j);
     return ok && got;
 }
@@ -78,13 +78,13 @@ static void work(struct store *s, struct model *m)
     bool has_a = try_adding(s, m, "a", 1), has_b = try_adding(s, m, "b", 2);
     bool done_a = false;
     if (has_a && try_taking(s, m)) {
-        worked(m, store_finish(s, &fine, &err), &err); /* ends in any case */
+        worked(m, try_finish(s, &fine, &err), &err); /* ends in any case */
         done_a = true;
     }
     bool has_c = try_adding(s, m, "c", 3);
-    if (try_taking(s, m) && !worked(m, store_park(s, &err), &err)) {
+    if (try_taking(s, m) && !worked(m, try_park(s, &err), &err)) {
         vfs_disarm(); /* a job that cannot be parked stays running */
-        assert_ok(store_park(s, &err), err);
+        assert_ok(try_park(s, &err), err);
     }
     if (has_b)
         has_b = store_delete(s, &b, 1, &err) != 1;
@@ -123,7 +123,7 @@ static void each_write(long count)
         remove_db(path);
         struct store *s = open_store(path);
         struct model m = { 0 };
-        s->sync = no_sync;
+        sqlite_of(s)->sync = no_sync;
         run_through(s, "h");
         add(s, "y", 8);
         vfs_arm(k, count);
@@ -211,7 +211,7 @@ static void a_sync_fails(void **state)
     struct store *s = open_store(path);
     berth_err err = { 0 };
     add(s, "a", 0);
-    s->sync = faulty_sync;
+    sqlite_of(s)->sync = faulty_sync;
     atomic_store(&sync_error, EIO);
     assert_fails(try_add(s, job_of("b", 1), &err), err, BERTH_EIO, "syncing");
     assert_int_equal(store_remaining(s), 1);
@@ -225,6 +225,30 @@ static void a_sync_fails(void **state)
     take(s, "c", 1); /* "b" was refused and does not come back */
     finish(s);
     assert_int_equal(store_remaining(s), 0);
+    store_close(s);
+}
+
+/* Nobody adds anything any more, and what was written is on disk all the same. */
+static void every_change_is_synced(void **state)
+{
+    (void)state;
+    struct store *s = open_store(tmp_path("soon.db"));
+    struct sqlite *q = sqlite_of(s);
+    berth_err err = { 0 };
+    for (int i = 0; i < 60; i++) {
+        bool synced = false;
+        if (i % 3 == 0)
+            run_through(s, "a");
+        else
+            assert_ok(store_pause(s, i % 3 == 1, &err), err);
+        for (int k = 0; k < 3000 && !synced; k++) {
+            pthread_mutex_lock(&q->lock);
+            synced = q->synced == q->written;
+            pthread_mutex_unlock(&q->lock);
+            usleep(synced ? 0 : 10000);
+        }
+        assert_true(synced);
+    }
     store_close(s);
 }
 
@@ -285,18 +309,18 @@ static void a_full_disk(void **state)
 /* ---- an end that cannot be written ---- */
 
 /* "big" has ended, and its entry is larger than the room there is. */
-static struct store *with_debt(const char *path)
+static struct store *with_owed(const char *path)
 {
     struct store *s = open_store(path);
     berth_err err = { 0 };
     char *large = text_of("{\"a\":\"%800000d\"}", 1);
     struct store_result r = { large, fine.status, fine.meta };
-    s->sync = no_sync;
+    sqlite_of(s)->sync = no_sync;
     run_through(s, "h");
     add(s, "big", 1);
     take(s, "big", 1);
     atomic_store(&vfs_room, 400000);
-    assert_int_equal(store_finish(s, &r, &err), BERTH_EIO);
+    assert_int_equal(try_finish(s, &r, &err), BERTH_EIO);
     assert_int_equal(store_history_count(s), 2);
     free(large);
     return s;
@@ -323,7 +347,7 @@ static void left_over(struct store *s, const char *path, size_t jobs, const char
 }
 
 /* It keeps nobody else out, and goes where it is deleted. */
-static void a_debt_in_the_way(void **state)
+static void an_owed_end_in_the_way(void **state)
 {
     (void)state;
     static const char *const big = "big";
@@ -331,7 +355,7 @@ static void a_debt_in_the_way(void **state)
     char path[512];
     snprintf(path, sizeof path, "%s", tmp_path("debt.db"));
     remove_db(path);
-    struct store *s = with_debt(path);
+    struct store *s = with_owed(path);
     add(s, "small", 1);
     run_through(s, "quick");
     assert_ok(store_pause(s, true, &err), err);
@@ -341,18 +365,18 @@ static void a_debt_in_the_way(void **state)
     left_over(s, path, 1, "h quick ");
 
     remove_db(path);
-    s = with_debt(path);
+    s = with_owed(path);
     assert_ok(store_history_clear(s, &err), err);
     assert_int_equal(store_history_count(s), 0);
     left_over(s, path, 0, "");
 
     remove_db(path);
-    s = with_debt(path); /* nobody deletes it: written when there is room */
+    s = with_owed(path); /* nobody deletes it: written when there is room */
     left_over(s, path, 0, "h big ");
 }
 
 /* The same prompt ends again, and that can be written: the older end does not come back. */
-static void a_debt_is_overtaken(void **state)
+static void an_owed_end_is_overtaken(void **state)
 {
     (void)state;
     char path[512];
@@ -360,7 +384,7 @@ static void a_debt_is_overtaken(void **state)
     berth_err err = { 0 };
     snprintf(path, sizeof path, "%s", tmp_path("overtaken.db"));
     remove_db(path);
-    struct store *s = with_debt(path);
+    struct store *s = with_owed(path);
     run_through(s, "big");
     atomic_store(&vfs_room, LONG_MAX);
     add(s, "x", 1);
@@ -387,77 +411,36 @@ static void a_pause_that_cannot_be_written(void **state)
     store_close(s);
 }
 
-/* ---- a debt that comes while another transaction is under way ---- */
-
-struct between {
-    struct store *s;
-    atomic_bool inside, go;
-};
-
-static berth_status wait_inside(struct store *s, void *arg, berth_err *err)
-{
-    struct between *b = arg;
-    atomic_store(&b->inside, true);
-    while (!atomic_load(&b->go))
-        usleep(1000);
-    return tx_meta(s, "other", 1, err);
-}
-
-static void *other_change(void *arg)
-{
-    struct between *b = arg;
-    berth_err err = { 0 };
-    assert_ok(tx_do(b->s, wait_inside, b, &err), err);
-    return NULL;
-}
-
-static void *finishing(void *arg)
-{
-    struct between *b = arg;
-    berth_err err = { 0 };
-    assert_int_equal(store_finish(b->s, &fine, &err), BERTH_EIO);
-    return NULL;
-}
-
-static void a_debt_between(void **state)
+/* A job whose end is owed has ended: nobody ends, parks or renews it a second time. */
+static void an_owed_end_is_one(void **state)
 {
     (void)state;
-    struct between b = { 0 };
-    pthread_t worker, other;
+    berth_err err = { 0 };
     char path[512];
-    snprintf(path, sizeof path, "%s", tmp_path("between.db"));
+    snprintf(path, sizeof path, "%s", tmp_path("twice.db"));
     remove_db(path);
-    struct store *s = b.s = open_store(path);
-    add(s, "job", 1);
-    take(s, "job", 1);
-    pthread_mutex_lock(&s->read_lock); /* where a finish that failed looks for an older entry */
-    vfs_arm(0, LONG_MAX);
-    assert_int_equal(pthread_create(&worker, NULL, finishing, &b), 0);
-    while (!atomic_load(&vfs_writes))
-        usleep(1000);
-    pthread_mutex_lock(&s->db); /* its tries are over */
-    vfs_disarm();
-    pthread_mutex_unlock(&s->db);
-    assert_int_equal(pthread_create(&other, NULL, other_change, &b), 0);
-    while (!atomic_load(&b.inside))
-        usleep(1000);
-    pthread_mutex_unlock(&s->read_lock);
-    pthread_join(worker, NULL);
-    assert_int_equal(store_history_count(s), 1); /* owed, and the other does not know of it */
-    atomic_store(&b.go, true);
-    pthread_join(other, NULL);
-    history_is(s, "job ");
-    left_over(s, path, 0, "job ");
+    struct store *s = with_owed(path);
+    assert_int_equal(store_remaining(s), 0);
+    assert_fails(try_finish(s, &fine, &err), err, BERTH_EINVAL, "is over");
+    assert_fails(try_park(s, &err), err, BERTH_EINVAL, "is over");
+    assert_fails(store_renew(s, took.seq, took.attempt, &err), err, BERTH_EINVAL, "is over");
+    assert_false(try_taking(s, &(struct model) { 0 }));
+    left_over(s, path, 0, "h big ");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_write_fails),       cmocka_unit_test(all_writes_fail_from_there),
-        cmocka_unit_test(open_survives),       cmocka_unit_test(a_sync_fails),
-        cmocka_unit_test(a_full_disk),         cmocka_unit_test(a_debt_in_the_way),
-        cmocka_unit_test(a_debt_is_overtaken), cmocka_unit_test(a_pause_that_cannot_be_written),
-        cmocka_unit_test(a_debt_between),
+        cmocka_unit_test(a_write_fails),
+        cmocka_unit_test(all_writes_fail_from_there),
+        cmocka_unit_test(open_survives),
+        cmocka_unit_test(a_sync_fails),
+        cmocka_unit_test(a_full_disk),
+        cmocka_unit_test(an_owed_end_in_the_way),
+        cmocka_unit_test(an_owed_end_is_overtaken),
+        cmocka_unit_test(a_pause_that_cannot_be_written),
+        cmocka_unit_test(an_owed_end_is_one),
+        cmocka_unit_test(every_change_is_synced),
     };
     return cmocka_run_group_tests(tests, vfs_install, NULL);
 }

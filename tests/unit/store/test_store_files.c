@@ -72,6 +72,45 @@ static void other_databases(void **state)
     refused(path, BERTH_EFORMAT, "schema 2, this program knows 1");
 }
 
+/* A file as programs wrote it that had one worker: no indexes, no numbers of attempts, and
+ * `running` was 0 or 1. */
+static void an_older_file(void **state)
+{
+    (void)state;
+    char path[512];
+    snprintf(path, sizeof path, "%s", tmp_path("older.db"));
+    change(
+        path,
+        "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;"
+        "CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;"
+        "CREATE TABLE job (seq INTEGER PRIMARY KEY, ord REAL NOT NULL, attempts INTEGER NOT NULL,"
+        " running INTEGER NOT NULL DEFAULT 0, created_ms INTEGER NOT NULL, id TEXT NOT NULL,"
+        " number TEXT NOT NULL, client_id TEXT, prompt TEXT NOT NULL, extra_data TEXT NOT NULL,"
+        " wanted TEXT NOT NULL);"
+        "CREATE TABLE history (place INTEGER PRIMARY KEY, seq INTEGER NOT NULL, ord REAL NOT NULL,"
+        " attempts INTEGER NOT NULL, created_ms INTEGER NOT NULL, id TEXT NOT NULL UNIQUE,"
+        " number TEXT NOT NULL, client_id TEXT, prompt TEXT NOT NULL, extra_data TEXT NOT NULL,"
+        " wanted TEXT NOT NULL, outputs TEXT NOT NULL, status TEXT NOT NULL, meta TEXT NOT NULL);"
+        "INSERT INTO meta VALUES ('counter', 7), ('seq', 9);"
+        "INSERT INTO job VALUES (6, 2, 0, 0, 5, 'late', '2', NULL, '{}', '{}', '[]'),"
+        " (7, 1, 1, 1, 5, 'ran', '1', 'me', '{}', '{}', '[]'),"
+        " (8, 0, 2, 1, 5, 'twice', '0', 'me', '{}', '{}', '[]');"
+        "INSERT INTO history VALUES (1, 3, 0, 1, 5, 'done', '0', NULL, '{}', '{}', '[]', '{}',"
+        " '{}', '{}');"
+        "PRAGMA application_id = 0x42525448; PRAGMA user_version = 1");
+    for (int i = 0; i < 2; i++) { /* and once more as we left it */
+        struct store *s = open_store(path);
+        assert_int_equal(store_remaining(s), 2);
+        assert_int_equal(store_history_count(s), 2); /* "twice" is not tried again */
+        assert_int_equal(store_next_number(s), 7 + i);
+        take(s, "ran", 2);
+        assert_true(took.attempt > 0 && took.seq == 7);
+        berth_err err = { 0 };
+        assert_ok(try_park(s, &err), err);
+        store_close(s);
+    }
+}
+
 /* Every page but the first is overwritten in turn: an error that names the file, or no harm seen.
  * */
 static void damaged(void **state)
@@ -209,11 +248,10 @@ static void calls_survive_oom(void **state)
         clean = !store_add(s, &j, NULL, NULL, &err);
         assert_null(j.id);
         clean = !store_move(s, "z", "y", &err) && clean;
-        clean = !store_take(s, UINT64_MAX, &got_job, &got, &err) && clean;
+        clean = !try_take(s, UINT64_MAX, &got_job, &got, &err) && clean;
         if (got)
-            clean = !store_finish(s, &fine, &err) && clean;
-        store_queue_json(s, &text);
-        clean = !text.bad && clean;
+            clean = !try_finish(s, &fine, &err) && clean;
+        clean = !store_queue_json(s, &text, &err) && clean;
         str_clear(&text);
         clean = !store_history_json(s, &all, &text, &err) && clean;
         store_delete(s, ids, 3, &err);
@@ -230,9 +268,13 @@ static void calls_survive_oom(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(garbage),           cmocka_unit_test(other_databases),
-        cmocka_unit_test(damaged),           cmocka_unit_test(places),
-        cmocka_unit_test(another_process),   cmocka_unit_test(open_survives_oom),
+        cmocka_unit_test(garbage),
+        cmocka_unit_test(other_databases),
+        cmocka_unit_test(an_older_file),
+        cmocka_unit_test(damaged),
+        cmocka_unit_test(places),
+        cmocka_unit_test(another_process),
+        cmocka_unit_test(open_survives_oom),
         cmocka_unit_test(calls_survive_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

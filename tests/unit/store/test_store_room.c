@@ -1,11 +1,11 @@
-/* A small disk that fills in many ways: no prompt stands still, a clear always works, and then there
- * is room. The disk is a made-up one (support/vfs.h): nobody must be root. */
+/* A small disk that fills in many ways: no prompt stands still, a clear always works, and then
+ * there is room. The disk is a made-up one (support/vfs.h): nobody must be root. */
 #include "support/rng.h"
 #include "support/seed.h"
 #include "support/stores.h"
 #include "support/vfs.h"
 
-#include "store/store_impl.h"
+#include "support/sqlite_store.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -55,7 +55,7 @@ static struct store *open_again(void)
     struct store *s;
     berth_err err = { 0 };
     assert_ok(store_open(&cfg, &s, &err), err);
-    s->sync = no_sync;
+    sqlite_of(s)->sync = no_sync;
     return s;
 }
 
@@ -68,8 +68,8 @@ static struct store *open_on(long bytes)
     atomic_store(&vfs_eaten, 0);
     atomic_store(&vfs_disk, bytes);
     struct store *s = open_again();
-    assert_int_equal(reserve_bytes(), s->reserve_most);
-    assert_int_equal(s->reserve_most, bytes < 4 * RESERVE ? RESERVE : bytes / 4);
+    assert_int_equal(reserve_bytes(), sqlite_of(s)->reserve_most);
+    assert_int_equal(sqlite_of(s)->reserve_most, bytes < 4 * RESERVE ? RESERVE : bytes / 4);
     return s;
 }
 
@@ -106,10 +106,10 @@ static void run_one(struct store *s)
     struct store_job j;
     bool got = false;
     berth_err err = { 0 };
-    assert_ok(store_take(s, UINT64_MAX, &j, &got, &err), err);
+    assert_ok(try_take(s, UINT64_MAX, &j, &got, &err), err);
     assert_true(got);
     store_job_release(&j);
-    if (store_finish(s, &fine, &err))
+    if (try_finish(s, &fine, &err))
         assert_int_equal(err.code, BERTH_EIO);
 }
 

@@ -2,8 +2,8 @@
  *
  * Needs      A change, even one that deletes, goes through the log, and the log can begin anew only
  *            when the database has room for what is in it. So on a full disk nothing would work any
- *            more, clearing least of all. Small changes therefore have the reserve: it goes, the log
- *            is moved, the change is written, and what is left becomes the reserve again.
+ *            more, clearing least of all. Small changes therefore have the reserve: it goes, the
+ *            log is moved, the change is written, and what is left becomes the reserve again.
  * Growing    What adds texts (a prompt, the end of one) never gets at it, and must leave as much
  *            room as moving the log will want: else it is refused as on a full disk.
  * Clearing   Where there is little room it gives back all it can before it returns: pages, log, and
@@ -12,7 +12,7 @@
  *
  * Somebody else may take the room in the moment when the reserve is gone: then it is as without
  * one. */
-#include "store/store_impl.h"
+#include "store/sqlite/sqlite_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 enum {
-    PAGE = 4096,
     RESERVE_MIN = 1 << 20,
     RESERVE_MAX = 16 << 20,
     RESERVE_SHARE = 4, /* of a small disk, at most one part of so many */
@@ -38,21 +37,21 @@ bool room_of_disk(const char *path, uint64_t *left, uint64_t *total)
     return true;
 }
 
-static bool free_room(struct store *s, uint64_t *out)
+static bool free_room(struct sqlite *s, uint64_t *out)
 {
     uint64_t total;
     return s->reserve_fd >= 0 && s->disk(s->path, out, &total);
 }
 
-bool room_low(struct store *s)
+bool room_low(struct sqlite *s)
 {
     uint64_t left;
     return free_room(s, &left) && left < 2 * s->reserve_most;
 }
 
-berth_status room_for(struct store *s, uint64_t bytes, berth_err *err)
+berth_status room_for(struct sqlite *s, uint64_t bytes, berth_err *err)
 {
-    uint64_t left, want = (uint64_t)s->wal_pages * PAGE + 2 * bytes + MARGIN;
+    uint64_t left, want = (uint64_t)s->wal_pages * SQLITE_PAGE + 2 * bytes + MARGIN;
     if (!bytes || !free_room(s, &left) || left >= want)
         return BERTH_OK;
     return err_set(err, BERTH_EIO,
@@ -62,7 +61,7 @@ berth_status room_for(struct store *s, uint64_t bytes, berth_err *err)
 
 /* ---- the reserve ---- */
 
-static void set_size(struct store *s, uint64_t bytes)
+static void set_size(struct sqlite *s, uint64_t bytes)
 {
     if (s->reserve_fd < 0 || bytes == s->reserve)
         return;
@@ -76,7 +75,7 @@ static void set_size(struct store *s, uint64_t bytes)
     atomic_store(&s->reserve_short, s->reserve < s->reserve_most);
 }
 
-void room_refill(struct store *s)
+void room_refill(struct sqlite *s)
 {
     uint64_t left, least = s->reserve_most / 4, bytes = s->reserve;
     if (s->reserve >= s->reserve_most || !free_room(s, &left))
@@ -86,24 +85,24 @@ void room_refill(struct store *s)
     if (bytes < least)
         bytes = s->reserve + left < least ? s->reserve + left : least;
     bytes = bytes > s->reserve_most ? s->reserve_most : bytes;
-    set_size(s, bytes / PAGE * PAGE);
+    set_size(s, bytes / SQLITE_PAGE * SQLITE_PAGE);
 }
 
-uint64_t room_release(struct store *s)
+uint64_t room_release(struct sqlite *s)
 {
     uint64_t had = s->reserve;
     set_size(s, 0);
     return had;
 }
 
-void room_retake(struct store *s, uint64_t bytes)
+void room_retake(struct sqlite *s, uint64_t bytes)
 {
     uint64_t left;
     if (bytes && free_room(s, &left))
-        set_size(s, (left < bytes ? left : bytes) / PAGE * PAGE);
+        set_size(s, (left < bytes ? left : bytes) / SQLITE_PAGE * SQLITE_PAGE);
 }
 
-void room_move_log(struct store *s, bool wait)
+void room_move_log(struct sqlite *s, bool wait)
 {
     int pages = 0, moved = 0;
     if (wait)
@@ -116,14 +115,14 @@ void room_move_log(struct store *s, bool wait)
 }
 
 /* All pages that hold nothing, and the log, are the disk's again. */
-static void give_all_back(struct store *s)
+static void give_all_back(struct sqlite *s)
 {
     berth_err err;
     int64_t before = INT64_MAX, after = 0;
-    while (!db_count(&s->write, DB_UNUSED, &after, &err) && after && after < before) {
+    while (!db_find(&s->write, DB_UNUSED, NULL, 0, &after, 1, NULL, &err) && after &&
+           after < before) {
         before = after;
-        sqlite3_stmt *st = db_get(&s->write, DB_SHRINK_LITTLE, &err);
-        if (!st || db_run(&s->write, st, &err))
+        if (db_run_plain(&s->write, DB_SHRINK_LITTLE, &err))
             break;
         if (s->wal_pages >= s->log_pages)
             room_move_log(s, true);
@@ -134,13 +133,12 @@ static void give_all_back(struct store *s)
     pthread_mutex_unlock(&s->read_lock);
 }
 
-berth_status tx_do_making_room(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg,
-                               berth_err *err)
+berth_status tx_do_making_room(struct sqlite *s, tx_fn *fn, void *arg, berth_err *err)
 {
     pthread_mutex_lock(&s->db);
     bool low = !s->in_memory && room_low(s);
     uint64_t had = low ? room_release(s) : 0, least = s->reserve_most / 4;
-    berth_status st = tx_do_held(s, fn, covers, arg, err);
+    berth_status st = tx_do_held(s, fn, arg, 0, err);
     if (low && !st)
         give_all_back(s);
     if (low) {
@@ -152,12 +150,11 @@ berth_status tx_do_making_room(struct store *s, tx_fn *fn, tx_covers_fn *covers,
         return st;
     pthread_mutex_lock(&s->lock);
     s->shrink = true;
-    pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
     return BERTH_OK;
 }
 
-void room_open(struct store *s)
+void room_open(struct sqlite *s)
 {
     struct str path = { 0 };
     struct stat st;
@@ -172,17 +169,17 @@ void room_open(struct store *s)
     } else {
         uint64_t most = total / RESERVE_SHARE;
         most = most < RESERVE_MIN ? RESERVE_MIN : most > RESERVE_MAX ? RESERVE_MAX : most;
-        s->reserve_most = most / PAGE * PAGE;
+        s->reserve_most = most / SQLITE_PAGE * SQLITE_PAGE;
         s->reserve = (uint64_t)st.st_size;
         if ((uint64_t)st.st_blocks * 512 < s->reserve) /* holes have no room */
             set_size(s, 0);
-        int pages = (int)(s->reserve_most / 2 / PAGE);
-        s->log_pages = pages < STORE_LOG_PAGES ? pages : STORE_LOG_PAGES;
+        int pages = (int)(s->reserve_most / 2 / SQLITE_PAGE);
+        s->log_pages = pages < SQLITE_LOG_PAGES ? pages : SQLITE_LOG_PAGES;
     }
     str_release(&path);
 }
 
-void room_close(struct store *s)
+void room_close(struct sqlite *s)
 {
     if (s->reserve_fd >= 0)
         close(s->reserve_fd);

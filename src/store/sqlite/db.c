@@ -1,40 +1,19 @@
-#include "store/store_impl.h"
+#include "store/sqlite/sqlite_impl.h"
 
 #define JOB_COLUMNS                                                                                \
     "seq, ord, attempts, created_ms, id, number, client_id, prompt, extra_data, wanted"
+#define JOB_BRIEF(extra)                                                                           \
+    "seq, ord, attempts, created_ms, id, number, client_id, '', iif(" extra ", extra_data, ''), "  \
+    "''"
 #define ENTRY_COLUMNS JOB_COLUMNS ", outputs, status, meta"
+#define BYTES                                                                                      \
+    "length(CAST(id || ifnull(client_id, '') AS BLOB)) + length(CAST(prompt AS BLOB)) +"           \
+    " length(CAST(extra_data AS BLOB)) + length(CAST(wanted AS BLOB))"
 
 static const char *const sql[DB_STMTS] = {
-    [DB_BEGIN] = "BEGIN IMMEDIATE",
-    [DB_COMMIT] = "COMMIT",
-    [DB_ROLLBACK] = "ROLLBACK",
-    [DB_META_GET] = "SELECT value FROM meta WHERE key = ?",
-    [DB_META_SET] = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
-    [DB_JOBS] = "SELECT " JOB_COLUMNS ", running FROM job ORDER BY seq",
-    [DB_JOB_ADD] = "INSERT INTO job (" JOB_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?)",
-    [DB_JOB_SET] = "UPDATE job SET attempts = ?, running = ? WHERE seq = ?",
-    [DB_JOB_MOVE] = "UPDATE job SET ord = ?, number = ? WHERE seq = ?",
-    [DB_JOB_DROP] = "DELETE FROM job WHERE seq = ?",
-    [DB_ENTRY_FIND] = "SELECT place FROM history WHERE id = ?",
-    [DB_ENTRY_ADD] = "INSERT INTO history (" ENTRY_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
-    [DB_ENTRY_SET] = "UPDATE history SET (" ENTRY_COLUMNS ") = (?,?,?,?,?,?,?,?,?,?,?,?,?) "
-                     "WHERE place = ?14",
-    [DB_ENTRY_DROP] = "DELETE FROM history WHERE id = ?",
-    [DB_ENTRY_TRIM] = "DELETE FROM history WHERE place IN "
-                      "(SELECT place FROM history ORDER BY place LIMIT ?)",
-    [DB_ENTRY_CLEAR] = "DELETE FROM history",
-    [DB_ENTRY_COUNT] = "SELECT count(*) FROM history",
-    [DB_ENTRY_NEXT] = "SELECT " ENTRY_COLUMNS ", place FROM history WHERE place >= ? "
-                      "ORDER BY place LIMIT 1",
-    [DB_ENTRY_BRIEF] = "SELECT seq, ord, attempts, created_ms, id, number, client_id, '', "
-                       "iif(?2, extra_data, ''), '', '', status, '', place FROM history "
-                       "WHERE place >= ?1 ORDER BY place LIMIT 1",
-    [DB_ENTRY_SKIP] = "SELECT place FROM history ORDER BY place LIMIT 1 OFFSET ?",
-    [DB_ENTRY_LAST] = "SELECT place FROM history ORDER BY place DESC LIMIT 1 OFFSET ?",
-    [DB_USED] = "SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count",
-    [DB_UNUSED] = "PRAGMA freelist_count",
-    [DB_SHRINK] = "PRAGMA incremental_vacuum(1000)",
-    [DB_SHRINK_LITTLE] = "PRAGMA incremental_vacuum(200)",
+#define STATEMENT(name, text) text,
+#include "store/sqlite/statements.def"
+#undef STATEMENT
 };
 
 enum { BUSY_MS = 5000 };
@@ -156,44 +135,52 @@ berth_status db_run(struct db *d, sqlite3_stmt *st, berth_err *err)
     return BERTH_OK;
 }
 
-berth_status db_number(struct db *d, const char *text, int64_t *out, berth_err *err)
+berth_status db_run_plain(struct db *d, enum db_stmt which, berth_err *err)
 {
-    sqlite3_stmt *st = NULL;
-    int rc = sqlite3_prepare_v2(d->h, text, -1, &st, NULL);
-    if (!rc)
-        rc = sqlite3_step(st);
-    *out = rc == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
-    if (rc != SQLITE_ROW && rc != SQLITE_DONE)
-        db_fail(d, rc, err);
-    sqlite3_finalize(st);
-    return rc == SQLITE_ROW || rc == SQLITE_DONE ? BERTH_OK : err->code;
+    sqlite3_stmt *st = db_get(d, which, err);
+    return st ? db_run(d, st, err) : err->code;
 }
 
-berth_status db_count(struct db *d, enum db_stmt which, int64_t *out, berth_err *err)
+berth_status db_run_number(struct db *d, enum db_stmt which, int64_t n, berth_err *err)
 {
-    bool row;
     sqlite3_stmt *st = db_get(d, which, err);
-    if (!st || db_step(d, st, &row, err))
+    if (!st)
         return err->code;
-    *out = row ? sqlite3_column_int64(st, 0) : 0;
+    sqlite3_bind_int64(st, 1, n);
+    return db_run(d, st, err);
+}
+
+berth_status db_find(struct db *d, enum db_stmt which, const char *text, int64_t n, int64_t *out,
+                     int columns, bool *found, berth_err *err)
+{
+    bool row = false;
+    sqlite3_stmt *st = db_get(d, which, err);
+    if (!st)
+        return err->code;
+    if (text)
+        sqlite3_bind_text(st, 1, text, -1, SQLITE_STATIC);
+    else if (sqlite3_bind_parameter_count(st))
+        sqlite3_bind_int64(st, 1, n);
+    if (db_step(d, st, &row, err))
+        return err->code;
+    for (int i = 0; i < columns; i++)
+        out[i] = row ? sqlite3_column_int64(st, i) : 0;
+    if (found)
+        *found = row;
     db_done(st);
     return BERTH_OK;
 }
 
-bool db_read_text(sqlite3_stmt *st, int i, char **out)
-{
-    const char *p = (const char *)sqlite3_column_text(st, i);
-    *out = p ? strdup(p) : NULL;
-    return *out || (!p && sqlite3_column_type(st, i) == SQLITE_NULL);
-}
-
-bool db_read_job(sqlite3_stmt *st, struct store_job *j)
+bool db_see_job(sqlite3_stmt *st, struct store_job *j)
 {
     *j = (struct store_job) { .seq = (uint64_t)sqlite3_column_int64(st, 0),
                               .order = sqlite3_column_double(st, 1),
                               .attempts = (unsigned)sqlite3_column_int64(st, 2),
-                              .created_ms = sqlite3_column_int64(st, 3) };
-    return db_read_text(st, 4, &j->id) && db_read_text(st, 5, &j->number) &&
-           db_read_text(st, 6, &j->client_id) && db_read_text(st, 7, &j->prompt) &&
-           db_read_text(st, 8, &j->extra_data) && db_read_text(st, 9, &j->outputs);
+                              .created_ms = sqlite3_column_int64(st, 3),
+                              .attempt = (uint64_t)sqlite3_column_int64(st, 10) };
+    char **const text[] = { &j->id,     &j->number,     &j->client_id,
+                            &j->prompt, &j->extra_data, &j->outputs };
+    for (int i = 0; i < 6; i++)
+        *text[i] = (char *)sqlite3_column_text(st, 4 + i);
+    return j->id && j->number && j->prompt && j->extra_data && j->outputs;
 }

@@ -1,0 +1,112 @@
+#include "store/store_impl.h"
+
+#include "base/json.h"
+
+#include <inttypes.h>
+
+void store_job_release(struct store_job *j)
+{
+    free(j->id);
+    free(j->number);
+    free(j->prompt);
+    free(j->extra_data);
+    free(j->outputs);
+    free(j->client_id);
+    *j = (struct store_job) { 0 };
+}
+
+size_t store_job_bytes(const struct store_job *j)
+{
+    return strlen(j->id) + strlen(j->prompt) + strlen(j->extra_data) + strlen(j->outputs) +
+           (j->client_id ? strlen(j->client_id) : 0);
+}
+
+static bool copy_text(const char *from, char **to)
+{
+    *to = from ? strdup(from) : NULL;
+    return !from == !*to;
+}
+
+bool store_job_copy(const struct store_job *from, struct store_job *to)
+{
+    *to = (struct store_job) { .order = from->order,
+                               .seq = from->seq,
+                               .attempt = from->attempt,
+                               .attempts = from->attempts,
+                               .created_ms = from->created_ms };
+    if (copy_text(from->id, &to->id) && copy_text(from->number, &to->number) &&
+        copy_text(from->prompt, &to->prompt) && copy_text(from->extra_data, &to->extra_data) &&
+        copy_text(from->outputs, &to->outputs) && copy_text(from->client_id, &to->client_id))
+        return true;
+    store_job_release(to);
+    return false;
+}
+
+bool store_job_before(const struct store_job *a, const struct store_job *b)
+{
+    return a->order < b->order || (a->order == b->order && a->seq < b->seq);
+}
+
+void job_json(const struct store_job *j, struct str *out)
+{
+    str_addc(out, '[');
+    str_adds(out, j->number);
+    str_addc(out, ',');
+    js_write_string(j->id, strlen(j->id), out);
+    str_addc(out, ',');
+    str_adds(out, j->prompt);
+    str_addc(out, ',');
+    str_adds(out, j->extra_data);
+    str_addc(out, ',');
+    str_adds(out, j->outputs);
+    str_addc(out, ']');
+}
+
+/* ---- what backends share ---- */
+
+berth_status store_stale(uint64_t seq, uint64_t attempt, uint64_t now, berth_err *err)
+{
+    if (!now)
+        return err_set(err, BERTH_EINVAL,
+                       "attempt %" PRIu64 " of job %" PRIu64
+                       " is over: no attempt at it is running",
+                       attempt, seq);
+    return err_set(err, BERTH_EINVAL,
+                   "attempt %" PRIu64 " of job %" PRIu64 " is over: attempt %" PRIu64
+                   " is running it",
+                   attempt, seq, now);
+}
+
+/* The entry of a job that took the process down with it as often as it may. */
+static void write_death(const struct store_config *cfg, const struct store_job *j, bool oom,
+                        struct str *status)
+{
+    uint64_t ms = clock_wall_ns(cfg->clock) / 1000000;
+    str_adds(status, "{\"status_str\":\"error\",\"completed\":false,\"messages\":"
+                     "[[\"execution_start\",{\"prompt_id\":");
+    js_write_string(j->id, strlen(j->id), status);
+    str_addf(status, ",\"timestamp\":%" PRIu64 "}],[\"execution_error\",{\"prompt_id\":", ms);
+    js_write_string(j->id, strlen(j->id), status);
+    str_addf(
+        status,
+        ",\"node_id\":\"\",\"node_type\":\"\",\"executed\":[],\"exception_message\":"
+        "\"The server died %u time%s while this prompt was running%s; it is not tried "
+        "again.\\n\",\"exception_type\":\"ServerDied\",\"traceback\":[],"
+        "\"current_inputs\":{},\"current_outputs\":[],\"timestamp\":%" PRIu64 "}]]}",
+        j->attempts, j->attempts == 1 ? "" : "s",
+        oom ? ", and the kernel had to kill for want of memory: give the server more of it, or "
+              "a smaller --ram-budget, or draw a smaller picture"
+            : "",
+        ms);
+}
+
+bool store_judge(const struct store_config *cfg, const struct store_job *j, bool oom,
+                 struct str *status)
+{
+    bool again = j->attempts < STORE_ATTEMPTS && !oom;
+    log_warn(cfg->log, "store.recover", "attempts=%u again=%d out_of_memory=%d prompt=%s",
+             j->attempts, again, oom, j->id);
+    if (!again)
+        write_death(cfg, j, oom, status);
+    return again;
+}

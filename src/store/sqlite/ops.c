@@ -1,0 +1,597 @@
+/* The slots of backend.h. */
+#include "store/sqlite/sqlite_impl.h"
+
+#include "base/vec.h"
+
+static struct sqlite *self(struct store_backend *b)
+{
+    return (struct sqlite *)b;
+}
+
+/* The connection to read with, locked. In memory there is only one. */
+static struct db *reader_lock(struct sqlite *s)
+{
+    pthread_mutex_lock(s->in_memory ? &s->db : &s->read_lock);
+    return s->in_memory ? &s->write : &s->read;
+}
+
+static void reader_unlock(struct sqlite *s)
+{
+    pthread_mutex_unlock(s->in_memory ? &s->db : &s->read_lock);
+}
+
+static uint64_t next_number(struct store_backend *b)
+{
+    struct sqlite *s = self(b);
+    pthread_mutex_lock(&s->lock);
+    uint64_t n = s->counter++;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+static void counts(struct store_backend *b, struct store_counts *out)
+{
+    struct sqlite *s = self(b);
+    pthread_mutex_lock(&s->lock);
+    *out = s->counts;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- in ---- */
+
+struct adding {
+    struct store_job *const *jobs;
+    size_t n;
+};
+
+static berth_status tx_add(struct sqlite *s, void *arg, berth_err *err)
+{
+    const struct adding *a = arg;
+    uint64_t seq = s->counts.last_seq; /* changed under db only */
+    for (size_t i = 0; i < a->n; i++) {
+        a->jobs[i]->seq = ++seq;
+        if (tx_job_add(s, a->jobs[i], err))
+            return err->code;
+    }
+    pthread_mutex_lock(&s->lock);
+    uint64_t counter = s->counter;
+    pthread_mutex_unlock(&s->lock);
+    return tx_meta(s, "counter", (int64_t)counter, err) ? err->code
+                                                        : tx_meta(s, "seq", (int64_t)seq, err);
+}
+
+static berth_status tx_undo(struct sqlite *s, void *arg, berth_err *err)
+{
+    const struct adding *a = arg;
+    for (size_t i = 0; i < a->n; i++)
+        if (tx_job_drop(s, a->jobs[i]->seq, err))
+            return err->code;
+    return BERTH_OK;
+}
+
+static berth_status add(struct store_backend *b, struct store_job *const *jobs, size_t n,
+                        berth_err *err)
+{
+    struct sqlite *s = self(b);
+    struct adding a = { jobs, n };
+    uint64_t bytes = 0;
+    berth_err other;
+    for (size_t i = 0; i < n; i++)
+        bytes += store_job_bytes(jobs[i]);
+    pthread_mutex_lock(&s->db);
+    berth_status st = tx_do_held(s, tx_add, &a, bytes, err);
+    if (!st) {
+        pthread_mutex_lock(&s->lock);
+        s->counts.last_seq = jobs[n - 1]->seq;
+        pthread_mutex_unlock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->db);
+    if (st || !sync_log(s, err))
+        return st;
+    /* Written, but nobody knows for how long: not accepted, so it must not come back. */
+    if (tx_do(s, tx_undo, &a, &other))
+        log_error(s->log, "store.undo", "why=\"%s\"", other.msg);
+    return err->code;
+}
+
+/* ---- through ---- */
+
+struct taking {
+    uint64_t upto;
+    struct store_job *out;
+    bool *got;
+    struct oomkill oom;
+};
+
+static berth_status read_next(struct sqlite *s, const struct taking *t, berth_err *err)
+{
+    struct store_job seen;
+    sqlite3_stmt *st = db_get(&s->write, DB_JOB_NEXT, err);
+    if (!st)
+        return err->code;
+    if (db_step(&s->write, st, t->got, err))
+        return err->code;
+    *t->got = *t->got && (uint64_t)sqlite3_column_int64(st, 0) <= t->upto;
+    bool ok = !*t->got || (db_see_job(st, &seen) && store_job_copy(&seen, t->out));
+    db_done(st);
+    return ok ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a prompt of '%s'", s->path);
+}
+
+static berth_status tx_take(struct sqlite *s, void *arg, berth_err *err)
+{
+    const struct taking *t = arg;
+    store_job_release(t->out); /* of a try before */
+    if (read_next(s, t, err))
+        return err->code;
+    if (!*t->got)
+        return BERTH_OK;
+    t->out->attempts++;
+    t->out->attempt = s->attempt + 1;
+    if (tx_oom_mark(s, &t->oom, err) || tx_meta(s, "attempt", (int64_t)t->out->attempt, err))
+        return err->code;
+    return tx_job_set(s, t->out->seq, t->out->attempts, t->out->attempt, err);
+}
+
+static berth_status take(struct store_backend *b, uint64_t upto, struct store_job *out, bool *got,
+                         berth_err *err)
+{
+    struct sqlite *s = self(b);
+    struct taking t = { .upto = upto, .out = out, .got = got };
+    struct store_counts c;
+    *out = (struct store_job) { 0 };
+    *got = false;
+    counts(b, &c);
+    if (!c.pending || c.paused) /* the usual case waits for nobody */
+        return BERTH_OK;
+    oomkill_read(s->root, &t.oom);
+    pthread_mutex_lock(&s->db);
+    berth_status st = s->counts.paused ? BERTH_OK : tx_do_held(s, tx_take, &t, 0, err);
+    if (!st && *got) {
+        s->attempt = out->attempt;
+        s->oom = t.oom;
+    }
+    pthread_mutex_unlock(&s->db);
+    if (st) {
+        store_job_release(out);
+        *got = false;
+    }
+    return st;
+}
+
+struct running { /* an attempt */
+    uint64_t seq, attempt;
+    const struct store_result *r;
+};
+
+/* row: its attempt and attempts. */
+static berth_status check(struct db *d, const struct running *x, int64_t row[2], berth_err *err)
+{
+    if (db_find(d, DB_JOB_STATE, NULL, (int64_t)x->seq, row, 2, NULL, err))
+        return err->code;
+    if (!row[0] || (uint64_t)row[0] != x->attempt)
+        return store_stale(x->seq, x->attempt, (uint64_t)row[0], err);
+    return BERTH_OK;
+}
+
+/* Leases do not run out while this process has the file's lock; so all there is to renew is the
+ * knowledge that the attempt is still the one. */
+static berth_status renew(struct store_backend *b, uint64_t seq, uint64_t attempt, berth_err *err)
+{
+    struct running x = { seq, attempt, NULL };
+    int64_t row[2];
+    berth_status st = check(reader_lock(self(b)), &x, row, err);
+    reader_unlock(self(b));
+    return st;
+}
+
+static berth_status tx_finish(struct sqlite *s, void *arg, berth_err *err)
+{
+    const struct running *x = arg;
+    int64_t row[2];
+    if (check(&s->write, x, row, err) || (x->r && tx_entry(s, x->seq, x->r, err)))
+        return err->code;
+    return tx_job_drop(s, x->seq, err);
+}
+
+static berth_status finish(struct store_backend *b, uint64_t seq, uint64_t attempt,
+                           const struct store_result *r, berth_err *err)
+{
+    struct sqlite *s = self(b);
+    struct running x = { seq, attempt, r };
+    int64_t bytes;
+    if (!r)
+        return tx_do_making_room(s, tx_finish, &x, err);
+    pthread_mutex_lock(&s->db);
+    berth_status st = db_find(&s->write, DB_JOB_BYTES, NULL, (int64_t)seq, &bytes, 1, NULL, err);
+    if (!st)
+        st = tx_do_held(s, tx_finish, &x,
+                        (uint64_t)bytes + strlen(r->outputs) + strlen(r->status) + strlen(r->meta),
+                        err);
+    pthread_mutex_unlock(&s->db);
+    return st;
+}
+
+static berth_status tx_park(struct sqlite *s, void *arg, berth_err *err)
+{
+    const struct running *x = arg;
+    int64_t row[2];
+    return check(&s->write, x, row, err) ? err->code
+                                         : tx_job_set(s, x->seq, (unsigned)row[1] - 1, 0, err);
+}
+
+static berth_status park(struct store_backend *b, uint64_t seq, uint64_t attempt, berth_err *err)
+{
+    return tx_do(self(b), tx_park, &(struct running) { seq, attempt, NULL }, err);
+}
+
+/* ---- out ---- */
+
+struct removing {
+    const char *const *ids; /* NULL: all */
+    size_t n, gone;
+};
+
+static berth_status tx_remove_all(struct sqlite *s, struct removing *r, berth_err *err)
+{
+    int64_t row[2]; /* how many, and their bytes */
+    if (db_find(&s->write, DB_JOBS_COUNT, NULL, 0, row, 2, NULL, err) ||
+        db_run_plain(&s->write, DB_JOBS_CLEAR, err))
+        return err->code;
+    r->gone = (size_t)row[0];
+    s->delta.pending -= row[0];
+    s->delta.bytes -= row[1];
+    return BERTH_OK;
+}
+
+static berth_status tx_remove(struct sqlite *s, void *arg, berth_err *err)
+{
+    struct removing *r = arg;
+    r->gone = 0;
+    if (!r->ids)
+        return tx_remove_all(s, r, err);
+    for (size_t i = 0; i < r->n; i++) {
+        int64_t seq;
+        bool found;
+        if (db_find(&s->write, DB_JOB_FIRST, r->ids[i], 0, &seq, 1, &found, err) ||
+            (found && tx_job_drop(s, (uint64_t)seq, err)))
+            return err->code;
+        r->gone += found;
+    }
+    return BERTH_OK;
+}
+
+static berth_status remove_jobs(struct store_backend *b, const char *const *ids, size_t n,
+                                size_t *gone, berth_err *err)
+{
+    struct removing r = { .ids = ids, .n = n };
+    berth_status st = tx_do_making_room(self(b), tx_remove, &r, err);
+    *gone = st ? 0 : r.gone;
+    return st;
+}
+
+static berth_status tx_forget(struct sqlite *s, void *arg, berth_err *err)
+{
+    const struct removing *f = arg;
+    if (!f->ids) {
+        if (db_run_plain(&s->write, DB_ENTRY_CLEAR, err))
+            return err->code;
+        s->delta.history = -(int64_t)s->counts.history;
+        return BERTH_OK;
+    }
+    for (size_t i = 0; i < f->n; i++) {
+        sqlite3_stmt *st = db_get(&s->write, DB_ENTRY_DROP, err);
+        if (!st)
+            return err->code;
+        sqlite3_bind_text(st, 1, f->ids[i], -1, SQLITE_STATIC);
+        if (db_run(&s->write, st, err))
+            return err->code;
+        s->delta.history -= sqlite3_changes(s->write.h);
+    }
+    return BERTH_OK;
+}
+
+static berth_status forget(struct store_backend *b, const char *const *ids, size_t n,
+                           berth_err *err)
+{
+    return tx_do_making_room(self(b), tx_forget, &(struct removing) { ids, n, 0 }, err);
+}
+
+/* ---- changed ---- */
+
+struct moving {
+    const char *id, *before;
+};
+
+static void release_places(struct vec *v)
+{
+    for (size_t i = 0; i < v->n; i++)
+        free(((struct order_job *)vec_at(v, i))->id);
+    vec_release(v);
+}
+
+static berth_status read_places(struct sqlite *s, struct vec *out, berth_err *err)
+{
+    bool row;
+    sqlite3_stmt *st = db_get(&s->write, DB_JOBS_PLACES, err);
+    if (!st)
+        return err->code;
+    for (;;) {
+        if (db_step(&s->write, st, &row, err))
+            return err->code;
+        if (!row)
+            break;
+        struct order_job *j = vec_add(out);
+        const char *id = (const char *)sqlite3_column_text(st, 2);
+        if (!j || !id || !(j->id = strdup(id))) {
+            db_done(st);
+            return err_set(err, BERTH_ENOMEM, "the order of the prompts");
+        }
+        j->seq = (uint64_t)sqlite3_column_int64(st, 0);
+        j->order = sqlite3_column_double(st, 1);
+    }
+    db_done(st);
+    return BERTH_OK;
+}
+
+static berth_status write_changes(struct sqlite *s, const struct order_change *c, size_t n,
+                                  uint64_t counter, berth_err *err)
+{
+    if (n && tx_meta(s, "counter", (int64_t)counter, err))
+        return err->code;
+    for (size_t i = 0; i < n; i++) {
+        sqlite3_stmt *st = db_get(&s->write, DB_JOB_MOVE, err);
+        if (!st)
+            return err->code;
+        sqlite3_bind_double(st, 1, c[i].order);
+        sqlite3_bind_text(st, 2, c[i].number, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(st, 3, (int64_t)c[i].seq);
+        if (db_run(&s->write, st, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
+static berth_status tx_move(struct sqlite *s, void *arg, berth_err *err)
+{
+    const struct moving *m = arg;
+    struct vec places = { .elem = sizeof(struct order_job) };
+    struct order_change *changes = NULL;
+    size_t n = 0;
+    berth_status st = read_places(s, &places, err);
+    if (!st) {
+        pthread_mutex_lock(&s->lock); /* nobody gets a number meanwhile */
+        st = order_move(places.p, places.n, m->id, m->before, &s->counter, &changes, &n, err);
+        uint64_t counter = s->counter;
+        pthread_mutex_unlock(&s->lock);
+        st = st ? st : write_changes(s, changes, n, counter, err);
+    }
+    free(changes);
+    release_places(&places);
+    return st;
+}
+
+static berth_status move(struct store_backend *b, const char *id, const char *before,
+                         berth_err *err)
+{
+    return tx_do(self(b), tx_move, &(struct moving) { id, before }, err);
+}
+
+static berth_status tx_pause(struct sqlite *s, void *arg, berth_err *err)
+{
+    return tx_meta(s, "paused", *(const bool *)arg, err);
+}
+
+static berth_status pause_jobs(struct store_backend *b, bool paused, berth_err *err)
+{
+    struct sqlite *s = self(b);
+    pthread_mutex_lock(&s->db);
+    berth_status st = tx_do_held(s, tx_pause, &paused, 0, err);
+    if (!st) {
+        pthread_mutex_lock(&s->lock);
+        s->counts.paused = paused;
+        pthread_mutex_unlock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->db);
+    return st;
+}
+
+/* ---- jobs, seen ---- */
+
+/* Rows of a statement that is bound. *on: fn wants more. */
+static berth_status see_jobs(struct db *d, sqlite3_stmt *st, store_job_fn *fn, void *user, bool *on,
+                             berth_err *err)
+{
+    while (*on) {
+        struct store_job j;
+        bool row;
+        if (db_step(d, st, &row, err))
+            return err->code;
+        if (!row)
+            break;
+        if (!db_see_job(st, &j)) {
+            db_done(st);
+            return err_set(err, BERTH_ENOMEM, "a prompt of '%s'", d->path);
+        }
+        *on = fn(user, &j, j.attempt != 0);
+    }
+    db_done(st);
+    return BERTH_OK;
+}
+
+static berth_status see_all(struct db *d, enum store_parts parts, store_job_fn *fn, void *user,
+                            berth_err *err)
+{
+    bool on = true;
+    for (int running = 1; running >= 0; running--) {
+        sqlite3_stmt *st = db_get(d, parts == STORE_WHOLE ? DB_JOBS : DB_JOBS_BRIEF, err);
+        if (!st)
+            return err->code;
+        sqlite3_bind_int(st, 1, running);
+        if (parts != STORE_WHOLE)
+            sqlite3_bind_int(st, 2, parts == STORE_BRIEF_EXTRA);
+        if (see_jobs(d, st, fn, user, &on, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
+static berth_status see_picked(struct db *d, const struct store_pick *pick, store_job_fn *fn,
+                               void *user, berth_err *err)
+{
+    bool on = true;
+    sqlite3_stmt *st = db_get(d, pick->id ? DB_JOB_BY_ID : DB_JOB_BY_SEQ, err);
+    if (!st)
+        return err->code;
+    if (pick->id)
+        sqlite3_bind_text(st, 1, pick->id, -1, SQLITE_STATIC);
+    else
+        sqlite3_bind_int64(st, 1, (int64_t)pick->seq);
+    return see_jobs(d, st, fn, user, &on, err);
+}
+
+/* One transaction, so that a job that is taken meanwhile is not seen twice. */
+static berth_status jobs(struct store_backend *b, const struct store_pick *pick, store_job_fn *fn,
+                         void *user, berth_err *err)
+{
+    struct sqlite *s = self(b);
+    berth_err ignored;
+    struct db *d = reader_lock(s);
+    berth_status st = db_run_plain(d, DB_BEGIN_READ, err);
+    if (!st) {
+        st = pick->id || pick->seq ? see_picked(d, pick, fn, user, err)
+                                   : see_all(d, pick->parts, fn, user, err);
+        db_run_plain(d, DB_ROLLBACK, &ignored); /* nothing was written */
+    }
+    reader_unlock(s);
+    return st;
+}
+
+/* ---- entries, seen ---- */
+
+struct entry { /* owned */
+    int64_t place;
+    struct store_job job;
+    char *outputs, *status, *meta;
+};
+
+static void entry_release(struct entry *e)
+{
+    store_job_release(&e->job);
+    free(e->outputs);
+    free(e->status);
+    free(e->meta);
+    *e = (struct entry) { 0 };
+}
+
+static bool copy_column(sqlite3_stmt *st, int i, char **out)
+{
+    const char *p = (const char *)sqlite3_column_text(st, i);
+    *out = p ? strdup(p) : NULL;
+    return *out;
+}
+
+static berth_status copy_entry(struct db *d, sqlite3_stmt *st, struct entry *e, berth_err *err)
+{
+    struct store_job seen;
+    e->place = sqlite3_column_int64(st, 14);
+    if (db_see_job(st, &seen) && store_job_copy(&seen, &e->job) &&
+        copy_column(st, 11, &e->outputs) && copy_column(st, 12, &e->status) &&
+        copy_column(st, 13, &e->meta))
+        return BERTH_OK;
+    entry_release(e);
+    return err_set(err, BERTH_ENOMEM, "an entry of the history in '%s'", d->path);
+}
+
+/* The entry at `place` or the first behind it. */
+static berth_status read_entry(struct sqlite *s, int64_t place, enum store_parts parts,
+                               struct entry *e, bool *found, berth_err *err)
+{
+    *e = (struct entry) { 0 };
+    *found = false;
+    struct db *d = reader_lock(s);
+    sqlite3_stmt *st = db_get(d, parts == STORE_WHOLE ? DB_ENTRY_NEXT : DB_ENTRY_BRIEF, err);
+    berth_status status = st ? BERTH_OK : err->code;
+    if (st) {
+        sqlite3_bind_int64(st, 1, place);
+        if (parts != STORE_WHOLE)
+            sqlite3_bind_int(st, 2, parts == STORE_BRIEF_EXTRA);
+        status = db_step(d, st, found, err);
+        if (!status && *found)
+            status = copy_entry(d, st, e, err);
+        db_done(st);
+    }
+    reader_unlock(s);
+    return status;
+}
+
+static berth_status find_place(struct sqlite *s, enum db_stmt which, const char *text, uint64_t n,
+                               int64_t *place, bool *found, berth_err *err)
+{
+    struct db *d = reader_lock(s);
+    berth_status st = db_find(d, which, text, (int64_t)n, place, 1, found, err);
+    reader_unlock(s);
+    return st;
+}
+
+/* Where to begin; *any false: there is nothing to show. */
+static berth_status find_start(struct sqlite *s, const struct store_range *r, int64_t *place,
+                               bool *any, berth_err *err)
+{
+    bool found;
+    *place = INT64_MIN;
+    *any = true;
+    if (r->id)
+        return find_place(s, DB_ENTRY_FIND, r->id, 0, place, any, err);
+    if (r->newest && r->count - 1 <= INT64_MAX) {
+        if (find_place(s, DB_ENTRY_LAST, NULL, r->count - 1, place, &found, err))
+            return err->code;
+        if (!found) /* fewer are there: all */
+            *place = INT64_MIN;
+        return BERTH_OK;
+    }
+    return r->skip ? find_place(s, DB_ENTRY_SKIP, NULL, r->skip, place, any, err) : BERTH_OK;
+}
+
+static berth_status entries(struct store_backend *b, const struct store_range *r,
+                            store_entry_fn *fn, void *user, berth_err *err)
+{
+    struct sqlite *s = self(b);
+    int64_t place;
+    bool any;
+    if (find_start(s, r, &place, &any, err))
+        return err->code;
+    for (uint64_t left = r->id ? 1 : r->count; any && left; left--) {
+        struct entry e;
+        if (read_entry(s, place, r->parts, &e, &any, err))
+            return err->code;
+        if (!any)
+            break;
+        place = e.place + 1;
+        if (r->id && strcmp(e.job.id, r->id) != 0)
+            any = false; /* it was deleted since: the one behind it is not meant */
+        else
+            any = fn(user, &(struct store_entry) { e.job, e.outputs, e.status, e.meta });
+        entry_release(&e);
+    }
+    return BERTH_OK;
+}
+
+const struct store_ops store_sqlite = {
+    .name = "sqlite",
+    .open = sqlite_open,
+    .close = sqlite_close,
+    .next_number = next_number,
+    .counts = counts,
+    .add = add,
+    .take = take,
+    .renew = renew,
+    .finish = finish,
+    .park = park,
+    .remove = remove_jobs,
+    .move = move,
+    .pause = pause_jobs,
+    .jobs = jobs,
+    .entries = entries,
+    .forget = forget,
+    .tend = sqlite_tend,
+};

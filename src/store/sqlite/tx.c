@@ -1,0 +1,198 @@
+/* Transactions, and what is written in them. */
+#include "store/sqlite/sqlite_impl.h"
+
+enum { SYNC_NS = 10000000 }; /* what was written waits this long for company before it is synced */
+
+/* ---- one transaction ---- */
+
+static void apply(struct sqlite *s)
+{
+    struct store_counts *c = &s->counts;
+    const struct sqlite_delta *d = &s->delta;
+    pthread_mutex_lock(&s->lock);
+    c->pending = (size_t)((int64_t)c->pending + d->pending);
+    c->running = (size_t)((int64_t)c->running + d->running);
+    c->history = (size_t)((int64_t)c->history + d->history);
+    c->bytes = (size_t)((int64_t)c->bytes + d->bytes);
+    if (s->written++ == s->synced)
+        s->sync_due = clock_mono_ns(clock_system()) + SYNC_NS;
+    s->checkpoint |= s->wal_pages >= s->log_pages;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static berth_status tx_once(struct sqlite *s, tx_fn *fn, void *arg, berth_err *err)
+{
+    s->delta = (struct sqlite_delta) { 0 };
+    if (db_run_plain(&s->write, DB_BEGIN, err))
+        return err->code;
+    if (fn(s, arg, err) || db_run_plain(&s->write, DB_COMMIT, err)) {
+        berth_err ignored; /* the first one matters; SQLite may have rolled back by itself */
+        if (!sqlite3_get_autocommit(s->write.h))
+            db_run_plain(&s->write, DB_ROLLBACK, &ignored);
+        return err->code;
+    }
+    apply(s);
+    return BERTH_OK;
+}
+
+/* Where there is room for what it adds. */
+static berth_status tx_try(struct sqlite *s, tx_fn *fn, void *arg, uint64_t bytes, berth_err *err)
+{
+    berth_status st = room_for(s, bytes, err);
+    return st ? st : tx_once(s, fn, arg, err);
+}
+
+/* Again with the log moved into the file, whose own room is often what is left on a full disk;
+ * then, of a small one, with the reserve. Recovery has one try: it must not judge a job twice. */
+berth_status tx_do_held(struct sqlite *s, tx_fn *fn, void *arg, uint64_t bytes, berth_err *err)
+{
+    berth_status st = tx_try(s, fn, arg, bytes, err);
+    bool more = s->ready && !s->in_memory && !(st && db_locked(err));
+    if (st == BERTH_EIO && more) {
+        room_move_log(s, false);
+        st = tx_try(s, fn, arg, bytes, err);
+    }
+    if (st == BERTH_EIO && more && !bytes && s->reserve) {
+        uint64_t had = room_release(s);
+        room_move_log(s, true);
+        st = tx_once(s, fn, arg, err);
+        room_retake(s, had);
+    }
+    if (st)
+        return st == BERTH_EIO ? err_add(err, "writing the queue") : st;
+    err->code = BERTH_OK; /* of the tries before */
+    return BERTH_OK;
+}
+
+berth_status tx_do(struct sqlite *s, tx_fn *fn, void *arg, berth_err *err)
+{
+    pthread_mutex_lock(&s->db);
+    berth_status st = tx_do_held(s, fn, arg, 0, err);
+    pthread_mutex_unlock(&s->db);
+    return st;
+}
+
+/* ---- jobs ---- */
+
+berth_status tx_job_add(struct sqlite *s, const struct store_job *j, berth_err *err)
+{
+    const char *texts[] = { j->id, j->number, j->client_id, j->prompt, j->extra_data, j->outputs };
+    sqlite3_stmt *st = db_get(&s->write, DB_JOB_ADD, err);
+    if (!st)
+        return err->code;
+    int rc = sqlite3_bind_int64(st, 1, (int64_t)j->seq);
+    rc = rc ? rc : sqlite3_bind_double(st, 2, j->order);
+    rc = rc ? rc : sqlite3_bind_int64(st, 3, j->attempts);
+    rc = rc ? rc : sqlite3_bind_int64(st, 4, j->created_ms);
+    for (int i = 0; i < 6; i++)
+        rc = rc ? rc : sqlite3_bind_text(st, 5 + i, texts[i], -1, SQLITE_STATIC);
+    if (rc)
+        return db_fail(&s->write, rc, err);
+    if (db_run(&s->write, st, err))
+        return err->code;
+    s->delta.pending++;
+    s->delta.bytes += (int64_t)store_job_bytes(j);
+    return BERTH_OK;
+}
+
+berth_status tx_job_set(struct sqlite *s, uint64_t seq, unsigned attempts, uint64_t attempt,
+                        berth_err *err)
+{
+    sqlite3_stmt *st = db_get(&s->write, DB_JOB_SET, err);
+    if (!st)
+        return err->code;
+    sqlite3_bind_int64(st, 1, attempts);
+    sqlite3_bind_int64(st, 2, (int64_t)attempt);
+    sqlite3_bind_int64(st, 3, (int64_t)seq);
+    if (db_run(&s->write, st, err))
+        return err->code;
+    s->delta.pending += attempt ? -1 : 1;
+    s->delta.running += attempt ? 1 : -1;
+    return BERTH_OK;
+}
+
+/* What is not there is gone already. */
+berth_status tx_job_drop(struct sqlite *s, uint64_t seq, berth_err *err)
+{
+    int64_t row[2]; /* bytes, attempt */
+    bool found;
+    if (db_find(&s->write, DB_JOB_BYTES, NULL, (int64_t)seq, row, 2, &found, err))
+        return err->code;
+    if (!found)
+        return BERTH_OK;
+    if (db_run_number(&s->write, DB_JOB_DROP, (int64_t)seq, err))
+        return err->code;
+    s->delta.bytes -= row[0];
+    s->delta.pending -= !row[1];
+    s->delta.running -= row[1] != 0;
+    return BERTH_OK;
+}
+
+/* ---- the history ---- */
+
+static berth_status drop_oldest(struct sqlite *s, int64_t n, berth_err *err)
+{
+    if (db_run_number(&s->write, DB_ENTRY_TRIM, n, err))
+        return err->code;
+    s->delta.history -= sqlite3_changes64(s->write.h);
+    return BERTH_OK;
+}
+
+/* Beyond the bounds the oldest go, but for the last one. */
+berth_status tx_trim(struct sqlite *s, berth_err *err)
+{
+    int64_t there = (int64_t)s->counts.history, pages = 0; /* changed under db only */
+    int64_t over = there + s->delta.history - (int64_t)s->max_history;
+    if (over > 0 && drop_oldest(s, over, err))
+        return err->code;
+    while (there + s->delta.history > 1) {
+        if (db_find(&s->write, DB_USED, NULL, 0, &pages, 1, NULL, err)) /* as it would be left */
+            return err->code;
+        if (pages <= (int64_t)(s->max_file / SQLITE_PAGE))
+            break;
+        if (drop_oldest(s, 1, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
+berth_status tx_entry(struct sqlite *s, uint64_t seq, const struct store_result *r, berth_err *err)
+{
+    const char *texts[] = { r->outputs, r->status, r->meta };
+    sqlite3_stmt *st = db_get(&s->write, DB_ENTRY_PUT, err);
+    if (!st)
+        return err->code;
+    int rc = sqlite3_bind_int64(st, 1, (int64_t)seq);
+    for (int i = 0; i < 3; i++)
+        rc = rc ? rc : sqlite3_bind_text(st, 2 + i, texts[i], -1, SQLITE_STATIC);
+    if (rc)
+        return db_fail(&s->write, rc, err);
+    sqlite3_set_last_insert_rowid(s->write.h, 0);
+    if (db_run(&s->write, st, err))
+        return err->code;
+    s->delta.history += sqlite3_last_insert_rowid(s->write.h) != 0; /* an update sets none */
+    return tx_trim(s, err);
+}
+
+/* ---- the rest ---- */
+
+berth_status tx_meta(struct sqlite *s, const char *key, int64_t value, berth_err *err)
+{
+    sqlite3_stmt *st = db_get(&s->write, DB_META_SET, err);
+    if (!st)
+        return err->code;
+    sqlite3_bind_text(st, 1, key, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(st, 2, value);
+    return db_run(&s->write, st, err);
+}
+
+berth_status tx_oom_mark(struct sqlite *s, const struct oomkill *x, berth_err *err)
+{
+    if (memcmp(x, &s->oom, sizeof *x) == 0)
+        return BERTH_OK;
+    if (tx_meta(s, "oom_boot", (int64_t)x->boot, err) ||
+        tx_meta(s, "oom_machine", (int64_t)x->machine, err) ||
+        tx_meta(s, "oom_group", (int64_t)x->group, err))
+        return err->code;
+    return tx_meta(s, "oom_in_group", (int64_t)x->in_group, err);
+}
