@@ -38,13 +38,13 @@ to find running by surprise: systemctl enable --now berth.")
 set(CPACK_DEBIAN_LIB_PACKAGE_NAME libberth0)
 set(CPACK_DEBIAN_LIB_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIB_PACKAGE_CONTROL_EXTRA ${deb}/triggers)
-set(CPACK_COMPONENT_LIB_DESCRIPTION "placement of model weights, shared library
-The engine of berth as a library: which weights live on which device, and
-who may push whom out.")
+set(CPACK_COMPONENT_LIB_DESCRIPTION "ComfyUI workflows and placement of model weights, shared library
+The engine of berth as a library: runs workflows inside another program, and
+decides which weights live on which device, and who may push whom out.")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libberth-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libberth0 (= ${PROJECT_VERSION})")
-set(CPACK_COMPONENT_DEV_DESCRIPTION "placement of model weights, header and link name
+set(CPACK_COMPONENT_DEV_DESCRIPTION "ComfyUI workflows and placement of model weights, header and link name
 The engine of berth as a library: what a program needs to be compiled with
 it. pkg-config knows it as berth.")
 

@@ -415,6 +415,148 @@ typedef struct berth_metrics { /* since the context was made */
 } berth_metrics;
 BERTH_API berth_status berth_ctx_metrics(berth_ctx *ctx, berth_metrics *out, berth_err *err);
 
+/* Workflows -----------------------------------------------------------------------------------
+ * An engine runs workflows in ComfyUI's API format over a context: its devices, budgets and models.
+ *
+ *     berth_engine_new() -> berth_run() as often as you like -> berth_engine_free()
+ *
+ * Results of nodes are kept between runs: a second run computes only what changed. Structs begin
+ * with their size, so a program built against an older header keeps working; fields it does not
+ * know about are taken as zero. A build with BERTH_SERVER=OFF has none of these functions. */
+
+typedef struct berth_engine berth_engine;
+
+typedef struct berth_engine_config { /* { .size = sizeof(berth_engine_config), .base = ... } */
+    size_t size;
+    /* Root of models/ (checkpoints/, loras/, vae/ ... below it), input/, output/, temp/ and user/.
+     * Required; a ComfyUI folder will do. Missing folders are created, except models/. */
+    const char *base;
+    const char *output, *input, *temp, *user; /* instead of those below base; NULL: those */
+    const char *checkpoints;                  /* one more folder of checkpoints; NULL: none */
+    const char *const *model_paths;           /* further folders: extra_model_paths.yaml files */
+    size_t model_path_count;
+    /* Folders to look for tokenizers in, before base/tokenizers. Models may bring their own. */
+    const char *const *tokenizers;
+    size_t tokenizer_count;
+    int no_metadata;      /* saved files do not carry their workflow */
+    int unload_after_run; /* models go with every run, except those marked keep */
+    /* For a context of the engine's own: as in berth_config. */
+    const char *devices;
+    uint64_t ram_budget, pin_budget, reserve;
+    uint32_t threads;
+    berth_log_level log_level;
+    berth_log_fn *log;
+    void *log_user;
+} berth_engine_config;
+
+/* ctx: where to run, one engine per context at a time (BERTH_EBUSY); it outlives the engine. NULL:
+ * the engine makes one of its own, with the devices and budgets of cfg. While there is an engine, a
+ * free with free_memory drops its cached results, then calls berth_config.reset.
+ *   out  berth_engine_free() */
+BERTH_API berth_status berth_engine_new(berth_ctx *ctx, const berth_engine_config *cfg,
+                                        berth_engine **out, berth_err *err);
+/* NULL is fine. pre: no run is in progress. */
+BERTH_API void berth_engine_free(berth_engine *e);
+BERTH_API berth_ctx *berth_engine_ctx(const berth_engine *e); /* its context; borrowed */
+
+/* Stops a run that was given it. berth_flag_set(): any thread, callbacks and signal handlers. */
+typedef struct berth_flag berth_flag;
+BERTH_API berth_flag *berth_flag_new(void); /* not set; NULL: out of memory */
+BERTH_API void berth_flag_set(berth_flag *f);
+BERTH_API void berth_flag_free(berth_flag *f); /* NULL is fine */
+
+/* What happens during a run. Arguments are borrowed for the call. Events arrive on the thread that
+ * called berth_run(). */
+typedef struct berth_node {
+    size_t size;
+    const char *id;         /* its key in the workflow: "5" */
+    const char *class_type; /* "KSampler"; "" where the workflow names none */
+} berth_node;
+
+typedef struct berth_picture { /* 8 bits a channel, rows from the top without gaps */
+    size_t size;
+    uint32_t width, height, channels; /* 1, 3 or 4 channels */
+    int is_output;                    /* a node's picture for the caller (SaveImageWebsocket), not
+                                         a look at a sampling step */
+    const uint8_t *pixels;
+} berth_picture;
+
+typedef struct berth_run_error {
+    size_t size;
+    berth_status code;
+    const char *node;       /* its id; NULL: the error is not about a node */
+    const char *class_type; /* of the node; NULL: unknown */
+    const char *type;       /* "torch.OutOfMemoryError", "value_not_in_list": ComfyUI's name */
+    const char *message;    /* for people */
+    const char *json;       /* everything: ComfyUI's execution_error, or the validation error */
+} berth_run_error;
+
+typedef struct berth_events { /* { .size = sizeof(berth_events) }; NULL functions are skipped */
+    size_t size;
+    void *user;
+    /* Nodes whose results are still cached and that will not run. */
+    void (*cached)(void *user, const char *const *ids, size_t count);
+    void (*node_begins)(void *user, const berth_node *node);
+    void (*progress)(void *user, const berth_node *node, double value, double max);
+    void (*preview)(void *user, const berth_node *node, const berth_picture *picture);
+    void (*text)(void *user, const berth_node *node, const char *text, size_t bytes);
+    /* The node's output as JSON: {"images": [{"filename","subfolder","type"}, ...]}, or null. */
+    void (*executed)(void *user, const berth_node *node, const char *output);
+    void (*node_ends)(void *user, const berth_node *node); /* not when it fails */
+    /* Called for every error of a refused workflow, once for a failed run, never for a canceled
+     * one. */
+    void (*error)(void *user, const berth_run_error *error);
+} berth_events;
+
+typedef struct berth_run_config { /* { .size = sizeof(berth_run_config), .prompt = ... } */
+    size_t size;
+    /* JSON: what ComfyUI's Workflow > Export (API) writes, or {"prompt": that, "extra_data":..}. */
+    const char *prompt;
+    size_t prompt_bytes;        /* 0: it ends with a NUL */
+    const char *id;             /* prompt_id in the JSON texts; NULL: "run" */
+    const berth_events *events; /* NULL: none */
+    const berth_flag *cancel;   /* ends the run with BERTH_ECANCELED once set; may be NULL */
+    int previews;               /* events.preview gets a picture of every sampling step */
+    int partial; /* run the valid outputs even if others are refused, as ComfyUI's server does;
+                    0: run nothing then */
+} berth_run_config;
+
+typedef struct berth_result berth_result; /* constant; any thread */
+
+/* Validates the workflow, runs it, then performs any free that was requested meanwhile. Holds the
+ * context throughout: calls from other threads wait, calls from inside an event fail with
+ * BERTH_EBUSY, except those documented as safe in callbacks (berth_request_free() and a few more).
+ *   out  the outcome, also after a failure: berth_result_free(). NULL if the workflow could not be
+ *        parsed. Pass NULL if you do not need it
+ * BERTH_EINVAL: the workflow was refused; BERTH_ECANCELED: `cancel` was set; else the status of
+ * the node that failed. err->msg names the node: "node 5 (KSampler): ...". BERTH_EBUSY: called
+ * between berth_prompt_begin() and berth_prompt_end(). */
+BERTH_API berth_status berth_run(berth_engine *e, const berth_run_config *cfg, berth_result **out,
+                                 berth_err *err);
+BERTH_API void berth_result_free(berth_result *r); /* NULL is fine */
+
+/* Borrowed from the result, JSON: {node: what it shows}; ComfyUI's status of a history entry;
+ * {node: {"errors": [...]}} of those that were refused. "{}" when there are none. */
+BERTH_API const char *berth_result_outputs(const berth_result *r);
+BERTH_API const char *berth_result_status(const berth_result *r);
+BERTH_API const char *berth_result_node_errors(const berth_result *r);
+
+typedef struct berth_output_file { /* borrowed from the result */
+    size_t size;                   /* set by the caller */
+    const char *node;              /* id of the node that wrote it */
+    const char *path;              /* absolute */
+    const char *kind;              /* "output", "temp" */
+} berth_output_file;
+BERTH_API size_t berth_result_file_count(const berth_result *r);
+/* BERTH_EINVAL beyond the count. */
+BERTH_API berth_status berth_result_file(const berth_result *r, size_t index,
+                                         berth_output_file *out, berth_err *err);
+/* Of the frees at the end of the run, in order; NULL beyond the count. Borrowed from the result. */
+BERTH_API size_t berth_result_receipt_count(const berth_result *r);
+BERTH_API const berth_receipt *berth_result_receipt(const berth_result *r, size_t index);
+BERTH_API size_t berth_result_executed(const berth_result *r); /* nodes that ran */
+BERTH_API size_t berth_result_cached(const berth_result *r);   /* nodes that did not need to */
+
 /* Snapshots ------------------------------------------------------------------------------------
  * Used memory per device over time; every load and free adds some. */
 

@@ -108,6 +108,8 @@ berth_status berth_ctx_new(const berth_config *cfg, berth_ctx **out, berth_err *
         return err_set(err, BERTH_ENOMEM, "a context");
     ctx->log_fn = cfg->log;
     ctx->log_user = cfg->log_user;
+    ctx->reset = cfg->reset;
+    ctx->reset_user = cfg->reset_user;
     ctx->log = (struct log) { .level = cfg->log ? (enum log_level)cfg->log_level : LOG_OFF,
                               .write = cfg->log ? forward_log : NULL,
                               .user = ctx };

@@ -17,10 +17,14 @@ struct berth_ctx {
     struct log log; /* constant */
     berth_log_fn *log_fn;
     void *log_user;
-    berth_json_log json_log; /* constant; its texts were borrowed */
-    struct devset *devices;  /* the set is constant, its devices know their threads */
-    struct tpool *pool;      /* used under the lock */
-    struct residency *res;   /* under the lock */
+    berth_json_log json_log;   /* constant; its texts were borrowed */
+    struct devset *devices;    /* the set is constant, its devices know their threads */
+    struct tpool *pool;        /* used under the lock */
+    struct residency *res;     /* under the lock */
+    void (*reset)(void *user); /* of the configuration */
+    void *reset_user;
+    bool has_engine; /* under the lock */
+    bool in_prompt;  /* between berth_prompt_begin() and _end(); under the lock */
     pthread_mutex_t lock;
     bool lock_made;
 };
@@ -35,6 +39,10 @@ struct berth_model { /* a handle */
 /* BERTH_EBUSY: this thread is inside a call already, in one of its callbacks. */
 berth_status ctx_lock(berth_ctx *ctx, berth_err *err);
 void ctx_unlock(berth_ctx *ctx);
+
+/* memory.c: takes *got; out NULL: nobody wants it. What happened has happened: a caller that cannot
+ * have its receipt is told, no more. */
+berth_status ctx_receipt(struct res_receipt *got, berth_receipt **out, berth_err *err);
 
 /* model.c */
 berth_status ctx_check_config(const berth_model_config *cfg, berth_err *err);

@@ -6,8 +6,7 @@ struct berth_receipt {
     struct str text, json;
 };
 
-/* Takes *got. What happened has happened: a caller that cannot have its receipt is told, no more. */
-static berth_status give_receipt(struct res_receipt *got, berth_receipt **out, berth_err *err)
+berth_status ctx_receipt(struct res_receipt *got, berth_receipt **out, berth_err *err)
 {
     berth_receipt *r = out ? calloc(1, sizeof *r) : NULL;
     if (!r) {
@@ -73,7 +72,7 @@ berth_status berth_free(berth_ctx *ctx, const berth_free_config *cfg, berth_rece
         s = res_free(ctx->res, &args, &got, err);
         ctx_unlock(ctx);
     }
-    return s ? s : give_receipt(&got, receipt, err);
+    return s ? s : ctx_receipt(&got, receipt, err);
 }
 
 const char *berth_receipt_text(const berth_receipt *r)
@@ -129,6 +128,7 @@ berth_status berth_prompt_begin(berth_ctx *ctx, berth_err *err)
     if (ctx_lock(ctx, err))
         return err->code;
     res_prompt_begin(ctx->res);
+    ctx->in_prompt = true;
     ctx_unlock(ctx);
     return BERTH_OK;
 }
@@ -142,6 +142,7 @@ settle(berth_ctx *ctx, berth_status (*fn)(struct residency *, struct res_receipt
         *receipt = NULL;
     berth_status s = ctx_lock(ctx, err);
     if (!s) {
+        ctx->in_prompt &= fn != res_prompt_end;
         s = fn(ctx->res, &got, err);
         ctx_unlock(ctx);
     }
@@ -149,7 +150,7 @@ settle(berth_ctx *ctx, berth_status (*fn)(struct residency *, struct res_receipt
         res_receipt_release(&got);
         return s;
     }
-    return give_receipt(&got, receipt, err);
+    return ctx_receipt(&got, receipt, err);
 }
 
 berth_status berth_prompt_end(berth_ctx *ctx, berth_receipt **receipt, berth_err *err)

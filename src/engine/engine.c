@@ -1,4 +1,4 @@
-/* engine: what frames a run: the nodes' environment, the executor, and the frees behind a prompt. */
+/* engine: what frames a run: the nodes' environment, the executor, the frees behind a prompt. */
 #include "engine/engine.h"
 
 #include <sys/random.h>

@@ -4,13 +4,13 @@
  *            thread at a time -> engine_free(). Results of nodes are cached between runs.
  * A run      1 events.event   START, CACHED, then what each node reports (graph.h)
  *            2 events.ended   the result is there: write it down and tell clients
- *            3                models that only this prompt held are let go; after a node that ran out
- *                             of device memory, or with unload_after_prompt, all that may go do
- *            4 events.settle  frees that were asked for meanwhile
- *            5                the free that residency owes at the end of a prompt
- *            Each free of 3 and 5 is told to events.receipt.
- * Threads    The engine belongs to the thread that runs prompts, but for engine_check() and
- *            engine_env(). All events come on that thread.
+ *            3                models held only by this prompt are released; if a node ran out of
+ *                             device memory, or with unload_after_prompt, all evictable models go
+ *            4 events.settle  the caller performs frees that were requested during the prompt
+ *            5                residency's own free at the end of a prompt
+ *            events.receipt gets the receipt of each free in 3 and 5.
+ * Threads    The engine belongs to the thread that runs prompts, except engine_check() and
+ *            engine_env(), which any thread may call. Events arrive on that thread.
  * Files      engine.c */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
@@ -37,7 +37,7 @@ struct engine_config { /* zero: the default of every field. Borrowed until engin
 };
 
 struct engine;
-/* A free that resets the executor resets this engine's until it goes: one engine per registry. */
+/* One engine per registry: it installs itself as the registry's reset callback until it is freed. */
 berth_status engine_new(const struct engine_config *cfg, struct engine **out, berth_err *err);
 void engine_free(struct engine *e); /* NULL is fine */
 /* Drops every cached result, and with them the models they hold. */
@@ -46,12 +46,12 @@ void engine_reset(struct engine *e);
 /* For validation and for questions about nodes: any thread, no models. */
 const struct node_env *engine_env(const struct engine *e);
 struct executor_info engine_info(const struct engine *e);
-/* From here on classes come from `find`: a test brings its own. */
+/* For tests: runs look up node classes with `find` from now on. */
 void engine_set_classes(struct engine *e, const struct node_class *(*find)(const char *name));
 
 /* What clients post and files hold: the nodes themselves, or {"prompt": nodes, "extra_data": ...}
- * around them. *prompt and *extra (may be NULL) are new references. BERTH_EUNSUPPORTED: the editor's
- * own format, with how to export the other. */
+ * around them. *prompt and *extra (may be NULL) are new references. BERTH_EUNSUPPORTED: the
+ * editor's own format, with how to export the other. */
 berth_status engine_unwrap(json_t *all, json_t **prompt, json_t **extra, berth_err *err);
 /* graph_validate() in this engine's environment. */
 berth_status engine_check(const struct engine *e, json_t *prompt, const json_t *targets,
@@ -65,8 +65,8 @@ struct engine_events { /* functions may be NULL */
     void (*settle)(void *user);
     void (*receipt)(void *user, struct res_receipt *x); /* x may be taken: then it is zeroed */
 };
-/* Runs a prompt that was checked. BERTH_OK whatever the prompt did: *out says it. An error is our own
- * trouble (BERTH_ENOMEM), and then *out is a failed result that says so. exec_result_release()
+/* Runs a prompt that was checked. BERTH_OK whatever the prompt did: *out says it. An error is our
+ * own trouble (BERTH_ENOMEM), and then *out is a failed result that says so. exec_result_release()
  * always. */
 berth_status engine_run(struct engine *e, const struct exec_request *q,
                         const struct engine_events *events, struct exec_result *out,

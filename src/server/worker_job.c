@@ -209,8 +209,8 @@ static void on_event(void *user, const struct exec_event *x)
     worker_on_event(((struct ending *)user)->w, x);
 }
 
-/* A request that arrives after the prompt has ended, as the history or a message tells it, comes
- * after the prompt's own cleanup. So those that came during it are taken out before that. */
+/* A request that arrives after the client has seen the prompt end, in the history or by a message,
+ * is served after the prompt's own cleanup. So those that came earlier are taken out first. */
 static void on_ended(void *user, const struct exec_result *r)
 {
     const struct ending *e = user;
@@ -237,8 +237,8 @@ static void on_ended(void *user, const struct exec_result *r)
     w->events.dropped = 0;
 }
 
-/* What was asked for during the prompt acts now, in place of the automatic cleanup where that
- * leaves nothing to do. */
+/* Serves what was requested during the prompt, which may leave the automatic cleanup nothing to
+ * do. */
 static void on_settle(void *user)
 {
     struct worker *w = ((struct ending *)user)->w;

@@ -2,7 +2,7 @@
 # $3 is the example as the build made it, $4 the build folder, $5 the compiler ("" in sanitizer
 # builds, whose library a plain program cannot load).
 embed=$3 build=$4 cc=${5:-}
-src=$PWD/examples/embed.c
+root=$PWD src=$PWD/examples/embed.c
 . "$(dirname "$0")/lib.sh"
 
 run 0 synth --preset sd15-tiny --output kept.safetensors
@@ -28,3 +28,9 @@ flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs berth) || fail "pkg-confi
 # shellcheck disable=SC2086 # flags are words
 "$cc" -std=c17 -Wall -Wextra -Werror "$src" $flags -Wl,-rpath,"$(dirname "$pc")" -o embed 2> .err || fail "cc"
 tour ./embed kept.safetensors ejected.safetensors
+# shellcheck disable=SC2086
+"$cc" -std=c17 -Wall -Wextra -Werror "$root/examples/draw.c" $flags \
+    -Wl,-rpath,"$(dirname "$pc")" -o draw 2> .err || fail "cc draw.c"
+./draw base "$root/examples/workflows/demo.json" "$root/assets/demo" > .out 2> .err ||
+    fail "draw: exit $?"
+out_has '^file .*/base/output/demo_00001_.png$'
