@@ -126,6 +126,36 @@ static void messages_know_it(void **state)
     scene_close(&s);
 }
 
+/* The env keeps the one that was opened last; the one before lives as long as somebody holds it. */
+static void a_tokenizer_in_use_stays_open(void **state)
+{
+    struct scene s;
+    struct asset *first, *second, *again;
+    struct vec id = { .elem = sizeof(int32_t) };
+    berth_err err = { 0 };
+    char other[512];
+    (void)state;
+    scene_open(&s);
+    assert_ok(file_make_dirs(tmp_path("other/tiny"), &err), err);
+    tmp_write("other/tiny/tiny.txt", "1\n", 2);
+    snprintf(other, sizeof other, "%s", tmp_path("other"));
+    assert_ok(asset_tokenizer(&s.r.env, &tokenizer_tiny, NULL, &first, &err), err);
+    s.folder[0] = other;
+    assert_ok(asset_tokenizer(&s.r.env, &tokenizer_tiny, NULL, &second, &err), err);
+    assert_ok(asset_tokenizer(&s.r.env, &tokenizer_tiny, NULL, &again, &err), err);
+    assert_ptr_not_equal(first, second);
+    assert_ptr_equal(second, again); /* kept, not opened again */
+    assert_ok(first->kind->encode(first->tok, "a", 1, &id, &err), err);
+    assert_ok(second->kind->encode(second->tok, "a", 1, &id, &err), err);
+    assert_int_equal(((const int32_t *)id.p)[0], 'a' + 7);
+    assert_int_equal(((const int32_t *)id.p)[1], 'a' + 1);
+    vec_release(&id);
+    asset_unref(first);
+    asset_unref(second);
+    asset_unref(again);
+    scene_close(&s);
+}
+
 /* Beside those that ship, and behind them. */
 static void the_tables_have_it(void **state)
 {
@@ -149,6 +179,7 @@ int main(void)
         cmocka_unit_test(the_tables_have_it),
         cmocka_unit_test(encodes_a_prompt),
         cmocka_unit_test(messages_know_it),
+        cmocka_unit_test(a_tokenizer_in_use_stays_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
