@@ -91,14 +91,14 @@ static berth_status open_folders(berth_engine *e, const berth_engine_config *cfg
     struct str own = { 0 };
     str_addf(&own, "%s/tokenizers", folders_base(e->folders));
     e->tokenizers = calloc(cfg->tokenizer_count + 1, sizeof *e->tokenizers);
-    for (size_t i = 0; e->tokenizers && i <= cfg->tokenizer_count; i++) {
+    bool whole = e->tokenizers != NULL;
+    e->tokenizers_n = whole ? cfg->tokenizer_count + 1 : 0;
+    for (size_t i = 0; i < e->tokenizers_n; i++) {
         e->tokenizers[i] = i < cfg->tokenizer_count ? strdup(cfg->tokenizers[i]) : str_take(&own);
-        e->tokenizers_n += e->tokenizers[i] != NULL;
+        whole &= e->tokenizers[i] != NULL;
     }
     str_release(&own);
-    return e->tokenizers_n == cfg->tokenizer_count + 1
-               ? BERTH_OK
-               : err_set(err, BERTH_ENOMEM, "the folders of an engine");
+    return whole ? BERTH_OK : err_set(err, BERTH_ENOMEM, "the folders of an engine");
 }
 
 /* Under the lock. */
