@@ -69,7 +69,12 @@ void layout_tail(struct layout *l)
  *
  * By time there is one thing more: layers that take long and have few bytes cannot give what is due
  * meanwhile. Then no plan is even, and more must be due everywhere for the donors to get what is
- * meant for them, see tune(). */
+ * meant for them, see tune().
+ *
+ * Why not one rule and one pass: for FLUX.1-dev over a simulated link that costs nothing
+ * (property.model.hidden: the worst of 4000 steps 4.2 % late instead of 3.8 %, the mean 0.010 % both
+ * ways), but where sizes are mixed or donors several, windows are off by more than a block, and
+ * models of equal blocks begin with one of a donor's, which no copy hides (property.plan.plan). */
 
 enum rule { FLOOR, CENTRE, CEIL };
 

@@ -113,7 +113,9 @@ static struct res_model *cheapest(const struct residency *r, const struct group 
 
 /* ---- ejecting ---- */
 
-void res_eject_for(struct res_model *m, size_t device, const char *why)
+/* RESIDENT -> EJECTED, or gone when nothing but its bytes' anchors held it. pre: not in use.
+ * device: the one that is short, or n_devices; why: for the log, "asked", "room" ... */
+static void eject_for(struct res_model *m, size_t device, const char *why)
 {
     struct residency *r = m->res;
     uint64_t bytes = 0;
@@ -134,7 +136,7 @@ berth_status res_eject(struct res_model *m, berth_err *err)
     if (res_model_busy(m))
         return err_set(err, BERTH_EBUSY, "model %s is in use (%u) and stays", m->owner, m->uses);
     if (m->state == RES_RESIDENT)
-        res_eject_for(m, r->n_devices, "asked");
+        eject_for(m, r->n_devices, "asked");
     res_check_now(r);
     return BERTH_OK;
 }
@@ -143,7 +145,7 @@ static bool eject_one(const struct residency *r, const struct group *g)
 {
     struct res_model *m = cheapest(r, g);
     if (m)
-        res_eject_for(m, g->d, "room");
+        eject_for(m, g->d, "room");
     return m != NULL;
 }
 
@@ -326,7 +328,7 @@ void res_evict_others(struct res_model *m)
         if (o->retention == RES_AUTO && !res_only_lingers(o))
             demote(o, &(struct res_need) { d, UINT64_MAX, m, false }, "eject_others");
         if (o->bytes_on[d])
-            res_eject_for(o, d, "eject_others");
+            eject_for(o, d, "eject_others");
     }
 }
 

@@ -12,61 +12,10 @@
  * Threads  The pool's threads, or the stage's, read into memory that the executor declared
  *          (dev_host_access) and gave them; devices are called by the executor alone.
  * Failure  What was got goes back, nothing is queued any more, the state is the old one.
- * Files    load.c the whole, blocks in host memory; load_stage.c blocks elsewhere;
- *          load_pieces.c what both read */
+ * Files    load.c the whole, load_read.c pieces from the file to where they belong */
 #include "residency/load_impl.h"
 
 #include <inttypes.h>
-
-/* Read straight, for each thread, between two looks at cancel. */
-#define BATCH_BYTES ((size_t)8 << 20)
-
-/* ---- blocks in host memory ---- */
-
-static void read_nth(void *user, size_t i, size_t worker)
-{
-    struct loading *l = user;
-    (void)worker;
-    load_read(l, vec_at(&l->batch, i));
-}
-
-/* Reads every piece of the batch to its dst. */
-static berth_status read_batch(struct loading *l, berth_err *err)
-{
-    struct tpool *pool = l->m->res->pool;
-    uint64_t bytes = load_hand_out(l, &l->batch);
-    if (pool)
-        tpool_for(pool, l->batch.n, read_nth, l);
-    else
-        for (size_t i = 0; i < l->batch.n; i++)
-            read_nth(l, i, 0);
-    return load_account(l, bytes, err);
-}
-
-static berth_status load_direct(struct loading *l, size_t device, berth_err *err)
-{
-    struct residency *r = l->m->res;
-    struct cursor c = { .device = device };
-    size_t most = (r->pool ? tpool_size(r->pool) : 1) * BATCH_BYTES;
-    struct piece next;
-    bool more = load_next(l, &c, LOAD_PIECE, &next);
-    while (more) {
-        size_t sum = 0;
-        for (l->batch.n = 0; more && sum < most && l->batch.n < LOAD_BATCH_PIECES;) {
-            struct piece *p = load_add(l, &l->batch, err);
-            if (!p)
-                return err->code;
-            *p = next;
-            p->dst = (char *)res_host_ptr(&l->m->block[p->block]) + p->to;
-            sum += p->n;
-            more = load_next(l, &c, LOAD_PIECE, &next);
-        }
-        if (read_batch(l, err))
-            return err->code;
-        load_progress(l);
-    }
-    return BERTH_OK;
-}
 
 /* ---- the whole ---- */
 
@@ -227,7 +176,6 @@ static berth_status loading_begin(struct loading *l, berth_err *err)
     int e = pthread_mutex_init(&l->lock, NULL);
     if (e)
         return err_sys(err, BERTH_ENOMEM, e, "a lock");
-    l->batch.elem = sizeof(struct piece);
     if (!m->patches.n)
         return BERTH_OK;
     l->want = calloc(m->blocks.n ? m->blocks.n : 1, sizeof *l->want);

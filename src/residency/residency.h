@@ -53,7 +53,7 @@
  *            Reading and converting is spread over the pool that was handed in.
  * Files      each calls only those before it (arch.cycles): words.c; block.c one block's memory;
  *            retention.c handles, uses, anchors; evict.c who leaves, ejecting; patch.c adapters
- *            merged into blocks; load_pieces.c load_stage.c load_journal.c load.c file -> devices;
+ *            merged into blocks; load_read.c load_journal.c load.c file -> devices;
  *            speed.c of links, keys.c what is the same model; replan.c; registry.c; model_stream.c
  *            streams over a model's blocks; pressure.c; receipt.c; free.c the free flow; prompt.c
  *            requests and prompts; check.c. Below: plan/, stream/, merge/, journal/ */

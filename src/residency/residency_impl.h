@@ -194,9 +194,6 @@ berth_status res_evict_for_move(struct res_model *m, size_t i, size_t d, berth_e
 /* Residency.md 4.4: every other model's bytes leave m's compute device, and none are sent there while
  * others leave for m's load. Keep models and models in use stay. */
 void res_evict_others(struct res_model *m);
-/* RESIDENT -> EJECTED, or gone when nothing but its bytes' anchors held it. pre: not in use.
- * device: the one that is short, or n_devices; why: for the log, "asked", "room" ... */
-void res_eject_for(struct res_model *m, size_t device, const char *why);
 
 /* ---- patch.c: adapters merged into blocks ---- */
 
