@@ -114,6 +114,9 @@ bool arch_clip_is_bare(const struct weights *w, const char *root);
  * that holds several. */
 berth_status arch_trace(const struct block_arch *arch, const struct weights *w, const char *part,
                         struct block_trace *out, berth_err *err);
+/* arch->trace of text encoders that text/ computes. */
+berth_status arch_trace_text(const struct arch *arch, const struct weights *w, const char *root,
+                             struct block_trace *out, berth_err *err);
 /* arch->trace by words. BERTH_ENOMEM alone. */
 berth_status arch_trace_words(const struct arch *arch, const struct weights *w, const char *root,
                               struct block_trace *out, berth_err *err);

@@ -1,42 +1,25 @@
-/* Language models that encode texts: T5 and umT5, and those used whole (Qwen2.5, Llama). All of them
- * under their HF names and under GGUF's, which they share for the most part: one list of words. */
+/* Language models that encode texts: T5 and umT5, which text/ computes, and those used whole
+ * (Qwen2.5, Llama), which are placed by the words of their HF and GGUF names. */
 #include "model/arch.h"
 
 #include "model/lora_names_impl.h"
 #include "model/preset.h"
+#include "text/t5/t5.h"
 
 static const struct arch_word words[] = {
     /* in front; the picture tower, where there is one, runs first */
     ARCH_WORD("transformer"),
     ARCH_WORD("visual"),
-    ARCH_WORD("shared"),
     ARCH_WORD("token_embd"),
     ARCH_WORD("model"),
-    ARCH_WORD("encoder"),
-    ARCH_WORD("enc"),
     ARCH_WORD("embed_tokens"),
     ARCH_WORD("layers"),
-    ARCH_WORD("block"),
     ARCH_WORD("blk"),
     ARCH_WORD("norm"),
-    ARCH_WORD("final_layer_norm"),
     ARCH_WORD("output_norm"),
     ARCH_WORD("lm_head"),
     ARCH_WORD("output"),
-    /* a block of T5, HF */
-    ARCH_WORD("layer"),
-    ARCH_WORD("layer_norm"),
-    ARCH_WORD("SelfAttention"),
-    ARCH_WORD("DenseReluDense"),
-    ARCH_WORD("q"),
-    ARCH_WORD("k"),
-    ARCH_WORD("v"),
-    ARCH_WORD("relative_attention_bias"),
-    ARCH_WORD("o"),
-    ARCH_WORD("wi_0"),
-    ARCH_WORD("wi_1"),
-    ARCH_WORD("wo"),
-    /* a layer of the others, HF */
+    /* a layer, HF */
     ARCH_WORD("input_layernorm"),
     ARCH_WORD("self_attn"),
     ARCH_WORD("post_attention_layernorm"),
@@ -57,8 +40,6 @@ static const struct arch_word words[] = {
     ARCH_WORD("attn_k"),
     ARCH_WORD("attn_k_norm"),
     ARCH_WORD("attn_v"),
-    ARCH_WORD("attn_rel_b"),
-    ARCH_WORD("attn_o"),
     ARCH_WORD("attn_output"),
     ARCH_WORD("ffn_norm"),
     ARCH_WORD("ffn_gate"),
@@ -68,14 +49,12 @@ static const struct arch_word words[] = {
 
 static bool embedding(const char *block, size_t n)
 {
-    return arch_ends_with(block, n, "shared") || arch_ends_with(block, n, "embed_tokens") ||
-           arch_ends_with(block, n, "token_embd");
+    return arch_ends_with(block, n, "embed_tokens") || arch_ends_with(block, n, "token_embd");
 }
 
 static bool is_t5(const struct weights *w, const char *root)
 {
-    return arch_find(w, root, "encoder.block.0.layer.0.SelfAttention.q.weight") ||
-           arch_find(w, root, "enc.blk.0.attn_q.weight");
+    return t5_detect(w, root, NULL);
 }
 
 static bool is_llama(const struct weights *w, const char *root)
@@ -93,15 +72,31 @@ const struct arch arch_t5 = {
               .about = "T5 and umT5 encoder",
               .trace = arch_trace,
               .aliases = arch_aliases },
-    .words = words,
-    .words_n = ARRAY_LEN(words),
-    .embedding = embedding,
+    .trace = arch_trace_text,
     .lora = lora_t5,
     .presets = presets,
     .word = "t5xxl",
     .te = LORA_TE2 | LORA_TE3,
     .role = "clip",
     .detect = is_t5,
+    .lead = leads,
+};
+
+static bool is_text(const struct weights *w, const char *root)
+{
+    struct text_found found;
+    return text_find_at(w, root, &found);
+}
+
+/* Any other encoder of text/encoders.def: a pass tells all that placing it takes. */
+const struct arch arch_text = {
+    .base = { .name = "text",
+              .about = "text encoder",
+              .trace = arch_trace,
+              .aliases = arch_aliases },
+    .trace = arch_trace_text,
+    .role = "clip",
+    .detect = is_text,
     .lead = leads,
 };
 

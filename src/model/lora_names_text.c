@@ -1,19 +1,14 @@
 /* lora_names_text: CLIP and T5 text encoders. */
 #include "model/lora_names_impl.h"
+#include "text/clip/clip.h"
+#include "text/t5/t5.h"
 
 #include <string.h>
 
-struct module { /* HF's name; OpenCLIP's under resblocks.N, and its part of three rows */
-    const char *hf, *open;
-    int third; /* -1: all */
-};
-static const struct module modules[] = {
-    { "mlp.fc1", "mlp.c_fc.weight", -1 },
-    { "mlp.fc2", "mlp.c_proj.weight", -1 },
-    { "self_attn.q_proj", "attn.in_proj_weight", 0 },
-    { "self_attn.k_proj", "attn.in_proj_weight", 1 },
-    { "self_attn.v_proj", "attn.in_proj_weight", 2 },
-    { "self_attn.out_proj", "attn.out_proj.weight", -1 },
+/* Of a CLIP's layer. */
+static const char *const modules[] = {
+    "mlp.fc1",          "mlp.fc2",          "self_attn.q_proj",
+    "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"
 };
 
 static const struct {
@@ -38,25 +33,22 @@ static void add_clip(struct lora_table *t, unsigned te, const char *q, const str
     }
 }
 
-/* The tensor behind a module of layer b, in HF or OpenCLIP names. False: there is none. */
-static bool clip_module(const struct weights *w, const char *prefix, unsigned b,
-                        const struct module *c, struct lora_meant *m)
+/* The tensor behind a module of layer b, whatever the file calls it; OpenCLIP's q, k and v are
+ * thirds of one. False: there is none. */
+static bool clip_module(const struct weights *w, const char *root, unsigned b, const char *module,
+                        struct lora_meant *m)
 {
-    const struct weights_entry *e =
-        lora_find(w, prefix, "text_model.encoder.layers.%u.%s.weight", b, c->hf);
-    *m = (struct lora_meant) { 0 };
-    if (!e)
-        e = lora_find(w, prefix, "encoder.layers.%u.%s.weight", b, c->hf);
-    if (!e && (e = lora_find(w, prefix, "transformer.resblocks.%u.%s", b, c->open)) &&
-        c->third >= 0) {
-        uint64_t D = e->shape.ndim == 2 ? e->shape.dim[0] / 3 : 0;
-        if (!D || e->shape.dim[0] % 3)
-            return false;
-        m->row = (uint64_t)c->third * D;
-        m->rows = D;
-    }
-    m->name = e ? e->name : NULL;
-    return e != NULL;
+    char name[LORA_NAME_MAX];
+    struct net_source from;
+    enum clip_style style = clip_style(w, root);
+    snprintf(name, sizeof name, "text_model.encoder.layers.%u.%s.weight", b, module);
+    const struct weights_entry *e = clip_entry(w, root, style, name);
+    *m = (struct lora_meant) { .name = e ? e->name : NULL };
+    if (!e || !clip_rename(style, false, 1, name, &from) || !from.rows)
+        return e != NULL;
+    m->rows = e->shape.ndim == 2 && e->shape.dim[0] % 3 == 0 ? e->shape.dim[0] / 3 : 0;
+    m->row = from.row * m->rows;
+    return m->rows > 0;
 }
 
 /* The last projection. OpenCLIP keeps it as it multiplies from the right: the other way round. */
@@ -70,47 +62,14 @@ static bool projection(const struct weights *w, const char *root, struct lora_me
     return e && (!m->transpose || e->shape.ndim == 2);
 }
 
-/* llama.cpp's names of a T5 to HF's, which adapters go by; others stay. */
-static void hf_path(char path[LORA_NAME_MAX])
-{
-    static const struct {
-        const char *theirs, *hf; /* behind the block's number */
-    } layer[] = {
-        { "attn_q", "layer.0.SelfAttention.q" },
-        { "attn_k", "layer.0.SelfAttention.k" },
-        { "attn_v", "layer.0.SelfAttention.v" },
-        { "attn_o", "layer.0.SelfAttention.o" },
-        { "attn_rel_b", "layer.0.SelfAttention.relative_attention_bias" },
-        { "attn_norm", "layer.0.layer_norm" },
-        { "ffn_gate", "layer.1.DenseReluDense.wi_0" },
-        { "ffn_up", "layer.1.DenseReluDense.wi_1" },
-        { "ffn_down", "layer.1.DenseReluDense.wo" },
-        { "ffn_norm", "layer.1.layer_norm" },
-    };
-    static const char block[] = "enc.blk.";
-    if (strcmp(path, "token_embd") == 0)
-        snprintf(path, LORA_NAME_MAX, "shared");
-    else if (strcmp(path, "enc.output_norm") == 0)
-        snprintf(path, LORA_NAME_MAX, "encoder.final_layer_norm");
-    if (strncmp(path, block, sizeof block - 1) != 0)
-        return;
-    const char *number = path + sizeof block - 1;
-    size_t digits = strspn(number, "0123456789");
-    for (size_t i = 0; digits && digits < 10 && i < ARRAY_LEN(layer); i++)
-        if (number[digits] == '.' && strcmp(number + digits + 1, layer[i].theirs) == 0) {
-            char n[16];
-            snprintf(n, sizeof n, "%.*s", (int)digits, number);
-            snprintf(path, LORA_NAME_MAX, "encoder.block.%s.%s", n, layer[i].hf);
-            return;
-        }
-}
-
 static bool text_path(const struct weights_entry *e, const char *root, char path[LORA_NAME_MAX])
 {
-    bool there = lora_path(e, root, path);
-    if (there)
-        hf_path(path);
-    return there;
+    char hf[LORA_NAME_MAX];
+    if (!lora_path(e, root, path))
+        return false;
+    if (t5_hf_path(path, hf, sizeof hf))
+        memcpy(path, hf, sizeof hf);
+    return true;
 }
 
 /* text_encoders.<key without .weight> of every weight. */
@@ -129,10 +88,10 @@ void lora_clip(struct lora_table *t, const struct weights *w, const struct arch_
     char q[LORA_NAME_MAX];
     struct lora_meant m;
     generic(t, w, root);
-    for (unsigned b = 0; clip_module(w, root, b, &modules[0], &m); b++)
+    for (unsigned b = 0; clip_module(w, root, b, modules[0], &m); b++)
         for (size_t c = 0; c < ARRAY_LEN(modules); c++)
-            if (clip_module(w, root, b, &modules[c], &m)) {
-                snprintf(q, sizeof q, "text_model.encoder.layers.%u.%s", b, modules[c].hf);
+            if (clip_module(w, root, b, modules[c], &m)) {
+                snprintf(q, sizeof q, "text_model.encoder.layers.%u.%s", b, modules[c]);
                 add_clip(t, net->te, q, &m);
             }
     for (size_t i = 0; projection(w, root, &m) && i < ARRAY_LEN(leads); i++)

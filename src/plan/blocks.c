@@ -177,6 +177,7 @@ struct turn { /* a block on its way to its place */
     struct block block;
     uint64_t when; /* of the first of its tensors; UINT64_MAX: no pass comes to it */
     size_t in_file;
+    bool lookup, product; /* a tensor of it is looked up; another is multiplied through */
 };
 
 static int by_turn(const void *a, const void *b)
@@ -199,16 +200,19 @@ static berth_status apply_trace(struct builder *b)
     for (size_t i = 0; i < out->tensors; i++) {
         const struct block_use *use = &b->trace.use[b->taken[i].entry];
         struct turn *of = &t[b->taken[i].block];
-        if (use->lookup)
-            be_embedding(&of->block);
+        of->lookup |= use->lookup;
+        of->product |= use->when && !use->lookup;
         if (use->when && use->when < of->when)
             of->when = use->when;
         if (__builtin_add_overflow(of->block.work, use->work, &of->block.work))
             of->block.work = UINT64_MAX; /* beyond 64 bits it is all the same */
     }
     qsort(t, out->n, sizeof *t, by_turn);
-    for (size_t i = 0; i < out->n; i++)
+    for (size_t i = 0; i < out->n; i++) {
         out->at[i] = t[i].block;
+        if (t[i].lookup && !t[i].product)
+            be_embedding(&out->at[i]);
+    }
     return BERTH_OK;
 }
 

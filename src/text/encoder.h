@@ -107,6 +107,11 @@ struct text_found {
 };
 size_t text_find(const struct weights *w, const char *part,
                  struct text_found out[TEXT_ENCODERS_MAX]);
+/* The one behind this root; false: none. */
+bool text_find_at(const struct weights *w, const char *root, struct text_found *out);
+/* What a pass of the encoder behind this root does with its tensors (net.h, Traces). */
+berth_status text_trace(const struct weights *w, const char *root, struct block_trace *out,
+                        berth_err *err);
 
 struct text_encoder { /* one at work */
     const struct encoder_class *is;

@@ -36,11 +36,11 @@ static void forward(struct net_run *r, void *user)
     p->is->forward(r, p);
 }
 
-berth_status text_encoder_check(const struct text_encoder *e, berth_err *err)
+/* A dry run of all of it, over one token. */
+static berth_status predict(const struct text_encoder *e, berth_err *err)
 {
     static const struct encoder_want all = { .project = true };
     float nowhere = 0; /* dry: nothing is written */
-    const char *first;
     uint64_t peak;
     struct encoder_size size = e->is->size(e->config);
     struct encoder_pass p = { .is = e->is,
@@ -54,9 +54,39 @@ berth_status text_encoder_check(const struct text_encoder *e, berth_err *err)
         s = make_lookup(&p, err);
     if (!s)
         s = net_predict(e->net, forward, &p, &peak, err);
+    pass_release(&p);
+    return s;
+}
+
+berth_status text_encoder_check(const struct text_encoder *e, berth_err *err)
+{
+    const char *first;
+    berth_status s = predict(e, err);
     if (!s)
         net_unused(e->net, &first);
-    pass_release(&p);
+    return s;
+}
+
+berth_status text_trace(const struct weights *w, const char *root, struct block_trace *out,
+                        berth_err *err)
+{
+    struct text_found found;
+    struct text_encoder e = { 0 };
+    struct arena mem = { 0 };
+    if (!text_find_at(w, root, &found))
+        return err_set(err, BERTH_ENOTFOUND, "no text encoder at '%.100s'", root);
+    berth_status s = text_encoder_init(&e, w, &found, &mem, err);
+    if (!s)
+        s = net_trace_open(&(struct net_trace_args) { .w = w,
+                                                      .root = found.root,
+                                                      .names = found.is->names,
+                                                      .names_user = e.config,
+                                                      .out = out },
+                           &e.net, err);
+    if (!s)
+        s = predict(&e, err);
+    net_close(e.net);
+    arena_release(&mem);
     return s;
 }
 

@@ -17,18 +17,23 @@ static const char *key_at(const char *root)
     return NULL;
 }
 
-static void add(const struct weights *w, const char *root, struct text_found *out, size_t *n)
+bool text_find_at(const struct weights *w, const char *root, struct text_found *out)
 {
     const char *place = key_at(root);
-    if (*n == TEXT_ENCODERS_MAX || strlen(root) >= sizeof out->root)
-        return;
+    if (strlen(root) >= sizeof out->root)
+        return false;
     for (const struct encoder_class *const *e = encoder_list; *e; e++)
         if ((*e)->detect(w, root, place)) {
-            out[*n].is = *e;
-            snprintf(out[*n].root, sizeof out->root, "%s", root);
-            ++*n;
-            return;
+            out->is = *e;
+            snprintf(out->root, sizeof out->root, "%s", root);
+            return true;
         }
+    return false;
+}
+
+static void add(const struct weights *w, const char *root, struct text_found *out, size_t *n)
+{
+    *n += *n < TEXT_ENCODERS_MAX && text_find_at(w, root, &out[*n]);
 }
 
 size_t text_find(const struct weights *w, const char *part,

@@ -1,4 +1,5 @@
-/* t5: the T5 encoder, and umT5's (text-encoders.md 7). For text/ and its tests.
+/* t5: the T5 encoder, and umT5's (text-encoders.md 7). For text/, its tests, and what model/ says
+ * of adapters.
  *
  * Config     from shapes; heads are the columns of the table of positions, and heads * head_dim
  *            need not be the width.
@@ -23,6 +24,8 @@ net_names_fn t5_names;
 
 #define T5_BUCKETS 32 /* of distances between tokens */
 #define T5_BIAS(block) "encoder.block." #block ".layer.0.SelfAttention.relative_attention_bias"
+/* llama.cpp's name of a layer to HF's, which adapters go by. False: called so in both. */
+bool t5_hf_path(const char *path, char *out, size_t n);
 /* Which row of the table of positions a key `distance` tokens behind its query has. */
 int32_t t5_bucket(int64_t distance);
 

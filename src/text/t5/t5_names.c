@@ -54,6 +54,26 @@ static bool rename_gguf(const char *canonical, struct net_source *out)
     return false;
 }
 
+bool t5_hf_path(const char *path, char *out, size_t n)
+{
+    if (strcmp(path, "token_embd") == 0)
+        return snprintf(out, n, "shared") > 0;
+    if (strcmp(path, "enc.output_norm") == 0)
+        return snprintf(out, n, "encoder.final_layer_norm") > 0;
+    if (!str_starts(path, strlen(path), BLOCK_GGUF))
+        return false;
+    const char *number = path + strlen(BLOCK_GGUF), *dot = strchr(number, '.');
+    if (!dot || dot - number > 9)
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(in_block); i++) { /* whose names end with a dot */
+        size_t theirs = strlen(in_block[i][1]) - 1, ours = strlen(in_block[i][0]) - 1;
+        if (strlen(dot + 1) == theirs && memcmp(dot + 1, in_block[i][1], theirs) == 0)
+            return snprintf(out, n, BLOCK "%.*s%.*s", (int)(dot + 1 - number), number, (int)ours,
+                            in_block[i][0]) > 0;
+    }
+    return false;
+}
+
 static bool rename_tokens(const char *canonical, struct net_source *out)
 {
     if (strcmp(canonical, TOKENS) != 0)

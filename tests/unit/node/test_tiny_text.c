@@ -3,12 +3,14 @@
 #include "support/loader_rig.h"
 #include "support/tiny_text/tiny_text.c"
 
+#include "model/arch.h"
 #include "model/synth.h"
 #include "node/compute.h"
 
 static const struct weights_spec spec[] = {
-    { TINY_TABLE ".weight", DT_F32, { 2, { TINY_VOCAB, TINY_WIDTH } } },
+    /* not in the order they are used in */
     { TINY_MIX ".weight", DT_F32, { 2, { TINY_WIDTH, TINY_WIDTH } } },
+    { TINY_TABLE ".weight", DT_F32, { 2, { TINY_VOCAB, TINY_WIDTH } } },
 };
 
 static float value(size_t tensor, size_t i)
@@ -67,7 +69,7 @@ static float z_of(int32_t id, size_t x)
 {
     float sum = 0;
     for (size_t k = 0; k < TINY_WIDTH; k++)
-        sum += value(1, x * TINY_WIDTH + k) * value(0, (size_t)id * TINY_WIDTH + k);
+        sum += value(0, x * TINY_WIDTH + k) * value(1, (size_t)id * TINY_WIDTH + k);
     return sum;
 }
 
@@ -97,6 +99,26 @@ static void encodes_a_prompt(void **state)
         assert_float_equal(pooled->data[k], z_of(TINY_END, k), 1e-5);
     call_release(&x);
     call_release(&clip);
+    scene_close(&s);
+}
+
+/* Its blocks in the order of the pass, and its table known as one, with no word about it in model/. */
+static void is_placed_by_its_pass(void **state)
+{
+    struct scene s;
+    struct weights *w;
+    struct blocks b;
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s);
+    assert_ok(weights_open(rig_path(&s.r, "text_encoders/tiny.safetensors"), NULL, &w, &err), err);
+    assert_ok(blocks_from_weights(w, NULL, arch_blocks(w, NULL), &b, &err), err);
+    assert_true(b.n == 2 && b.at[0].embedding && !b.at[1].embedding);
+    assert_string_equal(b.at[0].name, TINY_TABLE);
+    assert_string_equal(b.at[1].name, TINY_MIX);
+    assert_true(b.at[1].work > 0);
+    blocks_release(&b);
+    weights_close(w);
     scene_close(&s);
 }
 
@@ -178,6 +200,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_tables_have_it),
         cmocka_unit_test(encodes_a_prompt),
+        cmocka_unit_test(is_placed_by_its_pass),
         cmocka_unit_test(messages_know_it),
         cmocka_unit_test(a_tokenizer_in_use_stays_open),
     };
