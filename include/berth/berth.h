@@ -45,6 +45,16 @@ typedef struct berth_err {
     const char *file; /* where it was first noticed */
     int line;
     char msg[512]; /* what people read, outermost context first */
+    /* The same for programs, which need not take msg apart. */
+    const char *subject;      /* the input or option that was wrong: "devices"; NULL: not said */
+    char device[32];          /* "cuda:0"; "": none */
+    uint64_t number;          /* of that: bytes that were wanted */
+    unsigned short names;     /* how many of name[] are set */
+    struct berth_err_name {   /* what msg quotes, as '...': files, tensors, nodes */
+        unsigned short at, n; /* bytes msg[at] to msg[at + n] */
+    } name[16];
+    unsigned short cause;      /* msg + cause: what was noticed first, without contexts */
+    unsigned short subject_at; /* msg + subject_at: where subject stands, if it is in msg */
 } berth_err;
 
 BERTH_API const char *berth_version(void);               /* "0.1.0" */

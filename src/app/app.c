@@ -79,15 +79,12 @@ int app_usage(struct app *a, const char *fmt, ...)
 
 int app_fail_devices(struct app *a, const berth_err *err)
 {
-    static const char prefix[] = "devices: ";
-    bool option = str_starts(err->msg, strlen(err->msg), prefix);
-    const char *msg = err->msg + (option ? strlen(prefix) : 0);
-    if (err->code == BERTH_EINVAL)
-        return app_usage(a, "--devices: %s", msg);
     berth_err said = *err;
-    if (option)
-        snprintf(said.msg, sizeof said.msg, "--devices: %s", msg);
-    return app_fail(a, &said);
+    if (said.subject)
+        err_rename_subject(&said, "--devices");
+    else if (said.code == BERTH_EINVAL)
+        err_add(&said, "--devices");
+    return said.code == BERTH_EINVAL ? app_usage(a, "%s", said.msg) : app_fail(a, &said);
 }
 
 void app_globals(struct app *a, struct app_globals *g, bool with_version)
@@ -217,7 +214,7 @@ static bool wants_cards(const char *devices)
 
 void app_cards_said(const char *cards, berth_err *err)
 {
-    if (cards && err->code == BERTH_EUNSUPPORTED && !strstr(err->msg, "entry "))
+    if (cards && err->code == BERTH_EUNSUPPORTED && !err->subject)
         err_add(err, strchr(cards, '*') ? "--default-device" : "--cuda-device");
 }
 

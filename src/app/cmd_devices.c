@@ -195,25 +195,12 @@ static int print_list(struct app *a, const berth_device_info *at, size_t n,
     return APP_OK;
 }
 
-/* A mistake in the text is wrong usage; a machine that lacks what was asked for is a failure. */
-static int refuse(struct app *a, const berth_err *err)
-{
-    static const char prefix[] = "devices: "; /* the command says it already */
-    const char *msg = err->msg;
-    msg += str_starts(msg, strlen(msg), prefix) ? sizeof prefix - 1 : 0;
-    if (err->code == BERTH_EINVAL)
-        return app_usage(a, "--devices: %s", msg);
-    berth_err said;
-    err_set(&said, err->code, "%s", msg);
-    return app_fail(a, &said);
-}
-
 static int list_real(struct app *a, const struct app_ctx_args *args)
 {
     berth_ctx *ctx;
     berth_err err;
     if (app_ctx_new(a, args, &ctx, &err))
-        return refuse(a, &err);
+        return app_fail_devices(a, &err);
     size_t n = berth_ctx_device_count(ctx);
     berth_device_info *at = calloc(n ? n : 1, sizeof *at);
     berth_status s = at ? BERTH_OK : err_set(&err, BERTH_ENOMEM, "list of %zu devices", n);
@@ -233,12 +220,12 @@ static int list_hypothetical(struct app *a, const char *devices)
     berth_err err;
     berth_device_info at[SPEC_MAX];
     if (spec_parse(devices, strlen(devices), true, &spec, &err))
-        return refuse(a, &err);
+        return app_fail_devices(a, &err);
     for (size_t i = 0; i < spec.n; i++) {
         const struct spec_entry *e = &spec.entry[i];
         struct spec_shares shares;
         if (spec_shares(&spec, e->phys.text, &shares, &err))
-            return refuse(a, &err);
+            return app_fail_devices(a, &err);
         at[i] = (berth_device_info) { .total = shares.stated, .budget = e->budget };
         snprintf(at[i].name, sizeof at[i].name, "%s", e->name.text);
         snprintf(at[i].kind, sizeof at[i].kind, "%s", e->phys.kind);

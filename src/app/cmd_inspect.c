@@ -83,7 +83,7 @@ static int one_file(struct app *a, const char *path, const struct options *o, st
               (double)(clock_mono_ns(a->clock) - start) * 1e-6, berth_status_name(status), path);
     if (!status)
         return APP_OK;
-    if (!strstr(err.msg, path))
+    if (!err_names(&err, path))
         err_add(&err, "%s", path);
     return app_fail(a, &err);
 }

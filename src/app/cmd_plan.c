@@ -78,16 +78,10 @@ static int check_usage(struct app *a, const struct options *o)
 /* The library speaks of the node input that strings come from; here they come from an option. */
 static berth_err *option_said(const struct options *o, berth_err *err)
 {
-    static const char input[] = "expert_mode_allocations: ";
-    const char *at = strstr(err->msg, input);
-    if (!at)
-        return err;
-    berth_err said = *err;
-    err_set(err, said.code, "%.*s%s: %s", (int)(at - err->msg), said.msg,
-            o->alloc          ? "--alloc"
-            : o->virtual_vram ? "--virtual-vram"
-                              : "--compute",
-            said.msg + (at - err->msg) + sizeof input - 1);
+    if (err->subject)
+        err_rename_subject(err, o->alloc          ? "--alloc"
+                                : o->virtual_vram ? "--virtual-vram"
+                                                  : "--compute");
     return err;
 }
 
@@ -158,9 +152,8 @@ static berth_status no_such_part(const struct weights *w, berth_err *err)
     for (size_t i = 0; arch && arch->holds_parts && i < PLACE_PARTS; i++)
         if (arch_of_part(w, NULL, &place_parts[i]))
             str_addf(&s, "%s%s", s.n ? ", " : "", place_parts[i].prefix);
-    berth_err said = *err;
     if (s.n && !s.bad)
-        err_set(err, said.code, "%s; its parts are %s", said.msg, str_c(&s));
+        err_append(err, "; its parts are %s", str_c(&s));
     str_release(&s);
     return err->code;
 }
@@ -176,11 +169,8 @@ static berth_status make_quotas(const struct request *r, const struct blocks *b,
 /* A card that this machine has not: a plan can be made for one that has it. */
 static void cards_elsewhere(const struct options *o, berth_err *err)
 {
-    static const char way[] = "; --devices cuda:0=24g,cpu=64g plans for cards that are not here";
-    if (!o->devices && (strstr(err->msg, "unknown device") || strstr(err->msg, "index missing"))) {
-        berth_err said = *err;
-        err_set(err, said.code, "%.*s%s", (int)(sizeof said.msg - sizeof way), said.msg, way);
-    }
+    if (!o->devices && err->code == BERTH_EINVAL && err->device[0])
+        err_append(err, "; --devices cuda:0=24g,cpu=64g plans for cards that are not here");
 }
 
 static int plan_blocks(struct app *a, const struct request *r, struct planned *x)
@@ -248,7 +238,7 @@ static int plan_model(struct app *a, const struct request *r)
         no_such_part(w, &err);
     else if (s == BERTH_ENOTFOUND)
         err_set(&err, s, "'%s' has no tensors", path);
-    if (s && !strstr(err.msg, path))
+    if (s && !err_names(&err, path))
         err_add(&err, "%s", path);
     int code = s ? app_fail(a, &err) : plan_blocks(a, r, &x);
     blocks_release(&b);

@@ -298,7 +298,7 @@ static int make(struct app *a, const struct options *o, struct job *j)
     if (s) {
         if (s == BERTH_ECANCELED)
             err_set(&err, s, "%s: stopped by a signal, nothing was written", path);
-        else if (!strstr(err.msg, path))
+        else if (!err_names(&err, path))
             err_add(&err, "%s", path);
         code = app_fail(a, &err);
     } else {

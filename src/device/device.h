@@ -188,8 +188,7 @@ struct dev_info {
 berth_status dev_info(const struct device *d, struct dev_info *out, berth_err *err);
 
 /* "cuda:0 is full: needs 168 MiB, 83.1 MiB of 96.0 MiB are left": how every message about a want of
- * memory begins. DEV_FULL is in no other. */
-#define DEV_FULL " is full: needs "
+ * memory begins; err->device and err->number say it to programs. */
 #define DEV_FULL_MAX (DEV_NAME_MAX + 3 * STR_BYTES_MAX + 48)
 const char *dev_full(const struct device *d, uint64_t wanted, uint64_t left,
                      char buf[DEV_FULL_MAX]);

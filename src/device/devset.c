@@ -232,7 +232,8 @@ static berth_status open_entry(struct devset *set, const struct spec *s, size_t 
         budget_of(set, s, i, cfg.phys, &cfg.budget, err) ||
         dev_open(&cfg, &set->device[set->devices], err)) {
         char text[SPEC_ENTRY_TEXT_MAX];
-        return err_add(err, "devices: entry %s", spec_entry_text(s, i, text));
+        err_add(err, "devices: entry %s", spec_entry_text(s, i, text));
+        return err_about(err, "devices");
     }
     set->devices++;
     log_info(set->env.log, "dev.open", "dev=%s phys=%s budget=%" PRIu64, cfg.name, cfg.phys->name,

@@ -89,7 +89,7 @@ const char *dev_full(const struct device *d, uint64_t wanted, uint64_t left, cha
 {
     char needs[STR_BYTES_MAX], has[STR_BYTES_MAX], budget[STR_BYTES_MAX];
     str_bytes_two(wanted, left, needs, has);
-    snprintf(buf, DEV_FULL_MAX, "%s" DEV_FULL "%s%s, %s of %s are left", d->name, needs,
+    snprintf(buf, DEV_FULL_MAX, "%s is full: needs %s%s, %s of %s are left", d->name, needs,
              wanted <= left ? " in one piece" : "", has, str_bytes(d->budget, budget));
     return buf;
 }
@@ -105,15 +105,15 @@ berth_status dev_no_room(struct device *d, size_t n, berth_err *err)
     if (!d->phys->driver->info(d->phys, &total, &driver_free, &ignored))
         snprintf(free_text, sizeof free_text, "%" PRIu64, driver_free);
     ledger_by_kind(d->ledger, in);
-    return err_set(err, BERTH_ENODEVMEM,
-                   "%s: wanted %zu, in use %" PRIu64 " (weights %" PRIu64 ", staging %" PRIu64
-                   ", activations %" PRIu64 ", of them retired %" PRIu64 "), idle %" PRIu64
-                   " (largest range %zu), pinned %" PRIu64 ", left %" PRIu64 " of budget %" PRIu64
-                   ", driver free %s; %s",
-                   dev_full(d, n, d->budget - s.in_use - pinned, full), n, s.in_use,
-                   in[DEV_WEIGHTS], in[DEV_STAGING], in[DEV_ACTIVATIONS], s.retired, s.idle,
-                   pool_largest_idle(d->pool), pinned, d->budget - s.in_use - s.idle - pinned,
-                   d->budget, free_text, why);
+    err_set(err, BERTH_ENODEVMEM,
+            "%s: wanted %zu, in use %" PRIu64 " (weights %" PRIu64 ", staging %" PRIu64
+            ", activations %" PRIu64 ", of them retired %" PRIu64 "), idle %" PRIu64
+            " (largest range %zu), pinned %" PRIu64 ", left %" PRIu64 " of budget %" PRIu64
+            ", driver free %s; %s",
+            dev_full(d, n, d->budget - s.in_use - pinned, full), n, s.in_use, in[DEV_WEIGHTS],
+            in[DEV_STAGING], in[DEV_ACTIVATIONS], s.retired, s.idle, pool_largest_idle(d->pool),
+            pinned, d->budget - s.in_use - s.idle - pinned, d->budget, free_text, why);
+    return err_on_device(err, d->name, n);
 }
 
 /* Puts the range back where it came from. pre: nothing reads it any more. */

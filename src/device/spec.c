@@ -209,15 +209,17 @@ berth_status spec_parse(const char *s, size_t n, bool hypothetical, struct spec 
     out->n = 0;
     if (n > SPEC_TEXT_MAX)
         return err_set(err, BERTH_ELIMIT, "devices: %zu bytes of text, at most %d", n,
-                       SPEC_TEXT_MAX);
+                       SPEC_TEXT_MAX),
+               err_about(err, "devices");
     if (!trim(t).n)
-        return err_set(err, BERTH_EINVAL, "devices: no device named");
+        return err_set(err, BERTH_EINVAL, "devices: no device named"), err_about(err, "devices");
     for (bool more = true; more;) {
         more = cut(&t, ',', &entry);
         entry = trim(entry);
         if (out->n == SPEC_MAX) {
             out->n = 0;
-            return err_set(err, BERTH_ELIMIT, "devices: more than %d entries", SPEC_MAX);
+            err_set(err, BERTH_ELIMIT, "devices: more than %d entries", SPEC_MAX);
+            return err_about(err, "devices");
         }
         struct spec_entry *e = &out->entry[out->n++];
         *e = (struct spec_entry) { 0 };
@@ -225,6 +227,7 @@ berth_status spec_parse(const char *s, size_t n, bool hypothetical, struct spec 
             err_set(err, BERTH_EINVAL, "empty");
         if (!entry.n || parse_entry(entry, e, err) || check_entry(out, hypothetical, err)) {
             err_add(err, "devices: entry %zu '%.*s'", out->n, shown(entry), entry.n ? entry.s : "");
+            err_about(err, "devices");
             out->n = 0;
             return err->code;
         }

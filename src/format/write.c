@@ -288,7 +288,7 @@ berth_status weights_write(const struct weights_write_args *a, berth_err *err)
     str_release(&w.plan.header);
     arena_release(&w.mem);
     pthread_mutex_destroy(&w.lock);
-    if (w.status && !strstr(err->msg, a->path)) /* base/file.h names it by itself */
+    if (w.status && !err_names(err, a->path)) /* base/file.h names it by itself */
         err_add(err, "writing '%s'", a->path);
     return w.status;
 }

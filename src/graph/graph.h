@@ -123,6 +123,7 @@ struct exec_result {
     json_t *status;          /* {"status_str","completed","messages"}; "berth": docs/server.md */
     size_t executed, cached; /* nodes that ran; nodes of execution_cached */
     berth_status code;       /* EXEC_FAILED: of the node */
+    berth_err why;           /* and the whole of it, for the log: clients hear no folders */
     bool out_of_memory;      /* device memory: the worker unloads all that may go */
 };
 /* BERTH_OK whatever the prompt did, a prompt that validation would have refused included; an error is

@@ -150,16 +150,18 @@ static json_t *current_outputs(const struct run *r)
 }
 
 /* People read the beginning: which device is full comes first, in a line of its own, and then what
- * was being done. */
-static void add_why(struct str *out, const berth_err *why)
+ * was being done. Clients of a server hear which file it was, and not where on this machine. */
+static void add_why(const struct run *r, const berth_err *why, struct str *out)
 {
-    const char *msg = why->msg, *full = strstr(msg, DEV_FULL);
-    while (full && full > msg && full[-1] != ' ')
-        full--; /* to the device's name */
-    if (full && full > msg + 2)
-        str_addf(out, "%s\n%.*s\n", full, (int)(full - msg - 2), msg);
+    if (why->device[0]) {
+        err_cause_first(why, r->x->cfg.alone, out);
+        return;
+    }
+    if (r->x->cfg.alone)
+        str_adds(out, why->msg);
     else
-        str_addf(out, "%s\n", msg);
+        err_without_folders(why, out);
+    str_addc(out, '\n');
 }
 
 #define TRACE_MAX 32 /* nodes */
@@ -206,7 +208,7 @@ static int add_error(const struct run *r, size_t node, json_t *data, const berth
                      json_t *current)
 {
     struct str text = { 0 };
-    add_why(&text, why);
+    add_why(r, why, &text);
     if (why->code == BERTH_ENODEVMEM) /* a process that ends with its prompt keeps nothing */
         str_addf(&text, "%s%s%s", OUT_OF_MEMORY, r->x->cfg.alone ? "Give" : KEPT_MODELS,
                  MORE_MEMORY);
@@ -227,6 +229,7 @@ berth_status run_failure(struct run *r, size_t node, const berth_err *why, json_
     const struct wf_node *n = node < r->wf.n ? &r->wf.node[node] : NULL;
     r->out->outcome = stopped ? EXEC_STOPPED : EXEC_FAILED;
     r->out->code = why->code;
+    r->out->why = *why;
     r->out->out_of_memory = why->code == BERTH_ENODEVMEM;
     json_t *data = prompt_data(r);
     int bad =

@@ -41,8 +41,9 @@ berth_status alloc_fail(berth_err *err, berth_status code, const struct alloc_sp
     if (!at->number)
         return err_set(err, code, "%s", what);
     bool cut = at->n > SHOWN_MAX;
-    return err_set(err, code, "expert_mode_allocations: %s (entry %zu: \"%.*s%s\")", what,
-                   at->number, (int)(cut ? SHOWN_MAX : at->n), at->text, cut ? "..." : "");
+    err_set(err, code, "expert_mode_allocations: %s (entry %zu: \"%.*s%s\")", what, at->number,
+            (int)(cut ? SHOWN_MAX : at->n), at->text, cut ? "..." : "");
+    return err_about(err, "expert_mode_allocations");
 }
 
 static bool is_blank(char c)
@@ -263,8 +264,10 @@ static berth_status read_name(struct reader *r, const struct alloc_spot *at, str
 {
     if (!name.n)
         return alloc_fail(r->err, BERTH_EINVAL, at, "device missing");
-    if (name.n >= DEV_NAME_MAX)
-        return alloc_fail(r->err, BERTH_EINVAL, at, "unknown device");
+    if (name.n >= DEV_NAME_MAX) {
+        alloc_fail(r->err, BERTH_EINVAL, at, "unknown device");
+        return err_on_device(r->err, "?", 0); /* too long to be any */
+    }
     for (size_t i = 0; i < name.n; i++)
         out[i] = alloc_lower(name.s[i]);
     out[name.n] = 0;

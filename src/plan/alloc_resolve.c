@@ -112,8 +112,10 @@ static berth_status find_device(const struct resolver *r, const char *name,
     }
     list_devices(r->d, list, sizeof list);
     if (needs_index(r->d, name))
-        return alloc_fail(r->err, BERTH_EINVAL, at, "device index missing, there are %s", list);
-    return alloc_fail(r->err, BERTH_EINVAL, at, "unknown device %s, there are %s", name, list);
+        alloc_fail(r->err, BERTH_EINVAL, at, "device index missing, there are %s", list);
+    else
+        alloc_fail(r->err, BERTH_EINVAL, at, "unknown device %s, there are %s", name, list);
+    return err_on_device(r->err, name, 0);
 }
 
 /* The first device that is not the host, else the host. */

@@ -416,8 +416,9 @@ berth_status res_evict_failed(const struct residency *r, const struct res_need *
     dev_ledger(dev, NULL, 0, &s);
     bool others = dev->budget > s.in_use + left && !dev_can(dev, BERTH_CAP_HOST_VISIBLE);
     list_holders(r, need->device, need->for_model, holders, sizeof holders);
-    return err_set(err, BERTH_ENODEVMEM, "%s%s; in the way: %s",
-                   dev_full(dev, need->bytes, left, full), others ? " by its driver" : "", holders);
+    err_set(err, BERTH_ENODEVMEM, "%s%s; in the way: %s", dev_full(dev, need->bytes, left, full),
+            others ? " by its driver" : "", holders);
+    return err_on_device(err, dev->name, need->bytes);
 }
 
 /* ---- memory, evicting others where it must ---- */

@@ -88,23 +88,9 @@ int err_http_status(const berth_err *err)
     }
 }
 
-void http_hide_folders(const char *text, struct str *out)
-{
-    const char *p = text;
-    for (const char *at; (at = strstr(p, "'/"));) {
-        size_t n = strcspn(at + 1, "'"), base = n; /* to the end, when the message was cut */
-        while (at[base] != '/')
-            base--;
-        str_add(out, p, (size_t)(at + 1 - p));
-        str_add(out, at + 1 + base, n - base);
-        p = at + 1 + n;
-    }
-    str_adds(out, p);
-}
-
 void err_http_text(const berth_err *err, struct str *out)
 {
-    http_hide_folders(err->msg, out);
+    err_without_folders(err, out);
 }
 
 void err_http_json(const berth_err *err, struct str *out)

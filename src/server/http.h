@@ -74,9 +74,7 @@ void http_reply_json_text(struct http_req *r, int status, struct str *taken);
 /* What an error is in HTTP: 400 for what was asked wrongly, 404, 409 while something is in use, 413
  * beyond a limit, 507 for a full disk, 503 for what may pass, 500. Any thread. */
 int err_http_status(const berth_err *err);
-/* Appends a text as clients may read it: of absolute paths in quotes the last part is left. */
-void http_hide_folders(const char *text, struct str *out);
-/* Appends the error's message, so. */
+/* Appends the error's message as clients may read it: files without their folders. */
 void err_http_text(const berth_err *err, struct str *out);
 void err_http_json(const berth_err *err, struct str *out); /* {"error": that text} */
 /* {"error": message}; status 0: err_http_status(). */

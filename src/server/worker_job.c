@@ -91,30 +91,10 @@ static void log_result(struct worker *w, const struct store_job *job, const stru
     str_addf(&line, " seconds=%.3f executed=%zu cached=%zu", (double)(worker_now(w) - began) / 1e9,
              r->executed, r->cached);
     if (why)
-        logs_pair(&line, "why", why);
+        logs_pair(&line, "why", r->why.code ? r->why.msg : why); /* with folders */
     log_event(&w->server->log, r->outcome == EXEC_FAILED ? LOG_WARN : LOG_INFO, event[r->outcome],
               "%s", line.bad ? "" : line.p + 1);
     str_release(&line);
-}
-
-static void hide_folders(json_t *data)
-{
-    const char *why = json_string_value(json_object_get(data, "exception_message"));
-    struct str text = { 0 };
-    if (why)
-        http_hide_folders(why, &text);
-    if (why && !text.bad)
-        json_object_set_new(data, "exception_message", json_stringn(str_c(&text), text.n));
-    str_release(&text);
-}
-
-/* Clients hear which file it was, and not where on this machine: that is in the log. */
-static void hide_folders_of(const struct exec_result *r)
-{
-    const json_t *messages = json_object_get(r->status, "messages"), *m;
-    size_t i;
-    hide_folders(r->last_data);
-    json_array_foreach(messages, i, m) hide_folders(json_array_get(m, 1));
 }
 
 static void count_result(struct worker *w, const struct exec_result *r)
@@ -222,7 +202,6 @@ static void on_ended(void *user, const struct exec_result *r)
     } else {
         count_result(w, r);
         log_result(w, e->job, r, e->began);
-        hide_folders_of(r);
         store_result(w, e->job, r);
         events_send(&w->events, &r->last);
     }

@@ -78,7 +78,7 @@ done
 
 # what is not there is refused, and what there is is listed
 run 1 devices --devices xpu:0=1g
-err_has "berth devices: entry 1 'xpu:0=1g': "
+err_has "berth devices: --devices: entry 1 'xpu:0=1g': "
 err_has 'cpu'
 [ -s .out ] && fail "printed a list all the same"
 run 1 devices --devices xpu:0=1g --json

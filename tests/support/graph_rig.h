@@ -184,8 +184,11 @@ static inline berth_status run_fail(struct node_call *c, berth_err *err)
         return err_set(err, BERTH_EINVAL, "no good");
     if (strcmp(how, "device") == 0)
         return err_set(err, BERTH_ENODEVMEM, "12 bytes on null:0");
-    if (strcmp(how, "full") == 0)
-        return err_set(err, BERTH_ENODEVMEM, "step 1: a pass on null:0: null:0" DEV_FULL "1 B");
+    if (strcmp(how, "full") == 0) {
+        err_set(err, BERTH_ENODEVMEM, "null:0 is full: needs 1 B");
+        err_on_device(err, "null:0", 1);
+        return err_add(err, "step 1: a pass on null:0");
+    }
     if (strcmp(how, "memory") == 0)
         return err_set(err, BERTH_ENOMEM, "12 bytes");
     if (strcmp(how, "cancel") == 0)

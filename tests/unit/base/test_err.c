@@ -4,6 +4,7 @@
 #include "base/str.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -115,6 +116,92 @@ static void arguments_may_point_into_the_message(void **state)
     assert_string_equal(err.msg, "again (outer (inner)): outer (inner)");
 }
 
+/* Messages are composed conversion by conversion; printf says how each one looks. */
+#define SAME(...)                                                                                  \
+    do {                                                                                           \
+        char want[600];                                                                            \
+        snprintf(want, sizeof want, __VA_ARGS__);                                                  \
+        err_set(&err, BERTH_EIO, __VA_ARGS__);                                                     \
+        assert_string_equal(err.msg, want);                                                        \
+    } while (0)
+
+static void every_conversion_is_printfs(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    SAME("100%% of %d, %i and %u", -1, INT_MIN, UINT_MAX);
+    SAME("%ld %lld %zu %zd %jd %ju %td", LONG_MIN, LLONG_MIN, SIZE_MAX, (ssize_t)-1, INTMAX_MIN,
+         UINTMAX_MAX, (ptrdiff_t)-2);
+    SAME("%llu %lu %lx %llX %#o", ULLONG_MAX, ULONG_MAX, 255UL, 0xabcULL, 8U);
+    SAME("%5d|%-5d|%05d|%+d|% d|%.3d|%*d|%-*d", 42, 42, 42, 42, 42, 7, 6, 42, 6, 42);
+    SAME("%s|%8s|%-8s|%.2s|%.*s|%-*s|%6.2s", "abc", "abc", "abc", "abc", 1, "abc", 5, "abc", "abc");
+    SAME("%c%c %f %.2f %8.3g %e %g", 'a', 'z', 1.5, 2.0 / 3, 1e10, 1e-300, 0.1);
+    SAME("%02x%04x %hu %hhu", 10U, 255U, (unsigned short)7, (unsigned char)8);
+}
+
+static char *hidden(const berth_err *err)
+{
+    static char text[sizeof err->msg];
+    struct str s = { 0 };
+    err_without_folders(err, &s);
+    snprintf(text, sizeof text, "%s", str_c(&s));
+    str_release(&s);
+    return text;
+}
+
+static void names_are_known_and_lose_their_folders(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    err_set(&err, BERTH_EFORMAT, "tensor '%s' of '%s' is not in '%s/%s'", "a/b", "/m/it's 1.st",
+            "/m/x", "y.st");
+    assert_true(err_names(&err, "a/b") && err_names(&err, "/m/it's 1.st"));
+    assert_true(err_names(&err, "/m/x/y.st"));
+    assert_false(err_names(&err, "of"));
+    assert_string_equal(hidden(&err), "tensor 'a/b' of 'it's 1.st' is not in 'y.st'");
+    err_add(&err, "loading '%.*s'", 4, "/z/w and more");
+    err_append(&err, "; see '%s'", "/n/log");
+    assert_string_equal(hidden(&err), "loading 'w': tensor 'a/b' of 'it's 1.st' is not in 'y.st'; "
+                                      "see 'log'");
+    assert_true(err_names(&err, "/m/it's 1.st") && err_names(&err, "/n/log"));
+    err_set(&err, BERTH_EIO, "the server's %s and '%s'%s", "/not/quoted", "q", "/next");
+    assert_string_equal(hidden(&err), err.msg);
+    err_sys(&err, BERTH_EIO, ENOENT, "'%s'", "/a/b");
+    assert_string_equal(hidden(&err), "'b': No such file or directory");
+    for (int i = 0; i < 40; i++) { /* more names than are kept, and more text than fits */
+        err_add(&err, "'%s' of thirty letters or so", "/a/b");
+        assert_true(strlen(hidden(&err)) <= strlen(err.msg));
+    }
+}
+
+static void causes_and_subjects(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    struct str s = { 0 };
+    err_set(&err, BERTH_ENODEVMEM, "cuda:0 is full");
+    assert_int_equal(err_on_device(&err, "cuda:0", 42), BERTH_ENODEVMEM);
+    err_add(&err, "step %d of '%s'", 1, "/m/a.st");
+    assert_string_equal(err.msg + err.cause, "cuda:0 is full");
+    assert_string_equal(err.device, "cuda:0");
+    assert_int_equal(err.number, 42);
+    err_cause_first(&err, true, &s);
+    assert_string_equal(str_c(&s), "cuda:0 is full\nstep 1 of '/m/a.st'\n");
+    str_clear(&s);
+    err_cause_first(&err, false, &s);
+    assert_string_equal(str_c(&s), "cuda:0 is full\nstep 1 of 'a.st'\n");
+    str_release(&s);
+    err_set(&err, BERTH_EINVAL, "devices: entry 1 '%s'", "/x");
+    assert_int_equal(err.device[0], 0); /* of the error before */
+    err_about(&err, "devices");
+    err_add(&err, "run");
+    err_rename_subject(&err, "--the-devices");
+    assert_string_equal(err.msg, "run: --the-devices: entry 1 '/x'");
+    assert_true(err_names(&err, "/x") && !err.subject);
+    err_rename_subject(&err, "again");
+    assert_string_equal(err.msg, "run: --the-devices: entry 1 '/x'");
+}
+
 static void bug_aborts_and_says_where(void **state)
 {
     (void)state;
@@ -156,6 +243,9 @@ int main(void)
         cmocka_unit_test(long_messages_are_cut_and_marked),
         cmocka_unit_test(exact_fit_is_not_cut),
         cmocka_unit_test(arguments_may_point_into_the_message),
+        cmocka_unit_test(every_conversion_is_printfs),
+        cmocka_unit_test(names_are_known_and_lose_their_folders),
+        cmocka_unit_test(causes_and_subjects),
         cmocka_unit_test(bug_aborts_and_says_where),
         cmocka_unit_test(statuses_have_names),
     };

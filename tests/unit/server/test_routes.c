@@ -137,12 +137,10 @@ static void statuses(void **state)
     assert_int_equal(err_http_status(&e), 500);
 }
 
-static void says(const char *msg, const char *want)
+static void says(const berth_err *e, const char *want)
 {
-    berth_err e = { .code = BERTH_EIO };
     struct str got = { 0 };
-    snprintf(e.msg, sizeof e.msg, "%s", msg);
-    err_http_text(&e, &got);
+    err_http_text(e, &got);
     assert_string_equal(str_c(&got), want);
     str_release(&got);
 }
@@ -151,13 +149,30 @@ static void says(const char *msg, const char *want)
 static void errors_without_folders(void **state)
 {
     (void)state;
-    says("", "");
-    says("no file in it", "no file in it");
-    says("cannot write '/srv/base/user/x.json': folder '/srv/base/user': full",
-         "cannot write 'x.json': folder 'user': full");
-    says("'a/b' stays, '/' has no name", "'a/b' stays, '' has no name");
-    says("cut: '/srv/base/us", "cut: 'us");
-    berth_err e = { .code = BERTH_EIO, .msg = "'/a/\"b\"'" };
+    char path[1000];
+    berth_err e;
+    err_set(&e, BERTH_EIO, "no file in it");
+    says(&e, "no file in it");
+    err_set(&e, BERTH_EIO, "folder '%s': full", "/srv/base/user");
+    err_add(&e, "cannot write '%s'", "/srv/base/user/x.json");
+    says(&e, "cannot write 'x.json': folder 'user': full");
+    err_set(&e, BERTH_EIO, "'%s' stays, '%s' has no name", "a/b", "/");
+    says(&e, "'a/b' stays, '' has no name");
+    err_set(&e, BERTH_EIO, "looked in: %s", "'/srv/a', '/srv/b'"); /* composed before */
+    says(&e, "looked in: 'a', 'b'");
+    memset(path, 'x', sizeof path);
+    memcpy(path, "/srv/", 5);
+    path[sizeof path - 1] = '\0';
+    err_set(&e, BERTH_EIO, "cut: '%s'", path);
+    struct str got = { 0 };
+    err_http_text(&e, &got);
+    assert_memory_equal(str_c(&got), "cut: 'xxx", 9);
+    str_clear(&got);
+    err_add(&e, "as a context '%s'", path);
+    err_http_text(&e, &got);
+    assert_memory_equal(str_c(&got), "as a context 'xxx", 17);
+    str_release(&got);
+    err_set(&e, BERTH_EIO, "'%s'", "/a/\"b\"");
     struct str json = { 0 };
     err_http_json(&e, &json);
     assert_string_equal(json.p, "{\"error\": \"'\\\"b\\\"'\"}");
