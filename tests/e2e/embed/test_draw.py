@@ -3,6 +3,7 @@
 BERTH_DRAW is the C example as it was built, BERTH_LIBRARY the library that the Python one opens.
 In sanitizer builds the library wants its runtime loaded first: BERTH_PRELOAD."""
 
+import ctypes
 import json
 import os
 import pathlib
@@ -95,6 +96,29 @@ def test_refuses_a_workflow(example, tmp_path):
     assert code == 1 and "node 5 (KSampler): " in said and "brush" in said
     assert words(lines, "error") == [["5", "value_not_in_list"]]
     assert not words(lines, "node")
+
+
+def test_mirrors_the_header(tmp_path):
+    sys.path.insert(0, str(ROOT / "examples"))
+    import draw as example  # noqa: PLC0415
+    mirrors = {"berth_err": example.Err, "berth_engine_config": example.EngineConfig,
+               "berth_node": example.Node, "berth_picture": example.Picture,
+               "berth_run_error": example.RunError, "berth_events": example.Events,
+               "berth_run_config": example.RunConfig, "berth_output_file": example.OutputFile}
+    lines = [f'printf("{name}.{field[0]} %zu\\n", offsetof({name}, {field[0]}));'
+             for name, mirror in mirrors.items() for field in mirror._fields_]
+    lines += [f'printf("{name} %zu\\n", sizeof({name}));' for name in mirrors]
+    source = tmp_path / "sizes.c"
+    source.write_text("#include <berth/berth.h>\n#include <stdio.h>\nint main(void) {\n"
+                      + "\n".join(lines) + "\n}\n")
+    subprocess.run([os.environ.get("CC", "cc"), "-I", str(ROOT / "include"), str(source),
+                    "-o", str(tmp_path / "sizes")], check=True)
+    said = subprocess.run([str(tmp_path / "sizes")], capture_output=True, text=True, check=True)
+    want = dict(line.split() for line in said.stdout.splitlines())
+    have = {name: str(ctypes.sizeof(mirror)) for name, mirror in mirrors.items()}
+    have |= {f"{name}.{field[0]}": str(getattr(mirror, field[0]).offset)
+             for name, mirror in mirrors.items() for field in mirror._fields_}
+    assert have == want
 
 
 STOP = """
