@@ -11,6 +11,7 @@ struct forecast {
         [MODELS_MAX]; /* has no bytes, and is of those that would go: anchors let go of it */
     bool anchors;     /* those that stay are anchored */
     uint64_t resident[MODELS_MAX];
+    bool refused; /* nothing happens */
 };
 
 /* ---- what is meant ---- */
@@ -57,6 +58,7 @@ static void forecast(struct world *w, const struct res_free_args *a, struct fore
 {
     bool some_eject = false, weights = !a->tiers || a->tiers & RES_TIER_WEIGHTS;
     bool unload = a->unload_models || a->free_memory || a->force || a->automatic || a->models_n;
+    bool stays = false, some_go = false;
     memset(f, 0, sizeof *f);
     memcpy(f->before, w->model, sizeof f->before);
     for (size_t i = 0; i < MODELS_MAX; i++) {
@@ -75,6 +77,14 @@ static void forecast(struct world *w, const struct res_free_args *a, struct fore
         f->goes[i] = go && here && !n->uses;
         f->busy[i] = go && here && n->uses;
         f->forgotten[i] = go && !here;
+        stays |= here && selected(n, a);
+        some_go |= f->goes[i];
+    }
+    /* Models were named and all of them stay: nothing is freed at all. */
+    f->refused = a->models_n && weights && stays && !some_go;
+    if (f->refused) {
+        f->anchors = false;
+        memset(f->forgotten, 0, sizeof f->forgotten);
     }
 }
 
@@ -157,7 +167,7 @@ static bool check_receipt(struct world *w, const struct forecast *f, const struc
     CHECK(w, x->violations == 0, "receipt: retention violated, model %s in step %s",
           x->violation[0].of->name, x->violation[0].step);
     CHECK(w,
-          x->free_memory == a->free_memory && x->force == a->force &&
+          x->free_memory == (a->free_memory && !f->refused) && x->force == a->force &&
               x->automatic == a->automatic && x->dry_run == a->dry_run,
           "receipt: flags");
     CHECK(w, a->dry_run || x->serial > w->last_serial, "receipt: serial %" PRIu64, x->serial);
@@ -207,7 +217,7 @@ static bool end_free(struct world *w, const struct res_free_args *a, const struc
     if (w->failed)
         return false;
     w->count.frees += !a->dry_run;
-    CHECK(w, w->resets - resets == (a->free_memory && !a->dry_run), "%u resets",
+    CHECK(w, w->resets - resets == (a->free_memory && !a->dry_run && !f->refused), "%u resets",
           w->resets - resets);
     CHECK(w, res_metrics(w->r).retention_violations == 0, "retention was violated");
     return (!x || check_receipt(w, f, x, a)) && naive_compare(w, NOBODY, 0);
