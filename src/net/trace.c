@@ -9,6 +9,7 @@
 #include "net/use.h"
 
 #include "base/sz.h"
+#include "op/op_def.h"
 
 #include <string.h>
 
@@ -37,69 +38,85 @@ static uint64_t elements(const struct view *v)
     return v->shape.ndim && !shape_count(&v->shape, &n) ? UINT64_MAX : n;
 }
 
-/* Of an op that reads and writes so many elements of activations. */
-static uint64_t moved(uint64_t n)
+/* What an op reads and writes: its cost, unless it multiplies (below). */
+static uint64_t cost_moved(const void *a, const struct op_operand *operand)
 {
+    uint64_t n = 0;
+    for (size_t i = 0; i < OP_OPERANDS_MAX && operand[i].how; i++)
+        if (!(operand[i].how & OP_LIST)) /* joined in one that is there, too */
+            n = plus(n, elements((const struct view *)((const char *)a + operand[i].at)));
     return plus(LAUNCH, times(READ_ACT, n));
 }
 
-static uint64_t cost_linear(const struct op_linear *a)
+/* A weight [out, ...] for so many multiplications with each of its elements as y has rows. */
+static uint64_t cost_weight(const struct view *w, const struct view *y, uint64_t each)
 {
-    uint64_t w = elements(&a->w), out = a->w.shape.ndim ? a->w.shape.dim[0] : 0;
-    uint64_t rows = out ? elements(&a->y) / out : 0;
-    return plus(LAUNCH, times(w, rows > READ_WEIGHT ? rows : READ_WEIGHT));
+    uint64_t out = w->shape.ndim ? w->shape.dim[0] : 0;
+    uint64_t rows = times(each, out ? elements(y) / out : 0);
+    return plus(LAUNCH, times(elements(w), rows > READ_WEIGHT ? rows : READ_WEIGHT));
 }
 
-static uint64_t cost_matmul(const struct op_matmul *a)
+static uint64_t cost_linear(const void *args, const struct op_operand *operand)
 {
+    const struct op_linear *a = args;
+    (void)operand;
+    return cost_weight(&a->w, &a->y, 1);
+}
+
+static uint64_t cost_conv2d(const void *args, const struct op_operand *operand)
+{
+    const struct op_conv2d *a = args;
+    (void)operand;
+    return cost_weight(&a->w, &a->y, CONVOLVE);
+}
+
+static uint64_t cost_matmul(const void *args, const struct op_operand *operand)
+{
+    const struct op_matmul *a = args;
     uint64_t inner = a->a.shape.ndim ? a->a.shape.dim[a->a.shape.ndim - 1] : 0;
-    return plus(LAUNCH, times(elements(&a->y), inner));
+    return plus(cost_moved(a, operand), times(elements(&a->y), inner));
 }
 
-static uint64_t cost_conv2d(const struct op_conv2d *a)
+static uint64_t cost_attention(const void *args, const struct op_operand *operand)
 {
-    uint64_t w = elements(&a->w), out = a->w.shape.ndim ? a->w.shape.dim[0] : 0;
-    uint64_t each = times(CONVOLVE, out ? elements(&a->y) / out : 0);
-    return plus(LAUNCH, times(w, each > READ_WEIGHT ? each : READ_WEIGHT));
+    const struct op_attention *a = args;
+    uint64_t keys = a->k.shape.ndim == 4 ? a->k.shape.dim[1] : 0;
+    return plus(cost_moved(a, operand), times(2, times(elements(&a->q), keys)));
 }
 
-static uint64_t cost_attention(const struct op_attention *a)
+static uint64_t cost_embedding(const void *args, const struct op_operand *operand)
 {
-    uint64_t keys = a->k.shape.ndim == 4 ? a->k.shape.dim[1] : 0, q = elements(&a->q);
-    return plus(moved(plus(times(2, q), times(2, elements(&a->k)))), times(2, times(q, keys)));
+    const struct op_embedding *a = args; /* some rows of the table, not all of it */
+    (void)operand;
+    return plus(LAUNCH, times(2 * READ_ACT, elements(&a->y)));
 }
 
-/* Ops that multiply little: what they read and write. */
-#define MOVES(x, n)                                                                                \
-    static uint64_t cost_##x(const struct op_##x *a)                                               \
-    {                                                                                              \
-        return moved(n);                                                                           \
-    }
-MOVES(group_norm, times(3, elements(&a->x))) /* read twice */
-MOVES(row_norm, times(2, elements(&a->x)))
-MOVES(unary, times(2, elements(&a->x)))
-MOVES(binary, plus(times(2, elements(&a->a)), elements(&a->b)))
-MOVES(geglu, plus(elements(&a->x), elements(&a->y)))
-MOVES(embedding, times(2, elements(&a->y)))
-MOVES(timestep, elements(&a->y))
-MOVES(resize2d, plus(elements(&a->x), elements(&a->y)))
-MOVES(concat, times(2, elements(&a->y)))
-MOVES(pad2d, plus(elements(&a->x), elements(&a->y)))
-MOVES(copy, plus(elements(&a->x), elements(&a->y)))
-MOVES(qk_rope, times(2, plus(elements(&a->q), elements(&a->k))))
-MOVES(gate, times(3, elements(&a->x)))
-#undef MOVES
+/* Counted at the layer whose weight the op has, with what ran since the last such layer. */
+static void count(struct net_run *r, uint64_t cost)
+{
+    struct net *n = r->n;
+    n->pending = plus(n->pending, cost);
+    if (r->layer == NET_NO_LAYER)
+        return;
+    uint64_t *work = &n->trace->use[r->layer].work;
+    *work = plus(*work, n->pending);
+    n->pending = 0;
+}
 
+/* clang-format off */
+#define COST_OF(a)                                                                                 \
+    _Generic((a),                                                                                  \
+        const struct op_linear *: cost_linear,                                                     \
+        const struct op_conv2d *: cost_conv2d,                                                     \
+        const struct op_matmul *: cost_matmul,                                                     \
+        const struct op_attention *: cost_attention,                                               \
+        const struct op_embedding *: cost_embedding,                                               \
+        default: cost_moved)
+/* clang-format on */
 #define OP(x)                                                                                      \
     void trace_op_##x(struct net_run *r, const struct op_##x *a)                                   \
     {                                                                                              \
-        struct net *n = r->n;                                                                      \
-        n->pending = plus(n->pending, cost_##x(a));                                                \
-        if (r->layer == NET_NO_LAYER)                                                              \
-            return;                                                                                \
-        uint64_t *work = &n->trace->use[r->layer].work;                                            \
-        *work = plus(*work, n->pending);                                                           \
-        n->pending = 0;                                                                            \
+        count(r, COST_OF(a)(a, op_##x##_def.operand));                                             \
     }
 #include "op/ops.def"
 #undef OP
