@@ -143,7 +143,9 @@ static void say_once(const struct op_env *env, const struct bounce_call *call)
 static berth_status release(struct bounce *b, berth_status s, berth_err *err)
 {
     berth_err late;
-    if (dev_stream_sync(b->stream, &late)) { /* the device may still write to it */
+    /* A failed wait may be repeated. If that fails, too, the device may still write to the memory,
+     * which is then nobody's any more. */
+    if (dev_stream_sync(b->stream, &late) && dev_stream_sync(b->stream, &late)) {
         log_warn(b->env.log, "op.kept", "dev=%s bytes=%zu why=\"%s\"", b->stream->phys->name,
                  b->bytes, late.msg);
         if (!s)
