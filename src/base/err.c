@@ -153,9 +153,9 @@ static void put_number(struct text *t, const struct spec *s, va_list *ap)
 }
 #pragma GCC diagnostic pop
 
-/* A name begins behind a ' that a conversion follows, and ends in front of the next ' of the format.
- * from: where the open one began, SIZE_MAX: none. Returns the same for what comes behind the
- * literal text p[0..n), which it puts. */
+/* A name begins after a ' that a conversion follows and ends before the next ' of the format.
+ * Puts the literal text p[0..n). from: where the open name began, SIZE_MAX if none is open; returns
+ * the same for what follows the text. */
 static size_t put_literal(struct text *t, const char *p, size_t n, size_t from)
 {
     const char *close = from < SIZE_MAX ? memchr(p, '\'', n) : NULL;

@@ -7,8 +7,8 @@
  *     if (st_open(path, &f, err))
  *         return err_add(err, "loading '%s'", path);   -> "loading 'a.st': header 9 > 8 bytes"
  *
- * Nobody searches a message: what one must know of it is in fields beside it. A text argument that
- * the format quotes ("'%s'") is remembered as a name; the rest is said with err_about() and err_on_device().
+ * Nobody searches a message: what callers must know is in fields beside it. A text argument that
+ * the format quotes ("'%s'") is remembered as a name; err_about() and err_on_device() say the rest.
  *
  * `err` is never NULL. Nothing here allocates. Outside text in a message is the caller's to
  * shorten; control characters and malformed UTF-8 become '?', so that a hostile name cannot drive a

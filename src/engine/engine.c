@@ -61,7 +61,8 @@ static berth_status open_executor(struct engine *e, berth_err *err)
                                          .ram_gb = e->cfg.cache_ram_gb,
                                          .event = on_event,
                                          .event_user = e,
-                                         .alone = e->cfg.alone };
+                                         .alone = e->cfg.alone,
+                                         .hide_folders = e->cfg.hide_folders };
     berth_status s = executor_new(&cfg, &e->executor, err);
     if (!s)
         res_set_reset(e->cfg.res, executor_reset, e->executor);

@@ -30,7 +30,7 @@ struct engine_config { /* zero: the default of every field. Borrowed until engin
     struct node_numbers numbers;
     bool disable_metadata;
     bool unload_after_prompt; /* models go with every prompt, keep ones stay */
-    bool alone;               /* executor_config's */
+    bool alone, hide_folders; /* executor_config's */
     enum cache_mode cache;
     size_t cache_lru;
     double cache_ram_gb;

@@ -95,7 +95,8 @@ struct executor_config {
     void *ram_user;
     exec_event_fn *event; /* may be NULL */
     void *event_user;
-    bool alone; /* no server, and no models from before: advice is for that */
+    bool alone;        /* no server, and no models from before: advice is for that */
+    bool hide_folders; /* errors name files alone, for clients elsewhere */
 };
 struct executor;
 berth_status executor_new(const struct executor_config *cfg, struct executor **out, berth_err *err);

@@ -154,13 +154,13 @@ static json_t *current_outputs(const struct run *r)
 static void add_why(const struct run *r, const berth_err *why, struct str *out)
 {
     if (why->device[0]) {
-        err_cause_first(why, r->x->cfg.alone, out);
+        err_cause_first(why, !r->x->cfg.hide_folders, out);
         return;
     }
-    if (r->x->cfg.alone)
-        str_adds(out, why->msg);
-    else
+    if (r->x->cfg.hide_folders)
         err_without_folders(why, out);
+    else
+        str_adds(out, why->msg);
     str_addc(out, '\n');
 }
 

@@ -27,6 +27,7 @@ static berth_status open_engine(struct server *s, berth_err *err)
 {
     const struct ctx_parts parts = ctx_parts(s->cfg.ctx);
     const struct engine_config cfg = { .res = parts.res,
+                                       .hide_folders = true,
                                        .devices = parts.devices,
                                        .pool = parts.pool,
                                        .folders = s->cfg.folders,
