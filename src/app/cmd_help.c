@@ -9,7 +9,7 @@ static const char *command_name(size_t i)
 int help_unknown(struct app *a, const char *name)
 {
 #ifndef BERTH_SERVER
-    static const char *const absent[] = { "serve", "run", "ps", "free" };
+    static const char *const absent[] = { "serve", "run", "ps", "keep", "eject", "free" };
     for (size_t i = 0; i < ARRAY_LEN(absent); i++)
         if (strcmp(name, absent[i]) == 0)
             return app_usage(a, "this build is the engine alone (BERTH_SERVER=OFF): no '%s'", name);
