@@ -1,9 +1,10 @@
-/* load_read: the file is read in pieces, by whoever has time, to where blocks lie: straight into host
- * memory, or through the stage (stream/stage.h) to a device whose memory the host does not see.
+/* load_read: reads a file in pieces, on whichever thread has time, to where its blocks lie:
+ * straight into host memory, or through the stage (stream/stage.h) to a device whose memory the
+ * host cannot reach.
  *
- * A buffer of the stage holds pieces, each of which any thread reads. All buffers together are about
- * as large as the caches of the processors that have many cores: most of what is read goes there and
- * on to the device, and not by way of memory. */
+ * A buffer of the stage holds pieces, and any thread may read each of them. All buffers together
+ * are about as large as the cache of a processor with many cores, so that most of what is read
+ * goes from the cache to the device without a trip through memory. */
 #include "residency/load_impl.h"
 
 #include "stream/stage.h"
