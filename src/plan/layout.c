@@ -72,7 +72,7 @@ void layout_tail(struct layout *l)
  * meant for them, see tune().
  *
  * Why not one rule and one pass? For FLUX.1-dev over a simulated link it costs nothing: the worst
- * of 4000 steps is 4.2 % late instead of 3.8 %, the mean 0.010 % either way (property.model.hidden).
+ * of 4000 steps is 4.2 % late instead of 3.8 %, the mean 0.010 % both ways (property.model.hidden).
  * But with mixed sizes or several donors, windows are off by more than a block, and a model of
  * equal blocks begins with one of a donor's, whose copy nothing hides (property.plan.plan). */
 

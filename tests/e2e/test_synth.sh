@@ -113,7 +113,7 @@ for how in 'q4k Q4_K' 'fp16 F16' 'q4_k_m Q4_K' 'Q8-0 Q8_0'; do
     err_has "unknown dtype '${how% *}', did you mean '${how#* }'?"
 done
 run 2 synth --preset whatever
-err_has 'there are sd15-tiny,'
+err_has 'there are flux-tiny,'
 run 2 synth --preset t5-tiny --dtype q9
 err_has "unknown dtype 'q9'"
 err_has 'Q8_0'
