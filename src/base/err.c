@@ -25,10 +25,11 @@ static void put(struct text *t, const char *p, size_t n)
     t->buf[t->n < sizeof t->buf ? t->n : sizeof t->buf - 1] = '\0';
 }
 
-/* Bytes [from, to) are a name. One that is cut off counts as far as it is there. */
+/* Bytes [from, to) are a name, unless there are none. One that is cut off counts as far as it is
+ * there. */
 static void add_name(struct text *t, size_t from, size_t to)
 {
-    if (t->names < NAMES_MAX && from < sizeof t->buf)
+    if (t->names < NAMES_MAX && to > from && from < sizeof t->buf - 1)
         t->name[t->names++] = (struct berth_err_name) {
             (unsigned short)from,
             (unsigned short)((to < sizeof t->buf ? to : sizeof t->buf - 1) - from)
@@ -237,7 +238,7 @@ static void splice(berth_err *err, size_t at, size_t cut, const struct text *t)
                 (struct berth_err_name) { moved(err->name[i].at, at, cut, t->n), err->name[i].n };
     err->names = 0;
     for (unsigned i = 0; i < kept && err->names < NAMES_MAX; i++)
-        if (name[i].at < len) {
+        if (name[i].n && name[i].at < len) {
             size_t left = len - name[i].at;
             err->name[err->names] = name[i];
             err->name[err->names++].n = (unsigned short)(name[i].n < left ? name[i].n : left);
@@ -332,6 +333,25 @@ bool err_names(const berth_err *err, const char *name)
     return false;
 }
 
+/* p[0..n), with quoted absolute paths without their folders: what more names than an error keeps,
+ * or a message that was composed before, leave between those that are known. */
+static void add_unnamed(const char *p, size_t n, struct str *out)
+{
+    size_t from = 0;
+    for (size_t i = 0; i + 1 < n; i++) {
+        if (p[i] != '\'' || p[i + 1] != '/')
+            continue;
+        const char *close = memchr(p + i + 1, '\'', n - i - 1);
+        size_t end = close ? (size_t)(close - p) : n, base = i + 1;
+        for (size_t k = base; k < end; k++)
+            base = p[k] == '/' ? k + 1 : base;
+        str_add(out, p + from, i + 1 - from);
+        from = base;
+        i = end;
+    }
+    str_add(out, p + from, n - from);
+}
+
 /* The name that begins first at or behind `at`; NULL: none. */
 static const struct berth_err_name *next_name(const berth_err *err, size_t at)
 {
@@ -350,11 +370,13 @@ static void add_hidden(const berth_err *err, size_t at, size_t end, struct str *
         size_t base = 0;
         for (size_t i = 0; err->msg[x->at] == '/' && i < x->n; i++)
             base = err->msg[x->at + i] == '/' ? i + 1 : base;
-        str_add(out, err->msg + at, x->at - at);
+        add_unnamed(err->msg + at, x->at - at, out);
         str_add(out, err->msg + x->at + base, x->n - base);
         at = (size_t)x->at + x->n;
+        if (at < end && err->msg[at] == '\'') /* closes it, and opens nothing */
+            str_addc(out, err->msg[at++]);
     }
-    str_add(out, err->msg + at, end - at);
+    add_unnamed(err->msg + at, end - at, out);
 }
 
 void err_without_folders(const berth_err *err, struct str *out)

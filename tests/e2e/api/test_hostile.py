@@ -364,6 +364,16 @@ def test_limits_of_a_prompt(server):
     assert server.run(chain)["status"]["status_str"] == "success"
 
 
+def test_empty_names_are_answered(server):
+    """An error that quotes an empty name is an error like any other."""
+    for path in ("/berth/queue", "/free", "/queue", "/history"):
+        r = server.post(path, {"": 1})
+        assert r.status_code < 500, (path, r.text)
+    r = server.post("/berth/queue", {"": 1})
+    assert r.status_code == 400 and "''" in r.json()["error"], r.text
+    assert server.get("/prompt").status_code == 200
+
+
 def test_full_queue_is_refused(fresh):
     s = fresh("--max-queue", "5")
     s.post("/berth/queue", {"paused": True})

@@ -172,6 +172,15 @@ static void names_are_known_and_lose_their_folders(void **state)
         err_add(&err, "'%s' of thirty letters or so", "/a/b");
         assert_true(strlen(hidden(&err)) <= strlen(err.msg));
     }
+    err_set(&err, BERTH_EIO, "looked in '%s'", "/a/b");
+    for (int i = 0; i < 40; i++) { /* more names than are kept, all of which fit */
+        err_append(&err, ", '%s'", "/a/b");
+        assert_null(strstr(hidden(&err), "/a"));
+    }
+    err_set(&err, BERTH_EINVAL, "'%s' is none of '%s', '%.0s'%s", "", "/a/b", "x", "");
+    err_add(&err, "no '%s'", "");
+    assert_string_equal(hidden(&err), "no '': '' is none of 'b', ''");
+    assert_false(err_names(&err, ""));
 }
 
 static void causes_and_subjects(void **state)
