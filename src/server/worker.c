@@ -281,7 +281,7 @@ void worker_close(struct server *s)
 bool worker_interrupt(struct server *s, const char *prompt_id)
 {
     struct worker *w = s->worker;
-    bool in_store = store_remaining(s->store) > store_pending(s->store);
+    bool in_store = store_running(s->store) > 0;
     pthread_mutex_lock(&w->lock);
     bool running = w->job && (!prompt_id || strcmp(w->job->id, prompt_id) == 0);
     if (running) {

@@ -27,19 +27,27 @@ static void cut_batch(struct store *s, struct batch *b)
 }
 
 /* When the batch fails each job has a try of its own, as one may be too large for the room that
- * others still find. err is the last failure's. */
-static void write_batch(struct store *s, struct batch *b, berth_err *err)
+ * others still find; not after a failed sync, as the next one may succeed without what this one
+ * lost. */
+static void write_batch(struct store *s, struct batch *b)
 {
     struct store_job *jobs[BATCH_JOBS];
+    berth_err err = { 0 };
     for (size_t i = 0; i < b->n; i++)
         jobs[i] = &b->at[i]->job;
-    berth_status st = s->ops->add(s->b, jobs, b->n, err);
-    for (size_t i = 0; i < b->n; i++)
-        b->at[i]->st = st && b->n > 1 ? s->ops->add(s->b, &jobs[i], 1, err) : st;
+    berth_status st = s->ops->add(s->b, jobs, b->n, &err);
+    for (size_t i = 0; i < b->n; i++) {
+        struct arrival *a = b->at[i];
+        a->err = err;
+        a->st =
+            st && st != BERTH_EDEVICE && b->n > 1 ? s->ops->add(s->b, &jobs[i], 1, &a->err) : st;
+        if (a->st == BERTH_EDEVICE)
+            a->st = a->err.code = BERTH_EIO; /* the difference is ours alone */
+    }
 }
 
 /* Callbacks, then the jobs may be taken: what is said about a job comes after "accepted". */
-static void publish(struct store *s, const struct batch *b, const berth_err *err)
+static void publish(struct store *s, const struct batch *b)
 {
     uint64_t told = 0;
     for (size_t i = 0; i < b->n; i++) {
@@ -47,7 +55,7 @@ static void publish(struct store *s, const struct batch *b, const berth_err *err
         if (!a->st)
             told = a->job.seq;
         if (a->done)
-            a->done(a->user, a->st, err);
+            a->done(a->user, a->st, &a->err);
         store_job_release(&a->job);
         free(a);
     }
@@ -60,16 +68,16 @@ static void publish(struct store *s, const struct batch *b, const berth_err *err
 
 static void do_batch(struct store *s, struct batch *b)
 {
-    berth_err err = { 0 };
-    pthread_mutex_lock(&s->batching);
-    write_batch(s, b, &err);
+    struct store_counts c;
+    write_batch(s, b);
+    s->ops->counts(s->b, &c);
     pthread_mutex_lock(&s->lock);
+    s->counted_seq = c.last_seq;
     s->arriving -= b->n;
     for (size_t i = 0; i < b->n; i++)
         s->arriving_bytes -= b->at[i]->bytes;
     pthread_mutex_unlock(&s->lock);
-    pthread_mutex_unlock(&s->batching);
-    publish(s, b, &err);
+    publish(s, b);
 }
 
 /* ---- the thread ---- */

@@ -53,8 +53,9 @@ struct store_ops {
     uint64_t (*next_number)(struct store_backend *b);
     void (*counts)(struct store_backend *b, struct store_counts *out);
 
-    /* All of them or none, on disk when it returns. Sets their seq, ascending and above that of any
-     * job there ever was. */
+    /* All of them or none, on disk when it returns. Sets their seq, one after the other and above
+     * that of any job there ever was. BERTH_EDEVICE: written, but a sync failed, so that they were
+     * taken out again; a sync that succeeds after it proves nothing. */
     berth_status (*add)(struct store_backend *b, struct store_job *const *jobs, size_t n,
                         berth_err *err);
     /* The first pending job runs from now on, with one more in attempts and a new number in

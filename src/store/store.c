@@ -60,7 +60,6 @@ static struct store *store_new(const struct store_config *cfg)
     s->last = &s->first;
     s->due = UINT64_MAX;
     pthread_mutex_init(&s->settling, NULL);
-    pthread_mutex_init(&s->batching, NULL);
     pthread_mutex_init(&s->admitting, NULL);
     pthread_mutex_init(&s->lock, NULL);
     return s;
@@ -80,7 +79,7 @@ berth_status store_open(const struct store_config *given, struct store **out, be
     }
     struct store_counts c;
     s->ops->counts(s->b, &c);
-    s->told_seq = c.last_seq;
+    s->told_seq = s->counted_seq = c.last_seq;
     if (adder_start(s, err)) {
         store_close(s);
         return err_add(err, "opening the queue");
@@ -106,7 +105,6 @@ void store_close(struct store *s)
     pthread_cond_destroy(&s->work);
     pthread_cond_destroy(&s->ready);
     pthread_mutex_destroy(&s->settling);
-    pthread_mutex_destroy(&s->batching);
     pthread_mutex_destroy(&s->admitting);
     pthread_mutex_destroy(&s->lock);
     free(s);
@@ -139,14 +137,18 @@ uint64_t store_next_number(struct store *s)
     return s->ops->next_number(s->b);
 }
 
-/* Under admitting. A batch that is written between the two looks counts twice, never not at all. */
+/* Under admitting, so that nothing arrives between the two looks. What the backend was given since
+ * the last batch was counted is in both of them; its bytes count twice for that moment, because
+ * the loop, which asks, must not wait for the disk. */
 static berth_status admit(struct store *s, size_t bytes, berth_err *err)
 {
     struct store_counts c;
     pthread_mutex_lock(&s->lock);
     size_t waiting = s->arriving, held = s->arriving_bytes;
+    uint64_t counted = s->counted_seq;
     pthread_mutex_unlock(&s->lock);
     s->ops->counts(s->b, &c);
+    waiting -= c.last_seq - counted < waiting ? (size_t)(c.last_seq - counted) : waiting;
     waiting += c.pending;
     held += c.bytes;
     if (waiting >= s->max_pending)
@@ -194,11 +196,6 @@ berth_status store_add(struct store *s, struct store_job *job, store_done_fn *do
     if (!a->job.created_ms)
         a->job.created_ms = (int64_t)(clock_wall_ns(s->clock) / 1000000);
     berth_status st = arrive(s, a, err);
-    if (st) { /* while no batch is under way nothing counts twice */
-        pthread_mutex_lock(&s->batching);
-        st = arrive(s, a, err);
-        pthread_mutex_unlock(&s->batching);
-    }
     if (st) {
         store_job_release(&a->job);
         free(a);
@@ -358,16 +355,29 @@ size_t store_pending(struct store *s)
     return c.pending;
 }
 
-size_t store_remaining(struct store *s)
+/* Those that run, without those whose end is known and could not be written yet. */
+static size_t count_running(struct store *s, const struct store_counts *c)
 {
-    struct store_counts c;
     size_t ended = 0;
-    s->ops->counts(s->b, &c);
     pthread_mutex_lock(&s->lock);
     for (const struct owed *o = s->owed; o; o = o->next)
         ended++;
     pthread_mutex_unlock(&s->lock);
-    return c.pending + (c.running > ended ? c.running - ended : 0);
+    return c->running > ended ? c->running - ended : 0;
+}
+
+size_t store_running(struct store *s)
+{
+    struct store_counts c;
+    s->ops->counts(s->b, &c);
+    return count_running(s, &c);
+}
+
+size_t store_remaining(struct store *s)
+{
+    struct store_counts c;
+    s->ops->counts(s->b, &c);
+    return c.pending + count_running(s, &c);
 }
 
 struct looking { /* at the jobs that have not ended */

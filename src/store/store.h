@@ -122,6 +122,7 @@ berth_status store_park(struct store *s, uint64_t seq, uint64_t attempt, berth_e
 /* Queue, seen and changed. */
 size_t store_remaining(struct store *s); /* pending + running */
 size_t store_pending(struct store *s);
+size_t store_running(struct store *s);
 /* Appends {"queue_running":[...],"queue_pending":[...]}, items as arrays of five, sorted. */
 berth_status store_queue_json(struct store *s, struct str *out, berth_err *err);
 /* One job by id, running or pending; *running tells. False: none, or it cannot be read. */

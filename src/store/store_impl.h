@@ -2,12 +2,10 @@
  *
  * Locks      settling  writing ends that had no room, and changes that concern them; held over
  *                      calls of the backend
- *            batching  held by the thread from handing a batch to the backend until its jobs no
- *                      longer count as arriving
  *            admitting held from the look at the limits until the job counts as arriving
  *            lock      everything in memory; a leaf, never held over a call of the backend, whose
  *                      own locks may be held over it
- *            Order: settling, batching, admitting, lock. */
+ *            Order: settling, admitting, lock. */
 #ifndef STORE_STORE_IMPL_H
 #define STORE_STORE_IMPL_H
 
@@ -22,7 +20,8 @@ struct arrival { /* a job that was added and is not on disk yet */
     size_t bytes; /* of its texts */
     store_done_fn *done;
     void *user;
-    berth_status st; /* of its being written */
+    berth_status st; /* of its being written, and why it could not be */
+    berth_err err;
     struct arrival *next;
 };
 
@@ -42,13 +41,14 @@ struct store {
     size_t max_pending, max_bytes;
     const struct log *log;
     const struct clock *clock;
-    pthread_mutex_t settling, batching, admitting;
+    pthread_mutex_t settling, admitting;
 
     pthread_mutex_t lock; /* all below */
     pthread_cond_t work;  /* for the thread */
     pthread_cond_t ready; /* for store_take() */
     struct arrival *first, **last;
     size_t arriving, arriving_bytes; /* those, and those in the batch under way */
+    uint64_t counted_seq;            /* the last job that no longer counts as arriving */
     uint64_t told_seq;               /* whose callbacks have returned: may be taken */
     uint64_t changes;                /* that may have given store_take() something */
     struct owed *owed;

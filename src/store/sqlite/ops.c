@@ -91,7 +91,7 @@ static berth_status add(struct store_backend *b, struct store_job *const *jobs, 
     /* Written, but nobody knows for how long: not accepted, so it must not come back. */
     if (tx_do(s, tx_undo, &a, &other))
         log_error(s->log, "store.undo", "why=\"%s\"", other.msg);
-    return err->code;
+    return err->code = BERTH_EDEVICE;
 }
 
 /* ---- through ---- */

@@ -228,6 +228,52 @@ static void a_sync_fails(void **state)
     store_close(s);
 }
 
+static atomic_int failures_left;
+
+static int sync_failing_once(int fd)
+{
+    if (atomic_fetch_sub(&failures_left, 1) != 1)
+        return fdatasync(fd);
+    errno = EIO;
+    return -1;
+}
+
+static void fail_next_sync(void *user, berth_status st, const berth_err *err)
+{
+    atomic_store(&failures_left, 1);
+    told_done(user, st, err);
+}
+
+/* The next sync may succeed without what this one lost, so none of a batch is tried again. */
+static void a_sync_fails_once(void **state)
+{
+    (void)state;
+    struct store *s = open_store(tmp_path("once.db"));
+    struct sqlite *q = sqlite_of(s);
+    struct told first = TOLD_INIT, rest = TOLD_INIT;
+    struct store_job a = job_of("a", 0), b = job_of("b", 1), c = job_of("c", 2);
+    berth_err err = { 0 };
+    q->sync = sync_failing_once;
+    pthread_mutex_lock(&q->db); /* "a" is held up, so that the others make one batch */
+    assert_ok(store_add(s, &a, fail_next_sync, &first, &err), err);
+    for (bool cut = false; !cut;) {
+        pthread_mutex_lock(&s->lock);
+        cut = !s->first;
+        pthread_mutex_unlock(&s->lock);
+    }
+    assert_ok(store_add(s, &b, told_done, &rest, &err), err);
+    assert_ok(store_add(s, &c, told_done, &rest, &err), err);
+    pthread_mutex_unlock(&q->db);
+    told_wait(&first, 1);
+    told_wait(&rest, 2);
+    assert_int_equal(first.failed, 0);
+    assert_int_equal(rest.failed, 2);
+    assert_int_equal(rest.err.code, BERTH_EIO);
+    assert_int_equal(store_remaining(s), 1);
+    add(s, "d", 3);
+    store_close(s);
+}
+
 /* Nobody adds anything any more, and what was written is on disk all the same. */
 static void every_change_is_synced(void **state)
 {
@@ -435,6 +481,7 @@ int main(void)
         cmocka_unit_test(all_writes_fail_from_there),
         cmocka_unit_test(open_survives),
         cmocka_unit_test(a_sync_fails),
+        cmocka_unit_test(a_sync_fails_once),
         cmocka_unit_test(a_full_disk),
         cmocka_unit_test(an_owed_end_in_the_way),
         cmocka_unit_test(an_owed_end_is_overtaken),
