@@ -27,7 +27,8 @@ struct net_layer {
 
 #define NET_NO_LAYER SIZE_MAX
 
-/* What the latest dry run found: the places of everything in the slab, in order. A pass that comes
+/* What the latest dry run found, in order: the place of everything in the slab, and of each call a
+ * hash of its operands' shapes. A pass that comes
  * with the same calls as the two before it is not run dry again (run.c). */
 struct net_foreseen {
     net_forward_fn *fn; /* NULL: nothing, or the run failed */
@@ -122,6 +123,9 @@ void net_convert(struct net_run *r, struct view x, struct view y);
 
 /* run.c: places in the slab as addresses; 0: the run is bad. */
 uint64_t net_take(struct net_run *r, uint64_t bytes);
+struct op_operand;
+/* A call with these operands comes next. False: the run is bad, or not the one that was foreseen. */
+bool net_note_call(struct net_run *r, const struct op_operand *operand, const void *args);
 void net_give(struct net_run *r, uint64_t addr);
 /* Is there a reason not to begin the next op? Looks at cancel, too. */
 bool net_stop(struct net_run *r);

@@ -19,6 +19,7 @@
 
 #include "base/hash.h"
 #include "base/sz.h"
+#include "op/op_def.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -92,6 +93,43 @@ static bool place_same(const struct net_run *r, uint64_t off, uint64_t bytes)
 {
     const struct net_foreseen *f = &r->n->seen;
     return r->taken < f->n && f->at[r->taken].off == off && f->at[r->taken].bytes == bytes;
+}
+
+static uint64_t hash_view(const struct view *v, uint64_t hash)
+{
+    uint64_t all[2 + 2 * SHAPE_MAX_DIMS] = { v->dtype, (uint64_t)v->shape.ndim };
+    size_t n = 2;
+    for (int i = 0; i < v->shape.ndim; i++) {
+        all[n++] = v->shape.dim[i];
+        all[n++] = v->shape.dim[i] > 1 ? v->stride[i] : 0; /* else it means nothing */
+    }
+    return hash_xxh64(all, n * sizeof *all, hash);
+}
+
+/* Other shapes may take the same bytes, and for those nothing was made ready. */
+bool net_note_call(struct net_run *r, const struct op_operand *operand, const void *args)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < OP_OPERANDS_MAX && operand[i].how; i++) {
+        const void *at = (const char *)args + operand[i].at;
+        const struct view *v = at;
+        size_t n = 1;
+        if (operand[i].how & OP_LIST) {
+            memcpy(&v, at, sizeof v);
+            memcpy(&n, (const char *)args + operand[i].count, sizeof n);
+        }
+        for (size_t k = 0; k < n; k++)
+            hash = hash_view(v + k, hash);
+    }
+    struct net_spot call = { hash, UINT64_MAX };
+    if (r->dry && !place_note(&r->n->seen, call)) {
+        net_fail(r, BERTH_ENOMEM, "a list of calls");
+    } else if (!r->dry && !place_same(r, call.off, call.bytes)) {
+        r->missed = true;
+        net_fail(r, BERTH_EINVAL, "the pass is not the one that was predicted");
+    }
+    r->taken++;
+    return !r->bad;
 }
 
 uint64_t net_take(struct net_run *r, uint64_t bytes)
@@ -180,9 +218,15 @@ static berth_status real_run(struct pass *p, berth_err *err)
     n->rep.peak = n->slab.peak;
     n->rep.backward = r.backward;
     /* The slab goes back to the pool: nothing may be on its way any more. */
-    if (r.queued && dev_stream_sync(n->queue, &end) && !r.bad) {
-        r.err = end;
-        net_failed(&r, "waiting for the pass");
+    if (r.queued && dev_stream_sync(n->queue, &end) && dev_stream_sync(n->queue, &end)) {
+        log_error(n->log, "net.kept", "model=%s dev=%s bytes=%" PRIu64 " why=\"%s\"",
+                  res_info(n->m).name, n->compute->name, peak, end.msg);
+        p->slab = (struct dev_mem) { 0 }; /* nobody's any more: work may still write there */
+        p->missed = false;
+        if (!r.bad) {
+            r.err = end;
+            net_failed(&r, "waiting for the pass");
+        }
     }
     if (r.watched && !r.bad)
         BUG("%s was to be looked at and never came to the host", r.watch);
@@ -402,7 +446,8 @@ berth_status net_forward(struct net *n, net_forward_fn *fn, void *user, berth_er
         return s;
 #ifdef BERTH_CHECKS
     uint64_t peak = 0;
-    if (p.unproven && (dry_run(n, n->thrifty, fn, user, &peak, err) || !n->seen.steady))
+    berth_err why; /* canceled, for one */
+    if (p.unproven && !dry_run(n, n->thrifty, fn, user, &peak, &why) && !n->seen.steady)
         BUG("a pass of %" PRIu64 " bytes went as foreseen, but its dry run takes %" PRIu64, p.peak,
             peak);
 #endif

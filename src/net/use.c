@@ -2,6 +2,7 @@
 #include "net/use.h"
 
 #include "base/clock.h"
+#include "op/op_def.h"
 
 #include <string.h>
 
@@ -147,6 +148,8 @@ static void time_end(const struct use *u, const char *op, uint64_t begin)
             return;                                                                                \
         uint64_t begin = time_begin(u);                                                            \
         r->queued |= !r->dry && !r->n->host;                                                       \
+        if (!net_note_call(r, op_##x##_def.operand, a))                                            \
+            return;                                                                                \
         if ((r->dry && op_##x##_ready(&u->env, a, &r->err)) ||                                     \
             (r->unproven && op_##x##_check(&u->env, a, &r->err)) ||                                \
             (use_scratch(u, op_##x##_scratch(&u->env, a)) && !r->dry &&                            \

@@ -314,11 +314,16 @@ static berth_status way_of(const struct op_env *env, const struct op_attention *
     return w->wide || err->code == BERTH_EUNSUPPORTED ? BERTH_OK : err_add(err, "attention");
 }
 
+static size_t scratch_of(const struct op_attention *a, const struct way *w)
+{
+    return w->plan ? (size_t)w->plan->workspace : w->wide ? wide_scratch(a) : 0;
+}
+
 berth_status cuda_attention(const struct op_env *env, const struct op_attention *a, berth_err *err)
 {
     struct way w;
     bool refused = true;
-    if (way_of(env, a, &w, err))
+    if (way_of(env, a, &w, err) || cuda_scratch_is_there(env, "attention", scratch_of(a, &w), err))
         return err->code;
     if (w.plan)
         return with_cudnn(env, a, w.d, w.plan, err);
@@ -338,9 +343,7 @@ size_t cuda_attention_scratch(const struct op_env *env, const struct op_attentio
 {
     struct way w;
     berth_err err; /* cuda_attention_ready() says it */
-    if (way_of(env, a, &w, &err))
-        return 0;
-    return w.plan ? (size_t)w.plan->workspace : w.wide ? wide_scratch(a) : 0;
+    return way_of(env, a, &w, &err) ? 0 : scratch_of(a, &w);
 }
 
 const char *cuda_attention_how(struct cuda_card *c, char buf[400])

@@ -481,8 +481,8 @@ berth_status cuda_conv2d(const struct op_env *env, const struct op_conv2d *a, be
     struct dnn *d = NULL;
     struct job j;
     void *w = NULL, *bias = NULL;
-    if (prepare(env, a, &d, &j, err) || filters(env, &j, &w, err) ||
-        bias_ready(env, &j, &bias, err))
+    if (prepare(env, a, &d, &j, err) || cuda_scratch_is_there(env, "conv2d", j.total, err) ||
+        filters(env, &j, &w, err) || bias_ready(env, &j, &bias, err))
         return err->code;
     if (j.layout == NCHW)
         return as_it_lies(env, d, &j, w, err);

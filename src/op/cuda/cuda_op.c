@@ -140,6 +140,16 @@ berth_status cuda_ready(const struct op_env *env, berth_err *err)
     return BERTH_OK;
 }
 
+berth_status cuda_scratch_is_there(const struct op_env *env, const char *op, size_t need,
+                                   berth_err *err)
+{
+    size_t there = env->scratch ? env->scratch_bytes : 0;
+    return need <= there
+               ? BERTH_OK
+               : err_set(err, BERTH_ENODEVMEM, "%s: needs %zu bytes of scratch, there are %zu", op,
+                         need, there);
+}
+
 bool cuda_short(struct cuda_phys *p, size_t *left, size_t *total)
 {
     *left = *total = 0;

@@ -54,6 +54,10 @@ berth_status cuda_ready(const struct op_env *env, berth_err *err);
  * many; *total: of the card. pre: its context is current. */
 #define CUDA_LITTLE ((size_t)256 << 20)
 bool cuda_short(struct cuda_phys *p, size_t *left, size_t *total);
+/* A plan that failed when op_x_scratch() asked and is there now needs scratch that nobody gave.
+ * BERTH_ENODEVMEM, so that the pass is made ready once more. */
+berth_status cuda_scratch_is_there(const struct op_env *env, const char *op, size_t need,
+                                   berth_err *err);
 
 /* Slots for what other files keep for a card: made at first use, closed with the card. */
 enum cuda_slot { CUDA_SLOT_BLAS, CUDA_SLOT_DNN, CUDA_SLOTS };

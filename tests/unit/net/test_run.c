@@ -528,7 +528,7 @@ static void peaks_are_predicted_to_the_byte(void **state)
 /* ---- passes that are alike ---- */
 
 struct alike {
-    uint64_t rows;
+    uint64_t pictures, rows;
     char seen[8]; /* 'd' and 'r' of the runs of a pass */
     float out[3 * 6];
 };
@@ -540,7 +540,7 @@ static void alike(struct net_run *r, void *user)
     size_t n = strlen(a->seen);
     a->seen[n] = r->dry ? 'd' : 'r';
     a->seen[n + 1] = 0;
-    struct act v = net_input(r, &(struct shape) { 2, { a->rows, C } }, x);
+    struct act v = net_input(r, &(struct shape) { 3, { a->pictures, a->rows, C } }, x);
     struct act y = net_linear(r, v, "lin");
     net_drop(r, &v);
     net_output(r, y, a->out);
@@ -558,17 +558,20 @@ static void alike(struct net_run *r, void *user)
 static void alike_passes_run_dry_twice(void **state)
 {
     static const struct {
-        uint64_t rows;
+        uint64_t pictures, rows;
         const char *runs;
-    } pass[] = { { 1, "dr" }, { 1, "dr" },     { 1, UNPROVEN }, { 1, UNPROVEN }, { 3, "rdr" },
-                 { 3, "dr" }, { 3, UNPROVEN }, { 1, "rdr" },    { 3, "dr" },     { 1, "dr" },
-                 { 1, "dr" }, { 1, UNPROVEN }, { 2, "rdr" } };
+    } pass[] = { { 1, 1, "dr" },     { 1, 1, "dr" },     { 1, 1, UNPROVEN },
+                 { 1, 1, UNPROVEN }, { 1, 3, "rdr" },    { 1, 3, "dr" },
+                 { 1, 3, UNPROVEN }, { 3, 1, "rdr" }, /* same bytes */
+                 { 3, 1, "dr" },     { 3, 1, UNPROVEN }, { 1, 1, "rdr" },
+                 { 1, 3, "dr" },     { 1, 1, "dr" },     { 1, 1, "dr" },
+                 { 1, 1, UNPROVEN }, { 1, 2, "rdr" } };
     struct toy t, fresh;
     berth_err err = { 0 };
     (void)state;
     doors_open(&t);
     for (size_t i = 0; i < ARRAY_LEN(pass); i++) {
-        struct alike got = { .rows = pass[i].rows }, want = got;
+        struct alike got = { .pictures = pass[i].pictures, .rows = pass[i].rows }, want = got;
         assert_ok(net_forward(t.net, alike, &got, &err), err);
         assert_string_equal(got.seen, pass[i].runs);
         assert_int_equal(net_report(t.net).peak, net_report(t.net).predicted);
