@@ -243,9 +243,10 @@ static berth_status refused(const struct client *c, long status, const char *mov
 static size_t receive(char *p, size_t one, size_t n, void *user)
 {
     struct str *out = user;
-    if (out->n + one * n <= ANSWER_MAX)
+    bool fits = out->n + one * n <= ANSWER_MAX;
+    if (fits)
         str_add(out, p, one * n);
-    return out->n + one * n <= ANSWER_MAX || out->bad ? one * n : 0;
+    return fits ? one * n : 0;
 }
 
 static berth_status set_headers(struct client_call *call, bool post, struct curl_slist **list,

@@ -24,11 +24,12 @@ static bool is_local(const char *host)
     struct in_addr v4;
     struct in6_addr v6;
     size_t n = strlen(host), m = sizeof "localhost" - 1;
-    if (inet_pton(AF_INET, host, &v4) == 1)
+    n -= n && host[n - 1] == '.'; /* a full name, as resolvers have it */
+    if (inet_aton(host, &v4))     /* "127.1", too */
         return ntohl(v4.s_addr) >> 24 == 127;
     if (inet_pton(AF_INET6, host, &v6) == 1)
         return IN6_IS_ADDR_LOOPBACK(&v6);
-    return n >= m && strcasecmp(host + n - m, "localhost") == 0 &&
+    return n >= m && strncasecmp(host + n - m, "localhost", m) == 0 &&
            (n == m || host[n - m - 1] == '.');
 }
 

@@ -281,9 +281,9 @@ berth_status berth_result_file(const berth_result *r, size_t index, berth_output
                                berth_err *err)
 {
     berth_output_file own = { 0 };
-    size_t size = out->size;
     if (read_struct("berth_output_file", out, &own, sizeof own, err))
         return err->code;
+    size_t size = out->size;
     if (index >= r->files.n)
         return err_set(err, BERTH_EINVAL, "file %zu of %zu", index, r->files.n);
     const struct output_file *f = vec_at(&r->files, index);

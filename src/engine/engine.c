@@ -162,7 +162,11 @@ static json_t *failure_data(const struct engine *e, const char *prompt_id, const
 {
     const char *type = node_exception(why->code);
     struct str message = { 0 };
-    str_addf(&message, "%s\n", why->msg); /* the reference ends it with a line end */
+    if (e->cfg.hide_folders)
+        err_without_folders(why, &message);
+    else
+        str_adds(&message, why->msg);
+    str_addc(&message, '\n'); /* as the reference does */
     json_t *data =
         json_pack("{s:s, s:s, s:s, s:[], s:s, s:s, s:[], s:{}, s:[], s:I}", "prompt_id", prompt_id,
                   "node_id", "", "node_type", "", "executed", "exception_message", str_c(&message),

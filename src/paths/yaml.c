@@ -12,7 +12,7 @@ struct reader {
     size_t n;
     yaml_document_t doc;
     struct yaml_doc *out;
-    size_t looked; /* keys so far, those that merges look at again too */
+    size_t looked; /* keys and merged nodes so far, as often as merges look at them */
     size_t bytes;  /* of all values so far */
     unsigned sections;
     berth_err *err;
@@ -197,6 +197,8 @@ static berth_status add_merged(struct reader *r, const yaml_node_t *v, unsigned 
 {
     if (depth > YAML_DEPTH_MAX)
         return beyond(r, line_of(v), YAML_DEPTH_MAX, "merges inside one another");
+    if (++r->looked > YAML_ENTRIES_MAX) /* lists of lists: each level multiplies the one below */
+        return beyond(r, line_of(v), YAML_ENTRIES_MAX, "entries");
     if (v->type == YAML_MAPPING_NODE)
         return add_pairs(r, v, depth, pairs);
     if (v->type != YAML_SEQUENCE_NODE)

@@ -141,7 +141,7 @@ void stage_reset(struct stage *g)
 
 /* ---- life ---- */
 
-static berth_status start_threads(struct stage *g, berth_err *err)
+static void start_threads(struct stage *g)
 {
     pthread_mutex_init(&g->lock, NULL); /* these three cannot fail with default attributes */
     pthread_cond_init(&g->work, NULL);
@@ -150,10 +150,8 @@ static berth_status start_threads(struct stage *g, berth_err *err)
     for (; g->threads < g->args.threads; g->threads++) {
         int rc = pthread_create(&g->thread[g->threads], NULL, fill_on, g);
         if (rc)
-            return err_sys(err, rc == EAGAIN ? BERTH_ELIMIT : BERTH_ENOMEM, rc,
-                           "starting loader thread %u of %u", g->threads + 1, g->args.threads);
+            break; /* fewer will do, and so will the executor alone */
     }
-    return BERTH_OK;
 }
 
 berth_status stage_open(struct stage *g, const struct stage_args *args, berth_err *err)
@@ -171,7 +169,8 @@ berth_status stage_open(struct stage *g, const struct stage_args *args, berth_er
     for (unsigned b = 0; b < args->bufs; b++)
         if (dev_event_new(args->dev, &g->copied[b], err))
             return err->code;
-    return start_threads(g, err);
+    start_threads(g);
+    return BERTH_OK;
 }
 
 void stage_close(struct stage *g)

@@ -166,6 +166,17 @@ static void limits(void **state)
     str_adds(&text, "]\n");
     assert_fails(yaml_read(text.p, text.n, "f", &d, &err), err, BERTH_ELIMIT, "entries");
     yaml_release(&d);
+    str_clear(&text); /* lists of lists, none of which has a key to count */
+    str_adds(&text, "a0: &a0 {}\n");
+    for (int i = 1; i <= 6; i++) {
+        str_addf(&text, "a%d: &a%d [", i, i);
+        for (int k = 0; k < 40; k++)
+            str_addf(&text, "*a%d,", i - 1);
+        str_adds(&text, "]\n");
+    }
+    str_adds(&text, "<<: [*a6, *a6]\n");
+    assert_fails(yaml_read(text.p, text.n, "f", &d, &err), err, BERTH_ELIMIT, "entries");
+    yaml_release(&d);
     str_clear(&text); /* a billion laughs: a long text, many times */
     str_adds(&text, "a:\n  k: &x ");
     str_pad(&text, 'x', 5000);
