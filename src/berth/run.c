@@ -482,7 +482,8 @@ static berth_status judge(struct run *r, const struct exec_result *x, berth_err 
     }
     tell_error(r, x->code, member(d, "node_id"), member(d, "node_type"),
                member(d, "exception_type"), member(d, "exception_message"), d, err);
-    return err->code;
+    err->native = x->why.native;
+    return err_on_device(err, x->why.device, x->why.number);
 }
 
 /* pre: the lock is held. */

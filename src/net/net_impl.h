@@ -124,7 +124,7 @@ void net_convert(struct net_run *r, struct view x, struct view y);
 /* run.c: places in the slab as addresses; 0: the run is bad. */
 uint64_t net_take(struct net_run *r, uint64_t bytes);
 struct op_operand;
-/* A call with these operands comes next. False: the run is bad, or not the one that was foreseen. */
+/* A call with these operands comes next. False: the run is bad, or not the one foreseen. */
 bool net_note_call(struct net_run *r, const struct op_operand *operand, const void *args);
 void net_give(struct net_run *r, uint64_t addr);
 /* Is there a reason not to begin the next op? Looks at cancel, too. */
