@@ -1,7 +1,8 @@
 /* client_curl: libcurl, opened when a command first talks to a server.
  *
  * Linked, it and the 26 libraries it brings would be loaded into every `berth serve` as well, which
- * never calls it: twice the time to start and 3 MiB. Sequence: client_curl_open(), then its functions.
+ * never calls it and would take about twice as long to start. Sequence: client_curl_open(), then its
+ * functions.
  * Threads  One at a time. */
 #ifndef APP_CLIENT_CURL_H
 #define APP_CLIENT_CURL_H
