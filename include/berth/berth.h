@@ -430,9 +430,10 @@ BERTH_API berth_status berth_ctx_metrics(berth_ctx *ctx, berth_metrics *out, ber
  *
  *     berth_engine_new() -> berth_run() as often as you like -> berth_engine_free()
  *
- * Results of nodes are kept between runs: a second run computes only what changed. Structs begin
- * with their size, so a program built against an older header keeps working; fields it does not
- * know about are taken as zero. A build with BERTH_SERVER=OFF has none of these functions. */
+ * Results of nodes are kept between runs: a second run computes only what changed. These structs
+ * begin with their size: fields that an older program does not know about are taken as zero.
+ * berth_err has no size, so until 1.0 a program is to be built with the header of its library. A
+ * build with BERTH_SERVER=OFF has none of these functions. */
 
 typedef struct berth_engine berth_engine;
 
