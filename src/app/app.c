@@ -20,21 +20,23 @@ static void complain(struct app *a, const char *msg)
 
 void app_json_begin(struct app *a, struct jsonout *j)
 {
-    *j = (struct jsonout) { .out = stdout };
+    *j = (struct jsonout) { .out = &a->json_text, .indent = 2 };
     a->json_begun = true;
 }
 
 void app_json_error(struct jsonout *j, const berth_err *err)
 {
-    jsonout_open(j, "error", '{');
-    jsonout_str(j, "code", berth_status_name(err->code));
-    jsonout_str(j, "message", err->msg);
-    jsonout_close(j, '}');
+    jo_open(j, "error", '{');
+    jo_str(j, "code", berth_status_name(err->code));
+    jo_str(j, "message", err->msg);
+    jo_close(j, '}');
 }
 
-int app_json_end(struct app *a, struct jsonout *j, int code)
+int app_json_end(struct app *a, int code)
 {
-    bool whole = jsonout_end(j) && !a->late.bad;
+    bool whole = !a->json_text.bad && !a->late.bad;
+    puts(str_c(&a->json_text));
+    str_release(&a->json_text);
     a->json_begun = false;
     for (const char *at = str_c(&a->late), *end; (end = strchr(at, '\n')); at = end + 1) {
         fflush(stdout);
@@ -54,10 +56,10 @@ int app_fail(struct app *a, const berth_err *err)
     if (a->json && !a->json_begun) {
         struct jsonout j;
         app_json_begin(a, &j);
-        jsonout_open(&j, NULL, '{');
+        jo_open(&j, NULL, '{');
         app_json_error(&j, err);
-        jsonout_close(&j, '}');
-        (void)app_json_end(a, &j, APP_FAILED);
+        jo_close(&j, '}');
+        (void)app_json_end(a, APP_FAILED);
     }
     complain(a, err->msg);
     return APP_FAILED;

@@ -12,7 +12,7 @@
  *          errors: whatever else a command says asks app.quiet first.
  * Adding   cmd_<x>.c with `const struct command command_<x>` and a line in commands.def.
  * Files    main.c finds the command; app.c what commands share; args.c options; term.c terminals;
- *          jsonout.c JSON; signals.c; demo.c where the demo model is; notify.c the service manager;
+ *          signals.c; demo.c where the demo model is; notify.c the service manager;
  *          describe.c the commands as data, which completion_*.c and man.c print; cmd_*.c one
  *          command each; inspect_*.c, plan_*.c, run_*.c and serve_*.c the pieces of those; show.c a
  *          picture in a terminal. */
@@ -20,8 +20,8 @@
 #define APP_APP_H
 
 #include "app/args.h"
-#include "app/jsonout.h"
 #include "app/term.h"
+#include "base/jsonout.h"
 #include "base/log.h"
 #include "device/driver.h"
 
@@ -42,6 +42,7 @@ struct app {              /* owner: the main thread */
     bool quiet;      /* --quiet: print results and errors, nothing else */
     bool json;       /* the command was asked for JSON: set it once the options are read */
     bool json_begun; /* between app_json_begin() and app_json_end() */
+    struct str json_text;
     struct str late; /* messages that wait for the end of the JSON, one a line */
     /* Who wants a command's options instead of its help: describe.h. NULL: the help is printed. */
     void (*on_help)(void *user, const struct command *c, const struct opts *o);
@@ -76,12 +77,12 @@ int app_usage(struct app *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
  * A mistake in the text is wrong usage; a machine that lacks what was asked for is a failure. */
 int app_fail_devices(struct app *a, const berth_err *err);
 
-/* A command that prints its JSON piece by piece puts it between these two, and its errors, with
- * app_json_error(), where they belong. app_json_end() prints the messages that waited and returns
+/* A command that prints its JSON piece by piece writes it between these two, and its errors, with
+ * app_json_error(), where they belong. app_json_end() prints it and the messages that waited, and returns
  * `code`, or APP_FAILED when some of the text is missing for want of memory. */
 void app_json_begin(struct app *a, struct jsonout *j);
 void app_json_error(struct jsonout *j, const berth_err *err); /* "error": {"code", "message"} */
-int app_json_end(struct app *a, struct jsonout *j, int code);
+int app_json_end(struct app *a, int code);
 
 /* The options every command has, and how they take effect. --version only in front of a command. */
 struct app_globals {

@@ -159,30 +159,30 @@ static void json_row(struct jsonout *j, const struct bench_model *m, const struc
 {
     char hash[20];
     snprintf(hash, sizeof hash, "%016" PRIx64, r->hash);
-    jsonout_open(j, NULL, '{');
-    jsonout_u64(j, "offload", r->place->offload);
-    jsonout_str(j, "device", m->device);
-    jsonout_str(j, "alloc", r->place->alloc);
-    jsonout_u64(j, "bytes", r->bytes);
-    jsonout_u64(j, "donor_bytes", r->donor_bytes);
-    jsonout_f64(j, "ms", r->ms);
-    jsonout_f64(j, "ms_min", r->ms_min);
-    jsonout_f64(j, "ms_max", r->ms_max);
-    jsonout_f64(j, "link_gbps", r->link_gbps);
-    jsonout_f64(j, "limit_ms", r->limit_ms);
-    jsonout_f64(j, "gbps", r->gbps);
-    jsonout_f64(j, "exposed", r->exposed);
-    jsonout_f64(j, "runs", r->runs);
-    jsonout_f64(j, "copies", r->copies);
-    jsonout_u64(j, "out_of_order", r->out_of_order);
-    jsonout_u64(j, "dropped", r->dropped);
-    jsonout_u64(j, "peak", r->peak);
-    jsonout_u64(j, "ring", r->ring);
-    jsonout_u64(j, "card", r->card);
-    jsonout_f64(j, "load_s", r->load_s);
-    jsonout_f64(j, "load_gbps", r->load_gbps);
-    jsonout_str(j, "output", hash);
-    jsonout_close(j, '}');
+    jo_open(j, NULL, '{');
+    jo_u64(j, "offload", r->place->offload);
+    jo_str(j, "device", m->device);
+    jo_str(j, "alloc", r->place->alloc);
+    jo_u64(j, "bytes", r->bytes);
+    jo_u64(j, "donor_bytes", r->donor_bytes);
+    jo_f64(j, "ms", r->ms);
+    jo_f64(j, "ms_min", r->ms_min);
+    jo_f64(j, "ms_max", r->ms_max);
+    jo_f64(j, "link_gbps", r->link_gbps);
+    jo_f64(j, "limit_ms", r->limit_ms);
+    jo_f64(j, "gbps", r->gbps);
+    jo_f64(j, "exposed", r->exposed);
+    jo_f64(j, "runs", r->runs);
+    jo_f64(j, "copies", r->copies);
+    jo_u64(j, "out_of_order", r->out_of_order);
+    jo_u64(j, "dropped", r->dropped);
+    jo_u64(j, "peak", r->peak);
+    jo_u64(j, "ring", r->ring);
+    jo_u64(j, "card", r->card);
+    jo_f64(j, "load_s", r->load_s);
+    jo_f64(j, "load_gbps", r->load_gbps);
+    jo_str(j, "output", hash);
+    jo_close(j, '}');
 }
 
 /* ---- the run ---- */
@@ -206,8 +206,8 @@ static int measure(struct app *a, const struct bench_model *m, const atomic_bool
     bool same = true, in_place = false;
     if (a->json) {
         app_json_begin(a, &j);
-        jsonout_open(&j, NULL, '{');
-        jsonout_open(&j, "rows", '[');
+        jo_open(&j, NULL, '{');
+        jo_open(&j, "rows", '[');
     } else {
         print_head(a);
     }
@@ -235,14 +235,14 @@ static int measure(struct app *a, const struct bench_model *m, const atomic_bool
         printf("%s is RAM: blocks are read where they lie, nothing is copied\n", m->device);
     if (!a->json)
         return s ? ended(a, &err) : APP_OK;
-    jsonout_close(&j, ']');
+    jo_close(&j, ']');
     if (rows > 1)
-        jsonout_bool(&j, "same_output", same);
+        jo_bool(&j, "same_output", same);
     int code = s ? ended(a, &err) : APP_OK;
     if (s)
         app_json_error(&j, &err);
-    jsonout_close(&j, '}');
-    return app_json_end(a, &j, code);
+    jo_close(&j, '}');
+    return app_json_end(a, code);
 }
 
 static int with_file(struct app *a, struct bench_model *m, const char *path,

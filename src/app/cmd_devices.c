@@ -10,39 +10,39 @@
 static void print_json(struct jsonout *j, const berth_device_info *d, const struct device *real)
 {
     const bool hypothetical = !real;
-    jsonout_open(j, NULL, '{');
-    jsonout_str(j, "name", d->name);
-    jsonout_str(j, "kind", d->kind);
-    jsonout_str(j, "physical", d->physical);
+    jo_open(j, NULL, '{');
+    jo_str(j, "name", d->name);
+    jo_str(j, "kind", d->kind);
+    jo_str(j, "physical", d->physical);
     if (d->model[0])
-        jsonout_str(j, "model", d->model);
-    jsonout_bool(j, "hypothetical", hypothetical);
-    jsonout_u64(j, "total", d->total);
+        jo_str(j, "model", d->model);
+    jo_bool(j, "hypothetical", hypothetical);
+    jo_u64(j, "total", d->total);
     if (!hypothetical)
-        jsonout_u64(j, "free", d->free);
-    jsonout_u64(j, "budget", d->budget);
+        jo_u64(j, "free", d->free);
+    jo_u64(j, "budget", d->budget);
     if (hypothetical) {
-        jsonout_close(j, '}');
+        jo_close(j, '}');
         return;
     }
-    jsonout_u64(j, "in_use", d->in_use);
-    jsonout_u64(j, "idle", d->idle);
-    jsonout_u64(j, "peak", d->peak);
-    jsonout_u64(j, "pinned", d->pinned);
-    jsonout_open_flat(j, "can", '[');
+    jo_u64(j, "in_use", d->in_use);
+    jo_u64(j, "idle", d->idle);
+    jo_u64(j, "peak", d->peak);
+    jo_u64(j, "pinned", d->pinned);
+    jo_open_flat(j, "can", '[');
 #define CAP(id, bit, text)                                                                         \
     if (d->caps & BERTH_CAP_##id)                                                                  \
-        jsonout_str(j, NULL, text);
+        jo_str(j, NULL, text);
     BERTH_CAP_MAP(CAP)
 #undef CAP
-    jsonout_close(j, ']');
-    jsonout_open_flat(j, "missing", '[');
+    jo_close(j, ']');
+    jo_open_flat(j, "missing", '[');
     berth_err why;
     for (unsigned i = 0; op_library(real, i, &why); i++)
         if (why.code)
-            jsonout_str(j, NULL, why.msg);
-    jsonout_close(j, ']');
-    jsonout_close(j, '}');
+            jo_str(j, NULL, why.msg);
+    jo_close(j, ']');
+    jo_close(j, '}');
 }
 
 struct table { /* what is printed for people */
@@ -157,10 +157,10 @@ static void print_absent(const struct app *a, const berth_ctx *ctx, struct jsono
     const char *kind, *why;
     for (size_t i = 0; ctx && berth_ctx_absent(ctx, i, &kind, &why); i++) {
         if (j) {
-            jsonout_open(j, NULL, '{');
-            jsonout_str(j, "kind", kind);
-            jsonout_str(j, "absent", why);
-            jsonout_close(j, '}');
+            jo_open(j, NULL, '{');
+            jo_str(j, "kind", kind);
+            jo_str(j, "absent", why);
+            jo_close(j, '}');
             continue;
         }
         print_line(a, kind, why);
@@ -174,12 +174,12 @@ static int print_list(struct app *a, const berth_device_info *at, size_t n,
     if (a->json) {
         struct jsonout j;
         app_json_begin(a, &j);
-        jsonout_open(&j, NULL, '[');
+        jo_open(&j, NULL, '[');
         for (size_t i = 0; i < n; i++)
             print_json(&j, &at[i], set ? devset_at(set, i) : NULL);
         print_absent(a, ctx, &j);
-        jsonout_close(&j, ']');
-        return app_json_end(a, &j, APP_OK);
+        jo_close(&j, ']');
+        return app_json_end(a, APP_OK);
     }
     struct table t = { .a = a, .at = at, .n = n, .hypothetical = !set };
     t.name = wider(0, "device");

@@ -74,10 +74,10 @@ static int one_file(struct app *a, const char *path, const struct options *o, st
         status = show(a, o, j, w, &err);
         weights_close(w);
     } else if (o->json) {
-        jsonout_open(j, NULL, '{');
-        jsonout_str(j, "file", path);
+        jo_open(j, NULL, '{');
+        jo_str(j, "file", path);
         app_json_error(j, &err);
-        jsonout_close(j, '}');
+        jo_close(j, '}');
     }
     log_debug(&a->log, "inspect.done", "ms=%.3f status=%s file=\"%s\"",
               (double)(clock_mono_ns(a->clock) - start) * 1e-6, berth_status_name(status), path);
@@ -110,7 +110,7 @@ static int run(struct app *a, int argc, char **argv)
     a->json = o.json;
     if (o.json) {
         app_json_begin(a, &j);
-        jsonout_open(&j, NULL, '[');
+        jo_open(&j, NULL, '[');
     }
     for (int i = 0; i < n; i++) {
         if (i && !o.json)
@@ -119,8 +119,8 @@ static int run(struct app *a, int argc, char **argv)
             code = APP_FAILED;
     }
     if (o.json) {
-        jsonout_close(&j, ']');
-        code = app_json_end(a, &j, code);
+        jo_close(&j, ']');
+        code = app_json_end(a, code);
     }
     return code;
 }

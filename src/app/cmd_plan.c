@@ -173,6 +173,16 @@ static void cards_elsewhere(const struct options *o, berth_err *err)
         err_append(err, "; --devices cuda:0=24g,cpu=64g plans for cards that are not here");
 }
 
+static int print_json(struct app *a, const struct planned *x)
+{
+    struct jsonout j;
+    app_json_begin(a, &j);
+    jo_open(&j, NULL, '{');
+    plan_as_json(x->plan, x->blocks, weights_converted(x->weights), &j);
+    jo_close(&j, '}');
+    return app_json_end(a, APP_OK);
+}
+
 static int plan_blocks(struct app *a, const struct request *r, struct planned *x)
 {
     struct quotas q = { 0 };
@@ -191,7 +201,7 @@ static int plan_blocks(struct app *a, const struct request *r, struct planned *x
     if (s)
         code = app_fail(a, option_said(r->o, &err));
     else if (a->json)
-        code = plan_json(a, x);
+        code = print_json(a, x);
     else
         plan_text(a, x);
     plan_release(&p);

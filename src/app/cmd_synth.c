@@ -1,5 +1,4 @@
 /* berth synth: model files whose weights follow from their names (model/synth.h). */
-#include "app/jsonout.h"
 #include "app/presets.h"
 #include "base/file.h"
 #include "model/synth.h"
@@ -225,24 +224,24 @@ static int report_json(struct app *a, const struct job *j, uint64_t file_bytes, 
     const struct types types = count_types(j);
     struct jsonout out;
     app_json_begin(a, &out);
-    jsonout_open(&out, NULL, '{');
-    jsonout_str(&out, "file", str_c(&j->output));
-    jsonout_str(&out, "preset", j->preset ? j->preset->name : NULL);
-    jsonout_str(&out, "format", j->format->name);
-    jsonout_str(&out, "dtype", dtype_name(j->dtype));
-    jsonout_open_flat(&out, "dtypes", '{');
+    jo_open(&out, NULL, '{');
+    jo_str(&out, "file", str_c(&j->output));
+    jo_str(&out, "preset", j->preset ? j->preset->name : NULL);
+    jo_str(&out, "format", j->format->name);
+    jo_str(&out, "dtype", dtype_name(j->dtype));
+    jo_open_flat(&out, "dtypes", '{');
     for (int t = 0; t < DT_COUNT; t++)
         if (types.tensors[t])
-            jsonout_u64(&out, dtype_name((enum dtype)t), types.tensors[t]);
-    jsonout_close(&out, '}');
-    jsonout_u64(&out, "tensors", j->keys.n);
-    jsonout_u64(&out, "parameters", j->keys.params);
-    jsonout_u64(&out, "bytes", file_bytes);
-    jsonout_u64(&out, "data_bytes", j->synth.bytes);
-    jsonout_f64(&out, "seconds", (double)elapsed_ns * 1e-9);
-    jsonout_u64(&out, "threads", threads);
-    jsonout_close(&out, '}');
-    return app_json_end(a, &out, APP_OK);
+            jo_u64(&out, dtype_name((enum dtype)t), types.tensors[t]);
+    jo_close(&out, '}');
+    jo_u64(&out, "tensors", j->keys.n);
+    jo_u64(&out, "parameters", j->keys.params);
+    jo_u64(&out, "bytes", file_bytes);
+    jo_u64(&out, "data_bytes", j->synth.bytes);
+    jo_f64(&out, "seconds", (double)elapsed_ns * 1e-9);
+    jo_u64(&out, "threads", threads);
+    jo_close(&out, '}');
+    return app_json_end(a, APP_OK);
 }
 
 static int report(struct app *a, const struct job *j, uint64_t elapsed_ns, size_t threads)
@@ -359,17 +358,17 @@ static void list_json(struct list *l, const struct preset *p, const struct keys 
                       const uint64_t *bytes)
 {
     struct jsonout *j = &l->json;
-    jsonout_open(j, NULL, '{');
-    jsonout_str(j, "preset", p->name);
-    jsonout_str(j, "about", p->about);
-    jsonout_str(j, "architecture", p->arch);
-    jsonout_u64(j, "tensors", k->n);
-    jsonout_u64(j, "parameters", k->params);
-    jsonout_open_flat(j, "data_bytes", '{');
+    jo_open(j, NULL, '{');
+    jo_str(j, "preset", p->name);
+    jo_str(j, "about", p->about);
+    jo_str(j, "architecture", p->arch);
+    jo_u64(j, "tensors", k->n);
+    jo_u64(j, "parameters", k->params);
+    jo_open_flat(j, "data_bytes", '{');
     for (size_t i = 0; i < l->n; i++)
-        jsonout_u64(j, dtype_name(l->dtype[i]), bytes[i]);
-    jsonout_close(j, '}');
-    jsonout_close(j, '}');
+        jo_u64(j, dtype_name(l->dtype[i]), bytes[i]);
+    jo_close(j, '}');
+    jo_close(j, '}');
 }
 
 /* The description stands below: beside the sizes there is no room for it. */
@@ -439,23 +438,23 @@ static int list(struct app *a, const struct options *o)
     choose_columns(a, o, j.dtype, &l);
     if (a->json) {
         app_json_begin(a, &l.json);
-        jsonout_open(&l.json, NULL, '[');
+        jo_open(&l.json, NULL, '[');
     } else {
         list_head(a, &l);
     }
     for (size_t i = 0; !code && i < preset_count(); i++)
         if (list_one(a, &l, preset_at(i), &err)) {
             if (a->json) {
-                jsonout_open(&l.json, NULL, '{');
-                jsonout_str(&l.json, "preset", preset_at(i)->name);
+                jo_open(&l.json, NULL, '{');
+                jo_str(&l.json, "preset", preset_at(i)->name);
                 app_json_error(&l.json, &err);
-                jsonout_close(&l.json, '}');
+                jo_close(&l.json, '}');
             }
             code = app_fail(a, &err);
         }
     if (a->json) {
-        jsonout_close(&l.json, ']');
-        code = app_json_end(a, &l.json, code);
+        jo_close(&l.json, ']');
+        code = app_json_end(a, code);
     }
     return code;
 }
@@ -482,10 +481,10 @@ static int make_tokenizer(struct app *a, const struct options *o)
     if (!code && o->json) {
         struct jsonout out;
         app_json_begin(a, &out);
-        jsonout_open(&out, NULL, '{');
-        jsonout_str(&out, "tokenizer", o->tokenizer);
-        jsonout_close(&out, '}');
-        return app_json_end(a, &out, APP_OK);
+        jo_open(&out, NULL, '{');
+        jo_str(&out, "tokenizer", o->tokenizer);
+        jo_close(&out, '}');
+        return app_json_end(a, APP_OK);
     }
     if (!code)
         puts("wrote vocab.json and merges.txt (CLIP), tokenizer.json (T5): letters, no words");

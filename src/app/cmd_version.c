@@ -1,6 +1,5 @@
 /* berth version: what this binary is, and what it found in this machine. */
 #include "app/app.h"
-#include "app/jsonout.h"
 
 #if defined(__clang__)
 #define COMPILER "clang " __clang_version__
@@ -86,25 +85,28 @@ static void print_text(const char *features, const struct str *found, const stru
 static int print_json(const char *features, const struct str *found, const struct str *why,
                       bool built)
 {
-    struct jsonout j = { .out = stdout };
-    jsonout_open(&j, NULL, '{');
-    jsonout_str(&j, "version", berth_version());
-    jsonout_str(&j, "compiler", COMPILER);
-    jsonout_str(&j, "build", BERTH_BUILD_TYPE);
-    jsonout_open_flat(&j, "features", '[');
+    struct str text = { 0 };
+    struct jsonout j = { .out = &text, .indent = 2 };
+    jo_open(&j, NULL, '{');
+    jo_str(&j, "version", berth_version());
+    jo_str(&j, "compiler", COMPILER);
+    jo_str(&j, "build", BERTH_BUILD_TYPE);
+    jo_open_flat(&j, "features", '[');
     for (const char *end; (end = strchr(features, ' ')); features = end + 1)
-        jsonout_text(&j, NULL, features, (size_t)(end - features));
-    jsonout_close(&j, ']');
-    jsonout_str(&j, "simd", simd_level());
-    jsonout_open(&j, "cuda", '{');
-    jsonout_bool(&j, "built", built);
+        jo_text(&j, NULL, features, (size_t)(end - features));
+    jo_close(&j, ']');
+    jo_str(&j, "simd", simd_level());
+    jo_open(&j, "cuda", '{');
+    jo_bool(&j, "built", built);
     if (found->n)
-        jsonout_str(&j, "cards", str_c(found));
+        jo_str(&j, "cards", str_c(found));
     else
-        jsonout_str(&j, "absent", str_c(why));
-    jsonout_close(&j, '}');
-    jsonout_close(&j, '}');
-    return jsonout_end(&j) ? APP_OK : APP_FAILED;
+        jo_str(&j, "absent", str_c(why));
+    jo_close(&j, '}');
+    jo_close(&j, '}');
+    bool whole = !text.bad && puts(str_c(&text)) >= 0;
+    str_release(&text);
+    return whole ? APP_OK : APP_FAILED;
 }
 
 static int run(struct app *a, int argc, char **argv)

@@ -6,7 +6,6 @@
 #define APP_INSPECT_H
 
 #include "app/app.h"
-#include "app/jsonout.h"
 #include "format/weights.h"
 #include "model/family.h"
 

@@ -33,42 +33,42 @@ static void element(struct jsonout *j, struct rd *r, uint32_t type, uint64_t max
 {
     switch (type) {
     case G_U8:
-        jsonout_u64(j, NULL, rd_u8(r));
+        jo_u64(j, NULL, rd_u8(r));
         return;
     case G_I8:
-        jsonout_i64(j, NULL, (int8_t)rd_u8(r));
+        jo_i64(j, NULL, (int8_t)rd_u8(r));
         return;
     case G_U16:
-        jsonout_u64(j, NULL, rd_u16le(r));
+        jo_u64(j, NULL, rd_u16le(r));
         return;
     case G_I16:
-        jsonout_i64(j, NULL, (int16_t)rd_u16le(r));
+        jo_i64(j, NULL, (int16_t)rd_u16le(r));
         return;
     case G_U32:
-        jsonout_u64(j, NULL, rd_u32le(r));
+        jo_u64(j, NULL, rd_u32le(r));
         return;
     case G_I32:
-        jsonout_i64(j, NULL, (int32_t)rd_u32le(r));
+        jo_i64(j, NULL, (int32_t)rd_u32le(r));
         return;
     case G_F32:
-        jsonout_f64(j, NULL, (double)rd_f32le(r));
+        jo_f64(j, NULL, (double)rd_f32le(r));
         return;
     case G_BOOL:
-        jsonout_bool(j, NULL, rd_u8(r) != 0);
+        jo_bool(j, NULL, rd_u8(r) != 0);
         return;
     case G_U64:
-        jsonout_u64(j, NULL, rd_u64le(r));
+        jo_u64(j, NULL, rd_u64le(r));
         return;
     case G_I64:
-        jsonout_i64(j, NULL, (int64_t)rd_u64le(r));
+        jo_i64(j, NULL, (int64_t)rd_u64le(r));
         return;
     case G_F64:
-        jsonout_f64(j, NULL, rd_f64le(r));
+        jo_f64(j, NULL, rd_f64le(r));
         return;
     case G_STRING: {
         size_t n = (size_t)rd_u64le(r);
         const uint8_t *s = rd_take(r, n);
-        jsonout_text(j, NULL, s ? (const char *)s : "", s ? n : 0);
+        jo_text(j, NULL, s ? (const char *)s : "", s ? n : 0);
         return;
     }
     case G_ARRAY: {
@@ -85,16 +85,16 @@ static void element(struct jsonout *j, struct rd *r, uint32_t type, uint64_t max
 static void array(struct jsonout *j, const char *key, struct rd *r, uint32_t type, uint64_t count,
                   uint64_t max)
 {
-    jsonout_open_flat(j, key, '[');
+    jo_open_flat(j, key, '[');
     for (uint64_t i = 0; i < count && !r->bad; i++) {
         if (max && i == max) {
-            jsonout_str(j, NULL, "...");
+            jo_str(j, NULL, "...");
             r->bad = true; /* the rest is not walked */
             break;
         }
         element(j, r, type, max);
     }
-    jsonout_close(j, ']');
+    jo_close(j, ']');
 }
 
 void inspect_meta(struct jsonout *j, const char *key, const struct weights_meta *m,
@@ -102,19 +102,19 @@ void inspect_meta(struct jsonout *j, const char *key, const struct weights_meta 
 {
     switch (m->kind) {
     case META_STRING:
-        jsonout_text(j, key, m->str, m->str_len);
+        jo_text(j, key, m->str, m->str_len);
         return;
     case META_INT:
-        jsonout_i64(j, key, m->i);
+        jo_i64(j, key, m->i);
         return;
     case META_UINT:
-        jsonout_u64(j, key, m->u);
+        jo_u64(j, key, m->u);
         return;
     case META_FLOAT:
-        jsonout_f64(j, key, m->f);
+        jo_f64(j, key, m->f);
         return;
     case META_BOOL:
-        jsonout_bool(j, key, m->b);
+        jo_bool(j, key, m->b);
         return;
     case META_ARRAY: {
         struct rd r = rd_init(m->raw, m->raw_len);
@@ -126,90 +126,90 @@ void inspect_meta(struct jsonout *j, const char *key, const struct weights_meta 
 
 static void shape(struct jsonout *j, const struct shape *s)
 {
-    jsonout_open_flat(j, "shape", '[');
+    jo_open_flat(j, "shape", '[');
     for (int i = 0; i < s->ndim; i++)
-        jsonout_u64(j, NULL, s->dim[i]);
-    jsonout_close(j, ']');
+        jo_u64(j, NULL, s->dim[i]);
+    jo_close(j, ']');
 }
 
 static void entry(struct jsonout *j, const struct weights_entry *e, bool place)
 {
-    jsonout_open_flat(j, NULL, '{');
-    jsonout_text(j, "name", e->name, e->name_len);
-    jsonout_str(j, "dtype", dtype_name(e->dtype));
+    jo_open_flat(j, NULL, '{');
+    jo_text(j, "name", e->name, e->name_len);
+    jo_str(j, "dtype", dtype_name(e->dtype));
     shape(j, &e->shape);
     if (place) {
-        jsonout_u64(j, "shard", e->shard);
-        jsonout_u64(j, "offset", e->off);
+        jo_u64(j, "shard", e->shard);
+        jo_u64(j, "offset", e->off);
     }
-    jsonout_u64(j, "bytes", e->size);
-    jsonout_close(j, '}');
+    jo_u64(j, "bytes", e->size);
+    jo_close(j, '}');
 }
 
 static void json_family(struct jsonout *j, const struct family_info *f)
 {
     if (!f->name)
         return;
-    jsonout_open(j, "family", '{');
-    jsonout_str(j, "name", f->name);
-    jsonout_str(j, "is", f->what);
-    jsonout_bool(j, "runs", f->runs);
+    jo_open(j, "family", '{');
+    jo_str(j, "name", f->name);
+    jo_str(j, "is", f->what);
+    jo_bool(j, "runs", f->runs);
     if (f->why[0])
-        jsonout_str(j, "why", f->why);
-    jsonout_close(j, '}');
+        jo_str(j, "why", f->why);
+    jo_close(j, '}');
 }
 
 berth_status inspect_json(struct jsonout *j, const struct weights *w, const struct summary *s,
                           bool tensors, berth_err *err)
 {
-    jsonout_open(j, NULL, '{');
-    jsonout_str(j, "file", weights_path(w));
-    jsonout_str(j, "format", weights_format(w));
+    jo_open(j, NULL, '{');
+    jo_str(j, "file", weights_path(w));
+    jo_str(j, "format", weights_format(w));
     json_family(j, &s->family);
-    jsonout_u64(j, "bytes", s->file_bytes);
-    jsonout_u64(j, "data_bytes", s->all.bytes);
-    jsonout_u64(j, "tensors", s->all.tensors);
-    jsonout_u64(j, "parameters", s->all.params);
-    jsonout_open(j, "shards", '[');
+    jo_u64(j, "bytes", s->file_bytes);
+    jo_u64(j, "data_bytes", s->all.bytes);
+    jo_u64(j, "tensors", s->all.tensors);
+    jo_u64(j, "parameters", s->all.params);
+    jo_open(j, "shards", '[');
     for (size_t i = 0; i < weights_shards(w); i++) {
-        jsonout_open_flat(j, NULL, '{');
-        jsonout_str(j, "file", file_map_path(weights_shard(w, i)));
-        jsonout_u64(j, "bytes", file_map_size(weights_shard(w, i)));
-        jsonout_close(j, '}');
+        jo_open_flat(j, NULL, '{');
+        jo_str(j, "file", file_map_path(weights_shard(w, i)));
+        jo_u64(j, "bytes", file_map_size(weights_shard(w, i)));
+        jo_close(j, '}');
     }
-    jsonout_close(j, ']');
-    jsonout_open(j, "dtypes", '[');
+    jo_close(j, ']');
+    jo_open(j, "dtypes", '[');
     for (int t = 0; t < DT_COUNT; t++) {
         const struct tally *c = &s->by_dtype[t];
         if (!c->tensors)
             continue;
-        jsonout_open_flat(j, NULL, '{');
-        jsonout_str(j, "dtype", dtype_name((enum dtype)t));
-        jsonout_u64(j, "tensors", c->tensors);
-        jsonout_u64(j, "parameters", c->params);
-        jsonout_u64(j, "bytes", c->bytes);
-        jsonout_close(j, '}');
+        jo_open_flat(j, NULL, '{');
+        jo_str(j, "dtype", dtype_name((enum dtype)t));
+        jo_u64(j, "tensors", c->tensors);
+        jo_u64(j, "parameters", c->params);
+        jo_u64(j, "bytes", c->bytes);
+        jo_close(j, '}');
     }
-    jsonout_close(j, ']');
-    jsonout_open(j, "metadata", '{');
+    jo_close(j, ']');
+    jo_open(j, "metadata", '{');
     for (size_t i = 0; i < weights_meta_count(w); i++) {
         const struct weights_meta *m = weights_meta_at(w, i);
         inspect_meta(j, m->key, m, 0);
     }
-    jsonout_close(j, '}');
-    jsonout_open(j, "largest", '[');
+    jo_close(j, '}');
+    jo_open(j, "largest", '[');
     for (size_t i = 0; i < s->tops; i++)
         entry(j, s->top[i], false);
-    jsonout_close(j, ']');
+    jo_close(j, ']');
     if (tensors) {
-        jsonout_open(j, "index", '[');
+        jo_open(j, "index", '[');
         for (size_t i = 0; i < weights_count(w); i++)
             entry(j, weights_at(w, i), true);
-        jsonout_close(j, ']');
+        jo_close(j, ']');
     }
     berth_status status = weights_check(w, err);
     if (status)
         app_json_error(j, err);
-    jsonout_close(j, '}');
+    jo_close(j, '}');
     return status;
 }

@@ -108,19 +108,14 @@ static void meta_text(struct str *t, const struct weights_meta *m, size_t width)
         term_safe(t, m->str, m->str_len, width);
         return;
     }
-    char *text = NULL;
-    size_t n = 0;
-    FILE *mem = open_memstream(&text, &n);
-    if (!mem)
-        return;
+    struct str text = { 0 };
+    struct jsonout j = { .out = &text, .spaced = true };
     if (m->kind == META_ARRAY)
-        fprintf(mem, "%" PRIu64 " x %s ", m->count, inspect_meta_type(m->elem_type));
-    struct jsonout j = { .out = mem };
+        str_addf(&text, "%" PRIu64 " x %s ", m->count, inspect_meta_type(m->elem_type));
     inspect_meta(&j, NULL, m, META_ITEMS);
-    bool whole = jsonout_end(&j);
-    if (!fclose(mem) && whole && n)
-        term_safe(t, text, n - 1, width); /* without the newline */
-    free(text);
+    if (!text.bad)
+        term_safe(t, str_c(&text), text.n, width);
+    str_release(&text);
 }
 
 /* Shapes that GGUF could not store as they are: one key per tensor, and the reader has applied them

@@ -1,8 +1,8 @@
 /* plan: the pieces of `berth plan`, one file each.
  *
  * Flow   weights_open() -> arch_detect() -> blocks_from_weights() -> quotas from the options ->
- *        plan_make() -> plan_text() and plan_picture(), or plan_json(). Nothing is loaded, and with
- *        --devices nothing is opened but the file. */
+ *        plan_make() -> plan_text() and plan_picture(), or plan_as_json(). Nothing is loaded, and
+ *        with --devices nothing is opened but the file. */
 #ifndef APP_PLAN_H
 #define APP_PLAN_H
 
@@ -22,8 +22,6 @@ struct planned { /* everything borrowed */
 
 /* plan_text.c: headline, the tables, the picture, notes, the allocation string. */
 void plan_text(const struct app *a, const struct planned *x);
-/* plan_json.c: one object. */
-int plan_json(struct app *a, const struct planned *x);
 /* plan_picture.c: how full each device is, and where along the order its blocks are. */
 void plan_picture(const struct app *a, const struct planned *x);
 

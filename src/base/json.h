@@ -1,9 +1,9 @@
 /* json: JSON values, json_t of jansson, read with limits and with three kinds of number.
  *
- * json_t is vocabulary everywhere; only this module turns text into it and back. jansson has one
- * integer type, int64; seeds go to 2^64-1. An integer above INT64_MAX is therefore carried as a
- * tagged string that starts with a NUL byte. Text from outside can never produce one, because
- * strings with U+0000 are refused when reading. Ask js_kind(), not json_typeof().
+ * json_t is vocabulary everywhere; only this module turns text into it, and base/jsonout back.
+ * jansson has one integer type, int64; seeds go to 2^64-1. An integer above INT64_MAX is therefore
+ * carried as a tagged string that starts with a NUL byte. Text from outside can never produce one,
+ * because strings with U+0000 are refused when reading. Ask js_kind(), not json_typeof().
  * Object key order is kept; duplicate keys are refused, and so are integers outside -2^63 .. 2^64-1
  * (a rounded seed is worse than an error) and numbers too large for a double, unless the limits are
  * loose. "-0" is 0.
@@ -12,7 +12,7 @@
 #define BASE_JSON_H
 
 #include "base/err.h"
-#include "base/str.h"
+#include "base/jsonout.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -44,12 +44,5 @@ json_t *js_u64(uint64_t v);            /* new value: plain integer when it fits 
 bool js_get_i64(const json_t *v, int64_t *out);
 bool js_get_u64(const json_t *v, uint64_t *out);
 bool js_get_f64(const json_t *v, double *out); /* any number */
-
-/* Appends compact text, or indented by `indent` spaces. Doubles print shortest-exact and keep a
- * ".0" or exponent, so that a kind survives a round trip. out->bad on exhaustion, and for a tree
- * deeper than JSTOK_DEPTH_MAX, which nobody could read back. */
-void js_write(const json_t *v, int indent, struct str *out);
-/* Quoted and escaped; malformed UTF-8 becomes U+FFFD. */
-void js_write_string(const char *s, size_t n, struct str *out);
 
 #endif

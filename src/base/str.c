@@ -55,10 +55,9 @@ void str_addc(struct str *s, char c)
     str_add(s, &c, 1);
 }
 
-void str_addf(struct str *s, const char *fmt, ...)
+void str_vaddf(struct str *s, const char *fmt, va_list ap)
 {
-    va_list ap, again;
-    va_start(ap, fmt);
+    va_list again;
     va_copy(again, ap);
     size_t room = s->bad ? 0 : s->cap - s->n; /* s->p is NULL exactly when this is 0 */
     int n = vsnprintf(room ? s->p + s->n : NULL, room, fmt, ap);
@@ -73,6 +72,13 @@ void str_addf(struct str *s, const char *fmt, ...)
     if (s->p)
         s->p[s->n] = '\0'; /* takes back a half-written tail */
     va_end(again);
+}
+
+void str_addf(struct str *s, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    str_vaddf(s, fmt, ap);
     va_end(ap);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/attr.h"
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +24,7 @@ void str_add(struct str *s, const char *p, size_t n);
 void str_adds(struct str *s, const char *z);
 void str_addc(struct str *s, char c);
 void str_addf(struct str *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void str_vaddf(struct str *s, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
 void str_pad(struct str *s, char c, size_t width); /* appends c until s->n == width */
 void str_clear(struct str *s);                     /* length 0 and not bad, memory kept */
 void str_release(struct str *s);

@@ -433,35 +433,43 @@ void journal_inspect(struct journal *j, const char *tag, struct str *out)
                      (double)total[i] / GIB);
 }
 
-static void add_entry_json(const struct journal *j, const struct journal_entry *e, struct str *out)
+static void add_entry_json(const struct journal *j, const struct journal_entry *e,
+                           struct jsonout *to)
 {
-    str_addf(out, "{\"seq\":%" PRIu64 ",\"time\":\"", e->seq);
-    journal_time(out, e->wall_ns, 3);
-    str_adds(out, "\",\"identifier\":");
-    js_write_string(e->identifier, strlen(e->identifier), out);
-    str_adds(out, ",\"tag\":");
-    js_write_string(e->tag, strlen(e->tag), out);
-    str_adds(out, ",\"devices\":[");
-    for (size_t i = 0; i < e->devices; i++)
-        str_addf(out, "%s{\"device\":\"%s\",\"used\":%" PRIu64 ",\"total\":%" PRIu64 "}",
-                 i ? "," : "", devset_at(j->devices, i)->name, e->used[i], e->total[i]);
-    str_adds(out, "]}");
+    struct str when = { 0 };
+    journal_time(&when, e->wall_ns, 3);
+    jo_open(to, NULL, '{');
+    jo_u64(to, "seq", e->seq);
+    jo_str(to, "time", str_c(&when));
+    jo_str(to, "identifier", e->identifier);
+    jo_str(to, "tag", e->tag);
+    jo_open(to, "devices", '[');
+    for (size_t i = 0; i < e->devices; i++) {
+        jo_open(to, NULL, '{');
+        jo_str(to, "device", devset_at(j->devices, i)->name);
+        jo_u64(to, "used", e->used[i]);
+        jo_u64(to, "total", e->total[i]);
+        jo_close(to, '}');
+    }
+    jo_close(to, ']');
+    jo_close(to, '}');
+    to->out->bad |= when.bad;
+    str_release(&when);
 }
 
 void journal_timeline_json(struct journal *j, uint64_t after, size_t cap, struct str *out)
 {
     struct journal_entry e[8];
+    struct jsonout to = { .out = out };
     size_t done = 0, n;
-    str_addc(out, '[');
+    jo_open(&to, NULL, '[');
     do {
         n = journal_query(j, after, NULL, e, cap - done < ARRAY_LEN(e) ? cap - done : ARRAY_LEN(e),
                           NULL);
-        for (size_t i = 0; i < n; i++) {
-            str_adds(out, done + i ? "," : "");
-            add_entry_json(j, &e[i], out);
-        }
+        for (size_t i = 0; i < n; i++)
+            add_entry_json(j, &e[i], &to);
         after = n ? e[n - 1].seq : after;
         done += n;
     } while (n && done < cap && !out->bad);
-    str_addc(out, ']');
+    jo_close(&to, ']');
 }

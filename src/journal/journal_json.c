@@ -2,7 +2,6 @@
 #include "journal/journal_impl.h"
 
 #include "base/json.h"
-#include "base/utf8.h"
 #include "base/vec.h"
 
 #include <errno.h>
@@ -41,90 +40,6 @@ struct journal_json {
     void *user;
     atomic_uint_least64_t errors; /* any thread */
 };
-
-/* ---- text as Python writes it ---- */
-
-static void add_u16(struct str *s, unsigned unit)
-{
-    str_addf(s, "\\u%04x", unit);
-}
-
-static void add_escaped(struct str *s, const char *p, size_t len)
-{
-    const uint8_t *u = (const uint8_t *)p;
-    if (len == 2) {
-        add_u16(s, (u[0] & 0x1fu) << 6 | (u[1] & 0x3fu));
-    } else if (len == 3) {
-        add_u16(s, (u[0] & 0x0fu) << 12 | (u[1] & 0x3fu) << 6 | (u[2] & 0x3fu));
-    } else {
-        unsigned c =
-            (u[0] & 0x07u) << 18 | (u[1] & 0x3fu) << 12 | (u[2] & 0x3fu) << 6 | (u[3] & 0x3fu);
-        add_u16(s, 0xd800 + ((c - 0x10000) >> 10));
-        add_u16(s, 0xdc00 + ((c - 0x10000) & 0x3ff));
-    }
-}
-
-/* Quoted, ASCII only; malformed UTF-8 becomes U+FFFD, byte by byte. */
-static void add_string(struct str *s, const char *p, size_t n)
-{
-    static const char short_from[] = "\"\\\b\f\n\r\t", short_to[] = "\"\\bfnrt";
-    str_addc(s, '"');
-    for (size_t i = 0; i < n;) {
-        size_t len = utf8_step(p + i, n - i);
-        const char *two = p[i] ? strchr(short_from, p[i]) : NULL;
-        if (len == 0)
-            add_u16(s, 0xfffd);
-        else if (len > 1)
-            add_escaped(s, p + i, len);
-        else if (two)
-            str_addf(s, "\\%c", short_to[two - short_from]);
-        else if ((uint8_t)p[i] < 0x20 || p[i] == 0x7f)
-            add_u16(s, (uint8_t)p[i]);
-        else
-            str_addc(s, p[i]);
-        i += len ? len : 1;
-    }
-    str_addc(s, '"');
-}
-
-static void add_value(struct str *s, const json_t *v) /* depth: met its limit when it was read */
-{
-    switch (js_kind(v)) {
-    case JS_OBJECT: {
-        const char *key, *between = "";
-        json_t *item;
-        str_addc(s, '{');
-        json_object_foreach((json_t *)v, key, item)
-        {
-            str_adds(s, between);
-            add_string(s, key, strlen(key));
-            str_adds(s, ": ");
-            add_value(s, item);
-            between = ", ";
-        }
-        str_addc(s, '}');
-        break;
-    }
-    case JS_ARRAY:
-        str_addc(s, '[');
-        for (size_t i = 0; i < json_array_size(v); i++) {
-            str_adds(s, i ? ", " : "");
-            add_value(s, json_array_get(v, i));
-        }
-        str_addc(s, ']');
-        break;
-    case JS_STRING:
-        add_string(s, json_string_value(v), json_string_length(v));
-        break;
-    case JS_NULL:
-    case JS_BOOL:
-    case JS_I64:
-    case JS_U64:
-    case JS_F64:
-        js_write(v, 0, s);
-        break;
-    }
-}
 
 void journal_time(struct str *s, uint64_t wall_ns, unsigned digits)
 {
@@ -205,7 +120,8 @@ static bool keep_static(struct vec *v, const json_t *object)
         struct field *f = vec_add(v);
         if (!f)
             return false;
-        add_value(&text, item);
+        struct jsonout j = { .out = &text, .python = true };
+        jo_value(&j, NULL, item);
         *f = (struct field) { strdup(key), str_take(&text), true };
         if (!f->key || !f->text)
             return false;
@@ -379,23 +295,23 @@ void journal_json_record(struct journal_json *x, uint64_t wall_ns, int level, co
     if (fd < 0)
         return;
     struct str when = { 0 }, category = { 0 }, line = { 0 };
+    struct jsonout j = { .out = &line, .python = true };
     struct vec v = { .elem = sizeof(struct field) };
     char number[24];
     journal_time(&when, wall_ns, 6);
     leading_category(message, &category);
     bool ok =
         collect(x, &v, str_c(&when), level_name(level, number), message, str_c(&category), fields);
+    jo_open(&j, NULL, '{');
     for (size_t i = 0; i < v.n; i++) {
         const struct field *f = vec_at(&v, i);
-        str_adds(&line, i ? ", " : "{");
-        add_string(&line, f->key, strlen(f->key));
-        str_adds(&line, ": ");
         if (f->rendered)
-            str_adds(&line, f->text);
+            jo_raw(&j, f->key, f->text, strlen(f->text));
         else
-            add_string(&line, f->text, strlen(f->text));
+            jo_str(&j, f->key, f->text);
     }
-    str_adds(&line, "}\n");
+    jo_close(&j, '}');
+    str_addc(&line, '\n');
     ok = ok && !when.bad && !category.bad && !line.bad;
     if (!ok || !write_all(fd, line.p, line.n))
         atomic_fetch_add(&x->errors, 1);

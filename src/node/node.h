@@ -14,7 +14,7 @@
  * Files      value.c; registry.c classes by name; info.c /object_info, tooltips.c words for it;
  *            call.c what nodes call, loading.c models for them; node_impl.h how families declare,
  *            with what they share: lists.c choices, pixels.c and scale.c pictures, input_file.c and
- *            save.c files, py_json.c Python's JSON.
+ *            save.c files.
  *            Then one file per family: image_*.c composite.c mask.c latent*.c primitive.c sigmas.c
  *            loader*.c. Those that run networks share compute.h, which lists them: text_encode.c
  *            conditioning.c sampling.c sampler.c noise.c guider.c model_sampling.c vae.c.

@@ -145,11 +145,6 @@ berth_status save_add(struct node_call *c, struct saved *s, size_t batch, const 
                       const char *key, const struct str *bytes, berth_err *err);
 void save_end(struct saved *s);
 
-/* py_json.c: JSON text as Python's json.dumps() writes it: ", ", ": ", ASCII only. indent 0: one line.
- * out->bad also for a tree deeper than JSTOK_DEPTH_MAX. */
-void py_json(const json_t *v, int indent, struct str *out);
-void py_float(double v, struct str *out); /* repr(): 1.0, 1e-05, NaN */
-
 extern const struct node_output out_image[1], out_mask[1], out_latent[1], out_image_mask[2];
 
 #endif

@@ -62,6 +62,7 @@ NODE_CLASS(INTConstant, .display = "INT Constant", .category = "KJNodes/constant
 
 static bool text_of(const struct value *v, struct str *out)
 {
+    struct jsonout text = { .out = out, .indent = 4, .python = true };
     json_t *j = NULL;
     switch (v->kind) {
     case V_NULL:
@@ -74,7 +75,7 @@ static bool text_of(const struct value *v, struct str *out)
         str_addf(out, "%" PRIu64, v->u);
         break;
     case V_FLOAT:
-        py_float(v->f, out);
+        jo_f64(&text, NULL, v->f);
         break;
     case V_BOOL:
         str_adds(out, v->b ? "True" : "False");
@@ -83,7 +84,7 @@ static bool text_of(const struct value *v, struct str *out)
         str_add(out, v->s.p, v->s.n);
         break;
     case V_JSON:
-        py_json(v->json, 4, out);
+        jo_value(&text, NULL, v->json);
         break;
     case V_TENSOR:
     case V_LATENT:

@@ -8,7 +8,9 @@
 static bool text_add(struct saved *s, const char *key, const json_t *v)
 {
     struct str text = { 0 };
-    py_json(v, 0, &text);
+    /* Other tools read workflows back from pictures: the same text that ComfyUI would write. */
+    struct jsonout j = { .out = &text, .python = true };
+    jo_value(&j, NULL, v);
     struct image_text *at = realloc(s->text, (s->texts + 1) * sizeof *at);
     if (at)
         s->text = at;

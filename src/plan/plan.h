@@ -30,6 +30,7 @@
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
 
+#include "base/jsonout.h"
 #include "plan/alloc.h"
 #include "plan/blocks.h"
 
@@ -106,11 +107,12 @@ berth_status plan_from_args(const struct blocks *b, const struct plan_devices *d
 /* The tables people know (residency.md 2.7), one line per call of `line`, no line ends. */
 typedef void plan_line_fn(void *user, const char *line);
 void plan_tables(const struct plan *p, const struct blocks *b, plan_line_fn *line, void *user);
-/* One object for programs: total_bytes, converted (the type, or null: as the file has it), compute,
- * devices [{device, bytes, blocks, share}], blocks [{name, bytes, device}] in execution order,
- * string (below), layout, notes [{warning, text}]. A line for each of the rows; appends. */
+/* For programs, the members of an object that is open: total_bytes, converted (the type, or null:
+ * as the file has it), compute, devices [{device, bytes, blocks, share}], blocks [{name, bytes,
+ * device}] in execution order, string (below), layout, notes [{warning, text}]. A line for each of
+ * the rows if j indents. */
 void plan_as_json(const struct plan *p, const struct blocks *b, enum dtype converted,
-                  struct str *out);
+                  struct jsonout *j);
 /* The equivalent allocation string. */
 void plan_string(const struct plan *p, struct str *out);
 

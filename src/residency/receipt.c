@@ -26,99 +26,93 @@ void res_receipt_release(struct res_receipt *x)
 
 /* ---- JSON ---- */
 
-static void add_string(struct str *out, const char *before, const char *text)
+static void add_kinds(struct jsonout *j, const char *key, const uint64_t bytes[DEV_KIND_COUNT])
 {
-    str_adds(out, before);
-    js_write_string(text ? text : "", text ? strlen(text) : 0, out);
-}
-
-static void add_bool(struct str *out, const char *before, bool x)
-{
-    str_adds(out, before);
-    str_adds(out, x ? "true" : "false");
-}
-
-static void add_kinds(struct str *out, const uint64_t bytes[DEV_KIND_COUNT])
-{
+    jo_open(j, key, '{');
     for (int k = 0; k < DEV_KIND_COUNT; k++)
-        str_addf(out, "%c\"%s\":%" PRIu64, k ? ',' : '{', dev_kind_name((enum dev_kind)k),
-                 bytes[k]);
-    str_addc(out, '}');
+        jo_u64(j, dev_kind_name((enum dev_kind)k), bytes[k]);
+    jo_close(j, '}');
 }
 
-/* Their names, each within quotes. */
-static void add_tiers(struct str *out, unsigned tiers, const char *quote, const char *between)
+/* Never null. */
+static void add_string(struct jsonout *j, const char *key, const char *text)
 {
-    bool first = true;
-    for (int k = 0; k < DEV_KIND_COUNT; k++)
-        if (tiers & 1u << k) {
-            str_addf(out, "%s%s%s%s", first ? "" : between, quote, dev_kind_name((enum dev_kind)k),
-                     quote);
-            first = false;
-        }
+    jo_str(j, key, text ? text : "");
 }
 
-static void add_model(struct str *out, const struct res_receipt_model *m)
+static void add_model(struct jsonout *j, const struct res_receipt_model *m)
 {
-    str_addf(out, "{\"id\":%" PRIu64, m->id);
-    add_string(out, ",\"name\":", m->name);
-    add_string(out, ",\"role\":", m->role);
-    if (m->converted != DT_NONE)
-        add_string(out, ",\"converted\":", dtype_name(m->converted));
-    else
-        str_adds(out, ",\"converted\":null");
-    str_addf(out, ",\"retention\":\"%s\",\"verdict\":\"%s\"", res_retention_name(m->retention),
-             res_verdict_name(m->verdict));
-    add_string(out, ",\"why\":", m->why);
-    str_addf(out, ",\"bytes\":%" PRIu64 ",\"read\":%" PRIu64 ",\"moved\":%" PRIu64 "}", m->bytes,
-             m->read, m->moved);
+    jo_open(j, NULL, '{');
+    jo_u64(j, "id", m->id);
+    add_string(j, "name", m->name);
+    add_string(j, "role", m->role);
+    jo_str(j, "converted", m->converted != DT_NONE ? dtype_name(m->converted) : NULL);
+    jo_str(j, "retention", res_retention_name(m->retention));
+    jo_str(j, "verdict", res_verdict_name(m->verdict));
+    add_string(j, "why", m->why);
+    jo_u64(j, "bytes", m->bytes);
+    jo_u64(j, "read", m->read);
+    jo_u64(j, "moved", m->moved);
+    jo_close(j, '}');
 }
 
-static void add_violation(struct str *out, const struct res_receipt_violation *v)
+static void add_device(struct jsonout *j, const struct res_receipt_device *d)
 {
-    str_addf(out, "{\"model\":%" PRIu64, v->of->id);
-    add_string(out, ",\"name\":", v->of->name);
-    add_string(out, ",\"step\":", v->step);
-    add_string(out, ",\"block\":", v->block);
-    str_addf(out, ",\"was\":\"0x%" PRIx64 "\",\"is\":\"0x%" PRIx64 "\"", v->was, v->is);
-    add_bool(out, ",\"gone\":", v->gone);
-    str_addc(out, '}');
+    jo_open(j, NULL, '{');
+    jo_str(j, "device", d->name);
+    add_kinds(j, "before", d->before);
+    add_kinds(j, "after", d->after);
+    jo_u64(j, "released", d->released);
+    jo_close(j, '}');
+}
+
+static void add_violation(struct jsonout *j, const struct res_receipt_violation *v)
+{
+    jo_open(j, NULL, '{');
+    jo_u64(j, "model", v->of->id);
+    add_string(j, "name", v->of->name);
+    add_string(j, "step", v->step);
+    add_string(j, "block", v->block);
+    jo_fmt(j, "was", "\"0x%" PRIx64 "\"", v->was);
+    jo_fmt(j, "is", "\"0x%" PRIx64 "\"", v->is);
+    jo_bool(j, "gone", v->gone);
+    jo_close(j, '}');
 }
 
 void res_receipt_json(const struct res_receipt *x, struct str *out)
 {
-    str_addf(out, "{\"serial\":%" PRIu64, x->serial);
-    add_string(out, ",\"reason\":", x->reason);
-    add_bool(out, ",\"unload_models\":", x->unload_models);
-    add_bool(out, ",\"free_memory\":", x->free_memory);
-    add_bool(out, ",\"force\":", x->force);
-    add_bool(out, ",\"automatic\":", x->automatic);
-    add_bool(out, ",\"dry_run\":", x->dry_run);
-    str_adds(out, ",\"tiers\":[");
-    add_tiers(out, x->tiers, "\"", ",");
-    str_adds(out, "],\"models\":[");
-    for (size_t i = 0; i < x->models; i++) {
-        str_adds(out, i ? "," : "");
-        add_model(out, &x->model[i]);
-    }
-    str_adds(out, "],\"devices\":[");
-    for (size_t i = 0; i < x->devices; i++) {
-        const struct res_receipt_device *d = &x->device[i];
-        str_adds(out, i ? "," : "");
-        add_string(out, "{\"device\":", d->name);
-        str_adds(out, ",\"before\":");
-        add_kinds(out, d->before);
-        str_adds(out, ",\"after\":");
-        add_kinds(out, d->after);
-        str_addf(out, ",\"released\":%" PRIu64 "}", d->released);
-    }
-    str_addf(out, "],\"rss\":{\"before\":%" PRIu64 ",\"after\":%" PRIu64 "},\"violations\":[",
-             x->rss_before, x->rss_after);
-    for (size_t i = 0; i < x->violations; i++) {
-        str_adds(out, i ? "," : "");
-        add_violation(out, &x->violation[i]);
-    }
-    str_addf(out, "],\"seconds\":%.6f}", (double)x->ns / 1e9);
+    struct jsonout writer = { .out = out }, *j = &writer;
+    jo_open(j, NULL, '{');
+    jo_u64(j, "serial", x->serial);
+    add_string(j, "reason", x->reason);
+    jo_bool(j, "unload_models", x->unload_models);
+    jo_bool(j, "free_memory", x->free_memory);
+    jo_bool(j, "force", x->force);
+    jo_bool(j, "automatic", x->automatic);
+    jo_bool(j, "dry_run", x->dry_run);
+    jo_open(j, "tiers", '[');
+    for (int k = 0; k < DEV_KIND_COUNT; k++)
+        if (x->tiers & 1u << k)
+            jo_str(j, NULL, dev_kind_name((enum dev_kind)k));
+    jo_close(j, ']');
+    jo_open(j, "models", '[');
+    for (size_t i = 0; i < x->models; i++)
+        add_model(j, &x->model[i]);
+    jo_close(j, ']');
+    jo_open(j, "devices", '[');
+    for (size_t i = 0; i < x->devices; i++)
+        add_device(j, &x->device[i]);
+    jo_close(j, ']');
+    jo_open(j, "rss", '{');
+    jo_u64(j, "before", x->rss_before);
+    jo_u64(j, "after", x->rss_after);
+    jo_close(j, '}');
+    jo_open(j, "violations", '[');
+    for (size_t i = 0; i < x->violations; i++)
+        add_violation(j, &x->violation[i]);
+    jo_close(j, ']');
+    jo_fmt(j, "seconds", "%.6f", (double)x->ns / 1e9);
+    jo_close(j, '}');
 }
 
 /* ---- for people ---- */
@@ -227,7 +221,12 @@ static void text_asked(const struct res_receipt *x, struct str *out)
     if (x->tiers == RES_TIER_ALL)
         return;
     str_adds(out, ", tiers ");
-    add_tiers(out, x->tiers, "", "+");
+    const char *between = "";
+    for (int k = 0; k < DEV_KIND_COUNT; k++)
+        if (x->tiers & 1u << k) {
+            str_addf(out, "%s%s", between, dev_kind_name((enum dev_kind)k));
+            between = "+";
+        }
     str_adds(out, x->tiers ? "" : "none");
     if (x->unload_models && !(x->tiers & RES_TIER_WEIGHTS))
         str_adds(out, " (not weights: models stay)");

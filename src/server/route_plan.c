@@ -130,8 +130,12 @@ static berth_status plan_file(struct planning *p, struct str *out, berth_err *er
     if (!st)
         st = blocks_from_weights(w, part, arch_blocks(w, part), &b, err);
     st = st ? st : make(p, &b, &plan, err);
-    if (!st)
-        plan_as_json(&plan, &b, weights_converted(w), out);
+    if (!st) {
+        struct jsonout j = { .out = out, .indent = 2 };
+        jo_open(&j, NULL, '{');
+        plan_as_json(&plan, &b, weights_converted(w), &j);
+        jo_close(&j, '}');
+    }
     plan_release(&plan);
     blocks_release(&b);
     weights_close(w);

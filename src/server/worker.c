@@ -298,16 +298,15 @@ bool worker_interrupt(struct server *s, const char *prompt_id)
 bool worker_executing_json(struct server *s, const char *sid, struct str *out)
 {
     struct worker *w = s->worker;
+    struct jsonout j = { .out = out };
     pthread_mutex_lock(&w->lock);
     bool is = w->job && w->node[0] && w->job->client_id && strcmp(w->job->client_id, sid) == 0;
     if (is) {
-        str_adds(out, "{\"node\":");
-        js_write_string(w->node, strlen(w->node), out);
-        str_adds(out, ",\"display_node\":");
-        js_write_string(w->display_node, strlen(w->display_node), out);
-        str_adds(out, ",\"prompt_id\":");
-        js_write_string(w->job->id, strlen(w->job->id), out);
-        str_addc(out, '}');
+        jo_open(&j, NULL, '{');
+        jo_str(&j, "node", w->node);
+        jo_str(&j, "display_node", w->display_node);
+        jo_str(&j, "prompt_id", w->job->id);
+        jo_close(&j, '}');
     }
     pthread_mutex_unlock(&w->lock);
     return is;
@@ -316,14 +315,18 @@ bool worker_executing_json(struct server *s, const char *sid, struct str *out)
 void worker_running_json(struct server *s, struct str *out)
 {
     struct worker *w = s->worker;
+    struct jsonout j = { .out = out };
     pthread_mutex_lock(&w->lock);
     if (w->job && w->node[0]) {
-        json_text_pair(out, "{\"prompt_id\":", w->job->id);
-        json_text_pair(out, ",\"node\":", w->node);
-        json_text_pair(out, ",\"display_node\":", w->display_node);
-        str_addf(out, ",\"value\":%.0f,\"max\":%.0f}", w->value, w->max);
+        jo_open(&j, NULL, '{');
+        jo_str(&j, "prompt_id", w->job->id);
+        jo_str(&j, "node", w->node);
+        jo_str(&j, "display_node", w->display_node);
+        jo_fmt(&j, "value", "%.0f", w->value);
+        jo_fmt(&j, "max", "%.0f", w->max);
+        jo_close(&j, '}');
     } else {
-        str_adds(out, "null");
+        jo_str(&j, NULL, NULL);
     }
     pthread_mutex_unlock(&w->lock);
 }

@@ -323,32 +323,31 @@ static struct res_model *find_model(struct worker *w, struct request *r)
     return m;
 }
 
-static void add_bytes(struct str *out, const char *device, uint64_t bytes, const char **between)
+/* Devices without any are left out. Compact inside of an indented text, as it has always been. */
+static void add_bytes(struct jsonout *j, const char *device, uint64_t bytes)
 {
-    if (!bytes)
-        return;
-    json_text_pair(out, *between, device);
-    str_addf(out, ":%" PRIu64, bytes);
-    *between = ",";
+    struct jsonout compact = { .out = j->out, .depth = j->depth };
+    if (bytes)
+        jo_u64(&compact, device, bytes);
 }
 
-/* The members that plan_as_json() does not have go before its last brace. */
 static void look_json(const struct worker *w, const struct res_model *m, const struct res_look *x,
                       struct str *out)
 {
-    const char *between = "";
-    plan_as_json(&x->plan, res_blocks(m), res_info(m).converted, out);
-    if (out->bad)
-        return;
-    out->p[--out->n] = '\0';
-    str_adds(out, ",\n  \"now\": {");
+    struct jsonout j = { .out = out, .indent = 2 };
+    jo_open(&j, NULL, '{');
+    plan_as_json(&x->plan, res_blocks(m), res_info(m).converted, &j);
+    str_addc(out, '\n'); /* clients have always seen it here */
+    jo_open_flat(&j, "now", '{');
     for (size_t d = 0; d < devset_count(w->parts.devices); d++)
-        add_bytes(out, devset_at(w->parts.devices, d)->name, res_bytes_on(m, d), &between);
-    str_adds(out, "},\n  \"after\": {");
-    between = "";
+        add_bytes(&j, devset_at(w->parts.devices, d)->name, res_bytes_on(m, d));
+    jo_close(&j, '}');
+    jo_open_flat(&j, "after", '{');
     for (size_t d = 0; d < x->plan.devices.n; d++)
-        add_bytes(out, x->plan.devices.at[d].name, x->after[d], &between);
-    str_addf(out, "},\n  \"moves\": %" PRIu64 "\n}", x->moves);
+        add_bytes(&j, x->plan.devices.at[d].name, x->after[d]);
+    jo_close(&j, '}');
+    jo_u64(&j, "moves", x->moves);
+    jo_close(&j, '}');
 }
 
 static void do_look(struct worker *w, struct request *r)

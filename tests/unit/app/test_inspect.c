@@ -10,15 +10,13 @@
 /* What inspect_meta() prints, read back by a strict reader; the text stays in *text. */
 static json_t *print_meta(const struct weights_meta *m, uint64_t max_items, char **text)
 {
-    size_t n = 0;
-    struct jsonout j = { .out = open_memstream(text, &n) };
+    struct str out = { 0 };
+    struct jsonout j = { .out = &out, .indent = 2 };
     berth_err err;
     json_t *v;
-    assert_non_null(j.out);
     inspect_meta(&j, NULL, m, max_items);
-    assert_true(jsonout_end(&j));
-    fclose(j.out);
-    assert_ok(js_parse(*text, n, NULL, &v, &err), err);
+    assert_ok(js_parse(str_c(&out), out.n, NULL, &v, &err), err);
+    *text = str_take(&out);
     return v;
 }
 
@@ -34,13 +32,12 @@ static void single_values(void **state)
 {
     (void)state;
     expect(&(struct weights_meta) { .kind = META_UINT, .u = UINT64_MAX }, 0,
-           "18446744073709551615\n");
-    expect(&(struct weights_meta) { .kind = META_INT, .i = INT64_MIN }, 0,
-           "-9223372036854775808\n");
-    expect(&(struct weights_meta) { .kind = META_FLOAT, .f = 0.5 }, 0, "0.5\n");
-    expect(&(struct weights_meta) { .kind = META_BOOL, .b = true }, 0, "true\n");
+           "18446744073709551615");
+    expect(&(struct weights_meta) { .kind = META_INT, .i = INT64_MIN }, 0, "-9223372036854775808");
+    expect(&(struct weights_meta) { .kind = META_FLOAT, .f = 0.5 }, 0, "0.5");
+    expect(&(struct weights_meta) { .kind = META_BOOL, .b = true }, 0, "true");
     expect(&(struct weights_meta) { .kind = META_STRING, .str = "a\"\n\033b", .str_len = 5 }, 0,
-           "\"a\\\"\\n\\u001bb\"\n");
+           "\"a\\\"\\n\\u001bb\"");
 }
 
 static struct weights_meta array_of(uint32_t type, uint64_t count, const void *raw, size_t n)
@@ -59,33 +56,32 @@ static struct weights_meta array_of(uint32_t type, uint64_t count, const void *r
 static void arrays_of_every_type(void **state)
 {
     (void)state;
-    EXPECT_ARRAY(0, 2, "\x01\xff", "[1, 255]\n");
-    EXPECT_ARRAY(1, 2, "\x01\xff", "[1, -1]\n");
-    EXPECT_ARRAY(2, 1, "\xff\xff", "[65535]\n");
-    EXPECT_ARRAY(3, 1, "\xff\xff", "[-1]\n");
-    EXPECT_ARRAY(4, 1, "\xff\xff\xff\xff", "[4294967295]\n");
-    EXPECT_ARRAY(5, 1, "\xfe\xff\xff\xff", "[-2]\n");
-    EXPECT_ARRAY(6, 2, "\0\0\x80\x3f\0\0\xc0\x7f", "[1.0, \"NaN\"]\n");
-    EXPECT_ARRAY(7, 2, "\x01\0", "[true, false]\n");
-    EXPECT_ARRAY(8, 2, "\x02\0\0\0\0\0\0\0hi\x01\0\0\0\0\0\0\0\xff",
-                 "[\"hi\", \"\xef\xbf\xbd\"]\n");
-    EXPECT_ARRAY(10, 1, "\xff\xff\xff\xff\xff\xff\xff\xff", "[18446744073709551615]\n");
-    EXPECT_ARRAY(11, 1, "\xff\xff\xff\xff\xff\xff\xff\xff", "[-1]\n");
-    EXPECT_ARRAY(12, 1, "\0\0\0\0\0\0\xe0\x3f", "[0.5]\n");
+    EXPECT_ARRAY(0, 2, "\x01\xff", "[1, 255]");
+    EXPECT_ARRAY(1, 2, "\x01\xff", "[1, -1]");
+    EXPECT_ARRAY(2, 1, "\xff\xff", "[65535]");
+    EXPECT_ARRAY(3, 1, "\xff\xff", "[-1]");
+    EXPECT_ARRAY(4, 1, "\xff\xff\xff\xff", "[4294967295]");
+    EXPECT_ARRAY(5, 1, "\xfe\xff\xff\xff", "[-2]");
+    EXPECT_ARRAY(6, 2, "\0\0\x80\x3f\0\0\xc0\x7f", "[1.0, \"NaN\"]");
+    EXPECT_ARRAY(7, 2, "\x01\0", "[true, false]");
+    EXPECT_ARRAY(8, 2, "\x02\0\0\0\0\0\0\0hi\x01\0\0\0\0\0\0\0\xff", "[\"hi\", \"\xef\xbf\xbd\"]");
+    EXPECT_ARRAY(10, 1, "\xff\xff\xff\xff\xff\xff\xff\xff", "[18446744073709551615]");
+    EXPECT_ARRAY(11, 1, "\xff\xff\xff\xff\xff\xff\xff\xff", "[-1]");
+    EXPECT_ARRAY(12, 1, "\0\0\0\0\0\0\xe0\x3f", "[0.5]");
     /* [[1, 2], []]: element type, count, elements */
     EXPECT_ARRAY(9, 2,
                  "\0\0\0\0\x02\0\0\0\0\0\0\0\x01\x02"
                  "\x08\0\0\0\0\0\0\0\0\0\0\0",
-                 "[[1, 2], []]\n");
-    EXPECT_ARRAY(4, 0, "", "[]\n");
+                 "[[1, 2], []]");
+    EXPECT_ARRAY(4, 0, "", "[]");
 }
 
 static void long_arrays_can_be_cut(void **state)
 {
     (void)state;
     struct weights_meta m = array_of(0, 5, "\x01\x02\x03\x04\x05", 5);
-    expect(&m, 3, "[1, 2, 3, \"...\"]\n");
-    expect(&m, 5, "[1, 2, 3, 4, 5]\n");
+    expect(&m, 3, "[1, 2, 3, \"...\"]");
+    expect(&m, 5, "[1, 2, 3, 4, 5]");
 }
 
 /* The reader checks structure when it opens; bytes that changed since must still do no harm. */
@@ -133,25 +129,21 @@ static void a_file_that_shrinks_is_an_error(void **state)
         struct weights *w;
         struct summary s;
         berth_err err;
-        char *text = NULL;
-        size_t n = 0;
+        struct str text = { 0 };
         json_t *v;
         assert_ok(weights_open(path, NULL, &w, &err), err);
         summary_make(w, &s);
         assert_true(!cut || !truncate(path, 100));
-        struct jsonout j = { .out = open_memstream(&text, &n) };
-        assert_non_null(j.out);
+        struct jsonout j = { .out = &text, .indent = 2 };
         berth_status status = inspect_json(&j, w, &s, true, &err);
         assert_int_equal(status, cut ? BERTH_EIO : BERTH_OK);
-        assert_true(jsonout_end(&j));
-        fclose(j.out);
-        assert_ok(js_parse(text, n, NULL, &v, &err), err); /* whole all the same */
+        assert_ok(js_parse(str_c(&text), text.n, NULL, &v, &err), err); /* whole all the same */
         const json_t *error = json_object_get(v, "error");
         assert_int_equal(!error, !cut);
         if (cut)
             assert_string_equal(json_string_value(json_object_get(error, "code")), "EIO");
         json_decref(v);
-        free(text);
+        str_release(&text);
         weights_close(w);
     }
 }

@@ -1,85 +1,7 @@
-/* What nodes ask and give: conversions, defaults, ownership; constants; Python's JSON. */
+/* What nodes ask and give: conversions, defaults, ownership; constants. */
 #include "node/node_impl.h"
 #include "support/node_rig.h"
 #include "support/oom.h"
-
-#include <math.h>
-
-static void dumps(const char *text, int indent, const char *want)
-{
-    berth_err err;
-    json_t *j;
-    struct str s = { 0 };
-    assert_ok(js_parse(text, strlen(text), NULL, &j, &err), err);
-    py_json(j, indent, &s);
-    assert_string_equal(str_c(&s), want);
-    str_release(&s);
-    json_decref(j);
-}
-
-static void json_is_pythons(void **state)
-{
-    (void)state;
-    dumps("{\"a\":[1,2.5,null,true,false,\"x\"],\"b\":{}}", 0,
-          "{\"a\": [1, 2.5, null, true, false, \"x\"], \"b\": {}}");
-    dumps("[]", 0, "[]");
-    dumps("[[],[[]]]", 0, "[[], [[]]]");
-    dumps("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u001f\\u007f\\u00e9\\u20ac\\ud83d\\ude00\"", 0,
-          "\"\\\"\\\\/\\b\\f\\n\\r\\t\\u001f\\u007f\\u00e9\\u20ac\\ud83d\\ude00\"");
-    dumps("{\"a\":[1,{\"b\":[]}],\"c\":2}", 4,
-          "{\n    \"a\": [\n        1,\n        {\n            \"b\": []\n        }\n    ],\n    "
-          "\"c\": 2\n}");
-    dumps("18446744073709551615", 0, "18446744073709551615");
-}
-
-static void floats_are_pythons(void **state)
-{
-    (void)state;
-    static const struct {
-        double v;
-        const char *want;
-    } t[] = {
-        { 0, "0.0" },
-        { -0.0, "-0.0" },
-        { 1, "1.0" },
-        { 0.1, "0.1" },
-        { 1e-4, "0.0001" },
-        { 1e-5, "1e-05" },
-        { 123456.75, "123456.75" },
-        { 1e15, "1000000000000000.0" },
-        { 1e16, "1e+16" },
-        { 1.5e300, "1.5e+300" },
-        { 5e-324, "5e-324" },
-        { -2.5e-7, "-2.5e-07" },
-        { 1.7976931348623157e308, "1.7976931348623157e+308" },
-        { 9007199254740993.0, "9007199254740992.0" },
-    };
-    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
-        struct str s = { 0 };
-        py_float(t[i].v, &s);
-        assert_string_equal(str_c(&s), t[i].want);
-        str_release(&s);
-    }
-    struct str s = { 0 };
-    py_float((double)NAN, &s);
-    py_float(-(double)INFINITY, &s);
-    assert_string_equal(str_c(&s), "NaN-Infinity");
-    str_release(&s);
-}
-
-/* A tree no text of ours could hold is refused, not walked into. */
-static void depth_has_an_end(void **state)
-{
-    (void)state;
-    json_t *j = json_array();
-    for (int i = 0; i < 600; i++)
-        j = json_pack("[o]", j);
-    struct str s = { 0 };
-    py_json(j, 0, &s);
-    assert_true(s.bad);
-    str_release(&s);
-    json_decref(j);
-}
 
 static void inputs_convert(void **state)
 {
@@ -275,9 +197,6 @@ static void nodes_survive_oom(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_is_pythons),
-        cmocka_unit_test(floats_are_pythons),
-        cmocka_unit_test(depth_has_an_end),
         cmocka_unit_test(inputs_convert),
         cmocka_unit_test(constants_pass_through),
         cmocka_unit_test(anything_can_be_shown),
