@@ -56,6 +56,54 @@ static void receipt_as_json_and_text(void **state)
     rig_close(g);
 }
 
+/* Clients and logs read it: the bytes do not change when their writer does. */
+static void receipt_keeps_its_bytes(void **state)
+{
+    (void)state;
+    struct res_receipt_model m[] = {
+        { .id = 7, .name = "a\"\xc3\xa9", .role = "unet", .why = "marked keep", .bytes = 5 },
+        { .id = 8, .name = "b", .role = "vae", .converted = DT_F16, .verdict = RES_KEPT },
+    };
+    struct res_receipt_device d = { .name = "cpu", .released = 9 };
+    struct res_receipt_violation v[] = { { .of = m, .step = "eject", .was = 255, .gone = true },
+                                         { .of = m + 1, .step = "trim", .block = "x", .is = 16 } };
+    struct res_receipt x = { .serial = 3,
+                             .reason = "why",
+                             .force = true,
+                             .tiers = 5,
+                             .model = m,
+                             .models = 2,
+                             .device = &d,
+                             .devices = 1,
+                             .violation = v,
+                             .violations = 2,
+                             .rss_before = 11,
+                             .rss_after = 10,
+                             .ns = 1500 };
+    struct str s = { 0 };
+    d.before[0] = 4;
+    res_receipt_json(&x, &s);
+    assert_string_equal(
+        str_c(&s),
+        "{\"serial\":3,\"reason\":\"why\",\"unload_models\":false,"
+        "\"free_memory\":false,\"force\":true,\"automatic\":false,"
+        "\"dry_run\":false,\"tiers\":[\"weights\",\"activations\"],"
+        "\"models\":[{\"id\":7,\"name\":\"a\\\"\xc3\xa9\",\"role\":\"unet\","
+        "\"converted\":\"F64\",\"retention\":\"auto\",\"verdict\":\"ejected\","
+        "\"why\":\"marked keep\",\"bytes\":5,\"read\":0,\"moved\":0},{\"id\":8,"
+        "\"name\":\"b\",\"role\":\"vae\",\"converted\":\"F16\",\"retention\":\"auto\","
+        "\"verdict\":\"kept\",\"why\":\"\",\"bytes\":0,\"read\":0,\"moved\":0}],"
+        "\"devices\":[{\"device\":\"cpu\",\"before\":{\"weights\":4,\"staging\":0,"
+        "\"activations\":0,\"pinned\":0,\"pool-idle\":0},"
+        "\"after\":{\"weights\":0,\"staging\":0,\"activations\":0,\"pinned\":0,"
+        "\"pool-idle\":0},\"released\":9}],\"rss\":{\"before\":11,\"after\":10},"
+        "\"violations\":[{\"model\":7,\"name\":\"a\\\"\xc3\xa9\",\"step\":\"eject\","
+        "\"block\":\"\",\"was\":\"0xff\",\"is\":\"0x0\",\"gone\":true},{\"model\":8,"
+        "\"name\":\"b\",\"step\":\"trim\",\"block\":\"x\",\"was\":\"0x0\",\"is\":\"0x10\","
+        "\"gone\":false}],\"seconds\":0.000002}");
+    str_release(&s);
+}
+
 /* One file, held three times: each line says which it is of. */
 static void receipt_of_one_file(void **state)
 {
@@ -179,9 +227,8 @@ static void receipt_of_a_hostile_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(receipt_as_json_and_text),
-        cmocka_unit_test(receipt_of_one_file),
-        cmocka_unit_test(receipt_of_tiers),
+        cmocka_unit_test(receipt_as_json_and_text),  cmocka_unit_test(receipt_keeps_its_bytes),
+        cmocka_unit_test(receipt_of_one_file),       cmocka_unit_test(receipt_of_tiers),
         cmocka_unit_test(receipt_of_a_hostile_name),
     };
     return cmocka_run_group_tests_name("receipt", tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* berth.memory on real sockets, out of real ledgers that another thread changes meanwhile. The worker
  * is a stand-in that says whether a prompt runs. */
 #include "support/devices.h"
+#include "support/json_bytes.h"
 #include "support/ws_rig.h"
 
 #include "residency/residency_impl.h"
@@ -79,6 +80,21 @@ static int64_t used(const json_t *data, size_t device, const char *kind)
     const json_t *d = json_array_get(json_object_get(data, "devices"), device);
     return kind ? json_integer_value(json_object_get(json_object_get(d, "by"), kind))
                 : json_integer_value(json_object_get(d, "used"));
+}
+
+static void message_keeps_its_bytes(void **state)
+{
+    (void)state;
+    int fd = reader("bytes");
+    struct frame f = ws_hear(fd);
+    expect_bytes(&f.data,
+                 "{\"type\":\"berth.memory\",\"data\":{\"time\":0,\"devices\":[{\"name\":\"cpu\","
+                 "\"kind\":\"cpu\",\"budget\":0,\"used\":0,\"by\":{\"weights\":0,\"staging\":0,"
+                 "\"activations\":0,\"pinned\":0,\"pool-idle\":0}},{\"name\":\"null:0\",\"kind\":"
+                 "\"null\",\"budget\":0,\"used\":0,\"by\":{\"weights\":0,\"staging\":0,"
+                 "\"activations\":0,\"pinned\":0,\"pool-idle\":0}}],\"stream\":{\"bytes\":0,"
+                 "\"seconds\":0.0,\"exposed_seconds\":0.0,\"gb_per_s\":0.0}}}");
+    close(fd);
 }
 
 /* Reads until that many bytes of activations are on null:0. */
@@ -211,6 +227,7 @@ static void readers_alone_and_the_newest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(message_keeps_its_bytes, setup, teardown),
         cmocka_unit_test_setup_teardown(follows_the_ledger, setup, teardown),
         cmocka_unit_test_setup_teardown(follows_streams, setup, teardown),
         cmocka_unit_test_setup_teardown(goes_on_while_a_prompt_runs, setup, teardown),

@@ -1,5 +1,6 @@
 /* What need not wait for a prompt's end: blocks that are published, plans that nobody applies, dry
  * runs, marks. */
+#include "support/json_bytes.h"
 #include "support/worker_rig.h"
 
 static json_t *parsed(const struct str *text)
@@ -292,12 +293,102 @@ static void a_look_is_canceled_at_the_end(void **state)
     str_release(&a.text);
 }
 
+/* What clients read does not change when its writer does. */
+static void texts_keep_their_bytes(void **state)
+{
+    struct world *x = *state;
+    struct answer a;
+    struct str text = { 0 };
+    uint64_t id = held_model(x);
+    worker_models_json(x->server, &text);
+    expect_bytes(&text,
+                 "{\"models\":[{\"id\":0,\"name\":\"held\",\"role\":\"model\",\"path\":\"*\","
+                 "\"part\":\"\",\"converted\":null,\"state\":\"resident\","
+                 "\"retention\":\"keep\",\"anchors\":[{\"reason\":\"marked keep\","
+                 "\"count\":0}],\"handles\":0,\"uses\":0,\"bytes\":0,\"resident\":0,"
+                 "\"devices\":{\"null:0\":0},\"demoted\":0,\"patches\":0,\"loads\":0,"
+                 "\"read\":0,\"moved\":0,\"attached\":0,\"plan\":{\"allocation\":\"null:0,"
+                 "0b*#null:0\",\"layout\":\"spread\",\"compute\":\"null:0\"},"
+                 "\"last_use\":0,\"blocks\":0}]}");
+    assert_true(worker_model_json(x->server, id, true, &text));
+    expect_bytes(&text,
+                 "{\"id\":0,\"name\":\"held\",\"role\":\"model\",\"path\":\"*\",\"part\":\"\","
+                 "\"converted\":null,\"state\":\"resident\",\"retention\":\"keep\","
+                 "\"anchors\":[{\"reason\":\"marked keep\",\"count\":0}],\"handles\":0,"
+                 "\"uses\":0,\"bytes\":0,\"resident\":0,\"devices\":{\"null:0\":0},"
+                 "\"demoted\":0,\"patches\":0,\"loads\":0,\"read\":0,\"moved\":0,"
+                 "\"attached\":0,\"plan\":{\"allocation\":\"null:0,0b*#null:0\","
+                 "\"layout\":\"spread\",\"compute\":\"null:0\"},\"last_use\":0,"
+                 "\"blocks\":[{\"name\":\"layers.0\",\"bytes\":0,\"device\":\"null:0\","
+                 "\"planned\":\"null:0\"},{\"name\":\"layers.0\",\"bytes\":0,"
+                 "\"device\":\"null:0\",\"planned\":\"null:0\"},{\"name\":\"layers.0\","
+                 "\"bytes\":0,\"device\":\"null:0\",\"planned\":\"null:0\"},"
+                 "{\"name\":\"layers.0\",\"bytes\":0,\"device\":\"null:0\","
+                 "\"planned\":\"null:0\"}]}");
+    worker_devices_json(x->server, &text);
+    expect_bytes(&text, "{\"started\":0,\"devices\":[{\"name\":\"cpu\",\"kind\":\"cpu\","
+                        "\"physical\":\"cpu\",\"hypothetical\":false,\"total\":0,\"free\":0,"
+                        "\"budget\":0,\"in_use\":0,\"idle\":0,\"peak\":0,\"pinned\":0,"
+                        "\"can\":[\"host-visible\",\"launch\"],\"tiers\":{\"weights\":0,"
+                        "\"staging\":0,\"activations\":0,\"pinned\":0,\"pool-idle\":0}},"
+                        "{\"name\":\"null:0\",\"kind\":\"null\",\"physical\":\"null:0\","
+                        "\"hypothetical\":false,\"total\":0,\"free\":0,\"budget\":0,\"in_use\":0,"
+                        "\"idle\":0,\"peak\":0,\"pinned\":0,\"can\":[\"async\",\"pinned\",\"peer\","
+                        "\"launch\"],\"tiers\":{\"weights\":0,\"staging\":0,\"activations\":0,"
+                        "\"pinned\":0,\"pool-idle\":0}}]}");
+    worker_memory_json(x->server, UINT64_MAX, 1, &text);
+    expect_bytes(&text, "{\"devices\":[{\"device\":\"cpu\",\"total\":0,\"free\":0,\"budget\":0,"
+                        "\"retired\":0,\"tiers\":{\"weights\":0,\"staging\":0,\"activations\":0,"
+                        "\"pinned\":0,\"pool-idle\":0},\"owners\":[]},{\"device\":\"null:0\","
+                        "\"total\":0,\"free\":0,\"budget\":0,\"retired\":0,"
+                        "\"tiers\":{\"weights\":0,\"staging\":0,\"activations\":0,\"pinned\":0,"
+                        "\"pool-idle\":0},\"owners\":[{\"tier\":\"weights\",\"owner\":\"held#0\","
+                        "\"bytes\":0,\"requested\":0,\"count\":0},{\"tier\":\"pool-idle\","
+                        "\"owner\":null,\"bytes\":0,\"requested\":0,\"count\":0}]}],\"last\":0,"
+                        "\"timeline\":[{\"seq\":0,\"time\":\"0-0-0T0:0:0.0Z\","
+                        "\"identifier\":\"model:*\",\"tag\":\"post-load\","
+                        "\"devices\":[{\"device\":\"cpu\",\"used\":0,\"total\":0},"
+                        "{\"device\":\"null:0\",\"used\":0,\"total\":0}]}]}");
+    worker_stats_json(x->server, &text);
+    expect_bytes(&text, "[{\"name\":\"null:0\",\"type\":\"null\",\"index\":0,\"vram_total\":0,"
+                        "\"vram_free\":0,\"torch_vram_total\":0,\"torch_vram_free\":0}]");
+    worker_receipts_json(x->server, &text);
+    expect_bytes(&text, "{\"receipts\":[]}");
+    post_look(x, id, "cpu,50%;null:0,50%", &a);
+    wait_answer(&a);
+    expect_bytes(&a.text,
+                 "{\n"
+                 "  \"total_bytes\": 0,\n"
+                 "  \"converted\": null,\n"
+                 "  \"compute\": \"null:0\",\n"
+                 "  \"devices\": [\n"
+                 "    {\"device\": \"cpu\", \"bytes\": 0, \"blocks\": 0, \"share\": 0.0},\n"
+                 "    {\"device\": \"null:0\", \"bytes\": 0, \"blocks\": 0,"
+                 " \"share\": 0.0}\n"
+                 "  ],\n"
+                 "  \"blocks\": [\n"
+                 "    {\"name\": \"layers.0\", \"bytes\": 0, \"device\": \"null:0\"},\n"
+                 "    {\"name\": \"layers.0\", \"bytes\": 0, \"device\": \"cpu\"},\n"
+                 "    {\"name\": \"layers.0\", \"bytes\": 0, \"device\": \"null:0\"},\n"
+                 "    {\"name\": \"layers.0\", \"bytes\": 0, \"device\": \"cpu\"}\n"
+                 "  ],\n"
+                 "  \"string\": \"cpu,0b;null:0,0b*#null:0\",\n"
+                 "  \"layout\": \"spread\",\n"
+                 "  \"notes\": []\n"
+                 ",\n"
+                 "  \"now\": {\"null:0\":0},\n"
+                 "  \"after\": {\"cpu\":0,\"null:0\":0},\n"
+                 "  \"moves\": 0\n"
+                 "}");
+}
+
 int main(void)
 {
 #define WITH(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         WITH(blocks_are_where_they_are),
         WITH(a_look_changes_nothing),
+        WITH(texts_keep_their_bytes),
         WITH(a_look_is_answered_between_nodes),
         WITH(a_dry_run_is_answered_between_nodes),
         WITH(a_mark_is_set_between_nodes),
