@@ -16,25 +16,37 @@ struct events_node {
 /* ---- pieces of JSON ---- */
 
 /* Steps are whole numbers and written as such; what nobody ticked is 0.0 of 1.0. */
-static void add_number(struct str *out, double v, bool ticked)
+static void add_number(struct jsonout *j, const char *key, double v, bool ticked)
 {
-    if (!isfinite(v)) {
-        str_adds(out, "null");
-    } else if (v == floor(v) && fabs(v) < 9007199254740992.0) {
-        str_addf(out, ticked ? "%.0f" : "%.1f", v);
-    } else {
-        json_t *real = json_real(v);
-        if (real)
-            js_write(real, 0, out);
-        else
-            out->bad = true;
-        json_decref(real);
-    }
+    if (!isfinite(v))
+        jo_str(j, key, NULL);
+    else if (v == floor(v) && fabs(v) < 9007199254740992.0)
+        jo_fmt(j, key, ticked ? "%.0f" : "%.1f", v);
+    else
+        jo_f64(j, key, v);
 }
 
-static void begin(struct str *m, const char *type)
+/* An open message, whose "data" comes next. */
+static struct jsonout begin(struct str *m, const char *type)
 {
-    str_addf(m, "{\"type\":\"%s\",\"data\":", type);
+    struct jsonout j = { .out = m };
+    jo_open(&j, NULL, '{');
+    jo_str(&j, "type", type);
+    return j;
+}
+
+/* Its data is an object, which is open now; end() closes both. */
+static struct jsonout begin_object(struct str *m, const char *type)
+{
+    struct jsonout j = begin(m, type);
+    jo_open(&j, "data", '{');
+    return j;
+}
+
+static void end(struct jsonout *j)
+{
+    while (j->depth)
+        jo_close(j, '}');
 }
 
 /* ---- sending ---- */
@@ -82,12 +94,13 @@ static struct events_node *entry_find(struct events *e, const char *id)
 static char *entry_rest(const struct events *e, const struct exec_event *x)
 {
     struct str s = { 0 };
-    json_text_pair(&s, "\"node_id\":", x->node);
-    json_text_pair(&s, ",\"prompt_id\":", e->prompt_id);
-    json_text_pair(&s, ",\"display_node_id\":", x->display_node ? x->display_node : x->node);
-    json_text_pair(&s, ",\"parent_node_id\":", x->parent_node);
-    json_text_pair(&s, ",\"real_node_id\":", x->real_node ? x->real_node : x->node);
-    str_addc(&s, '}');
+    struct jsonout j = { .out = &s, .depth = 1 };
+    jo_str(&j, "node_id", x->node);
+    jo_str(&j, "prompt_id", e->prompt_id);
+    jo_str(&j, "display_node_id", x->display_node ? x->display_node : x->node);
+    jo_str(&j, "parent_node_id", x->parent_node);
+    jo_str(&j, "real_node_id", x->real_node ? x->real_node : x->node);
+    jo_close(&j, '}');
     char *text = str_take(&s);
     str_release(&s);
     return text;
@@ -114,29 +127,27 @@ static struct events_node *entry_of(struct events *e, const struct exec_event *x
     return n;
 }
 
-static void add_entry(const struct events_node *n, struct str *m)
+static void add_entry(const struct events_node *n, struct jsonout *j)
 {
-    json_text_pair(m, "", n->id);
-    str_adds(m, ":{\"value\":");
-    add_number(m, n->finished ? n->max : n->value, n->ticked);
-    str_adds(m, ",\"max\":");
-    add_number(m, n->max, n->ticked);
-    str_addf(m, ",\"state\":\"%s\",", n->finished ? "finished" : "running");
-    str_adds(m, n->rest);
+    jo_open(j, n->id, '{');
+    add_number(j, "value", n->finished ? n->max : n->value, n->ticked);
+    add_number(j, "max", n->max, n->ticked);
+    jo_str(j, "state", n->finished ? "finished" : "running");
+    jo_raw(j, NULL, n->rest, strlen(n->rest));
+    j->depth--; /* closed by the rest */
 }
 
 /* Gathers what follows, up to the first node that did not finish. */
 static void gather_done(struct events *e)
 {
+    struct jsonout j = { .out = &e->done, .depth = 1 };
     while (e->done_n < e->node.n) {
         struct events_node *n = vec_at(&e->node, e->done_n);
         size_t before = e->done.n;
         if (!n->finished)
             return;
-        if (before)
-            str_addc(&e->done, ',');
         n->at = before;
-        add_entry(n, &e->done);
+        add_entry(n, &j);
         if (e->done.bad) { /* as far as it goes: the rest is written each time */
             e->done.n = before;
             e->done.bad = false;
@@ -162,16 +173,14 @@ static void send_progress_state(struct events *e)
     if (!anybody(e))
         return;
     gather_done(e);
-    begin(&m, "progress_state");
-    json_text_pair(&m, "{\"prompt_id\":", e->prompt_id);
-    str_adds(&m, ",\"nodes\":{");
-    str_add(&m, str_c(&e->done), e->done.n);
-    for (size_t i = e->done_n; i < e->node.n; i++) {
-        if (i)
-            str_addc(&m, ',');
-        add_entry(vec_at(&e->node, i), &m);
-    }
-    str_adds(&m, "}}}");
+    struct jsonout j = begin_object(&m, "progress_state");
+    jo_str(&j, "prompt_id", e->prompt_id);
+    jo_open(&j, "nodes", '{');
+    if (e->done.n)
+        jo_raw(&j, NULL, e->done.p, e->done.n);
+    for (size_t i = e->done_n; i < e->node.n; i++)
+        add_entry(vec_at(&e->node, i), &j);
+    end(&j);
     if (whole(e, &m))
         e->out.state(e->out.user, e->client_id, e->run, &m);
     str_release(&m);
@@ -185,12 +194,12 @@ static void send_data(struct events *e, const char *type, const json_t *data, bo
     struct str m = { 0 };
     if ((!or_all && !e->client_id) || !anybody(e))
         return;
-    begin(&m, type);
+    struct jsonout j = begin(&m, type);
     if (data)
-        js_write(data, 0, &m);
+        jo_value(&j, "data", data);
     else
-        str_adds(&m, "{}");
-    str_addc(&m, '}');
+        jo_raw(&j, "data", "{}", 2);
+    end(&j);
     send(e, e->client_id, &m);
 }
 
@@ -205,24 +214,22 @@ static void node_began(struct events *e, const struct exec_event *x)
     }
     send_progress_state(e);
     struct str m = { 0 };
-    begin(&m, "executing");
-    json_text_pair(&m, "{\"node\":", x->node);
-    json_text_pair(&m, ",\"display_node\":", x->display_node ? x->display_node : x->node);
-    json_text_pair(&m, ",\"prompt_id\":", e->prompt_id);
-    str_adds(&m, "}}");
+    struct jsonout j = begin_object(&m, "executing");
+    jo_str(&j, "node", x->node);
+    jo_str(&j, "display_node", x->display_node ? x->display_node : x->node);
+    jo_str(&j, "prompt_id", e->prompt_id);
+    end(&j);
     to_client(e, &m);
 }
 
 static void add_progress(const struct events *e, const struct exec_event *x, struct str *m)
 {
-    begin(m, "progress");
-    str_adds(m, "{\"value\":");
-    add_number(m, x->value, true);
-    str_adds(m, ",\"max\":");
-    add_number(m, x->max, true);
-    json_text_pair(m, ",\"prompt_id\":", e->prompt_id);
-    json_text_pair(m, ",\"node\":", x->node);
-    str_adds(m, "}}");
+    struct jsonout j = begin_object(m, "progress");
+    add_number(&j, "value", x->value, true);
+    add_number(&j, "max", x->max, true);
+    jo_str(&j, "prompt_id", e->prompt_id);
+    jo_str(&j, "node", x->node);
+    end(&j);
 }
 
 /* The picture and the message of its step, which the hub puts in order for each client. */
@@ -280,16 +287,12 @@ static void send_executed(struct events *e, const struct exec_event *x)
     struct str m = { 0 };
     if (!e->client_id || !anybody(e))
         return;
-    begin(&m, "executed");
-    json_text_pair(&m, "{\"node\":", x->node);
-    json_text_pair(&m, ",\"display_node\":", x->display_node ? x->display_node : x->node);
-    str_adds(&m, ",\"output\":");
-    if (x->output)
-        js_write(x->output, 0, &m);
-    else
-        str_adds(&m, "null");
-    json_text_pair(&m, ",\"prompt_id\":", e->prompt_id);
-    str_adds(&m, "}}");
+    struct jsonout j = begin_object(&m, "executed");
+    jo_str(&j, "node", x->node);
+    jo_str(&j, "display_node", x->display_node ? x->display_node : x->node);
+    jo_value(&j, "output", x->output);
+    jo_str(&j, "prompt_id", e->prompt_id);
+    end(&j);
     to_client(e, &m);
 }
 
@@ -332,9 +335,10 @@ void events_send(struct events *e, const struct exec_event *x)
 void events_end(struct events *e)
 {
     struct str m = { 0 };
-    begin(&m, "executing");
-    json_text_pair(&m, "{\"node\":null,\"prompt_id\":", e->prompt_id);
-    str_adds(&m, "}}");
+    struct jsonout j = begin_object(&m, "executing");
+    jo_str(&j, "node", NULL);
+    jo_str(&j, "prompt_id", e->prompt_id);
+    end(&j);
     to_client(e, &m);
     events_forget(e);
 }

@@ -51,14 +51,4 @@ void events_forget(struct events *e); /* only that: the prompt has not ended */
 berth_status preview_encode(const struct image *im, bool png, unsigned size, struct tpool *pool,
                             struct str *out, berth_err *err);
 
-/* `before`, then the text quoted, or null. */
-static inline void json_text_pair(struct str *out, const char *before, const char *text)
-{
-    str_adds(out, before);
-    if (text)
-        js_write_string(text, strlen(text), out);
-    else
-        str_adds(out, "null");
-}
-
 #endif

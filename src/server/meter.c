@@ -4,43 +4,54 @@
 #include "server/conn.h"
 #include "server/worker_impl.h"
 
-#include <inttypes.h>
-
 /* ---- the numbers ---- */
 
-static void add_device(struct str *out, const struct device *d)
+static void add_device(struct jsonout *j, const struct device *d)
 {
     uint64_t bytes[DEV_KIND_COUNT], used = 0;
     dev_by_kind(d, bytes);
     for (int k = 0; k < DEV_KIND_COUNT; k++)
         used += k == DEV_POOL_IDLE ? 0 : bytes[k];
-    json_text_pair(out, "{\"name\":", d->name);
-    json_text_pair(out, ",\"kind\":", d->phys->driver->name);
-    str_addf(out, ",\"budget\":%" PRIu64 ",\"used\":%" PRIu64 ",\"by\":{", d->budget, used);
+    jo_open(j, NULL, '{');
+    jo_str(j, "name", d->name);
+    jo_str(j, "kind", d->phys->driver->name);
+    jo_u64(j, "budget", d->budget);
+    jo_u64(j, "used", used);
+    jo_open(j, "by", '{');
     for (int k = 0; k < DEV_KIND_COUNT; k++)
-        str_addf(out, "%s\"%s\":%" PRIu64, k ? "," : "", dev_kind_name((enum dev_kind)k), bytes[k]);
-    str_adds(out, "}}");
+        jo_u64(j, dev_kind_name((enum dev_kind)k), bytes[k]);
+    jo_close(j, '}');
+    jo_close(j, '}');
 }
 
-/* All but the time and what follows from it: two of these are the same when nothing changed. */
+/* All but the time and what follows from it: two of these are the same when nothing changed. The
+ * last object is left open. */
 static void add_numbers(const struct worker *w, const struct res_streamed *x, struct str *out)
 {
-    str_adds(out, ",\"devices\":[");
-    for (size_t i = 0; i < devset_count(w->parts.devices); i++) {
-        str_adds(out, i ? "," : "");
-        add_device(out, devset_at(w->parts.devices, i));
-    }
+    struct jsonout j = { .out = out, .depth = 2 };
+    jo_open(&j, "devices", '[');
+    for (size_t i = 0; i < devset_count(w->parts.devices); i++)
+        add_device(&j, devset_at(w->parts.devices, i));
+    jo_close(&j, ']');
     uint64_t exposed = x->exposed_ns < x->copy_ns ? x->exposed_ns : x->copy_ns; /* an estimate */
-    str_addf(out, "],\"stream\":{\"bytes\":%" PRIu64 ",\"seconds\":%.6f,\"exposed_seconds\":%.6f",
-             x->bytes, (double)x->copy_ns / 1e9, (double)exposed / 1e9);
+    jo_open(&j, "stream", '{');
+    jo_u64(&j, "bytes", x->bytes);
+    jo_fmt(&j, "seconds", "%.6f", (double)x->copy_ns / 1e9);
+    jo_fmt(&j, "exposed_seconds", "%.6f", (double)exposed / 1e9);
 }
 
 static void add_message(struct server *s, const struct str *numbers, struct str *out)
 {
-    str_addf(out, "{\"type\":\"berth.memory\",\"data\":{\"time\":%" PRIu64,
-             clock_wall_ns(s->worker->clock) / 1000000);
-    str_add(out, str_c(numbers), numbers->n);
-    str_addf(out, ",\"gb_per_s\":%.6f}}}", s->meter.gb_per_s);
+    struct jsonout j = { .out = out };
+    jo_open(&j, NULL, '{');
+    jo_str(&j, "type", "berth.memory");
+    jo_open(&j, "data", '{');
+    jo_u64(&j, "time", clock_wall_ns(s->worker->clock) / 1000000);
+    jo_raw(&j, NULL, str_c(numbers), numbers->n);
+    j.depth++; /* "stream" */
+    jo_fmt(&j, "gb_per_s", "%.6f", s->meter.gb_per_s);
+    for (int i = 0; i < 3; i++)
+        jo_close(&j, '}');
     out->bad |= numbers->bad;
 }
 

@@ -1,8 +1,6 @@
 /* receipts: what the last frees did, whoever asked for them, for GET /berth/receipts. */
 #include "server/worker_impl.h"
 
-#include <inttypes.h>
-
 void receipts_add(struct worker *w, const struct res_receipt *x)
 {
     struct receipt_text now = { .time = clock_wall_ns(w->clock) / 1000000 };
@@ -31,14 +29,19 @@ void receipts_release(struct worker *w)
 void worker_receipts_json(struct server *s, struct str *out)
 {
     struct worker *w = s->worker;
-    str_adds(out, "{\"receipts\":[");
+    struct jsonout j = { .out = out };
+    jo_open(&j, NULL, '{');
+    jo_open(&j, "receipts", '[');
     pthread_mutex_lock(&w->lock);
     size_t n = w->receipts < RECEIPTS_MAX ? w->receipts : RECEIPTS_MAX;
     for (size_t i = 0; i < n; i++) {
         const struct receipt_text *x = &w->receipt[(w->receipts - 1 - i) % RECEIPTS_MAX];
-        str_addf(out, "%s{\"time\":%" PRIu64 ",", i ? "," : "", x->time);
-        str_add(out, x->text.p + 1, x->text.n - 1); /* behind its brace */
+        jo_open(&j, NULL, '{');
+        jo_u64(&j, "time", x->time);
+        jo_raw(&j, NULL, x->text.p + 1, x->text.n - 1); /* without its brace, which is open */
+        j.depth--;
     }
     pthread_mutex_unlock(&w->lock);
-    str_adds(out, "]}");
+    jo_close(&j, ']');
+    jo_close(&j, '}');
 }

@@ -9,102 +9,93 @@
 #include "base/hash.h"
 #include "journal/journal.h"
 
-#include <inttypes.h>
-
 /* ---- pieces ---- */
 
-static void add_u64(struct str *out, const char *before, uint64_t v)
-{
-    str_addf(out, "%s%" PRIu64, before, v);
-}
-
-static void add_kinds(struct str *out, const struct device *d)
+static void add_kinds(struct jsonout *j, const struct device *d)
 {
     uint64_t bytes[DEV_KIND_COUNT];
     dev_by_kind(d, bytes);
+    jo_open(j, "tiers", '{');
     for (int k = 0; k < DEV_KIND_COUNT; k++)
-        str_addf(out, "%c\"%s\":%" PRIu64, k ? ',' : '{', dev_kind_name((enum dev_kind)k),
-                 bytes[k]);
-    str_addc(out, '}');
+        jo_u64(j, dev_kind_name((enum dev_kind)k), bytes[k]);
+    jo_close(j, '}');
 }
 
 /* ---- models ---- */
 
-static void add_anchors(struct str *out, const struct res_model_info *i)
+static void add_anchors(struct jsonout *j, const struct res_model_info *i)
 {
-    const char *between = "";
-    str_adds(out, ",\"anchors\":[");
+    jo_open(j, "anchors", '[');
     for (int a = 0; a < RES_ANCHOR_COUNT; a++)
         if (i->anchor[a]) {
-            str_addf(out, "%s{\"reason\":\"%s\",\"count\":%u}", between,
-                     res_anchor_text((enum res_anchor)a), i->anchor[a]);
-            between = ",";
+            jo_open(j, NULL, '{');
+            jo_str(j, "reason", res_anchor_text((enum res_anchor)a));
+            jo_u64(j, "count", i->anchor[a]);
+            jo_close(j, '}');
         }
-    str_addc(out, ']');
+    jo_close(j, ']');
 }
 
-static void add_devices_of(const struct worker *w, struct str *out, const struct res_model *m)
+static void add_devices_of(const struct worker *w, struct jsonout *j, const struct res_model *m)
 {
-    const char *between = "";
-    str_adds(out, ",\"devices\":{");
+    jo_open(j, "devices", '{');
     for (size_t d = 0; d < devset_count(w->parts.devices); d++)
-        if (res_bytes_on(m, d)) {
-            json_text_pair(out, between, devset_at(w->parts.devices, d)->name);
-            add_u64(out, ":", res_bytes_on(m, d));
-            between = ",";
-        }
-    str_addc(out, '}');
+        if (res_bytes_on(m, d))
+            jo_u64(j, devset_at(w->parts.devices, d)->name, res_bytes_on(m, d));
+    jo_close(j, '}');
 }
 
-static void add_plan(struct str *out, const struct plan *p)
+static void add_plan(struct jsonout *j, const struct plan *p)
 {
     struct str text = { 0 };
     plan_string(p, &text);
-    json_text_pair(out, ",\"plan\":{\"allocation\":", str_c(&text));
-    json_text_pair(out, ",\"layout\":", plan_layout_name(p->layout));
-    json_text_pair(out, ",\"compute\":", p->devices.at[p->quotas.compute].name);
-    str_addc(out, '}');
-    out->bad |= text.bad;
+    jo_open(j, "plan", '{');
+    jo_str(j, "allocation", str_c(&text));
+    jo_str(j, "layout", plan_layout_name(p->layout));
+    jo_str(j, "compute", p->devices.at[p->quotas.compute].name);
+    jo_close(j, '}');
+    j->out->bad |= text.bad;
     str_release(&text);
 }
 
 /* Milliseconds since 1970; the registry counts on the monotonic clock. */
-static void add_last_use(const struct worker *w, struct str *out, uint64_t at)
+static void add_last_use(const struct worker *w, struct jsonout *j, uint64_t at)
 {
     uint64_t now = worker_now(w), wall = clock_wall_ns(w->clock);
     if (!at || at > now || now - at > wall)
-        str_adds(out, ",\"last_use\":null");
+        jo_str(j, "last_use", NULL);
     else
-        add_u64(out, ",\"last_use\":", (wall - (now - at)) / 1000000);
+        jo_u64(j, "last_use", (wall - (now - at)) / 1000000);
 }
 
+/* All but "blocks" and the closing brace. */
 static void model_json(const struct worker *w, struct res_model *m, struct str *out)
 {
     struct res_model_info i = res_info(m);
-    add_u64(out, "{\"id\":", i.id);
-    json_text_pair(out, ",\"name\":", i.name);
-    json_text_pair(out, ",\"role\":", i.role);
-    json_text_pair(out, ",\"path\":", i.path);
-    json_text_pair(out, ",\"part\":", i.part);
-    if (i.converted != DT_NONE)
-        json_text_pair(out, ",\"converted\":", dtype_name(i.converted));
-    else
-        str_adds(out, ",\"converted\":null");
-    json_text_pair(out, ",\"state\":", res_state_name(i.state));
-    json_text_pair(out, ",\"retention\":", res_retention_name(i.retention));
-    add_anchors(out, &i);
-    str_addf(out, ",\"handles\":%u,\"uses\":%u", i.handles, i.uses);
-    add_u64(out, ",\"bytes\":", i.bytes);
-    add_u64(out, ",\"resident\":", i.resident);
-    add_devices_of(w, out, m);
-    add_u64(out, ",\"demoted\":", i.demoted);
-    add_u64(out, ",\"patches\":", i.patches);
-    add_u64(out, ",\"loads\":", i.loads);
-    add_u64(out, ",\"read\":", i.read);
-    add_u64(out, ",\"moved\":", i.moved);
-    add_u64(out, ",\"attached\":", i.attached);
-    add_plan(out, res_plan(m));
-    add_last_use(w, out, i.last_use);
+    struct jsonout j = { .out = out };
+    jo_open(&j, NULL, '{');
+    jo_u64(&j, "id", i.id);
+    jo_str(&j, "name", i.name);
+    jo_str(&j, "role", i.role);
+    jo_str(&j, "path", i.path);
+    jo_str(&j, "part", i.part);
+    jo_str(&j, "converted", i.converted != DT_NONE ? dtype_name(i.converted) : NULL);
+    jo_str(&j, "state", res_state_name(i.state));
+    jo_str(&j, "retention", res_retention_name(i.retention));
+    add_anchors(&j, &i);
+    jo_u64(&j, "handles", i.handles);
+    jo_u64(&j, "uses", i.uses);
+    jo_u64(&j, "bytes", i.bytes);
+    jo_u64(&j, "resident", i.resident);
+    add_devices_of(w, &j, m);
+    jo_u64(&j, "demoted", i.demoted);
+    jo_u64(&j, "patches", i.patches);
+    jo_u64(&j, "loads", i.loads);
+    jo_u64(&j, "read", i.read);
+    jo_u64(&j, "moved", i.moved);
+    jo_u64(&j, "attached", i.attached);
+    add_plan(&j, res_plan(m));
+    add_last_use(w, &j, i.last_use);
 }
 
 /* ---- what there is to publish ---- */
@@ -193,19 +184,28 @@ static void publish_counters(struct worker *w)
 
 /* ---- berth.residency ---- */
 
-static void list_models(struct worker *w, struct str *out)
+/* Ends an object that model_json() began. */
+static void add_block_count(const struct model_text *t, struct jsonout *j)
 {
+    j->depth++;
+    jo_u64(j, "blocks", model_blocks_count(&t->blocks));
+    jo_close(j, '}');
+}
+
+static void list_models(struct worker *w, struct jsonout *j)
+{
+    jo_open(j, "models", '[');
     pthread_mutex_lock(&w->lock);
     for (size_t i = 0; i < w->models.n; i++) {
         const struct model_text *t = vec_at(&w->models, i);
-        str_adds(out, i ? "," : "");
-        str_add(out, t->text.p, t->text.n);
-        str_addf(out, ",\"blocks\":%zu}", model_blocks_count(&t->blocks));
+        jo_raw(j, NULL, t->text.p, t->text.n);
+        add_block_count(t, j);
     }
     pthread_mutex_unlock(&w->lock);
+    jo_close(j, ']');
 }
 
-static void list_devices(struct worker *w, struct str *out);
+static void list_devices(struct worker *w, struct jsonout *j);
 
 void state_tell(struct worker *w, uint64_t *due)
 {
@@ -218,18 +218,20 @@ void state_tell(struct worker *w, uint64_t *due)
         return;
     }
     struct str m = { 0 };
+    struct jsonout j = { .out = &m };
     if (!hub_berth_wanted(w->server)) {
         w->untold = NULL;
         return;
     }
-    str_addf(&m,
-             "{\"type\":\"berth.residency\",\"data\":{\"reason\":\"%s\",\"receipt\":%" PRIu64
-             ",\"models\":[",
-             w->untold, w->receipt_last);
-    list_models(w, &m);
-    str_adds(&m, "],\"devices\":[");
-    list_devices(w, &m);
-    str_adds(&m, "]}}");
+    jo_open(&j, NULL, '{');
+    jo_str(&j, "type", "berth.residency");
+    jo_open(&j, "data", '{');
+    jo_str(&j, "reason", w->untold);
+    jo_u64(&j, "receipt", w->receipt_last);
+    list_models(w, &j);
+    list_devices(w, &j);
+    jo_close(&j, '}');
+    jo_close(&j, '}');
     if (m.bad)
         worker_add(w, COUNT_DROPPED, 1);
     else
@@ -277,15 +279,17 @@ void state_release(struct worker *w)
 
 void worker_models_json(struct server *s, struct str *out)
 {
-    str_adds(out, "{\"models\":[");
-    list_models(s->worker, out);
-    str_adds(out, "]}");
+    struct jsonout j = { .out = out };
+    jo_open(&j, NULL, '{');
+    list_models(s->worker, &j);
+    jo_close(&j, '}');
 }
 
 bool worker_model_json(struct server *s, uint64_t id, bool blocks, struct str *out)
 {
     struct worker *w = s->worker;
     struct model_blocks copy = { 0 };
+    struct jsonout j = { .out = out };
     const struct model_text *t = NULL;
     pthread_mutex_lock(&w->lock);
     for (size_t i = 0; i < w->models.n && !t; i++) {
@@ -293,16 +297,16 @@ bool worker_model_json(struct server *s, uint64_t id, bool blocks, struct str *o
         t = t->id == id ? t : NULL;
     }
     if (t) {
-        str_add(out, t->text.p, t->text.n);
+        jo_raw(&j, NULL, t->text.p, t->text.n);
         out->bad |= blocks && !model_blocks_copy(&t->blocks, &copy);
         if (!blocks)
-            str_addf(out, ",\"blocks\":%zu}", model_blocks_count(&t->blocks));
+            add_block_count(t, &j);
     }
     pthread_mutex_unlock(&w->lock);
     if (t && blocks) {
-        str_adds(out, ",\"blocks\":");
-        model_blocks_json(w, &copy, out);
-        str_addc(out, '}');
+        j.depth++;
+        model_blocks_json(w, &copy, &j);
+        jo_close(&j, '}');
     }
     model_blocks_release(&copy);
     return t;
@@ -318,96 +322,101 @@ static struct dev_info look(const struct device *d)
     return i;
 }
 
-static void add_caps(struct str *out, uint32_t caps)
+static void add_caps(struct jsonout *j, uint32_t caps)
 {
-    const char *between = "";
-    str_adds(out, ",\"can\":[");
+    jo_open(j, "can", '[');
 #define CAP(id, bit, text)                                                                         \
-    if (caps & BERTH_CAP_##id) {                                                                   \
-        str_addf(out, "%s\"%s\"", between, text);                                                  \
-        between = ",";                                                                             \
-    }
+    if (caps & BERTH_CAP_##id)                                                                     \
+        jo_str(j, NULL, text);
     BERTH_CAP_MAP(CAP)
 #undef CAP
-    str_addc(out, ']');
+    jo_close(j, ']');
 }
 
 /* As `berth devices --json`, and what is in use by tier. */
-static void list_devices(struct worker *w, struct str *out)
+static void list_devices(struct worker *w, struct jsonout *j)
 {
+    jo_open(j, "devices", '[');
     for (size_t k = 0; k < devset_count(w->parts.devices); k++) {
         const struct device *d = devset_at(w->parts.devices, k);
         struct dev_info i = look(d);
-        json_text_pair(out, k ? ",{\"name\":" : "{\"name\":", d->name);
-        json_text_pair(out, ",\"kind\":", d->phys->driver->name);
-        json_text_pair(out, ",\"physical\":", d->phys->name);
-        add_u64(out, ",\"hypothetical\":false,\"total\":", i.total);
-        add_u64(out, ",\"free\":", i.free);
-        add_u64(out, ",\"budget\":", i.budget);
-        add_u64(out, ",\"in_use\":", i.stats.in_use);
-        add_u64(out, ",\"idle\":", i.stats.idle);
-        add_u64(out, ",\"peak\":", i.stats.peak);
-        add_u64(out, ",\"pinned\":", i.stats.pinned);
-        add_caps(out, d->phys->caps);
-        str_adds(out, ",\"tiers\":");
-        add_kinds(out, d);
-        str_addc(out, '}');
+        jo_open(j, NULL, '{');
+        jo_str(j, "name", d->name);
+        jo_str(j, "kind", d->phys->driver->name);
+        jo_str(j, "physical", d->phys->name);
+        jo_bool(j, "hypothetical", false);
+        jo_u64(j, "total", i.total);
+        jo_u64(j, "free", i.free);
+        jo_u64(j, "budget", i.budget);
+        jo_u64(j, "in_use", i.stats.in_use);
+        jo_u64(j, "idle", i.stats.idle);
+        jo_u64(j, "peak", i.stats.peak);
+        jo_u64(j, "pinned", i.stats.pinned);
+        add_caps(j, d->phys->caps);
+        add_kinds(j, d);
+        jo_close(j, '}');
     }
+    jo_close(j, ']');
 }
 
 void worker_devices_json(struct server *s, struct str *out)
 {
-    add_u64(out, "{\"started\":", s->started_ms);
-    str_adds(out, ",\"devices\":[");
-    list_devices(s->worker, out);
-    str_adds(out, "]}");
+    struct jsonout j = { .out = out };
+    jo_open(&j, NULL, '{');
+    jo_u64(&j, "started", s->started_ms);
+    list_devices(s->worker, &j);
+    jo_close(&j, '}');
 }
 
-static void add_ledger(struct str *out, const struct device *d)
+static void add_ledger(struct jsonout *j, const struct device *d)
 {
     size_t n = dev_ledger(d, NULL, 0, NULL), have;
     struct dev_ledger_row *row = calloc(n ? n : 1, sizeof *row);
-    out->bad |= !row;
+    j->out->bad |= !row;
     have = row ? dev_ledger(d, row, n, NULL) : 0;
     n = have < n ? have : n; /* it may have grown or shrunk meanwhile */
-    str_adds(out, ",\"owners\":[");
+    jo_open(j, "owners", '[');
     for (size_t i = 0; i < n; i++) {
-        str_addf(out, "%s{\"tier\":\"%s\"", i ? "," : "", dev_kind_name(row[i].kind));
-        json_text_pair(out, ",\"owner\":", row[i].owner[0] ? row[i].owner : NULL);
-        add_u64(out, ",\"bytes\":", row[i].bytes);
-        add_u64(out, ",\"requested\":", row[i].requested);
-        add_u64(out, ",\"count\":", row[i].count);
-        str_addc(out, '}');
+        jo_open(j, NULL, '{');
+        jo_str(j, "tier", dev_kind_name(row[i].kind));
+        jo_str(j, "owner", row[i].owner[0] ? row[i].owner : NULL);
+        jo_u64(j, "bytes", row[i].bytes);
+        jo_u64(j, "requested", row[i].requested);
+        jo_u64(j, "count", row[i].count);
+        jo_close(j, '}');
     }
-    str_addc(out, ']');
+    jo_close(j, ']');
     free(row);
 }
 
 void worker_memory_json(struct server *s, uint64_t after, size_t cap, struct str *out)
 {
     struct worker *w = s->worker;
-    struct journal *j = res_journal(w->parts.res);
-    uint64_t last = journal_last(j);
+    struct journal *journal = res_journal(w->parts.res);
+    struct jsonout j = { .out = out };
+    uint64_t last = journal_last(journal);
     if (after == UINT64_MAX)
         after = last > cap ? last - cap : 0;
-    str_adds(out, "{\"devices\":[");
+    jo_open(&j, NULL, '{');
+    jo_open(&j, "devices", '[');
     for (size_t k = 0; k < devset_count(w->parts.devices); k++) {
         const struct device *d = devset_at(w->parts.devices, k);
         struct dev_info i = look(d);
-        json_text_pair(out, k ? ",{\"device\":" : "{\"device\":", d->name);
-        add_u64(out, ",\"total\":", i.total);
-        add_u64(out, ",\"free\":", i.free);
-        add_u64(out, ",\"budget\":", i.budget);
-        add_u64(out, ",\"retired\":", i.stats.retired);
-        str_adds(out, ",\"tiers\":");
-        add_kinds(out, d);
-        add_ledger(out, d);
-        str_addc(out, '}');
+        jo_open(&j, NULL, '{');
+        jo_str(&j, "device", d->name);
+        jo_u64(&j, "total", i.total);
+        jo_u64(&j, "free", i.free);
+        jo_u64(&j, "budget", i.budget);
+        jo_u64(&j, "retired", i.stats.retired);
+        add_kinds(&j, d);
+        add_ledger(&j, d);
+        jo_close(&j, '}');
     }
-    add_u64(out, "],\"last\":", last);
-    str_adds(out, ",\"timeline\":");
-    journal_timeline_json(j, after, cap, out);
-    str_addc(out, '}');
+    jo_close(&j, ']');
+    jo_u64(&j, "last", last);
+    jo_raw(&j, "timeline", "", 0); /* its value: */
+    journal_timeline_json(journal, after, cap, out);
+    jo_close(&j, '}');
 }
 
 /* The device that computes unless somebody says otherwise, in the words of PyTorch: what the
@@ -433,13 +442,16 @@ void worker_stats_json(struct server *s, struct str *out)
     const char *model = d->phys->model; /* "cuda:0 NVIDIA H200 : native", ComfyUI's way */
     snprintf(name, sizeof name, "%s%s%s%s", d->name, *model ? " " : "", model,
              *model ? " : native" : "");
-    json_text_pair(out, "[{\"name\":", name);
-    str_adds(out, ",\"type\":");
-    js_write_string(d->name, kind, out);
-    str_addf(out, ",\"index\":%s", d->name[kind] ? d->name + kind + 1 : "null");
-    add_u64(out, ",\"vram_total\":", total);
-    add_u64(out, ",\"vram_free\":", avail);
-    add_u64(out, ",\"torch_vram_total\":", d->name[kind] ? held : total);
-    add_u64(out, ",\"torch_vram_free\":", d->name[kind] ? i.stats.idle : avail);
-    str_adds(out, "}]");
+    struct jsonout j = { .out = out };
+    jo_open(&j, NULL, '[');
+    jo_open(&j, NULL, '{');
+    jo_str(&j, "name", name);
+    jo_text(&j, "type", d->name, kind);
+    jo_fmt(&j, "index", "%s", d->name[kind] ? d->name + kind + 1 : "null");
+    jo_u64(&j, "vram_total", total);
+    jo_u64(&j, "vram_free", avail);
+    jo_u64(&j, "torch_vram_total", d->name[kind] ? held : total);
+    jo_u64(&j, "torch_vram_free", d->name[kind] ? i.stats.idle : avail);
+    jo_close(&j, '}');
+    jo_close(&j, ']');
 }

@@ -97,19 +97,19 @@ bool model_blocks_copy(const struct model_blocks *x, struct model_blocks *out)
     return true;
 }
 
-void model_blocks_json(const struct worker *w, const struct model_blocks *x, struct str *out)
+void model_blocks_json(const struct worker *w, const struct model_blocks *x, struct jsonout *j)
 {
-    str_addc(out, '[');
+    jo_open(j, "blocks", '[');
     for (size_t i = 0; i < model_blocks_count(x); i++) {
         const struct block_now *b = &x->at[i];
         const struct block_names *names = x->names;
-        str_adds(out, i ? ",{\"name\":" : "{\"name\":");
-        str_add(out, names->json.p + names->at[i], names->at[i + 1] - names->at[i]);
-        str_addf(out, ",\"bytes\":%" PRIu64, b->bytes);
-        json_text_pair(out, ",\"device\":",
-                       b->device < 0 ? NULL : devset_at(w->parts.devices, (size_t)b->device)->name);
-        json_text_pair(out, ",\"planned\":", devset_at(w->parts.devices, (size_t)b->home)->name);
-        str_addc(out, '}');
+        jo_open(j, NULL, '{');
+        jo_raw(j, "name", names->json.p + names->at[i], names->at[i + 1] - names->at[i]);
+        jo_u64(j, "bytes", b->bytes);
+        jo_str(j, "device",
+               b->device < 0 ? NULL : devset_at(w->parts.devices, (size_t)b->device)->name);
+        jo_str(j, "planned", devset_at(w->parts.devices, (size_t)b->home)->name);
+        jo_close(j, '}');
     }
-    str_addc(out, ']');
+    jo_close(j, ']');
 }

@@ -145,7 +145,7 @@ void state_release(struct worker *w);
 bool model_blocks_make(const struct worker *w, const struct res_model *m, struct model_blocks *out);
 bool model_blocks_copy(const struct model_blocks *x, struct model_blocks *out);
 size_t model_blocks_count(const struct model_blocks *x);
-void model_blocks_json(const struct worker *w, const struct model_blocks *x, struct str *out);
+void model_blocks_json(const struct worker *w, const struct model_blocks *x, struct jsonout *j);
 void model_blocks_release(struct model_blocks *x); /* zeroed is fine */
 
 #endif

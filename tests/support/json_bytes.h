@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-/* Releases text. To the byte, but that 0 stands for any number, and * before a quote for the rest of a string. */
+/* Releases text. To the byte, except that 0 stands for any number, and * before a quote for the
+ * rest of a string. */
 static inline void expect_bytes(struct str *text, const char *want)
 {
     const char *p = str_c(text), *w = want;

@@ -13,6 +13,7 @@ struct heard {
     bool png;
     bool deaf; /* nobody listens */
     uint64_t run;
+    struct str texts; /* all messages, one a line */
 };
 
 static bool hear_anything(void *user, const char *sid)
@@ -62,6 +63,7 @@ static void hear_text(void *user, const char *sid, struct str *taken)
     str_addc(&h->lines, '\n');
     str_clear(&h->last);
     str_add(&h->last, taken->p, taken->n);
+    str_addf(&h->texts, "%s\n", taken->p);
     json_decref(m);
     str_release(taken);
 }
@@ -114,6 +116,7 @@ static void heard_is(struct heard *h, const char *want)
     assert_string_equal(str_c(&h->lines), want);
     str_release(&h->lines);
     str_release(&h->last);
+    str_release(&h->texts);
     str_release(&h->image);
 }
 
@@ -173,6 +176,54 @@ static void success(void **state)
                  "c execution_success\n"
                  "c executing null\n");
     assert_int_equal(e.dropped, 0);
+}
+
+static void messages_keep_their_bytes(void **state)
+{
+    struct heard h;
+    struct events e = listen_to(&h, "c");
+    (void)state;
+    say(&e, EXEC_CACHED, NULL);
+    say(&e, EXEC_NODE_START, "1");
+    say(&e, EXEC_NODE_DONE, "1");
+    tick(&e, "2", 0.5, 2);
+    say(&e, EXEC_NODE_DONE, "2");
+    events_send(&e, &(struct exec_event) { .kind = EXEC_EXECUTED, .node = "2" });
+    events_end(&e);
+    assert_string_equal(str_c(&h.texts),
+                        "{\"type\":\"execution_cached\",\"data\":{\"prompt_id\":\"P\","
+                        "\"timestamp\":1}}\n"
+                        "{\"type\":\"progress_state\",\"data\":{\"prompt_id\":\"P\","
+                        "\"nodes\":{\"1\":{\"value\":0.0,\"max\":1.0,\"state\":\"running\","
+                        "\"node_id\":\"1\",\"prompt_id\":\"P\",\"display_node_id\":\"1\","
+                        "\"parent_node_id\":null,\"real_node_id\":\"1\"}}}}\n"
+                        "{\"type\":\"executing\",\"data\":{\"node\":\"1\",\"display_node\":\"1\","
+                        "\"prompt_id\":\"P\"}}\n"
+                        "{\"type\":\"progress_state\",\"data\":{\"prompt_id\":\"P\","
+                        "\"nodes\":{\"1\":{\"value\":1.0,\"max\":1.0,\"state\":\"finished\","
+                        "\"node_id\":\"1\",\"prompt_id\":\"P\",\"display_node_id\":\"1\","
+                        "\"parent_node_id\":null,\"real_node_id\":\"1\"}}}}\n"
+                        "{\"type\":\"progress_state\",\"data\":{\"prompt_id\":\"P\","
+                        "\"nodes\":{\"1\":{\"value\":1.0,\"max\":1.0,\"state\":\"finished\","
+                        "\"node_id\":\"1\",\"prompt_id\":\"P\",\"display_node_id\":\"1\","
+                        "\"parent_node_id\":null,\"real_node_id\":\"1\"},\"2\":{\"value\":0.5,"
+                        "\"max\":2,\"state\":\"running\",\"node_id\":\"2\",\"prompt_id\":\"P\","
+                        "\"display_node_id\":\"2\",\"parent_node_id\":null,"
+                        "\"real_node_id\":\"2\"}}}}\n"
+                        "{\"type\":\"progress\",\"data\":{\"value\":0.5,\"max\":2,"
+                        "\"prompt_id\":\"P\",\"node\":\"2\"}}\n"
+                        "{\"type\":\"progress_state\",\"data\":{\"prompt_id\":\"P\","
+                        "\"nodes\":{\"1\":{\"value\":1.0,\"max\":1.0,\"state\":\"finished\","
+                        "\"node_id\":\"1\",\"prompt_id\":\"P\",\"display_node_id\":\"1\","
+                        "\"parent_node_id\":null,\"real_node_id\":\"1\"},\"2\":{\"value\":2,"
+                        "\"max\":2,\"state\":\"finished\",\"node_id\":\"2\",\"prompt_id\":\"P\","
+                        "\"display_node_id\":\"2\",\"parent_node_id\":null,"
+                        "\"real_node_id\":\"2\"}}}}\n"
+                        "{\"type\":\"executed\",\"data\":{\"node\":\"2\",\"display_node\":\"2\","
+                        "\"output\":null,\"prompt_id\":\"P\"}}\n"
+                        "{\"type\":\"executing\",\"data\":{\"node\":null,\"prompt_id\":\"P\"}}\n");
+    str_release(&h.lines);
+    heard_is(&h, "");
 }
 
 /* Outputs of cached nodes are told, but nothing runs. */
@@ -466,6 +517,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(success),
+        cmocka_unit_test(messages_keep_their_bytes),
         cmocka_unit_test(fully_cached),
         cmocka_unit_test(error_and_interrupt),
         cmocka_unit_test(nobody_asked),
