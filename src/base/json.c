@@ -1,6 +1,5 @@
 #include "base/json.h"
 
-#include "base/file.h"
 #include "base/jstok.h"
 
 #include <float.h>
@@ -207,21 +206,6 @@ berth_status js_parse(const char *text, size_t n, const struct js_limits *lim, j
     str_release(&r.key);
     str_release(&r.text);
     return s;
-}
-
-berth_status js_parse_file(const char *path, const struct js_limits *lim, json_t **out,
-                           berth_err *err)
-{
-    char *text;
-    size_t n;
-    *out = NULL;
-    berth_status s =
-        file_read_all(path, lim ? lim->max_bytes : js_limits_default.max_bytes, &text, &n, err);
-    if (s)
-        return s; /* names the file already */
-    s = js_parse(text, n, lim, out, err);
-    free(text);
-    return s ? err_add(err, "'%s'", path) : BERTH_OK;
 }
 
 /* ---- kinds of number ---- */

@@ -35,8 +35,6 @@ extern const struct js_limits js_limits_loose;   /* the same, loose */
  * BERTH_ELIMIT is one of the limits. */
 berth_status js_parse(const char *text, size_t n, const struct js_limits *lim, json_t **out,
                       berth_err *err);
-berth_status js_parse_file(const char *path, const struct js_limits *lim, json_t **out,
-                           berth_err *err);
 
 enum js_kind js_kind(const json_t *v); /* JS_U64 only for values above INT64_MAX */
 json_t *js_u64(uint64_t v);            /* new value: plain integer when it fits int64 */

@@ -390,13 +390,6 @@ static void add_series(struct journal *j, const char *name, struct str *out)
     free(copy);
 }
 
-void journal_series(struct journal *j, const char *identifier, struct str *out)
-{
-    char name[JOURNAL_NAME_MAX];
-    keep_name(name, identifier);
-    add_series(j, name, out);
-}
-
 static int by_text(const void *a, const void *b)
 {
     return strcmp(a, b);
@@ -418,19 +411,6 @@ void journal_summary(struct journal *j, struct str *out)
         add_series(j, name[i], out);
     }
     free(name);
-}
-
-void journal_inspect(struct journal *j, const char *tag, struct str *out)
-{
-    uint64_t used[JOURNAL_DEVICES_MAX], total[JOURNAL_DEVICES_MAX];
-    char name[JOURNAL_NAME_MAX];
-    keep_name(name, tag);
-    look(j, used, total);
-    str_addf(out, "tag=%s", name);
-    for (size_t i = 0; i < j->n; i++)
-        if (total[i])
-            str_addf(out, "|%s=%.2f/%.2f", devset_at(j->devices, i)->name, (double)used[i] / GIB,
-                     (double)total[i] / GIB);
 }
 
 static void add_entry_json(const struct journal *j, const struct journal_entry *e,

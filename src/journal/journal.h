@@ -102,10 +102,8 @@ size_t journal_query(struct journal *j, uint64_t after, const char *identifier,
                      struct journal_entry *out, size_t cap, uint64_t *lost);
 
 void journal_line(const struct journal *j, const struct journal_entry *e, struct str *out);
-/* Lines with their line ends; inspect: one line without. */
-void journal_series(struct journal *j, const char *identifier, struct str *out);
+/* The lines of each identifier behind a headline, with their line ends. */
 void journal_summary(struct journal *j, struct str *out);
-void journal_inspect(struct journal *j, const char *tag, struct str *out);
 /* [{"seq","time","identifier","tag","devices":[{"device","used","total"}]},...], at most cap; numbers
  * have no gaps, so a first one beyond after + 1 says how many were lost. */
 void journal_timeline_json(struct journal *j, uint64_t after, size_t cap, struct str *out);

@@ -49,11 +49,6 @@ void names_sort(struct names *x)
     x->n = kept;
 }
 
-bool names_has(const struct names *x, const char *s)
-{
-    return x->n && bsearch(&s, x->at, x->n, sizeof *x->at, by_bytes);
-}
-
 void names_release(struct names *x)
 {
     for (size_t i = 0; i < x->n; i++)

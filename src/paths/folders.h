@@ -67,8 +67,7 @@ struct names { /* zeroed: empty. One allocation per name and one table */
     size_t n, cap;
 };
 WARN_UNUSED bool names_add(struct names *x, const char *s, size_t n);
-void names_sort(struct names *x);                     /* by code point, and each once */
-bool names_has(const struct names *x, const char *s); /* pre: sorted */
+void names_sort(struct names *x); /* by code point, and each once */
 void names_release(struct names *x);
 
 /* BERTH_ENOTFOUND: no such key. Names are added to *out, sorted among themselves. */

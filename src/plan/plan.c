@@ -169,16 +169,6 @@ void plan_release(struct plan *p)
     memset(p, 0, sizeof *p);
 }
 
-bool plan_same(const struct plan *a, const struct plan *b)
-{
-    if (a->n != b->n)
-        return false;
-    for (size_t i = 0; i < a->n; i++)
-        if (strcmp(a->devices.at[a->device[i]].name, b->devices.at[b->device[i]].name) != 0)
-            return false;
-    return true;
-}
-
 berth_status plan_from_args(const struct blocks *b, const struct plan_devices *devices,
                             const struct plan_args *args, struct plan *out, berth_err *err)
 {

@@ -75,8 +75,7 @@ struct plan {
 berth_status plan_make(const struct blocks *b, const struct plan_devices *devices,
                        const struct quotas *q, enum plan_layout layout, struct plan *out,
                        berth_err *err);
-void plan_release(struct plan *p);                          /* zeroed is fine */
-bool plan_same(const struct plan *a, const struct plan *b); /* the same device for every block */
+void plan_release(struct plan *p); /* zeroed is fine */
 
 /* Devices nobody has, from text as `berth plan --devices` takes it ("cuda:0=24g,cpu=64g"); the one
  * called cpu is the host. */

@@ -2,6 +2,7 @@
  * everything else as JSON. PATH: steps with '/' between them: "0/tensors"; "#" is the size of a
  * list or object. Exit 1 when the file or the path is no good. */
 #include "base/json.h"
+#include "support/json_file.h"
 
 static json_t *step(json_t *v, const char *name)
 {

@@ -15,6 +15,7 @@
 #define SUPPORT_TINY_RIG_H
 
 #include "support/golden.h"
+#include "support/json_file.h"
 #include "support/loader_rig.h"
 #include "support/norm.h"
 #include "support/tokenizer.h"

@@ -27,6 +27,7 @@
 #include "base/json.h"
 #include "support/devices.h"
 #include "support/golden.h"
+#include "support/json_file.h"
 #include "tensor/dtype.h"
 
 #include <unistd.h>

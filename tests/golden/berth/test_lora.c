@@ -3,14 +3,15 @@
  * The base is the synthetic sd15-tiny checkpoint. Once with the arithmetic alone, then through the
  * registry on several devices and plans, which must all give the same bits. */
 #include "support/golden.h"
+#include "support/json_file.h"
 #include "support/models.h"
 #include "support/presets.h"
 
 #include "base/json.h"
 #include "lora/lora.h"
+#include "merge/merge.h"
 #include "model/arch.h"
 #include "model/lora_names.h"
-#include "merge/merge.h"
 #include "residency/residency_impl.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 /* Every block type in the golden file dequantises to its golden values. Which types, how many
  * blocks and their sizes come from the manifest. */
 #include "support/golden.h"
+#include "support/json_file.h"
 #include "support/test.h"
 
 #include "base/json.h"

@@ -7,6 +7,7 @@
  * diffusers' names. */
 #include "support/flux_files.h"
 #include "support/golden_tensors.h"
+#include "support/json_file.h"
 #include "support/where.h"
 
 #include "base/json.h"

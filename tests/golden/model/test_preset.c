@@ -5,6 +5,7 @@
  * preset that owns a list must be in one of its lists. Presets without any list are the full-size
  * ones. */
 #include "support/golden.h"
+#include "support/json_file.h"
 #include "support/test.h"
 
 #include "base/json.h"

@@ -4,6 +4,7 @@
  * support/where.h has for a module. And without a card: what the networks make of BF16, every result
  * rounded (op_rounding.h), by the norm of the difference at most 2e-2; with sums of BF16 it is 2.1e-2. */
 #include "support/golden_tensors.h"
+#include "support/json_file.h"
 #include "support/nets.h"
 #include "support/where.h"
 

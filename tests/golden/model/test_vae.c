@@ -3,6 +3,7 @@
  * Error: largest absolute difference over the largest absolute value of the reference, at most what
  * support/where.h has for a module. */
 #include "support/golden_tensors.h"
+#include "support/json_file.h"
 #include "support/nets.h"
 #include "support/where.h"
 

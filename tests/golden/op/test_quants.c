@@ -3,6 +3,7 @@
  * type that support/where.h reads from the environment. Which types, how many blocks and their
  * sizes come from the manifest. */
 #include "support/golden_tensors.h"
+#include "support/json_file.h"
 #include "support/where.h"
 
 #include "base/json.h"

@@ -6,6 +6,7 @@
  * 1e-4; 1e-3 on a card. */
 #include "support/clips.h"
 #include "support/golden_tensors.h"
+#include "support/json_file.h"
 #include "support/tokenizer.h"
 #include "support/where.h"
 

@@ -2,6 +2,7 @@
  * and in data/, which tools/golden/clip_tokens.py made of data/prompts.json and of random texts. A
  * case that is "unpadded" has no padding behind its chunks. All prompts that differ are named. */
 #include "support/golden.h"
+#include "support/json_file.h"
 #include "support/test.h"
 #include "support/tokenizer.h"
 

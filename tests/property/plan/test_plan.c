@@ -7,6 +7,7 @@
  *            itself divides the model: see allowed()
  *   by time  where blocks have estimates: quotas are used as well; and where no block has fewer
  *            bytes than are due in its time, the donors' share of every window goes by its time */
+#include "support/plan_same.h"
 #include "support/plans.h"
 #include "support/rng.h"
 #include "support/seed.h"

@@ -1,3 +1,4 @@
+#include "support/json_file.h"
 #include "support/oom.h"
 #include "support/test.h"
 #include "support/tmp.h"
@@ -291,24 +292,6 @@ static void too_deep_to_write(void **state)
     }
 }
 
-static void files(void **state)
-{
-    (void)state;
-    json_t *v = NULL;
-    berth_err err = { 0 };
-    const char *path = tmp_write("a.json", "{\"a\": 1}\n", 9);
-    assert_ok(js_parse_file(path, NULL, &v, &err), err);
-    json_decref(v);
-    path = tmp_write("b.json", "{\"a\": \n 1,}", 11);
-    assert_fails(js_parse_file(path, NULL, &v, &err), err, BERTH_EFORMAT, path);
-    assert_non_null(strstr(err.msg, "line 2"));
-    assert_null(v);
-    assert_fails(js_parse_file(tmp_path("none"), NULL, &v, &err), err, BERTH_ENOTFOUND, "none");
-    struct js_limits lim = js_limits_default;
-    lim.max_bytes = 5;
-    assert_fails(js_parse_file(path, &lim, &v, &err), err, BERTH_ELIMIT, path);
-}
-
 /* Where a comma is the decimal point; runs only where such a locale is installed. */
 static void locale_changes_nothing(void **state)
 {
@@ -402,7 +385,6 @@ int main(void)
         cmocka_unit_test(order_is_kept),
         cmocka_unit_test(writing_strings),
         cmocka_unit_test(too_deep_to_write),
-        cmocka_unit_test(files),
         cmocka_unit_test(locale_changes_nothing),
         cmocka_unit_test(parsing_survives_exhaustion),
         cmocka_unit_test(writing_survives_exhaustion),

@@ -1,6 +1,7 @@
 /* A file that was replaced or written again changes the keys of the nodes that name it: for every
  * class that can run, and for embeddings in texts. */
 #include "graph/cache.h"
+#include "support/names_has.h"
 #include "support/test.h"
 #include "support/tmp.h"
 

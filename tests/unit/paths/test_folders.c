@@ -1,5 +1,6 @@
 /* The table of folders: keys, listings, resolving, YAML files on top. */
 #include "paths/folders.h"
+#include "support/names_has.h"
 #include "support/oom.h"
 #include "support/test.h"
 #include "support/tmp.h"

@@ -1,5 +1,6 @@
 /* Plans: the worked examples (residency.md 2.6) with exact quotas, classes, budgets, tables. */
 #include "support/oom.h"
+#include "support/plan_same.h"
 #include "support/plans.h"
 #include "support/sparse.h"
 #include "support/tmp.h"

@@ -2,6 +2,7 @@
 #include "residency/residency_impl.h"
 #include "support/models.h"
 #include "support/oom.h"
+#include "support/plan_same.h"
 
 #define DEVICES "cpu=8m,null:0=1m,null:1=1m,cuda:0@cpu=1m"
 enum { LAYERS = 8, BYTES = 64 << 10 };
