@@ -194,7 +194,7 @@ static int bench_unet(struct bench *b, enum dtype t, double *best, struct net_re
     const struct diffusion_cond *const conds[N] = { &cond[0], &cond[1] };
     const float step[N] = { 500, 500 };
     const struct diffusion_in in = {
-        .n = N, .h = H, .w = W, .x = x, .t = step, .cond = conds, .out = out
+        .shape = { 4, { N, 4, H, W } }, .x = x, .t = step, .cond = conds, .out = out
     };
     *best = HUGE_VAL;
     for (int i = 0; i < TRIES; i++) {

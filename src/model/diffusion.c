@@ -66,6 +66,13 @@ static berth_status look(const struct weights *w, const char *part, const struct
     return err->code;
 }
 
+static struct family_batch usual_batch(const struct family *f)
+{
+    return (struct family_batch) { .shape = f->usual,
+                                   .tokens = f->usual_tokens,
+                                   .guidance = &default_guidance };
+}
+
 berth_status family_trace(const struct arch *arch, const struct weights *w, const char *root,
                           struct block_trace *out, berth_err *err)
 {
@@ -76,11 +83,7 @@ berth_status family_trace(const struct arch *arch, const struct weights *w, cons
         BUG("'%s' is not in families.def", arch->base.name);
     const struct family *f = all[i];
     struct family_config cfg = { .own = calloc(1, f->bytes) };
-    const struct family_batch b = { .n = 1,
-                                    .h = f->usual_side,
-                                    .w = f->usual_side,
-                                    .tokens = f->usual_tokens,
-                                    .guidance = &default_guidance };
+    const struct family_batch b = usual_batch(f);
     struct net *net = NULL;
     uint64_t peak;
     place_join(root, "", cfg.root);
@@ -131,9 +134,7 @@ berth_status diffusion_detect(const struct weights *w, const char *part, struct 
  * no layer asks for is told. */
 static berth_status ask_for_all(struct diffusion *d, berth_err *err)
 {
-    const struct family_batch b = {
-        .n = 1, .h = 64, .w = 64, .tokens = 77, .guidance = &default_guidance
-    };
+    const struct family_batch b = usual_batch(d->family);
     const char *first;
     uint64_t peak;
     if (d->family->forward(d->net, &d->cfg, &b, &peak, err))
@@ -239,13 +240,35 @@ static bool is_guided(const struct diffusion *d, const struct diffusion_cond *c)
     return d->info.guidance && c->guided >= 0;
 }
 
+static size_t latents(const struct diffusion_in *in)
+{
+    return (size_t)in->shape.dim[0];
+}
+
+static size_t pixels(const struct diffusion_in *in) /* of one latent */
+{
+    return (size_t)shape_inner(&in->shape, 2);
+}
+
+#define SIDES_MAX 128
+/* How large they are, for people: "128 x 64", width first. */
+static const char *sides(const struct diffusion_in *in, char text[SIDES_MAX])
+{
+    size_t n = 0;
+    text[0] = '\0';
+    for (int i = in->shape.ndim; i-- > 2 && n < SIDES_MAX;)
+        n += (size_t)snprintf(text + n, SIDES_MAX - n, "%s%llu", n ? " x " : "",
+                              (unsigned long long)in->shape.dim[i]);
+    return text;
+}
+
 /* The first latent that is not taken yet, and all that can join it. n 0: none is left. */
 static void next_batch(const struct diffusion *d, const struct diffusion_in *in, bool *taken,
                        struct batch *b)
 {
     size_t min = 0;
     b->n = b->tokens = 0;
-    for (size_t i = 0; i < in->n; i++) {
+    for (size_t i = 0; i < latents(in); i++) {
         size_t tokens = in->cond[i]->tokens;
         bool guided = is_guided(d, in->cond[i]);
         if (taken[i] || (b->n && guided != b->guided))
@@ -280,16 +303,16 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
                                 berth_err *err)
 {
     const struct diffusion_info *i = &d->info;
-    size_t hw = in->h * in->w, adm = (size_t)i->adm_channels, n = b->n, tokens = b->tokens;
+    size_t each = pixels(in), adm = (size_t)i->adm_channels, n = b->n, tokens = b->tokens;
     *g = (struct gathered) { .x = NULL };
     if (lies_together(d, in, b)) {
-        size_t at = b->item[0] * hw * i->latent.channels;
+        size_t at = b->item[0] * each * i->latent.channels;
         g->x = in->x + at;
         g->out = in->out + at;
         g->context = in->cond[b->item[0]]->context;
     } else {
-        g->x = g->copied_x = arena_array(mem, n * hw, (size_t)i->in_channels * sizeof(float));
-        g->out = arena_array(mem, n * hw, i->latent.channels * sizeof(float));
+        g->x = g->copied_x = arena_array(mem, n * each, (size_t)i->in_channels * sizeof(float));
+        g->out = arena_array(mem, n * each, i->latent.channels * sizeof(float));
         g->context = g->copied_context =
             arena_array(mem, n * tokens, (size_t)i->context_dim * sizeof(float));
     }
@@ -297,7 +320,8 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     g->y = adm ? arena_array(mem, n, adm * sizeof(float)) : NULL;
     g->guidance = b->guided ? arena_array(mem, n, sizeof(float)) : NULL;
     if (!g->x || !g->out || !g->context || !g->t || (adm && !g->y) || (b->guided && !g->guidance))
-        return err_set(err, BERTH_ENOMEM, "%zu latents of %zu x %zu", n, in->w, in->h);
+        return err_set(err, BERTH_ENOMEM, "%zu latents of %s", n,
+                       sides(in, (char[SIDES_MAX]) { 0 }));
     return BERTH_OK;
 }
 
@@ -308,14 +332,15 @@ static void copy_item(const struct diffusion *d, const struct diffusion_in *in,
 {
     const struct diffusion_info *info = &d->info;
     const struct diffusion_cond *cond = in->cond[b->item[k]];
-    size_t hw = in->h * in->w, c = info->latent.channels, all_c = (size_t)info->in_channels;
+    size_t each = pixels(in), c = info->latent.channels, all_c = (size_t)info->in_channels;
     size_t width = (size_t)info->context_dim, i = b->item[k];
-    float *x = g->copied_x + k * all_c * hw, *row = g->copied_context + k * b->tokens * width;
-    memcpy(x, in->x + i * c * hw, c * hw * sizeof(float));
+    float *x = g->copied_x + k * all_c * each, *row = g->copied_context + k * b->tokens * width;
+    memcpy(x, in->x + i * c * each, c * each * sizeof(float));
     if (all_c > c && in->concat)
-        memcpy(x + c * hw, in->concat + i * (all_c - c) * hw, (all_c - c) * hw * sizeof(float));
+        memcpy(x + c * each, in->concat + i * (all_c - c) * each,
+               (all_c - c) * each * sizeof(float));
     else if (all_c > c)
-        d->family->no_concat(info, hw, x + c * hw);
+        d->family->no_concat(info, each, x + c * each);
     for (size_t at = 0; at < b->tokens; at += cond->tokens)
         memcpy(row + at * width, cond->context, cond->tokens * width * sizeof(float));
 }
@@ -333,10 +358,19 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
         if (g->guidance)
             g->guidance[k] = cond->guided ? cond->guidance : default_guidance;
         if (g->y &&
-            d->family->vector(info, cond, in->h, in->w, g->y + k * (size_t)info->adm_channels, err))
+            d->family->vector(info, cond, &in->shape, g->y + k * (size_t)info->adm_channels, err))
             return err->code;
     }
     return BERTH_OK;
+}
+
+/* Of n of them, with the channels beside them. */
+static struct shape batch_shape(const struct diffusion *d, const struct diffusion_in *in, size_t n)
+{
+    struct shape s = in->shape;
+    s.dim[0] = n;
+    s.dim[1] = d->info.in_channels;
+    return s;
 }
 
 /* The whole batch, in ever smaller pieces where there is no room. */
@@ -344,29 +378,28 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
                         const struct gathered *g, berth_err *err)
 {
     const struct diffusion_info *info = &d->info;
-    size_t hw = in->h * in->w, piece = b->n;
+    size_t each = pixels(in), piece = b->n;
     for (size_t first = 0; first < b->n;) {
         size_t n = piece < b->n - first ? piece : b->n - first;
-        while (n > 1 && d->too_much && n * hw >= d->too_much && b->tokens >= d->too_much_tokens)
+        while (n > 1 && d->too_much && n * each >= d->too_much && b->tokens >= d->too_much_tokens)
             n = piece = (n + 1) / 2;
         struct family_batch part = {
-            .n = n,
+            .shape = batch_shape(d, in, n),
             .exact_guidance = d->exact_guidance,
-            .h = in->h,
-            .w = in->w,
-            .x = g->x + first * (size_t)info->in_channels * hw,
+            .x = g->x + first * (size_t)info->in_channels * each,
             .t = g->t + first,
             .context = g->context + first * b->tokens * (size_t)info->context_dim,
             .tokens = b->tokens,
             .y = g->y ? g->y + first * (size_t)info->adm_channels : NULL,
             .guidance = g->guidance ? g->guidance + first : NULL,
-            .out = g->out + first * info->latent.channels * hw,
+            .out = g->out + first * info->latent.channels * each,
         };
         berth_status s = d->family->forward(d->net, &d->cfg, &part, NULL, err);
         if (s == BERTH_ENODEVMEM && n > 1) {
-            log_warn(d->log, "diffusion.split", "latents=%zu width=%zu height=%zu why=\"%s\"", n,
-                     in->w, in->h, err->msg);
-            d->too_much = n * hw;
+            const uint64_t *side = in->shape.dim + in->shape.ndim - 2;
+            log_warn(d->log, "diffusion.split", "latents=%zu width=%llu height=%llu why=\"%s\"", n,
+                     (unsigned long long)side[1], (unsigned long long)side[0], err->msg);
+            d->too_much = n * each;
             d->too_much_tokens = b->tokens;
             continue;
         }
@@ -379,9 +412,13 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
 
 static berth_status check(const struct diffusion *d, const struct diffusion_in *in, berth_err *err)
 {
-    if (!in->n || !in->h || !in->w)
-        return err_set(err, BERTH_EINVAL, "%zu latents of %zu x %zu", in->n, in->w, in->h);
-    for (size_t i = 0; i < in->n; i++)
+    char text[SHAPE_TEXT_MAX];
+    uint64_t n;
+    if (in->shape.ndim != d->family->usual.ndim || in->shape.dim[1] != d->info.latent.channels ||
+        !shape_count(&in->shape, &n) || !n)
+        return err_set(err, BERTH_EINVAL, "%s has no latents %s", d->info.family,
+                       shape_text(&in->shape, text));
+    for (size_t i = 0; i < latents(in); i++)
         if (!in->cond[i]->tokens || in->cond[i]->width != d->info.context_dim)
             return err_set(err, BERTH_EINVAL,
                            "%s wants a text of width %llu, this conditioning has %zu tokens of "
@@ -397,7 +434,7 @@ static berth_status one_batch(struct diffusion *d, const struct diffusion_in *in
 {
     struct arena mem = { 0 };
     struct gathered g;
-    size_t each = d->info.latent.channels * in->h * in->w;
+    size_t each = d->info.latent.channels * pixels(in);
     berth_status s = gather_room(d, in, b, &mem, &g, err);
     if (!s)
         s = gather(d, in, b, &g, err);
@@ -413,9 +450,10 @@ static berth_status each_batch(struct diffusion *d, const struct diffusion_in *i
                                berth_err *err)
 {
     struct arena mem = { 0 };
-    bool *taken = arena_array(&mem, in->n, sizeof *taken);
-    struct batch b = { .item = arena_array(&mem, in->n, sizeof *b.item) };
-    berth_status s = taken && b.item ? BERTH_OK : err_set(err, BERTH_ENOMEM, "%zu latents", in->n);
+    size_t n = latents(in);
+    bool *taken = arena_array(&mem, n, sizeof *taken);
+    struct batch b = { .item = arena_array(&mem, n, sizeof *b.item) };
+    berth_status s = taken && b.item ? BERTH_OK : err_set(err, BERTH_ENOMEM, "%zu latents", n);
     while (!s) {
         next_batch(d, in, taken, &b);
         if (!b.n)
@@ -424,9 +462,7 @@ static berth_status each_batch(struct diffusion *d, const struct diffusion_in *i
             s = one_batch(d, in, &b, err);
             continue;
         }
-        struct family_batch part = { .n = b.n,
-                                     .h = in->h,
-                                     .w = in->w,
+        struct family_batch part = { .shape = batch_shape(d, in, b.n),
                                      .tokens = b.tokens,
                                      .guidance = b.guided ? &default_guidance : NULL };
         uint64_t one = 0;
@@ -442,9 +478,9 @@ berth_status diffusion_forward(struct diffusion *d, const struct diffusion_in *i
     if (check(d, in, err))
         return err->code;
     berth_status s = each_batch(d, in, NULL, err);
-    return s && s != BERTH_ECANCELED
-               ? err_add(err, "%s, %zu latents of %zu x %zu", d->info.family, in->n, in->w, in->h)
-               : s;
+    return s && s != BERTH_ECANCELED ? err_add(err, "%s, %zu latents of %s", d->info.family,
+                                               latents(in), sides(in, (char[SIDES_MAX]) { 0 }))
+                                     : s;
 }
 
 berth_status diffusion_predict(struct diffusion *d, const struct diffusion_in *in, uint64_t *peak,

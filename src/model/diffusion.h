@@ -106,19 +106,19 @@ struct diffusion_cond {   /* one prompt as the network gets it; host memory, bor
     int guided;
     float guidance;
 };
-struct diffusion_in { /* n latents of one size, each with its own conditioning */
-    size_t n, h, w;
-    const float *x; /* [n, latent channels, h, w], scaled for the network */
-    const float *t; /* [n] */
+struct diffusion_in {   /* n latents of one size, each with its own conditioning */
+    struct shape shape; /* [n, latent channels, ..., h, w] */
+    const float *x;     /* scaled for the network */
+    const float *t;     /* [n] */
     const struct diffusion_cond *const *cond; /* [n]; token counts may differ */
-    /* [n, in_channels - channels, h, w] of inpainting models; NULL: theirs for "no mask" */
+    /* [n, in_channels - channels, ..., h, w] of inpainting models; NULL: theirs for "no mask" */
     const float *concat;
-    float *out; /* [n, latent channels, h, w]: what the network predicts; not x. After an error
-                   anything may be in it */
+    float *out; /* what the network predicts, of the same shape; not x. After an error anything may
+                   be in it */
 };
 /* Splits the batch where memory has no room for all at once. */
 berth_status diffusion_forward(struct diffusion *d, const struct diffusion_in *in, berth_err *err);
-/* Peak of the largest of its batches, without splitting. Only sizes are read, and cond. */
+/* Peak of the largest of its batches, without splitting. Only shape and cond are read. */
 berth_status diffusion_predict(struct diffusion *d, const struct diffusion_in *in, uint64_t *peak,
                                berth_err *err);
 

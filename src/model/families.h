@@ -18,15 +18,15 @@ struct family_config { /* a network of some family, as its config() read it */
 
 /* Latents whose conditionings have one length: what a family gets. Host memory, borrowed. */
 struct family_batch {
-    size_t n, h, w;
-    const float *x;       /* [n, in_channels, h, w]: latents, and what is beside them */
+    struct shape shape;   /* [n, in_channels, ..., h, w] */
+    const float *x;       /* of that shape: latents, and what is beside them */
     const float *t;       /* [n] */
     const float *context; /* [n, tokens, context_dim] */
     size_t tokens;
     const float *y;        /* [n, adm_channels]; NULL without */
     const float *guidance; /* [n]; NULL: without that term. In a prediction only that counts */
     bool exact_guidance;   /* diffusion_args */
-    float *out;            /* [n, latent channels, h, w] */
+    float *out;            /* [n, latent channels, ..., h, w] */
 };
 
 struct family {
@@ -36,8 +36,10 @@ struct family {
     /* A prompt may be repeated to the length of another: attention over the same keys twice is the
      * same. */
     bool repeats;
-    /* A usual picture, which layers' costs are estimated for: latent pixels a side, tokens. */
-    uint32_t usual_side, usual_tokens;
+    /* A usual latent, as family_batch has it, and a usual prompt: layers' costs are estimated for
+     * them. How many channels a network has its file says. */
+    struct shape usual;
+    uint32_t usual_tokens;
 
     /* Is the network, or something so like it that config() can say what it is instead, behind
      * root? */
@@ -52,12 +54,13 @@ struct family {
     void (*release)(void *own);
     /* For net_args, which gets own as names_user; NULL when the file has our names. */
     net_names_fn *(*names)(const struct family_config *cfg);
-    /* y of one conditioning, info->adm_channels floats. NULL: the family has none. */
+    /* y of one conditioning, info->adm_channels floats, for latents of a shape as diffusion_in has
+     * it. NULL: the family has none. */
     berth_status (*vector)(const struct diffusion_info *info, const struct diffusion_cond *c,
-                           size_t h, size_t w, float *y, berth_err *err);
-    /* Channels beside the latent when the caller gives none: [in_channels - channels, h * w]. NULL:
-     * there never are any. */
-    void (*no_concat)(const struct diffusion_info *info, size_t hw, float *out);
+                           const struct shape *latents, float *y, berth_err *err);
+    /* Channels beside the latent when the caller gives none: [in_channels - channels, pixels].
+     * NULL: there never are any. */
+    void (*no_concat)(const struct diffusion_info *info, size_t pixels, float *out);
     /* peak NULL: computes; else only predicts. */
     berth_status (*forward)(struct net *net, const struct family_config *cfg,
                             const struct family_batch *b, uint64_t *peak, berth_err *err);

@@ -180,58 +180,56 @@ static void cut_concat(const struct run *r, const float *whole, size_t item, siz
                    whole + ((item * extra + k) * h + a->y + y) * w + a->x, a->w * sizeof *out);
 }
 
-/* Predictions of one batch, all of them with channels beside x or all without. */
-static berth_status forward(struct run *r, struct diffusion_in *in,
-                            const struct sampled_cond **cond, const size_t *item,
-                            const struct guide_area *area, berth_err *err)
+/* Predictions of items [from, from + n) of a batch, all of them with channels beside x or all
+ * without. */
+static berth_status forward(struct run *r, const struct guide_batch *b, size_t from, size_t n,
+                            berth_err *err)
 {
+    const struct sampled_cond **cond = (const struct sampled_cond **)b->cond + from;
     size_t extra = (size_t)r->info.in_channels - r->info.latent.channels;
+    size_t each = (size_t)shape_inner(&b->shape, 1), beside = extra * (each / b->shape.dim[1]);
+    struct diffusion_in in = {
+        .shape = b->shape, .x = b->x + from * each, .t = b->t + from, .out = b->out + from * each
+    };
     float *concat = NULL;
-    const struct diffusion_cond **of = calloc(in->n, sizeof *of);
+    const struct diffusion_cond **of = calloc(n, sizeof *of);
     if (cond[0]->concat)
-        concat = calloc(in->n, extra * in->h * in->w * sizeof *concat);
+        concat = calloc(n, beside * sizeof *concat);
     berth_status s = of && (concat || !cond[0]->concat)
                          ? BERTH_OK
-                         : err_set(err, BERTH_ENOMEM, "a batch of %zu", in->n);
-    for (size_t i = 0; !s && i < in->n; i++) {
+                         : err_set(err, BERTH_ENOMEM, "a batch of %zu", n);
+    for (size_t i = 0; !s && i < n; i++) {
         of[i] = &cond[i]->cond;
         if (concat)
-            cut_concat(r, cond[i]->concat, item[i], extra, &area[i],
-                       concat + i * extra * in->h * in->w);
+            cut_concat(r, cond[i]->concat, b->item[from + i], extra, &b->area[from + i],
+                       concat + i * beside);
     }
-    in->cond = of;
-    in->concat = concat;
+    in.shape.dim[0] = n;
+    in.cond = of;
+    in.concat = concat;
     if (!s && !r->predicted) { /* of the first batch; others are like it */
         uint64_t peak;
         berth_err unread = { 0 };
         r->predicted = true;
-        if (!diffusion_predict(r->d, in, &peak, &unread))
-            ready_tell_peak(r->c, r->q->model->part[0], "step", in->n, peak);
+        if (!diffusion_predict(r->d, &in, &peak, &unread))
+            ready_tell_peak(r->c, r->q->model->part[0], "step", n, peak);
     }
     if (!s)
-        s = diffusion_forward(r->d, in, err);
+        s = diffusion_forward(r->d, &in, err);
     free(concat);
     free(of);
     return s;
 }
 
-static berth_status predict(void *user, size_t n, const void *const *cond, const size_t *item,
-                            const struct guide_area *area, size_t c, size_t h, size_t w,
-                            const float *x, const float *t, float *out, berth_err *err)
+static berth_status predict(void *user, const struct guide_batch *b, berth_err *err)
 {
-    struct run *r = user;
-    const struct sampled_cond **of = (const struct sampled_cond **)cond;
+    const struct sampled_cond **of = (const struct sampled_cond **)b->cond;
+    size_t n = (size_t)b->shape.dim[0];
     berth_status s = BERTH_OK;
     for (size_t i = 0, to; !s && i < n; i = to) {
         for (to = i + 1; to < n && !of[to]->concat == !of[i]->concat;)
             to++;
-        struct diffusion_in in = { .n = to - i,
-                                   .h = h,
-                                   .w = w,
-                                   .x = x + i * c * h * w,
-                                   .t = t + i,
-                                   .out = out + i * c * h * w };
-        s = forward(r, &in, of + i, item + i, area + i, err);
+        s = forward(user, b, i, to - i, err);
     }
     return s;
 }

@@ -142,54 +142,59 @@ static void part_add(struct scene *s, const struct part *p, size_t item, const f
     }
 }
 
-struct batch {
-    size_t n, h, w; /* n = parts x items, part after part */
-    const void **cond;
-    size_t *item;
-    struct guide_area *area;
-    float *t, *x, *out, *crop, *weight;
+struct batch { /* parts x items, part after part */
+    struct guide_batch in;
+    size_t n, each;       /* items, and values of one */
+    float *crop, *weight; /* of one item: x there, and how much D counts */
 };
 
-static bool batch_new(const struct scene *s, size_t parts, size_t h, size_t w, struct batch *b)
+static bool batch_new(const struct scene *s, size_t parts, const struct guide_area *like,
+                      struct batch *b)
 {
-    size_t n = parts * s->b, chw = s->c * h * w; /* parts of what is in memory already */
-    *b = (struct batch) { .n = n, .h = h, .w = w };
-    b->cond = arena_array(s->mem, n, sizeof *b->cond);
-    b->item = arena_array(s->mem, n, sizeof *b->item);
-    b->area = arena_array(s->mem, n, sizeof *b->area);
-    b->t = arena_array(s->mem, n, sizeof *b->t);
-    b->x = arena_array(s->mem, n, chw * sizeof *b->x);
-    b->out = arena_array(s->mem, n, chw * sizeof *b->out);
-    b->crop = arena_array(s->mem, chw, sizeof *b->crop);
-    b->weight = arena_array(s->mem, h * w, sizeof *b->weight);
-    return b->cond && b->item && b->area && b->t && b->x && b->out && b->crop && b->weight;
+    struct guide_batch *in = &b->in;
+    struct shape shape = s->g->shape;
+    shape.dim[0] = parts * s->b; /* parts of what is in memory already */
+    shape.dim[shape.ndim - 2] = like->h;
+    shape.dim[shape.ndim - 1] = like->w;
+    *b = (struct batch) { .in.shape = shape,
+                          .n = (size_t)shape.dim[0],
+                          .each = (size_t)shape_inner(&shape, 1) };
+    in->cond = arena_array(s->mem, b->n, sizeof *in->cond);
+    in->item = arena_array(s->mem, b->n, sizeof *in->item);
+    in->area = arena_array(s->mem, b->n, sizeof *in->area);
+    in->t = arena_array(s->mem, b->n, sizeof *in->t);
+    in->x = arena_array(s->mem, b->n, b->each * sizeof *in->x);
+    in->out = arena_array(s->mem, b->n, b->each * sizeof *in->out);
+    b->crop = arena_array(s->mem, b->each, sizeof *b->crop);
+    b->weight = arena_array(s->mem, (size_t)like->h * like->w, sizeof *b->weight);
+    return in->cond && in->item && in->area && in->t && in->x && in->out && b->crop && b->weight;
 }
 
 static void batch_fill(const struct scene *s, const struct part *const *part, struct batch *b)
 {
-    size_t chw = s->c * b->h * b->w;
+    struct guide_batch *in = &b->in;
     float t = ms_timestep(s->g->ms, s->sigma);
     for (size_t i = 0; i < b->n; i++) {
         const struct part *p = part[i / s->b];
-        b->cond[i] = p->cond->cond;
-        b->item[i] = i % s->b;
-        b->area[i] = p->crop;
-        b->t[i] = t;
-        crop_take(s, &p->crop, s->x + b->item[i] * s->c * s->h * s->w, b->x + i * chw);
+        in->cond[i] = p->cond->cond;
+        in->item[i] = i % s->b;
+        in->area[i] = p->crop;
+        in->t[i] = t;
+        crop_take(s, &p->crop, s->x + in->item[i] * s->c * s->h * s->w, in->x + i * b->each);
     }
-    ms_input(s->g->ms, s->sigma, b->x, b->x, b->n * chw);
+    ms_input(s->g->ms, s->sigma, in->x, in->x, b->n * b->each);
 }
 
 static void batch_add(struct scene *s, const struct part *const *part, const struct batch *b)
 {
-    size_t chw = s->c * b->h * b->w;
     for (size_t i = 0; i < b->n; i++) {
         const struct part *p = part[i / s->b];
-        float *d = b->out + i * chw;
-        crop_take(s, &p->crop, s->x + b->item[i] * s->c * s->h * s->w, b->crop);
-        ms_denoised(s->g->ms, s->sigma, d, b->crop, d, chw);
-        part_weights(p->cond, &p->crop, s->h, s->w, b->item[i], b->weight);
-        part_add(s, p, b->item[i], d, b->weight);
+        size_t item = b->in.item[i];
+        float *d = b->in.out + i * b->each;
+        crop_take(s, &p->crop, s->x + item * s->c * s->h * s->w, b->crop);
+        ms_denoised(s->g->ms, s->sigma, d, b->crop, d, b->each);
+        part_weights(p->cond, &p->crop, s->h, s->w, item, b->weight);
+        part_add(s, p, item, d, b->weight);
     }
 }
 
@@ -210,11 +215,10 @@ static berth_status run_batch(struct scene *s, berth_err *err)
         if (s->part[i].crop.h != like.h || s->part[i].crop.w != like.w)
             rest[left++] = s->part[i];
     struct batch b;
-    if (!batch_new(s, n, like.h, like.w, &b))
+    if (!batch_new(s, n, &like, &b))
         return no_memory(s, err);
     batch_fill(s, mine, &b);
-    berth_status st =
-        s->g->net(s->g->user, b.n, b.cond, b.item, b.area, s->c, b.h, b.w, b.x, b.t, b.out, err);
+    berth_status st = s->g->net(s->g->user, &b.in, err);
     if (st)
         return st;
     batch_add(s, mine, &b);

@@ -12,8 +12,8 @@
  *            cfg -> the picture where the mask says so.
  * Numbers    float32 in ComfyUI's order (calc_cond_batch): the last part of a batch is added first.
  *            Where nothing is active a prediction is 0.
- * It knows nothing of networks: `net` predicts for n latents at once, each with one conditioning
- * (an opaque pointer), and may split them again.
+ * It knows nothing of networks: `net` predicts for a batch of latents, each with one conditioning
+ * (an opaque pointer), and may split it again.
  * Threads    Executor. A struct guide is constant while sampling; each call has its own scratch.
  * Files      guide.c lists, batches, cfg, inpainting; guide_area.c where and how much a part
  *            counts */
@@ -38,12 +38,16 @@ struct guide_cond {
         sigma_end; /* active while end <= sigma <= start; start HUGE_VAL: from the beginning */
 };
 
-/* What the network predicts for n crops of one size. Arrays of n: cond, item (of the batch), area
- * (which crop of that item, for concat channels), t (timesteps). x, out: [n, c, h, w], x as
- * ms_input() scales it. */
-typedef berth_status guide_net_fn(void *user, size_t n, const void *const *cond, const size_t *item,
-                                  const struct guide_area *area, size_t c, size_t h, size_t w,
-                                  const float *x, const float *t, float *out, berth_err *err);
+struct guide_batch {    /* crops of one size, each with its conditioning; arrays of n */
+    struct shape shape; /* [n, c, ..., h, w] of x and out */
+    const void **cond;
+    size_t *item;            /* of the latent's batch */
+    struct guide_area *area; /* which crop of that item, for channels beside the latent */
+    float *x;                /* as ms_input() scales it */
+    float *t;                /* timesteps */
+    float *out;              /* what the network predicts */
+};
+typedef berth_status guide_net_fn(void *user, const struct guide_batch *b, berth_err *err);
 
 struct guide { /* filled by the caller, constant while sampling; everything borrowed */
     const struct msampling *ms;

@@ -23,6 +23,14 @@ bool shape_count(const struct shape *s, uint64_t *out)
     return true;
 }
 
+uint64_t shape_inner(const struct shape *s, int from)
+{
+    uint64_t n = 1;
+    for (int i = from; i < s->ndim; i++)
+        n *= s->dim[i];
+    return n;
+}
+
 bool shape_eq(const struct shape *a, const struct shape *b)
 {
     check_ndim(a);

@@ -92,10 +92,10 @@ static net_names_fn *names(const struct family_config *cfg)
 
 /* The pooled text of CLIP-L; more than the network takes is left out, as the reference does. */
 static berth_status vector(const struct diffusion_info *info, const struct diffusion_cond *c,
-                           size_t h, size_t w, float *y, berth_err *err)
+                           const struct shape *latents, float *y, berth_err *err)
 {
     size_t n = (size_t)info->adm_channels;
-    (void)h, (void)w;
+    (void)latents;
     if (c->pooled && c->pooled_n < n)
         return err_set(err, BERTH_EINVAL,
                        "%s wants a pooled text of %zu values, this conditioning has %zu: is it of "
@@ -112,9 +112,9 @@ static berth_status forward(struct net *net, const struct family_config *cfg,
                             const struct family_batch *b, uint64_t *peak, berth_err *err)
 {
     struct own *own = own_of(cfg);
-    struct flux_in in = { .n = b->n,
-                          .h = b->h,
-                          .w = b->w,
+    struct flux_in in = { .n = (size_t)b->shape.dim[0],
+                          .h = (size_t)b->shape.dim[2],
+                          .w = (size_t)b->shape.dim[3],
                           .x = b->x,
                           .t = b->t,
                           .context = b->context,
@@ -134,7 +134,7 @@ const struct family family_flux = {
         FAMILY_CHECKPOINT("flux-checkpoint",
                           "a Flux.1 checkpoint, or parts of one (transformer, text encoders, VAE)"),
     .bytes = sizeof(struct own),
-    .usual_side = 128,
+    .usual = { 4, { 1, 16, 128, 128 } },
     .usual_tokens = 512,
     .at = flux_at,
     .config = config,

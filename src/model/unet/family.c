@@ -180,15 +180,15 @@ static net_names_fn *names(const struct family_config *cfg)
 /* ---- what it is told ---- */
 
 static berth_status vector(const struct diffusion_info *info, const struct diffusion_cond *c,
-                           size_t h, size_t w, float *y, berth_err *err)
+                           const struct shape *latents, float *y, berth_err *err)
 {
     bool refiner = info->adm == ADM_REFINER;
     size_t sizes = refiner ? REFINER_SIZES : SDXL_SIZES;
     size_t pooled = (size_t)info->adm_channels - sizes * NUMBER_WIDTH;
     struct diffusion_size s = c->size;
     if (!s.said) {
-        s.width = s.target_width = (uint32_t)(w * info->ratio);
-        s.height = s.target_height = (uint32_t)(h * info->ratio);
+        s.width = s.target_width = (uint32_t)(latents->dim[3] * info->ratio);
+        s.height = s.target_height = (uint32_t)(latents->dim[2] * info->ratio);
         s.crop_w = s.crop_h = 0;
     }
     if (c->pooled && c->pooled_n != pooled)
@@ -217,23 +217,23 @@ static berth_status vector(const struct diffusion_info *info, const struct diffu
 }
 
 /* Inpainting models without a mask: everything is to be painted, over a grey picture's latent. */
-static void no_concat(const struct diffusion_info *info, size_t hw, float *out)
+static void no_concat(const struct diffusion_info *info, size_t pixels, float *out)
 {
     static const float grey[] = { 0.8223f, -0.6876f, 0.6364f, 0.1380f };
     size_t beside = (size_t)info->in_channels - info->latent.channels;
     for (size_t c = 0; c < beside; c++) {
         float v = !info->inpaint ? 0.0f : c == 0 ? 1.0f : c <= 4 ? grey[c - 1] : 0.0f;
-        for (size_t i = 0; i < hw; i++)
-            out[c * hw + i] = v;
+        for (size_t i = 0; i < pixels; i++)
+            out[c * pixels + i] = v;
     }
 }
 
 static berth_status forward(struct net *net, const struct family_config *cfg,
                             const struct family_batch *b, uint64_t *peak, berth_err *err)
 {
-    struct unet_in in = { .n = b->n,
-                          .h = b->h,
-                          .w = b->w,
+    struct unet_in in = { .n = (size_t)b->shape.dim[0],
+                          .h = (size_t)b->shape.dim[2],
+                          .w = (size_t)b->shape.dim[3],
                           .x = b->x,
                           .t = b->t,
                           .context = b->context,
@@ -252,7 +252,7 @@ const struct family family_unet = {
         "an SD1.x, SD2 or SDXL checkpoint, or parts of one (UNet, text encoders, VAE)"),
     .bytes = sizeof(struct unet_net),
     .repeats = true,
-    .usual_side = 128,
+    .usual = { 4, { 1, 4, 128, 128 } },
     .usual_tokens = 77,
     .at = unet_at,
     .config = config,

@@ -111,11 +111,11 @@ static void toy(struct net_run *r, void *user)
 {
     const struct pass *p = user;
     const struct family_batch *b = p->b;
-    const uint64_t B = b->n, D = p->t->hidden, T = (uint64_t)b->h * b->w;
-    struct act x = net_input(r, &(struct shape) { 4, { B, p->t->channels, b->h, b->w } }, b->x);
+    const uint64_t B = b->shape.dim[0], D = p->t->hidden, T = shape_inner(&b->shape, 2);
+    struct act x = net_input(r, &b->shape, b->x);
     struct act h = net_conv2d(r, x, "toy_in", NET_PAD1); /* [B, D, h, w] */
     net_drop(r, &x);
-    struct act time = net_timestep(r, b->t, b->n, TIME_WIDTH);
+    struct act time = net_timestep(r, b->t, (size_t)B, TIME_WIDTH);
     struct act e = net_linear(r, time, "toy_time");
     net_drop(r, &time);
     net_add(r, &h, net_reshape(r, e, &(struct shape) { 4, { B, D, 1, 1 } }));
@@ -139,7 +139,7 @@ static void toy(struct net_run *r, void *user)
     net_leave(r, mark);
 
     h = net_reshape(r, net_permute(r, rows, (const int[]) { 0, 2, 1 }),
-                    &(struct shape) { 4, { B, D, b->h, b->w } });
+                    &(struct shape) { 4, { B, D, b->shape.dim[2], b->shape.dim[3] } });
     net_drop(r, &rows);
     x = net_conv2d(r, h, "toy_out", NET_PAD1);
     net_drop(r, &h);
@@ -200,7 +200,7 @@ const struct family family_toy = {
     .checkpoint = FAMILY_CHECKPOINT("toy-checkpoint", "a toy checkpoint"),
     .bytes = sizeof(struct toy),
     .repeats = true,
-    .usual_side = 64,
+    .usual = { 4, { 1, 8, 64, 64 } },
     .usual_tokens = 77,
     .at = toy_at,
     .config = config,

@@ -81,13 +81,7 @@ static void run_case(struct diffusion *d, const struct weights *w, const char *w
                                 .guided = 1,
                                 .guidance = guidance };
     const struct diffusion_cond *const list[] = { &c };
-    struct diffusion_in in = { .n = 1,
-                               .h = (size_t)xs.dim[2],
-                               .w = (size_t)xs.dim[3],
-                               .x = x,
-                               .t = &t,
-                               .cond = list,
-                               .out = out };
+    struct diffusion_in in = { .shape = xs, .x = x, .t = &t, .cond = list, .out = out };
     assert_ok(diffusion_predict(d, &in, &peak, &err), err);
     assert_ok(diffusion_forward(d, &in, &err), err);
     assert_int_equal(diffusion_report(d).peak, peak);

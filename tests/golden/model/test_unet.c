@@ -179,13 +179,7 @@ static void run_with_sizes(struct model *m, const struct weights *w, const char 
                                 .pooled_n = (size_t)ps.dim[1],
                                 .size = s };
     const struct diffusion_cond *const list[] = { &c };
-    struct diffusion_in in = { .n = 1,
-                               .h = (size_t)xs.dim[2],
-                               .w = (size_t)xs.dim[3],
-                               .x = x,
-                               .t = t,
-                               .cond = list,
-                               .out = out };
+    struct diffusion_in in = { .shape = xs, .x = x, .t = t, .cond = list, .out = out };
     assert_ok(diffusion_forward(d, &in, &err), err);
     assert_near("with sizes of the picture", out, want, n, limit);
     /* height before width, and all of them count */

@@ -92,9 +92,11 @@ static berth_status try_diffusion(const char *path, struct rng *r, berth_err *er
               *out = noise_floats(3, each), t = 7;
         struct diffusion_cond c = { .context = ctx, .tokens = L, .width = (size_t)i->context_dim };
         const struct diffusion_cond *list[] = { &c };
-        struct diffusion_in in = {
-            .n = 1, .h = h, .w = w, .x = x, .t = &t, .cond = list, .out = out
-        };
+        struct diffusion_in in = { .shape = { 4, { 1, diffusion_info(d)->latent.channels, h, w } },
+                                   .x = x,
+                                   .t = &t,
+                                   .cond = list,
+                                   .out = out };
         uint64_t peak;
         s = diffusion_predict(d, &in, &peak, err);
         if (!s) /* what a dry run passes computes */

@@ -47,17 +47,16 @@ static double says(double value, size_t item, double in)
     return value + 0.1 * (double)item + 0.5 * in;
 }
 
-static berth_status net(void *user, size_t n, const void *const *cond, const size_t *item,
-                        const struct guide_area *area, size_t c, size_t h, size_t w, const float *x,
-                        const float *t, float *out, berth_err *err)
+static berth_status net(void *user, const struct guide_batch *b, berth_err *err)
 {
     struct world *o = user;
-    (void)area, (void)t, (void)err;
-    for (size_t i = 0; i < n; i++) {
-        if (item[i] >= o->b)
-            fail_msg("seed %" PRIu64 ": item %zu of %zu", o->seed, item[i], o->b);
-        for (size_t e = i * c * h * w; e < (i + 1) * c * h * w; e++)
-            out[e] = (float)says(*(const double *)cond[i], item[i], (double)x[e]);
+    size_t each = (size_t)shape_inner(&b->shape, 1);
+    (void)err;
+    for (size_t i = 0; i < b->shape.dim[0]; i++) {
+        if (b->item[i] >= o->b)
+            fail_msg("seed %" PRIu64 ": item %zu of %zu", o->seed, b->item[i], o->b);
+        for (size_t e = i * each; e < (i + 1) * each; e++)
+            b->out[e] = (float)says(*(const double *)b->cond[i], b->item[i], (double)b->x[e]);
     }
     return BERTH_OK;
 }

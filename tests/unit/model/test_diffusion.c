@@ -84,7 +84,7 @@ static void inputs_size(struct inputs *s, const struct rig *r, size_t h, size_t 
     s->x = noise_floats(1, N_MAX * s->each);
     s->out = calloc(N_MAX * s->each, sizeof *s->out);
     assert_non_null(s->out);
-    s->in.h = h, s->in.w = w, s->in.x = s->x, s->in.out = s->out;
+    s->in.shape.dim[2] = h, s->in.shape.dim[3] = w, s->in.x = s->x, s->in.out = s->out;
 }
 
 static void inputs_make(struct inputs *s, const struct rig *r, size_t n, const size_t *tokens)
@@ -109,9 +109,11 @@ static void inputs_make(struct inputs *s, const struct rig *r, size_t n, const s
                                                .negative = i % 2 };
         s->list[i] = &s->cond[i];
     }
-    s->in = (struct diffusion_in) {
-        .n = n, .h = H, .w = W, .x = s->x, .t = s->t, .cond = s->list, .out = s->out
-    };
+    s->in = (struct diffusion_in) { .shape = { 4, { n, r->info->latent.channels, H, W } },
+                                    .x = s->x,
+                                    .t = s->t,
+                                    .cond = s->list,
+                                    .out = s->out };
 }
 
 static void inputs_release(struct inputs *s)
@@ -457,7 +459,7 @@ static void alone(struct rig *r, struct inputs *s, const size_t *tokens, float *
 {
     berth_err err = { 0 };
     size_t width = (size_t)r->info->context_dim;
-    for (size_t i = 0; i < s->in.n; i++) {
+    for (size_t i = 0; i < s->in.shape.dim[0]; i++) {
         float *context = malloc(tokens[i] * width * sizeof *context);
         struct diffusion_cond c = s->cond[i];
         const struct diffusion_cond *list[] = { &c };
@@ -467,7 +469,7 @@ static void alone(struct rig *r, struct inputs *s, const size_t *tokens, float *
         c.context = context;
         c.tokens = tokens[i];
         struct diffusion_in in = s->in;
-        in.n = 1;
+        in.shape.dim[0] = 1;
         in.x += i * s->each;
         in.t += i;
         in.cond = list;
@@ -527,9 +529,9 @@ static void batches_without_room_are_split(void **state)
     inputs_make(&s, &r, 4, tokens);
     inputs_size(&s, &r, 48, 40); /* larger than what kernels take beside */
     assert_ok(diffusion_predict(r.d, &s.in, &four, &err), err);
-    s.in.n = 1;
+    s.in.shape.dim[0] = 1;
     assert_ok(diffusion_predict(r.d, &s.in, &one, &err), err);
-    s.in.n = 4;
+    s.in.shape.dim[0] = 4;
     assert_ok(diffusion_forward(r.d, &s.in, &err), err);
     assert_int_equal(diffusion_report(r.d).peak, four);
     assert_true(four > one + one / 2);

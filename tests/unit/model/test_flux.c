@@ -234,7 +234,7 @@ static void rig_open(struct rig *r, const char *devices, const char *path, const
         r->list[k] = &r->cond[k];
     }
     r->in = (struct diffusion_in) {
-        .n = n, .h = H, .w = W, .x = r->x, .t = r->t, .cond = r->list, .out = r->out
+        .shape = { 4, { n, C, H, W } }, .x = r->x, .t = r->t, .cond = r->list, .out = r->out
     };
 }
 
@@ -281,7 +281,7 @@ static void items_of_a_batch_are_as_if_alone(void **state)
     assert_int_equal(diffusion_report(r.d).passes, 1);
     for (size_t k = 0; k < 3; k++) {
         struct diffusion_in in = r.in;
-        in.n = 1;
+        in.shape.dim[0] = 1;
         in.x += k * EACH;
         in.t += k;
         in.cond += k;
@@ -318,7 +318,7 @@ static void guidance_counts(void **state)
         for (size_t k = 1; k < i; k++)
             assert_true(rel_error(got[i], got[k], EACH) > 1e-4);
     /* With the term and without it are not one batch. */
-    r.in.n = 2;
+    r.in.shape.dim[0] = 2;
     r.cond[0].guided = -1;
     uint64_t before = diffusion_report(r.d).passes;
     float *both = run(&r);
@@ -425,8 +425,8 @@ static void sizes_may_change(void **state)
         float *out[2];
         rig_open(&r, "cpu=256m", path, NULL, 1);
         for (size_t k = 0; k < ARRAY_LEN(both); k++) {
-            both[k]->in.h = size[i].h;
-            both[k]->in.w = size[i].w;
+            both[k]->in.shape.dim[2] = size[i].h;
+            both[k]->in.shape.dim[3] = size[i].w;
             both[k]->cond[0].tokens = size[i].tokens;
             out[k] = run(both[k]);
         }
@@ -440,8 +440,8 @@ static void sizes_may_change(void **state)
 /* Latents that are larger than what kernels take beside them. */
 static void make_large(struct rig *r, float *x, float *out)
 {
-    r->in.h = LARGE;
-    r->in.w = LARGE;
+    r->in.shape.dim[2] = LARGE;
+    r->in.shape.dim[3] = LARGE;
     r->in.x = x;
     r->in.out = out;
 }

@@ -30,22 +30,22 @@ struct rig {
 };
 
 /* Predicts the picture (X0 models): the conditioning's number everywhere. */
-static berth_status net(void *user, size_t n, const void *const *cond, const size_t *item,
-                        const struct guide_area *area, size_t c, size_t h, size_t w, const float *x,
-                        const float *t, float *out, berth_err *err)
+static berth_status net(void *user, const struct guide_batch *b, berth_err *err)
 {
     struct rig *r = user;
-    assert_true(n <= 16 && r->calls < 16);
+    size_t n = (size_t)b->shape.dim[0], each = (size_t)shape_inner(&b->shape, 1);
+    size_t h = (size_t)b->shape.dim[b->shape.ndim - 2], w = (size_t)b->shape.dim[b->shape.ndim - 1];
+    assert_true(n <= 16 && r->calls < 16 && b->shape.ndim == r->g.shape.ndim);
     struct call *k = &r->call[r->calls++];
-    *k = (struct call) { .n = n, .h = h, .w = w, .t = t[0] };
+    *k = (struct call) { .n = n, .h = h, .w = w, .t = b->t[0] };
     for (size_t i = 0; i < n; i++) {
-        double v = *(const double *)cond[i];
+        double v = *(const double *)b->cond[i];
         k->value[i] = v;
-        k->item[i] = item[i];
-        k->area[i] = area[i];
-        assert_true(t[i] == t[0] && area[i].h == h && area[i].w == w);
-        for (size_t e = 0; e < c * h * w; e++)
-            out[i * c * h * w + e] = (float)v + (r->echo ? x[i * c * h * w + e] : 0);
+        k->item[i] = b->item[i];
+        k->area[i] = b->area[i];
+        assert_true(b->t[i] == b->t[0] && b->area[i].h == h && b->area[i].w == w);
+        for (size_t e = i * each; e < (i + 1) * each; e++)
+            b->out[e] = (float)v + (r->echo ? b->x[e] : 0);
     }
     if (r->fail_at && (int)r->calls == r->fail_at)
         return err_set(err, BERTH_ECANCELED, "stopped");

@@ -28,6 +28,15 @@ static void counts_with_overflow_and_zeros(void **state)
     }
 }
 
+static void inner_dimensions(void **state)
+{
+    (void)state;
+    const struct shape s = { 4, { 2, 3, 5, 7 } };
+    assert_int_equal(shape_inner(&s, 0), 210);
+    assert_int_equal(shape_inner(&s, 2), 35);
+    assert_int_equal(shape_inner(&s, 4), 1);
+}
+
 static void equality(void **state)
 {
     (void)state;
@@ -57,6 +66,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_with_overflow_and_zeros),
+        cmocka_unit_test(inner_dimensions),
         cmocka_unit_test(equality),
         cmocka_unit_test(text),
     };
