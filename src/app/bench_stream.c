@@ -269,7 +269,7 @@ struct step_in { /* what a step gets, the same each time */
 static berth_status make_input(const struct bench_model *m, const struct diffusion_info *info,
                                struct arena *mem, struct step_in *s, berth_err *err)
 {
-    size_t h = (size_t)m->height / info->ratio, w = (size_t)m->width / info->ratio;
+    size_t h = (size_t)m->height / info->latent.ratio, w = (size_t)m->width / info->latent.ratio;
     size_t n = h * w * info->latent.channels, text = (size_t)(m->tokens * info->context_dim);
     float *x = arena_array(mem, n, sizeof *x), *out = arena_array(mem, n, sizeof *out);
     float *context = arena_array(mem, text, sizeof *context);

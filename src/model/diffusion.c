@@ -396,9 +396,9 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
         };
         berth_status s = d->family->forward(d->net, &d->cfg, &part, NULL, err);
         if (s == BERTH_ENODEVMEM && n > 1) {
-            const uint64_t *side = in->shape.dim + in->shape.ndim - 2;
             log_warn(d->log, "diffusion.split", "latents=%zu width=%llu height=%llu why=\"%s\"", n,
-                     (unsigned long long)side[1], (unsigned long long)side[0], err->msg);
+                     (unsigned long long)shape_last(&in->shape, 1),
+                     (unsigned long long)shape_last(&in->shape, 2), err->msg);
             d->too_much = n * each;
             d->too_much_tokens = b->tokens;
             continue;
@@ -413,9 +413,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
 static berth_status check(const struct diffusion *d, const struct diffusion_in *in, berth_err *err)
 {
     char text[SHAPE_TEXT_MAX];
-    uint64_t n;
-    if (in->shape.ndim != d->family->usual.ndim || in->shape.dim[1] != d->info.latent.channels ||
-        !shape_count(&in->shape, &n) || !n)
+    if (!latent_is(&d->info.latent, &in->shape))
         return err_set(err, BERTH_EINVAL, "%s has no latents %s", d->info.family,
                        shape_text(&in->shape, text));
     for (size_t i = 0; i < latents(in); i++)

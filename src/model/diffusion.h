@@ -6,30 +6,15 @@
  *            times, which does not change what attention gives; where that would be more they are
  *            computed apart. A batch that has no room is split, down to single latents: the bits
  *            stay (op/ops.h).
- * Threads    Executor; tables and latent_*() any.
+ * Threads    Executor; tables any.
  * Adding     a family: families.h.
- * Files      diffusion.c doors, batching; latent_format.c; a folder for each family */
+ * Files      diffusion.c doors, batching; a folder for each family */
 #ifndef MODEL_DIFFUSION_H
 #define MODEL_DIFFUSION_H
 
 #include "format/weights.h"
+#include "model/latent_format.h"
 #include "net/net.h"
-
-struct latent_format {
-    const char *name; /* "SD1", "SDXL", "SD3", "Flux" */
-    uint32_t channels;
-    double scale, shift;     /* into the model: (z - shift) * scale */
-    const float *mean, *std; /* per channel instead (EDM SDXL); NULL: none */
-    const float (*rgb)[3];   /* [channels] for previews; NULL: none */
-    const float *rgb_bias;   /* [3]; NULL: 0 */
-};
-extern const struct latent_format latent_sd1, latent_sdxl, latent_playground, latent_sd3,
-    latent_flux;
-void latent_in(const struct latent_format *f, float *z, size_t n, size_t c,
-               size_t hw); /* in place, [n, c, hw] */
-void latent_out(const struct latent_format *f, float *z, size_t n, size_t c, size_t hw);
-/* A picture of one latent: rgb[h*w*3] bytes. False: the format has no factors. */
-bool latent_preview(const struct latent_format *f, const float *z, size_t hw, uint8_t *rgb);
 
 /* What the network predicts, and over which noise levels; sample/ turns it into a struct msampling.
  * Names are those ComfyUI's nodes use. */
@@ -42,7 +27,6 @@ struct diffusion_info {
     double sigma_min, sigma_max, sigma_data; /* EDM tables; 0: the discrete table of SD */
     double shift, multiplier; /* flow tables; multiplier 0: Flux dev's, whose shift is mu */
     uint64_t in_channels, context_dim, adm_channels;
-    uint32_t ratio; /* pixels per latent pixel, 8 */
     enum dtype act,
         act_else;  /* what ComfyUI computes it in on cards, and on those without that: F16
                                  then BF16 for UNets, BF16 then F16 for Flux; F32 comes last */

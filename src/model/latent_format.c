@@ -1,6 +1,6 @@
 /* Latents between nodes are the VAE's own; networks were trained on scaled ones. Tables: vae.md 1,
  * sampling.md 10. */
-#include "model/diffusion.h"
+#include "model/latent_format.h"
 
 static const float sd1_rgb[][3] = {
     { 0.3512f, 0.2297f, 0.3227f },
@@ -9,7 +9,7 @@ static const float sd1_rgb[][3] = {
     { -0.2120f, -0.2616f, -0.7177f },
 };
 const struct latent_format latent_sd1 = {
-    .name = "SD1", .channels = 4, .scale = 0.18215, .rgb = sd1_rgb
+    .name = "SD1", .channels = 4, .rank = 2, .ratio = 8, .scale = 0.18215, .rgb = sd1_rgb
 };
 
 static const float sdxl_rgb[][3] = {
@@ -19,9 +19,13 @@ static const float sdxl_rgb[][3] = {
     { -0.3165f, -0.2492f, -0.2188f },
 };
 static const float sdxl_bias[3] = { 0.1084f, -0.0175f, -0.0011f };
-const struct latent_format latent_sdxl = {
-    .name = "SDXL", .channels = 4, .scale = 0.13025, .rgb = sdxl_rgb, .rgb_bias = sdxl_bias
-};
+const struct latent_format latent_sdxl = { .name = "SDXL",
+                                           .channels = 4,
+                                           .rank = 2,
+                                           .ratio = 8,
+                                           .scale = 0.13025,
+                                           .rgb = sdxl_rgb,
+                                           .rgb_bias = sdxl_bias };
 
 static const float playground_mean[] = { -1.6574f, 1.886f, -1.383f, 2.5155f };
 static const float playground_std[] = { 8.4927f, 5.9022f, 6.5498f, 5.2299f };
@@ -33,6 +37,8 @@ static const float playground_rgb[][3] = {
 };
 const struct latent_format latent_playground = { .name = "SDXL Playground 2.5",
                                                  .channels = 4,
+                                                 .rank = 2,
+                                                 .ratio = 8,
                                                  .scale = 0.5,
                                                  .mean = playground_mean,
                                                  .std = playground_std,
@@ -51,6 +57,8 @@ static const float sd3_rgb[][3] = {
 static const float sd3_bias[3] = { 0.2394f, 0.2135f, 0.1925f };
 const struct latent_format latent_sd3 = { .name = "SD3",
                                           .channels = 16,
+                                          .rank = 2,
+                                          .ratio = 8,
                                           .scale = 1.5305,
                                           .shift = 0.0609,
                                           .rgb = sd3_rgb,
@@ -69,18 +77,27 @@ static const float flux_rgb[][3] = {
 static const float flux_bias[3] = { -0.0329f, -0.0718f, -0.0851f };
 const struct latent_format latent_flux = { .name = "Flux",
                                            .channels = 16,
+                                           .rank = 2,
+                                           .ratio = 8,
                                            .scale = 0.3611,
                                            .shift = 0.1159,
                                            .rgb = flux_rgb,
                                            .rgb_bias = flux_bias };
 
+bool latent_is(const struct latent_format *f, const struct shape *s)
+{
+    uint64_t n;
+    return s->ndim == 2 + f->rank && s->dim[1] == f->channels && shape_count(s, &n) && n;
+}
+
 /* Scalars meet F32 tensors as F32, one operation after the other, as the reference has it. */
-void latent_in(const struct latent_format *f, float *z, size_t n, size_t c, size_t hw)
+void latent_in(const struct latent_format *f, float *z, const struct shape *s)
 {
     const float scale = (float)f->scale, shift = (float)f->shift;
-    for (size_t i = 0; i < n * c; i++)
-        for (size_t k = 0; k < hw; k++) {
-            float *v = &z[i * hw + k];
+    size_t c = (size_t)s->dim[1], n = (size_t)s->dim[0] * c, each = (size_t)shape_inner(s, 2);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < each; k++) {
+            float *v = &z[i * each + k];
             if (f->mean && i % c < f->channels)
                 *v = (*v - f->mean[i % c]) * scale / f->std[i % c];
             else
@@ -88,12 +105,13 @@ void latent_in(const struct latent_format *f, float *z, size_t n, size_t c, size
         }
 }
 
-void latent_out(const struct latent_format *f, float *z, size_t n, size_t c, size_t hw)
+void latent_out(const struct latent_format *f, float *z, const struct shape *s)
 {
     const float scale = (float)f->scale, shift = (float)f->shift;
-    for (size_t i = 0; i < n * c; i++)
-        for (size_t k = 0; k < hw; k++) {
-            float *v = &z[i * hw + k];
+    size_t c = (size_t)s->dim[1], n = (size_t)s->dim[0] * c, each = (size_t)shape_inner(s, 2);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < each; k++) {
+            float *v = &z[i * each + k];
             if (f->mean && i % c < f->channels)
                 *v = *v * f->std[i % c] / scale + f->mean[i % c];
             else
@@ -101,15 +119,17 @@ void latent_out(const struct latent_format *f, float *z, size_t n, size_t c, siz
         }
 }
 
-bool latent_preview(const struct latent_format *f, const float *z, size_t hw, uint8_t *rgb)
+bool latent_preview(const struct latent_format *f, const float *z, const struct shape *s,
+                    uint8_t *rgb)
 {
+    size_t each = (size_t)shape_inner(s, 2), frame = (size_t)shape_inner(s, s->ndim - 2);
     if (!f->rgb)
         return false;
-    for (size_t i = 0; i < hw; i++)
+    for (size_t i = 0; i < frame; i++)
         for (size_t k = 0; k < 3; k++) {
             float v = f->rgb_bias ? f->rgb_bias[k] : 0.0f;
             for (size_t c = 0; c < f->channels; c++)
-                v += z[c * hw + i] * f->rgb[c][k];
+                v += z[c * each + i] * f->rgb[c][k];
             v = (v + 1.0f) / 2.0f;
             /* a NaN is black */
             rgb[3 * i + k] = v >= 1.0f ? 255 : v > 0.0f ? (uint8_t)(v * 255.0f) : 0;

@@ -49,7 +49,7 @@ berth_status vae_find(const struct weights *w, const char *part, char root[ARCH_
 static berth_status run_dry(struct net *net, const struct vae_net *v, size_t side, berth_err *err)
 {
     struct vae_pass small = { .vae = v, .h = side, .w = side };
-    struct vae_pass large = { .vae = v, .h = side * v->ratio, .w = side * v->ratio };
+    struct vae_pass large = { .vae = v, .h = side * v->latent.ratio, .w = side * v->latent.ratio };
     uint64_t peak;
     berth_status s =
         v->encoder ? net_predict(net, v->family->encode, &large, &peak, err) : BERTH_OK;

@@ -17,6 +17,7 @@
 
 #include "format/weights.h"
 #include "model/arch.h"
+#include "model/latent_format.h"
 #include "net/net.h"
 
 #include <stddef.h>
@@ -26,10 +27,10 @@
 
 struct vae_net { /* what a file's VAE looks like */
     const struct vae_family *family;
-    uint64_t z_channels;   /* of a latent as nodes see it */
-    uint32_t ratio;        /* pixels per latent pixel */
-    bool encoder, decoder; /* what is in the file */
-    const char *latents;   /* whose they are, for people: "the SD1, SD2 and SDXL kind" */
+    /* Of its latents as nodes see them: name ("the SD1, SD2 and SDXL kind", for people), channels,
+     * rank, ratios. How networks scale them it does not know. */
+    struct latent_format latent;
+    bool encoder, decoder;                                /* what is in the file */
     _Alignas(max_align_t) unsigned char own[VAE_OWN_MAX]; /* the family's config */
 };
 

@@ -10,9 +10,9 @@ static berth_status check(const struct vae_job *j, bool decode, size_t h, size_t
     if (!(decode ? j->vae->decoder : j->vae->encoder))
         return err_set(err, BERTH_EUNSUPPORTED, "this VAE has no %s",
                        decode ? "decoder" : "encoder");
-    if (!h || !w || (!decode && (h % j->vae->ratio || w % j->vae->ratio)))
+    if (!h || !w || (!decode && (h % j->vae->latent.ratio || w % j->vae->latent.ratio)))
         return err_set(err, BERTH_EINVAL, "a %s of %zu x %zu for a VAE of ratio %u",
-                       decode ? "latent" : "picture", w, h, j->vae->ratio);
+                       decode ? "latent" : "picture", w, h, j->vae->latent.ratio);
     return BERTH_OK;
 }
 
@@ -20,9 +20,9 @@ static berth_status check(const struct vae_job *j, bool decode, size_t h, size_t
 static berth_status item_sizes(const struct vae_job *j, size_t h, size_t w, size_t *pixels,
                                size_t *latent, berth_err *err)
 {
-    size_t r = j->vae->ratio;
+    size_t r = j->vae->latent.ratio;
     if (!sz_mul(h, w, latent) || !sz_mul(*latent, 3 * r * r, pixels) ||
-        !sz_mul(*latent, (size_t)j->vae->z_channels, latent) || *pixels > SIZE_MAX / sizeof(float))
+        !sz_mul(*latent, j->vae->latent.channels, latent) || *pixels > SIZE_MAX / sizeof(float))
         return err_set(err, BERTH_ELIMIT, "a latent of %zu x %zu", w, h);
     return BERTH_OK;
 }
@@ -47,7 +47,7 @@ berth_status vae_encode(struct vae_job *j, const float *x, size_t n, size_t h, s
     struct vae_way way = vae_way(j->vae, false);
     size_t pixels = 0, latent = 0;
     if (check(j, false, h, w, err) ||
-        item_sizes(j, h / j->vae->ratio, w / j->vae->ratio, &pixels, &latent, err))
+        item_sizes(j, h / j->vae->latent.ratio, w / j->vae->latent.ratio, &pixels, &latent, err))
         return err->code;
     for (size_t i = 0; i < n; i++)
         if (vae_item(j, &way, (struct vae_progress) { i, n }, x + i * pixels, h, w,
@@ -82,15 +82,15 @@ berth_status vae_decode_image(struct vae_job *j, const float *z, size_t n, size_
 
 void vae_encoded_size(const struct vae_net *v, size_t h, size_t w, size_t *lh, size_t *lw)
 {
-    *lh = h / v->ratio;
-    *lw = w / v->ratio;
+    *lh = h / v->latent.ratio;
+    *lw = w / v->latent.ratio;
 }
 
 berth_status vae_encode_image(struct vae_job *j, const float *image, size_t n, size_t h, size_t w,
                               size_t c, float *out, berth_err *err)
 {
     struct vae_way way = vae_way(j->vae, false);
-    size_t r = j->vae->ratio, ch = h / r * r, cw = w / r * r, pixels = 0, latent = 0;
+    size_t r = j->vae->latent.ratio, ch = h / r * r, cw = w / r * r, pixels = 0, latent = 0;
     if (c < 3)
         return err_set(err, BERTH_EINVAL, "a picture of %zu channels for a VAE", c);
     if (check(j, false, ch, cw, err) || item_sizes(j, h / r, w / r, &pixels, &latent, err))

@@ -18,13 +18,13 @@ struct vae_way vae_way(const struct vae_net *v, bool decode)
     struct vae_way enc = { .name = "encode",
                            .forward = v->family->encode,
                            .in_channels = 3,
-                           .out_channels = (size_t)v->z_channels,
+                           .out_channels = v->latent.channels,
                            .tile = 512,
                            .overlap = 64,
-                           .tile_min = VAE_TILE_MIN * (size_t)v->ratio };
+                           .tile_min = VAE_TILE_MIN * (size_t)v->latent.ratio };
     struct vae_way dec = { .name = "decode",
                            .forward = v->family->decode,
-                           .in_channels = (size_t)v->z_channels,
+                           .in_channels = v->latent.channels,
                            .out_channels = 3,
                            .up = true,
                            .tile = 64,
@@ -67,14 +67,14 @@ struct work { /* of one item */
 /* Sizes and places in the result; half to even, as the reference rounds. */
 static size_t scaled(const struct work *k, size_t n)
 {
-    return k->way->up ? n * k->j->vae->ratio
-                      : (size_t)nearbyint((double)n / (double)k->j->vae->ratio);
+    return k->way->up ? n * k->j->vae->latent.ratio
+                      : (size_t)nearbyint((double)n / (double)k->j->vae->latent.ratio);
 }
 
 /* What the network makes of n: an encoder cuts what does not fill a latent pixel. */
 static size_t made(const struct work *k, size_t n)
 {
-    return k->way->up ? n * k->j->vae->ratio : n / k->j->vae->ratio;
+    return k->way->up ? n * k->j->vae->latent.ratio : n / k->j->vae->latent.ratio;
 }
 
 /* Weight at i of n with feathers of f at both ends; f >= n: none. */
@@ -161,7 +161,7 @@ static berth_status pass(struct work *k, size_t tile_x, size_t tile_y, size_t ov
             return err_set(err, BERTH_EINVAL,
                            "tiles of %zu x %zu overlapping by %zu leave a gap at %zu, %zu of the "
                            "latent: multiples of %u have none",
-                           tile_x, tile_y, overlap, i % k->ow, i / k->ow, k->j->vae->ratio);
+                           tile_x, tile_y, overlap, i % k->ow, i / k->ow, k->j->vae->latent.ratio);
     for (size_t c = 0; c < k->way->out_channels; c++)
         for (size_t i = 0; i < area; i++)
             out[c * area + i] += k->sum[c * area + i] / k->weight[i];
@@ -221,8 +221,8 @@ static berth_status tiled(struct vae_job *j, const struct vae_way *way, struct v
     k.oh = scaled(&k, h);
     k.ow = scaled(&k, w);
     size_t n = way->out_channels * k.oh * k.ow;
-    if (t.x / 2 <= overlap || t.y / 2 <= overlap || (!way->up && t.x / 2 < j->vae->ratio) ||
-        (!way->up && t.y / 2 < j->vae->ratio))
+    if (t.x / 2 <= overlap || t.y / 2 <= overlap || (!way->up && t.x / 2 < j->vae->latent.ratio) ||
+        (!way->up && t.y / 2 < j->vae->latent.ratio))
         return err_set(err, BERTH_EINVAL,
                        "tiles of %zu x %zu overlapping by %zu: half a tile must be more than that",
                        t.x, t.y, overlap);

@@ -39,7 +39,7 @@ struct cond_entry {
     struct diffusion_size size;
     double strength; /* 1 */
     enum cond_area { AREA_NONE, AREA_PIXELS, AREA_PERCENT } area_kind;
-    double area[4];       /* h, w, y, x: latent pixels (/8 done), or fractions */
+    double area[4];       /* h, w, y, x: pixels of the picture, or fractions of it */
     struct htensor *mask; /* [n, h, w]; NULL: none */
     double mask_strength; /* 1 */
     bool mask_bounds;     /* the area is the mask's bounding box */

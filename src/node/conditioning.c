@@ -183,7 +183,7 @@ static berth_status run_area(struct node_call *c, berth_err *err)
         if (!s && v > SIDE_MAX)
             s = err_set(err, BERTH_EINVAL, "%s of an area is beyond %zu pixels", area_input[i],
                         SIDE_MAX);
-        area[i] = s ? 0 : (double)(v / 8);
+        area[i] = s ? 0 : (double)v;
     }
     return s ? s : set_area(c, AREA_PIXELS, area, strength, err);
 }

@@ -100,13 +100,13 @@ static berth_status empty_latent(struct node_call *c, const struct empty *e, ber
     INT_IN("width", w, lo, MAX_SIDE, by), INT_IN("height", h, lo, MAX_SIDE, by)
 #define BATCH INT_IN("batch_size", 1, 1, 4096, 0)
 
-EMPTY(sd_run, .channels = 4, .side = 8)
+EMPTY(sd_run, .channels = 4, .side = USUAL_RATIO)
 static const struct node_input sd_in[] = { SIZES(512, 512, 16, 8), BATCH };
 NODE_CLASS(EmptyLatentImage, .display = "Empty Latent Image", .category = "latent",
            .module = "nodes", .description = "Latents of nothing, to be denoised by a sampler.",
            IN(sd_in), OUT(out_latent), .run = sd_run);
 
-EMPTY(sd3_run, .channels = 16, .side = 8)
+EMPTY(sd3_run, .channels = 16, .side = USUAL_RATIO)
 static const struct node_input sd3_in[] = { SIZES(1024, 1024, 16, 16), BATCH };
 NODE_CLASS(EmptySD3LatentImage, .category = "latent/sd3", .module = MOD("sd3"), .flags = NODE_V3,
            IN(sd3_in), OUT(out_latent), .run = sd3_run);
@@ -120,7 +120,7 @@ static const struct node_input hunyuan_image_in[] = { SIZES(2048, 2048, 64, 32),
 NODE_CLASS(EmptyHunyuanImageLatent, .category = "latent", .module = MOD("hunyuan"),
            .flags = NODE_V3, IN(hunyuan_image_in), OUT(out_latent), .run = hunyuan_image_run);
 
-EMPTY(mochi_run, .channels = 12, .side = 8, .frames = 6)
+EMPTY(mochi_run, .channels = 12, .side = USUAL_RATIO, .frames = 6)
 static const struct node_input mochi_in[] = {
     SIZES(848, 480, 16, 16),
     INT_IN("length", 25, 7, MAX_SIDE, 6),
@@ -129,7 +129,7 @@ static const struct node_input mochi_in[] = {
 NODE_CLASS(EmptyMochiLatentVideo, .category = "latent/video", .module = MOD("mochi"),
            .flags = NODE_V3, IN(mochi_in), OUT(out_latent), .run = mochi_run);
 
-EMPTY(hunyuan_run, .channels = 16, .side = 8, .frames = 4)
+EMPTY(hunyuan_run, .channels = 16, .side = USUAL_RATIO, .frames = 4)
 static const struct node_input hunyuan_in[] = {
     SIZES(848, 480, 16, 16),
     INT_IN("length", 25, 1, MAX_SIDE, 4),

@@ -52,7 +52,8 @@ static berth_status upscale_run(struct node_call *c, berth_err *err)
     ow = ow > 64 ? ow : 64;
     oh = oh > 64 ? oh : 64;
     if (!s)
-        s = scale_planes(c, in->samples, ow / 8, oh / 8, method, !strcmp(crop, "center"), &o, err);
+        s = scale_planes(c, in->samples, ow / USUAL_RATIO, oh / USUAL_RATIO, method,
+                         !strcmp(crop, "center"), &o, err);
     return s ? s : give_samples(c, in, o, err);
 }
 
@@ -189,6 +190,11 @@ NODE_CLASS(LatentFlip, .display = "Flip Latent", .category = "latent/transform",
 
 /* ---- LatentCrop ---- */
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 static berth_status crop_run(struct node_call *c, berth_err *err)
 {
     const struct latent *in;
@@ -203,10 +209,10 @@ static berth_status crop_run(struct node_call *c, berth_err *err)
     size_t planes = dim(t, 0) * dim(t, 1), ih = dim(t, 2), iw = dim(t, 3);
     /* at least 8 x 8 latent pixels stay, if there are as many */
     size_t xmax = iw > 8 ? iw - 8 : 0, ymax = ih > 8 ? ih - 8 : 0;
-    x = x / 8 < xmax ? x / 8 : xmax;
-    y = y / 8 < ymax ? y / 8 : ymax;
-    w = w / 8 < iw - x ? w / 8 : iw - x;
-    h = h / 8 < ih - y ? h / 8 : ih - y;
+    x = least(x / USUAL_RATIO, xmax);
+    y = least(y / USUAL_RATIO, ymax);
+    w = least(w / USUAL_RATIO, iw - x);
+    h = least(h / USUAL_RATIO, ih - y);
     if (!w || !h)
         return err_set(err, BERTH_EINVAL, "a part of %" PRIu64 "x%" PRIu64, w, h);
     s = htensor_new(&(struct shape) { .ndim = 4, .dim = { dim(t, 0), dim(t, 1), h, w } }, &o, err);
@@ -263,10 +269,10 @@ static berth_status composite_run(struct node_call *c, berth_err *err)
         return s;
     memcpy(o->data, a->data, htensor_count(a) * sizeof(float));
     size_t H = dim(a, 2), W = dim(a, 3), bh = dim(b, 2), bw = dim(b, 3);
-    x /= 8;
-    y /= 8;
-    feather /= 8;
-    size_t h = y < H ? (bh < H - y ? bh : H - y) : 0, w = x < W ? (bw < W - x ? bw : W - x) : 0;
+    x /= USUAL_RATIO;
+    y /= USUAL_RATIO;
+    feather /= USUAL_RATIO;
+    size_t h = y < H ? least(bh, H - y) : 0, w = x < W ? least(bw, W - x) : 0;
     const bool inside[4] = { y != 0, y + h < H, x != 0, x + w < W };
     for (size_t p = 0; p < dim(a, 0) * dim(a, 1); p++) {
         size_t q = dim(b, 0) == 1 ? p % dim(b, 1) : p;

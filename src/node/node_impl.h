@@ -62,6 +62,8 @@
     }
 
 #define MAX_SIDE 16384 /* ComfyUI's MAX_RESOLUTION */
+/* Pixels per latent pixel where a node has no model to ask: what ComfyUI takes for any. */
+#define USUAL_RATIO 8
 #define U64_MAX ((node_int)UINT64_MAX)
 #define CONTROL "\"control_after_generate\":true"
 #define MULTILINE "\"multiline\":true"

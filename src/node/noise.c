@@ -75,7 +75,7 @@ static berth_status add(struct node_call *c, const struct adding *a, const struc
     struct diffusion_info info;
     struct msampling ms = { 0 };
     struct htensor *noise = NULL;
-    size_t n = htensor_count(from), b = dim(from, 0), ch = dim(from, 1);
+    size_t n = htensor_count(from);
     berth_status s = ready_info(a->model, &info, err);
     if (!s)
         s = ready_msampling(a->model, &ms, err);
@@ -89,9 +89,9 @@ static berth_status add(struct node_call *c, const struct adding *a, const struc
         float *x = out->samples->data;
         memcpy(x, from->data, n * sizeof *x);
         if (!all_zero(x, n))
-            latent_in(&info.latent, x, b, ch, n / (b * ch));
+            latent_in(&info.latent, x, &from->shape);
         ms_noise(&ms, a->scale, noise->data, x, false, x, n);
-        latent_out(&info.latent, x, b, ch, n / (b * ch));
+        latent_out(&info.latent, x, &from->shape);
         for (size_t i = 0; i < n; i++)
             x[i] = isfinite(x[i]) ? x[i] : 0;
     }

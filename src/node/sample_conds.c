@@ -20,15 +20,18 @@ static void *take(const struct cond_scene *scene, size_t count, size_t elem, ber
 
 /* ---- areas ---- */
 
-/* h, w, y, x: as large as people want; conds_pair() compares them before they are cut. */
-static berth_status read_area(const struct cond_entry *e, const struct shape *s,
+/* h, w, y, x in latent pixels: as large as people want; conds_pair() compares them before they are
+ * cut. */
+static berth_status read_area(const struct cond_entry *e, const struct cond_scene *scene,
                               struct guide_area *out, berth_err *err)
 {
     uint32_t to[4];
     for (int i = 0; i < 4; i++) {
         double v = e->area[i];
-        if (e->area_kind == AREA_PERCENT)
-            v = nearbyint(v * (double)s->dim[2 + i % 2]); /* halves to even, as Python rounds */
+        if (e->area_kind == AREA_PIXELS)
+            v = floor(v / scene->info->latent.ratio);
+        else /* halves to even, as Python rounds */
+            v = nearbyint(v * (double)shape_last(&scene->shape, 2 - i % 2));
         if (e->area_kind == AREA_PERCENT && i < 2 && v < 1)
             v = 1;
         if (!(v >= 0 && v <= (double)SIDE_MAX))
@@ -69,7 +72,7 @@ static berth_status sized_mask(struct node_call *c, const struct htensor *t,
                                const struct cond_scene *scene, bool center, size_t *n,
                                const float **out, berth_err *err)
 {
-    size_t h = (size_t)scene->shape.dim[2], w = (size_t)scene->shape.dim[3];
+    size_t h = (size_t)shape_last(&scene->shape, 2), w = (size_t)shape_last(&scene->shape, 1);
     int nd = t->shape.ndim;
     struct htensor *to = NULL;
     if (nd < 2 || !htensor_count(t))
@@ -166,7 +169,7 @@ static berth_status concat_latent(struct node_call *c, const struct cond_entry *
     memcpy(p, to->data, *n * ch * hw * sizeof *p);
     htensor_unref(to);
     if (scaled) /* linear in each value: after resizing is the same */
-        latent_in(&scene->info->latent, p, *n, ch, hw);
+        latent_in(&scene->info->latent, p, &(struct shape) { 4, { *n, ch, s->dim[2], s->dim[3] } });
     *out = p;
     return BERTH_OK;
 }
@@ -236,8 +239,8 @@ static struct diffusion_size size_of(const struct cond_entry *e, const struct co
     struct diffusion_size z = e->size;
     if (!z.said) { /* of the whole picture, also where a prompt has an area of it */
         z.said = true;
-        z.width = (uint32_t)scene->shape.dim[3] * 8;
-        z.height = (uint32_t)scene->shape.dim[2] * 8;
+        z.width = (uint32_t)shape_last(&scene->shape, 1) * scene->info->latent.ratio;
+        z.height = (uint32_t)shape_last(&scene->shape, 2) * scene->info->latent.ratio;
         z.target_width = z.width;
         z.target_height = z.height;
     }
@@ -264,7 +267,7 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                .mask_strength = e->mask_strength,
                                .has_area = e->area_kind != AREA_NONE,
                                .sigma_start = HUGE_VAL };
-    if (g->has_area && read_area(e, &scene->shape, &g->area, err))
+    if (g->has_area && read_area(e, scene, &g->area, err))
         return err->code;
     if (e->mask && resolve_mask(c, e, scene, g, err))
         return err->code;
@@ -336,7 +339,7 @@ static berth_status pair(struct cond_list *list, const struct guide_cond *c, ber
 static berth_status cut(struct guide_cond *g, const struct shape *s, berth_err *err)
 {
     struct guide_area *a = &g->area;
-    uint64_t h = s->dim[2], w = s->dim[3];
+    uint64_t h = shape_last(s, 2), w = shape_last(s, 1);
     if (!g->has_area)
         return BERTH_OK;
     if (a->y >= h || a->x >= w || !a->h || !a->w)

@@ -149,7 +149,6 @@ static berth_status prepare_latent(struct run *r, berth_err *err)
         return err->code;
     r->shape = fit->shape;
     r->n = htensor_count(fit);
-    size_t b = dim(fit, 0), ch = dim(fit, 1), hw = dim(fit, 2) * dim(fit, 3);
     r->latent = floats(r, r->n, err);
     r->noise = r->latent ? floats(r, r->n, err) : NULL;
     r->x = r->noise ? floats(r, r->n, err) : NULL;
@@ -159,7 +158,7 @@ static berth_status prepare_latent(struct run *r, berth_err *err)
     if (!r->x)
         return err->code;
     if (!all_zero(r->latent, r->n)) /* an empty latent is not shifted */
-        latent_in(&r->info.latent, r->latent, b, ch, hw);
+        latent_in(&r->info.latent, r->latent, &r->shape);
     if (!r->q->no_noise && latent_noise(r->c, r->q->latent, &r->shape, r->q->seed, r->noise, err))
         return err->code;
     float first = r->q->sigmas[0];
@@ -265,11 +264,11 @@ static berth_status denoise(void *user, const float *x, float sigma, float *deno
 /* A look at D, its first item. False: there is none to be had. */
 static bool look_at(struct run *r, const float *denoised, struct image *out)
 {
-    size_t h = (size_t)r->shape.dim[2], w = (size_t)r->shape.dim[3];
+    uint32_t h = (uint32_t)shape_last(&r->shape, 2), w = (uint32_t)shape_last(&r->shape, 1);
     berth_err unread = { 0 };
-    if (!r->c->env->previews || image_init(out, (uint32_t)w, (uint32_t)h, 3, &unread))
+    if (!r->c->env->previews || image_init(out, w, h, 3, &unread))
         return false;
-    if (latent_preview(&r->info.latent, denoised, h * w, out->px))
+    if (latent_preview(&r->info.latent, denoised, &r->shape, out->px))
         return true;
     image_release(out);
     return false;
@@ -375,11 +374,10 @@ static berth_status sample(struct run *r, berth_err *err)
 /* A latent like the request's with these samples, taken out of the model's scale. */
 static berth_status give(const struct run *r, const float *x, struct latent *out, berth_err *err)
 {
-    size_t b = (size_t)r->shape.dim[0], ch = (size_t)r->shape.dim[1];
     if (latent_like(r->q->latent, out, err) || htensor_new(&r->shape, &out->samples, err))
         return err->code;
     memcpy(out->samples->data, x, r->n * sizeof(float));
-    latent_out(&r->info.latent, out->samples->data, b, ch, r->n / (b * ch));
+    latent_out(&r->info.latent, out->samples->data, &r->shape);
     return BERTH_OK;
 }
 

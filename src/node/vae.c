@@ -85,12 +85,12 @@ static berth_status decode(struct node_call *c, struct ready_vae *v, const struc
 {
     const struct htensor *z = l->samples;
     char text[SHAPE_TEXT_MAX];
-    if (z->shape.ndim != 4 || dim(z, 1) != v->vae.z_channels || !htensor_count(z))
+    if (z->shape.ndim != 4 || dim(z, 1) != v->vae.latent.channels || !htensor_count(z))
         return err_set(err, BERTH_EINVAL,
-                       "a latent %s; '%.80s' is a VAE of %s and decodes [n, %llu, h, w]",
-                       shape_text(&z->shape, text), res_info(v->m).name, v->vae.latents,
-                       (unsigned long long)v->vae.z_channels);
-    size_t n = dim(z, 0), h = dim(z, 2), w = dim(z, 3), r = v->vae.ratio;
+                       "a latent %s; '%.80s' is a VAE of %s and decodes [n, %u, h, w]",
+                       shape_text(&z->shape, text), res_info(v->m).name, v->vae.latent.name,
+                       v->vae.latent.channels);
+    size_t n = dim(z, 0), h = dim(z, 2), w = dim(z, 3), r = v->vae.latent.ratio;
     if (h > SIDE_MAX || w > SIDE_MAX)
         return err_set(err, BERTH_ELIMIT, "a latent of %zux%zu", w, h);
     berth_status s = image_tensor(n, h * r, w * r, 3, out, err);
@@ -119,12 +119,12 @@ static berth_status encode(struct node_call *c, struct ready_vae *v, const struc
     if (!lh || !lw)
         return err_set(err, BERTH_EINVAL, "a picture of %zux%zu is smaller than a latent pixel", w,
                        h);
-    struct shape s = { .ndim = 4, .dim = { n, v->vae.z_channels, lh, lw } };
+    struct shape s = { .ndim = 4, .dim = { n, v->vae.latent.channels, lh, lw } };
     berth_status st = htensor_new(&s, out, err);
     struct work k;
     work_init(&k, c, v, t);
     if (!st)
-        tell_peak(c, v, &k.job, false, n, lh * v->vae.ratio, lw * v->vae.ratio);
+        tell_peak(c, v, &k.job, false, n, lh * v->vae.latent.ratio, lw * v->vae.latent.ratio);
     if (!st)
         st = vae_encode_image(&k.job, image->data, n, h, w, dim(image, 3), (*out)->data, err);
     v->rungs += k.job.rungs;
@@ -152,7 +152,7 @@ static berth_status give_decoded(struct node_call *c, size_t tile_px, size_t ove
     berth_status s;
     if ((s = in_latent(c, "samples", &l, err)) || (s = in_vae(c, &v, err)))
         return s;
-    struct tiling t = { tile_px / v.vae.ratio, overlap_px / v.vae.ratio };
+    struct tiling t = { tile_px / v.vae.latent.ratio, overlap_px / v.vae.latent.ratio };
     s = decode(c, &v, l, t, &image, err);
     ready_vae_release(&v);
     if (!s)
@@ -376,7 +376,7 @@ static berth_status run_encode_inpaint(struct node_call *c, berth_err *err)
         s = in_vae(c, &v, err);
     if (s)
         return s;
-    s = in_inpaint(c, v.vae.ratio, &x, err);
+    s = in_inpaint(c, v.vae.latent.ratio, &x, err);
     if (!s)
         s = encode(c, &v, x.pixels, (struct tiling) { 0 }, &out.samples, err);
     ready_vae_release(&v);
@@ -425,7 +425,7 @@ static berth_status run_inpaint_model(struct node_call *c, berth_err *err)
     if ((s = in_bool(c, "noise_mask", &noise_mask, err)) ||
         (s = in_image(c, "pixels", &image, err)) || (s = in_vae(c, &v, err)))
         return s;
-    s = in_inpaint(c, v.vae.ratio, &x, err);
+    s = in_inpaint(c, v.vae.latent.ratio, &x, err);
     if (!s)
         s = encode(c, &v, x.pixels, (struct tiling) { 0 }, &masked, err);
     if (!s)

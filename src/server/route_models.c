@@ -143,7 +143,8 @@ static json_t *networks_in(const char *path)
                                       info.guidance, "inpaint", info.inpaint));
     add_text_kinds(w, out);
     if (arch && !arch->holds_parts && !vae_find(w, NULL, root, &vae, &err))
-        json_object_set_new(out, "vae", json_pack("{s:I}", "channels", (json_int_t)vae.z_channels));
+        json_object_set_new(out, "vae",
+                            json_pack("{s:I}", "channels", (json_int_t)vae.latent.channels));
     weights_close(w);
     return out;
 }

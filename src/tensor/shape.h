@@ -22,6 +22,11 @@ WARN_UNUSED bool shape_count(const struct shape *s, uint64_t *out);
 /* Elements of the dimensions from `from` on, of a shape whose count fits: those of an item behind
  * 0 or 1, latent pixels behind 2. */
 uint64_t shape_inner(const struct shape *s, int from);
+/* The i-th dimension from behind, from 1: w, then h. */
+static inline uint64_t shape_last(const struct shape *s, int i)
+{
+    return s->dim[s->ndim - i];
+}
 bool shape_eq(const struct shape *a, const struct shape *b);
 const char *shape_text(const struct shape *s, char buf[SHAPE_TEXT_MAX]); /* "[64, 3, 3]" */
 

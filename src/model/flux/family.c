@@ -8,7 +8,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#define RATIO 8        /* pixels per latent pixel */
 #define DEV_SHIFT 1.15 /* of noise levels (flux.md 7) */
 #define SCHNELL_SHIFT 1.0
 
@@ -78,7 +77,6 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .in_channels = f->in_channels,
                                       .context_dim = f->context_dim,
                                       .adm_channels = f->vec_dim,
-                                      .ratio = RATIO,
                                       .act = DT_BF16,
                                       .act_else = DT_F16,
                                       .guidance = f->guidance };

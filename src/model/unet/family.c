@@ -166,7 +166,6 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .in_channels = u->in_channels,
                                       .context_dim = u->context_dim,
                                       .adm_channels = u->adm_channels,
-                                      .ratio = 8,
                                       .act = DT_F16,
                                       .act_else = DT_BF16 };
     return tell_apart(w, part, cfg, info, err);
@@ -187,8 +186,8 @@ static berth_status vector(const struct diffusion_info *info, const struct diffu
     size_t pooled = (size_t)info->adm_channels - sizes * NUMBER_WIDTH;
     struct diffusion_size s = c->size;
     if (!s.said) {
-        s.width = s.target_width = (uint32_t)(latents->dim[3] * info->ratio);
-        s.height = s.target_height = (uint32_t)(latents->dim[2] * info->ratio);
+        s.width = s.target_width = (uint32_t)(latents->dim[3] * info->latent.ratio);
+        s.height = s.target_height = (uint32_t)(latents->dim[2] * info->latent.ratio);
         s.crop_w = s.crop_h = 0;
     }
     if (c->pooled && c->pooled_n != pooled)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 struct walk {
+    uint64_t z; /* channels of latents */
     struct canonical in;
     struct vae_net *v;
     struct vae_kl *kl; /* of v */
@@ -91,12 +92,11 @@ static berth_status refuse_others(const struct walk *k)
 
 static berth_status read_decoder(struct walk *k)
 {
-    struct vae_net *v = k->v;
     struct vae_kl *kl = k->kl;
     uint64_t rgb;
     uint32_t levels; /* v's own are what names are read with meanwhile */
-    if (dim(k, "decoder.conv_in.weight", 1, &v->z_channels) ||
-        (kl->post_quant && dim(k, "post_quant_conv.weight", 1, &v->z_channels)) ||
+    if (dim(k, "decoder.conv_in.weight", 1, &k->z) ||
+        (kl->post_quant && dim(k, "post_quant_conv.weight", 1, &k->z)) ||
         dim(k, "decoder.conv_out.weight", 0, &rgb) || count(k, "decoder", &levels, &kl->dec_blocks))
         return k->err->code;
     kl->levels = levels;
@@ -119,13 +119,13 @@ static berth_status read_encoder(struct walk *k)
     if (rgb != 3 || moments % 2)
         return err_set(k->err, BERTH_EUNSUPPORTED, "a VAE of %llu channels in, %llu out",
                        (unsigned long long)rgb, (unsigned long long)moments);
-    if (v->decoder && (levels != kl->levels || moments / 2 != v->z_channels))
+    if (v->decoder && (levels != kl->levels || moments / 2 != k->z))
         return err_set(k->err, BERTH_EUNSUPPORTED,
                        "a VAE whose halves differ: %u and %u levels, %llu and %llu latent channels",
                        levels, kl->levels, (unsigned long long)moments / 2,
-                       (unsigned long long)v->z_channels);
+                       (unsigned long long)k->z);
     kl->levels = levels;
-    v->z_channels = moments / 2;
+    k->z = moments / 2;
     return BERTH_OK;
 }
 
@@ -155,7 +155,10 @@ berth_status vae_kl_config(const struct weights *w, const char *root, struct vae
                        kl->quant ? "post_quant" : "quant");
     if ((out->decoder && read_decoder(&k)) || (out->encoder && read_encoder(&k)))
         return err->code;
-    out->ratio = UINT32_C(1) << (kl->levels - 1);
-    out->latents = out->z_channels == 4 ? "the SD1, SD2 and SDXL kind" : "the SD3 and Flux kind";
+    out->latent = (struct latent_format) { .name = k.z == 4 ? "the SD1, SD2 and SDXL kind"
+                                                            : "the SD3 and Flux kind",
+                                           .channels = (uint32_t)k.z,
+                                           .rank = 2,
+                                           .ratio = UINT32_C(1) << (kl->levels - 1) };
     return BERTH_OK;
 }

@@ -88,7 +88,7 @@ void vae_kl_decode(struct net_run *r, void *user)
 {
     const struct vae_pass *p = user;
     const struct vae_kl *v = vae_kl_in(p->vae);
-    struct shape zs = { .ndim = 4, .dim = { 1, p->vae->z_channels, p->h, p->w } };
+    struct shape zs = { .ndim = 4, .dim = { 1, p->vae->latent.channels, p->h, p->w } };
     struct act x = net_input(r, &zs, p->in);
     if (v->post_quant)
         x = conv(r, x, "post_quant_conv", NET_1X1);
@@ -142,7 +142,8 @@ void vae_kl_encode(struct net_run *r, void *user)
     net_leave(r, top);
     if (v->quant)
         x = conv(r, x, "quant_conv", NET_1X1);
-    struct act mean = net_slice(r, x, 1, 0, p->vae->z_channels); /* the log variance is not used */
+    struct act mean =
+        net_slice(r, x, 1, 0, p->vae->latent.channels); /* the log variance is not used */
     net_drop(r, &x);
     net_finite(r, mean, "the encoded latent");
     net_output(r, mean, p->out);

@@ -46,7 +46,9 @@ static berth_status config(const struct weights *w, struct family_config *cfg, b
     return dim(w, cfg->root, "toy_text.k.weight", 1, &t->context_dim, err);
 }
 
-static const struct latent_format latent_toy = { .name = "toy", .channels = 8, .scale = 0.5 };
+static const struct latent_format latent_toy = {
+    .name = "toy", .channels = 8, .rank = 2, .ratio = 4, .scale = 0.5
+};
 
 static berth_status describe(const struct weights *w, const char *part,
                              const struct family_config *cfg, struct diffusion_info *info,
@@ -64,7 +66,6 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .multiplier = 1.0,
                                       .in_channels = t->channels,
                                       .context_dim = t->context_dim,
-                                      .ratio = 4,
                                       .act = DT_BF16,
                                       .act_else = DT_F16 };
     return BERTH_OK;

@@ -12,11 +12,11 @@ static berth_status config(const struct weights *w, const char *root, struct vae
     const struct weights_entry *e = arch_find(w, root, "toy_decoder.weight");
     if (!e || e->shape.ndim != 4 || !e->shape.dim[1] || e->shape.dim[1] > 64)
         return err_set(err, BERTH_EUNSUPPORTED, "no toy VAE");
-    out->z_channels = e->shape.dim[1];
-    out->ratio = 4;
+    out->latent = (struct latent_format) {
+        .name = "the toy kind", .channels = (uint32_t)e->shape.dim[1], .rank = 2, .ratio = 4
+    };
     out->decoder = true;
     out->encoder = arch_find(w, root, "toy_encoder.weight");
-    out->latents = "the toy kind";
     return BERTH_OK;
 }
 
@@ -30,7 +30,7 @@ static void decode(struct net_run *r, void *user)
 {
     const struct vae_pass *p = user;
     struct act z =
-        net_input(r, &(struct shape) { 4, { 1, p->vae->z_channels, p->h, p->w } }, p->in);
+        net_input(r, &(struct shape) { 4, { 1, p->vae->latent.channels, p->h, p->w } }, p->in);
     struct act big = net_nearest(r, z, 4 * (uint64_t)p->h, 4 * (uint64_t)p->w);
     net_drop(r, &z);
     struct act x = net_conv2d(r, big, "toy_decoder", NET_PAD1);

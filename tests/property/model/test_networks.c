@@ -199,7 +199,8 @@ static berth_status try_vae(const char *path, struct rng *r, berth_err *err)
     struct net_args a = net_rig_args(&g);
     berth_status s = vae_open(&a, NULL, &v, &net, err);
     if (!s) {
-        size_t pixels = 3 * h * w * v.ratio * v.ratio, latent = (size_t)v.z_channels * h * w;
+        size_t pixels = 3 * h * w * v.latent.ratio * v.latent.ratio,
+               latent = (size_t)v.latent.channels * h * w;
         float *z = noise_floats(1, latent), *x = noise_floats(2, pixels);
         struct vae_job j = { .net = net, .vae = &v };
         uint64_t peak;
@@ -207,7 +208,7 @@ static berth_status try_vae(const char *path, struct rng *r, berth_err *err)
         if (!s)
             assert_ok(vae_decode(&j, z, 1, h, w, x, err), *err);
         if (!s)
-            s = vae_encode(&j, x, 1, h * v.ratio, w * v.ratio, z, err);
+            s = vae_encode(&j, x, 1, h * v.latent.ratio, w * v.latent.ratio, z, err);
         free(z), free(x);
     }
     net_close(net);

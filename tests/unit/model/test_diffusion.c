@@ -153,7 +153,7 @@ static void presets_are_their_families(void **state)
             assert_int_equal(info.adm, list[i].adm);
             assert_int_equal(info.inpaint, list[i].inpaint);
             assert_int_equal(info.in_channels, list[i].inpaint ? 9 : 4);
-            assert_int_equal(info.ratio, 8);
+            assert_int_equal(info.latent.ratio, 8);
         }
         assert_fails(diffusion_detect(w, "first_stage_model.", &info, &err), err,
                      BERTH_EUNSUPPORTED, "no diffusion model");

@@ -55,7 +55,7 @@ static float *room(size_t n)
 static void plain_pass(struct vae_rig *r, bool decode, const float *in, int h, int w, int ty,
                        int tx, int overlap, float *out)
 {
-    const int ratio = (int)r->v.ratio, z = (int)r->v.z_channels;
+    const int ratio = (int)r->v.latent.ratio, z = (int)r->v.latent.channels;
     const int ci = decode ? z : 3, co = decode ? 3 : z;
 #define UP(n) (decode ? (n)*ratio : (n) / ratio)
     int oh = UP(h), ow = UP(w);
@@ -117,7 +117,8 @@ static void tiles_are_blended_by_the_rule(void **state)
     rig_open(&r, "cpu=256m", file_of(&small, "small"));
     for (size_t i = 0; i < ARRAY_LEN(list); i++) {
         bool d = list[i].decode;
-        size_t h = list[i].h, w = list[i].w, z = (size_t)r.v.z_channels, ratio = r.v.ratio;
+        size_t h = list[i].h, w = list[i].w, z = (size_t)r.v.latent.channels,
+               ratio = r.v.latent.ratio;
         size_t n = d ? 3 * h * w * ratio * ratio : z * h * w / ratio / ratio;
         float *in = noise_floats(i, (d ? z : 3) * h * w), *want = room(n), *got = room(n);
         int tx = (int)list[i].tile_x, ty = (int)list[i].tile_y, o = (int)list[i].overlap;
@@ -283,7 +284,7 @@ static void pictures_are_cut_in_the_middle(void **state)
     berth_err err = { 0 };
     (void)state;
     rig_open(&r, "cpu=256m", file_of(&three, "three"));
-    assert_true(r.v.ratio == 4 && r.v.z_channels == 16 && !vae_kl_in(&r.v)->quant &&
+    assert_true(r.v.latent.ratio == 4 && r.v.latent.channels == 16 && !vae_kl_in(&r.v)->quant &&
                 !vae_kl_in(&r.v)->post_quant);
     vae_encoded_size(&r.v, h, w, &lh, &lw);
     assert_true(lh == 3 && lw == 5);
@@ -464,7 +465,7 @@ static void halves_can_stand_alone(void **state)
         rig_open(&r, "cpu=256m", changed_file(&c));
         assert_int_equal(r.v.encoder, half);
         assert_int_equal(r.v.decoder, !half);
-        assert_int_equal(r.v.z_channels, 4);
+        assert_int_equal(r.v.latent.channels, 4);
         if (half) {
             assert_ok(vae_encode(&r.j, x, 1, 8, 8, z, &err), err);
             assert_fails(vae_decode(&r.j, z, 1, 4, 4, x, &err), err, BERTH_EUNSUPPORTED,

@@ -130,7 +130,7 @@ static void areas_masks_and_ranges(void **state)
     assert_ok(rig_run(r), r->err);
     const struct cond_entry *e = &out(r, 0)->at[0];
     assert_int_equal(e->area_kind, AREA_PIXELS);
-    assert_true(e->area[0] == 8 && e->area[1] == 12 && e->area[2] == 1 && e->area[3] == 2);
+    assert_true(e->area[0] == 64 && e->area[1] == 100 && e->area[2] == 8 && e->area[3] == 17);
     assert_true(e->strength == 0.5);
     struct value *area = value_ref(rig_out(r, 0));
 
@@ -231,7 +231,9 @@ static void told_open(struct told *t, struct node_rig *r)
     *t = (struct told) { .r = r };
     rig_node(r, "KSampler");
     assert_ok(ms_init(&t->ms, &(struct ms_config) { 0 }, &r->err), r->err);
-    t->info = (struct diffusion_info) { .in_channels = 4, .latent = { .channels = 4, .scale = 1 } };
+    t->info =
+        (struct diffusion_info) { .in_channels = 4,
+                                  .latent = { .channels = 4, .rank = 2, .ratio = 8, .scale = 1 } };
     t->scene = (struct cond_scene) { .info = &t->info,
                                      .ms = &t->ms,
                                      .shape = { .ndim = 4, .dim = { 1, 4, 16, 24 } },
@@ -268,6 +270,34 @@ static void expect_area(const struct guide_cond *g, unsigned h, unsigned w, unsi
         fail_msg("area %ux%u at %u, %u", g->area.h, g->area.w, g->area.y, g->area.x);
 }
 
+/* In latent pixels of 8 x 8 pixels, and a few pixels more, which do not count. */
+static void set_area(struct cond_entry *e, const double area[4])
+{
+    for (int i = 0; i < 4; i++)
+        e->area[i] = area[i] * 8 + i;
+}
+
+/* Pixels are those of the model's own latents. */
+static void areas_ask_the_format(void **state)
+{
+    struct told t;
+    struct conditioning *p = one_prompt();
+    p->at[0].area_kind = AREA_PIXELS;
+    memcpy(p->at[0].area, (double[]) { 40, 31, 16, 47 }, sizeof p->at[0].area);
+    for (uint32_t ratio = 4; ratio <= 16; ratio *= 2) {
+        told_open(&t, *state);
+        struct diffusion_info info = *t.scene.info;
+        info.latent.ratio = ratio;
+        t.scene.info = &info;
+        assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
+        expect_area(told_at(&t, 0, 0), 40 / ratio, 31 / ratio, 16 / ratio, 47 / ratio);
+        const struct sampled_cond *c = told_at(&t, 0, 0)->cond;
+        assert_int_equal(c->cond.size.width, 24 * ratio);
+        told_close(&t);
+    }
+    conditioning_free(p);
+}
+
 /* An area of a positive prompt gets a negative of that area; what is beyond the latent is cut. */
 static void areas_are_paired_and_cut(void **state)
 {
@@ -296,7 +326,8 @@ static void areas_are_paired_and_cut(void **state)
 
     told_open(&t, *state);
     p->at[0].area_kind = AREA_PIXELS;
-    p->at[0].area[2] = 16; /* below the latent */
+    p->at[0].area[0] = p->at[0].area[1] = 8;
+    p->at[0].area[2] = 16 * 8; /* below the latent */
     assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
     assert_int_equal(conds_pair(&t.r->call, t.list, 2, &t.scene, &t.r->err), BERTH_EINVAL);
     assert_non_null(strstr(t.r->err.msg, "24x16"));
@@ -354,11 +385,11 @@ static void the_smallest_area_stands_against(void **state)
         struct conditioning *p = one_prompt();
         told_open(&t, *state);
         p->at[0].area_kind = AREA_PIXELS;
-        memcpy(p->at[0].area, (double[]) { 4, 4, 4, 4 }, sizeof p->at[0].area);
+        set_area(&p->at[0], (const double[]) { 4, 4, 4, 4 });
         assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
         for (size_t k = 0; k < row[i].n; k++) {
             p->at[0].area_kind = row[i].other[k][0] > 0 ? AREA_PIXELS : AREA_NONE;
-            memcpy(p->at[0].area, row[i].other[k], sizeof p->at[0].area);
+            set_area(&p->at[0], row[i].other[k]);
             assert_ok(conds_resolve(&t.r->call, p, true, &t.scene, &t.list[1], &t.r->err),
                       t.r->err);
         }
@@ -579,6 +610,7 @@ int main(void)
         cmocka_unit_test(other_objects_are_refused),
         cmocka_unit_test(copies_survive_exhaustion),
         cmocka_unit_test(bytes_are_of_all_tensors),
+        cmocka_unit_test(areas_ask_the_format),
         cmocka_unit_test(areas_are_paired_and_cut),
         cmocka_unit_test(percents_are_rounded),
         cmocka_unit_test(the_smallest_area_stands_against),

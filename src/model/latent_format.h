@@ -1,0 +1,35 @@
+/* latent_format: what the latents of a network or a VAE are: their dimensions, how networks want
+ * them scaled, and what they look like. Nodes and samplers ask it and know no sizes of their own.
+ *
+ * Shapes     [n, channels, h, w] of pictures (rank 2), [n, channels, t, h, w] of video (rank 3).
+ * Threads    any */
+#ifndef MODEL_LATENT_FORMAT_H
+#define MODEL_LATENT_FORMAT_H
+
+#include "tensor/shape.h"
+
+struct latent_format {
+    const char *name; /* "SD1", "SDXL", "SD3", "Flux" */
+    uint32_t channels;
+    int rank;            /* dimensions behind the channels: 2 or 3 */
+    uint32_t ratio;      /* pixels per latent pixel, along h and along w */
+    uint32_t time_ratio; /* rank 3: frames per latent frame; the first one stands for one alone */
+    double scale, shift; /* into the model: (z - shift) * scale */
+    const float *mean, *std; /* per channel instead (EDM SDXL); NULL: none */
+    const float (*rgb)[3];   /* [channels] for previews; NULL: none */
+    const float *rgb_bias;   /* [3]; NULL: 0 */
+};
+extern const struct latent_format latent_sd1, latent_sdxl, latent_playground, latent_sd3,
+    latent_flux;
+
+/* Is s a batch of such latents, none of its dimensions 0? */
+bool latent_is(const struct latent_format *f, const struct shape *s);
+/* In place; s: of z, whatever its channels. */
+void latent_in(const struct latent_format *f, float *z, const struct shape *s);
+void latent_out(const struct latent_format *f, float *z, const struct shape *s);
+/* A picture of the first latent, of its first frame: rgb[h * w * 3] bytes. False: the format has no
+ * factors. */
+bool latent_preview(const struct latent_format *f, const float *z, const struct shape *s,
+                    uint8_t *rgb);
+
+#endif
