@@ -194,8 +194,8 @@ berth_status sample_latent(struct node_call *c, const struct sampling_request *q
  * latent]. BERTH_ECANCELED: between the draws for indexes. */
 berth_status latent_noise(struct node_call *c, const struct latent *l, const struct shape *s,
                           uint64_t seed, float *out, berth_err *err);
-/* The latent's samples with the model's channels: an empty one gets them, another that has not is
- * BERTH_EINVAL. A new reference. */
+/* The latent's samples in the model's format: an empty one gets its channels, another that has not
+ * is BERTH_EINVAL; a picture is video of one frame. A new reference. */
 berth_status latent_fit(const struct latent *l, const struct diffusion_info *info,
                         struct htensor **out, berth_err *err);
 bool all_zero(const float *x, size_t n);
@@ -203,15 +203,15 @@ bool all_zero(const float *x, size_t n);
 /* sample_conds.c: conditionings as the guide wants them. */
 struct sampled_cond { /* guide_cond.cond */
     struct diffusion_cond cond;
-    const float
-        *concat; /* [batch, extra channels, h, w] of the whole latent; NULL: the network's own */
+    /* [batch, extra channels, ..., h, w] of the whole latent; NULL: the network's own */
+    const float *concat;
 };
 struct cond_scene { /* what they are resolved against; borrowed */
     const struct diffusion_info *info;
     const struct msampling *ms;
-    struct shape shape;  /* [b, c, h, w] */
+    struct shape shape;  /* of info's format */
     const float *latent; /* in the model's scale */
-    const float *mask;   /* [b, h, w]; NULL: none */
+    const float *mask;   /* [b, ..., h, w]; NULL: none */
     struct arena *mem;   /* results live there */
 };
 struct cond_list {

@@ -93,12 +93,31 @@ static berth_status sized_mask(struct node_call *c, const struct htensor *t,
     return BERTH_OK;
 }
 
+/* n masks for every video of a batch: of its frames, or one for all of them. */
+static berth_status video_mask(const struct cond_scene *scene, size_t *n, const float **mask,
+                               berth_err *err)
+{
+    size_t each = (size_t)shape_inner(&scene->shape, 2), frames = (size_t)scene->shape.dim[2];
+    size_t have = *n * (each / frames);
+    if (*n != 1 && *n != frames)
+        return err_set(err, BERTH_EINVAL, "%zu masks for a video of %zu latent frames", *n, frames);
+    float *p = take(scene, each, sizeof *p, err);
+    if (!p)
+        return err->code;
+    for (size_t at = 0; at < each; at += have)
+        memcpy(p + at, *mask, have * sizeof *p);
+    *mask = p;
+    *n = 1;
+    return BERTH_OK;
+}
+
 /* n masks for a batch: 1, or one for each item: the first ones, or all of them over and over. */
 static berth_status batch_mask(const struct cond_scene *scene, size_t *n, const float **mask,
                                berth_err *err)
 {
-    size_t b = (size_t)scene->shape.dim[0],
-           hw = (size_t)(scene->shape.dim[2] * scene->shape.dim[3]);
+    size_t b = (size_t)scene->shape.dim[0], hw = (size_t)shape_inner(&scene->shape, 2);
+    if (scene->info->latent.rank == 3)
+        return video_mask(scene, n, mask, err);
     if (*n >= b)
         *n = b;
     if (*n == 1 || *n == b)
@@ -123,8 +142,8 @@ static berth_status resolve_mask(struct node_call *c, const struct cond_entry *e
         return err->code;
     if (e->mask_bounds) {
         g->has_area = true;
-        g->area =
-            mask_box(g->mask, g->mask_n, (size_t)scene->shape.dim[2], (size_t)scene->shape.dim[3]);
+        g->area = mask_box(g->mask, g->mask_n, (size_t)shape_last(&scene->shape, 2),
+                           (size_t)shape_last(&scene->shape, 1));
     }
     return batch_mask(scene, &g->mask_n, &g->mask, err);
 }
@@ -154,22 +173,25 @@ static berth_status concat_latent(struct node_call *c, const struct cond_entry *
     *out = scene->latent;
     if (!t)
         return BERTH_OK;
-    if (t->shape.ndim != 4 || t->shape.dim[1] != s->dim[1] || !htensor_count(t))
+    if (!latent_is(&scene->info->latent, &t->shape) ||
+        (t->shape.ndim == 5 && t->shape.dim[2] != s->dim[2]))
         return err_set(err, BERTH_EINVAL, "a latent %s to paint into; the model has %llu channels",
                        shape_text(&t->shape, text), (unsigned long long)s->dim[1]);
     *n = dim(t, 0);
-    size_t ch = dim(t, 1), hw = (size_t)(s->dim[2] * s->dim[3]);
-    float *p = take(scene, *n * ch * hw, sizeof *p, err);
+    size_t h = (size_t)shape_last(s, 2), w = (size_t)shape_last(s, 1);
+    size_t each = (size_t)shape_inner(s, 1);
+    float *p = take(scene, *n * each, sizeof *p, err);
     if (!p)
         return err->code;
-    if (t->shape.dim[2] == s->dim[2] && t->shape.dim[3] == s->dim[3])
+    if (shape_last(&t->shape, 2) == h && shape_last(&t->shape, 1) == w)
         to = htensor_ref(t);
-    else if (scale_planes(c, t, (size_t)s->dim[3], (size_t)s->dim[2], "bilinear", true, &to, err))
+    else if (scale_planes(c, t, w, h, "bilinear", true, &to, err))
         return err->code;
-    memcpy(p, to->data, *n * ch * hw * sizeof *p);
+    memcpy(p, to->data, *n * each * sizeof *p);
+    struct shape shape = to->shape;
     htensor_unref(to);
     if (scaled) /* linear in each value: after resizing is the same */
-        latent_in(&scene->info->latent, p, &(struct shape) { 4, { *n, ch, s->dim[2], s->dim[3] } });
+        latent_in(&scene->info->latent, p, &shape);
     *out = p;
     return BERTH_OK;
 }
@@ -183,7 +205,7 @@ static berth_status resolve_edited(struct node_call *c, const struct cond_entry 
 {
     const struct diffusion_info *info = scene->info;
     const struct shape *s = &scene->shape;
-    size_t b = (size_t)s->dim[0], each = (size_t)(s->dim[1] * s->dim[2] * s->dim[3]), latents;
+    size_t b = (size_t)s->dim[0], each = (size_t)shape_inner(s, 1), latents;
     const float *latent;
     bool cosxl = info->adm == ADM_SDXL && info->predicts == PREDICT_V && info->sigma_data > 0;
     if (!e->concat_latent)
@@ -205,7 +227,7 @@ static berth_status resolve_concat(struct node_call *c, const struct cond_entry 
                                    berth_err *err)
 {
     const struct shape *s = &scene->shape;
-    size_t b = (size_t)s->dim[0], ch = (size_t)s->dim[1], hw = (size_t)(s->dim[2] * s->dim[3]);
+    size_t b = (size_t)s->dim[0], ch = (size_t)s->dim[1], hw = (size_t)shape_inner(s, 2);
     size_t masks = b, latents;
     const float *mask = scene->mask, *latent;
     *out = NULL;
@@ -216,7 +238,8 @@ static berth_status resolve_concat(struct node_call *c, const struct cond_entry 
     if (scene->info->in_channels != 2 * ch + 1)
         return err_set(err, BERTH_EUNSUPPORTED, "a network with %llu input channels",
                        (unsigned long long)scene->info->in_channels);
-    if (e->concat_mask && sized_mask(c, e->concat_mask, scene, true, &masks, &mask, err))
+    if (e->concat_mask && (sized_mask(c, e->concat_mask, scene, true, &masks, &mask, err) ||
+                           (s->ndim == 5 && video_mask(scene, &masks, &mask, err))))
         return err->code;
     if (concat_latent(c, e, scene, true, &latents, &latent, err))
         return err->code;

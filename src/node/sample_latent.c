@@ -26,22 +26,29 @@ bool all_zero(const float *x, size_t n)
 berth_status latent_fit(const struct latent *l, const struct diffusion_info *info,
                         struct htensor **out, berth_err *err)
 {
+    const struct latent_format *f = &info->latent;
     struct htensor *t = l->samples;
+    struct shape s = t->shape;
     char text[SHAPE_TEXT_MAX];
     *out = NULL;
-    if (t->shape.ndim != 4 || !htensor_count(t))
-        return err_set(err, BERTH_EINVAL, "a latent %s; %s wants [n, %u, h, w]",
-                       shape_text(&t->shape, text), info->family, info->latent.channels);
-    if (dim(t, 1) == info->latent.channels) {
-        *out = htensor_ref(t);
-        return BERTH_OK;
-    }
-    if (!all_zero(t->data, htensor_count(t)))
+    if (s.ndim == 4 && f->rank == 3) /* a picture is video of one frame */
+        s = (struct shape) { 5, { s.dim[0], s.dim[1], 1, s.dim[2], s.dim[3] } };
+    if (s.ndim != 2 + f->rank || !htensor_count(t))
+        return err_set(err, BERTH_EINVAL, "a latent %s; %s wants [n, %u, %sh, w]",
+                       shape_text(&t->shape, text), info->family, f->channels,
+                       f->rank == 3 ? "t, " : "");
+    if (s.dim[1] != f->channels && !all_zero(t->data, htensor_count(t)))
         return err_set(err, BERTH_EINVAL, "a latent of %zu channels; %s has %u", dim(t, 1),
-                       info->family, info->latent.channels);
-    struct shape s = t->shape;
-    s.dim[1] = info->latent.channels;
-    return htensor_zeros(&s, out, err);
+                       info->family, f->channels);
+    if (s.dim[1] != f->channels) {
+        s.dim[1] = f->channels;
+        return htensor_zeros(&s, out, err);
+    }
+    if (s.ndim == t->shape.ndim)
+        *out = htensor_ref(t);
+    else if (!htensor_new(&s, out, err))
+        memcpy((*out)->data, t->data, htensor_count(t) * sizeof(float));
+    return *out ? BERTH_OK : err->code;
 }
 
 /* One draw for each index up to the largest; those that are asked for are kept. Up to
@@ -97,14 +104,14 @@ struct run { /* of one sample_latent() */
     struct diffusion_info info;
     struct msampling ms;
     struct arena mem;
-    struct shape shape; /* [b, c, h, w] */
+    struct shape shape; /* of the format: [b, c, h, w], [b, c, t, h, w] */
     size_t n;           /* elements */
     float *latent;      /* in the model's scale */
     float *noise;
     float *x;
     float *last; /* D of the last step; NULL: nobody wants it */
     bool stepped;
-    float *mask;     /* [b, h, w]; NULL: none */
+    float *mask;     /* [b, ..., h, w]; NULL: none */
     float *mask_now; /* DifferentialDiffusion: the mask of a noise level; else NULL */
     double differ;   /* its strength; NAN: not asked for */
     struct cond_list list[LISTS];
@@ -120,24 +127,46 @@ static float *floats(struct run *r, size_t n, berth_err *err)
     return p;
 }
 
-/* The noise mask over the batch, in the latent's size. */
+/* Frame i of `count`, each of n values, out of `have` masks that are spread over the time: linear
+ * between their centres, as the sides are. One mask is every frame's. */
+static void mask_frame(const float *masks, size_t have, size_t i, size_t count, size_t n,
+                       float *out)
+{
+    float at = ((float)i + 0.5f) * ((float)have / (float)count) - 0.5f;
+    at = at > 0 ? at : 0;
+    size_t from = (size_t)at < have ? (size_t)at : have - 1;
+    size_t to = from + 1 < have ? from + 1 : from;
+    float second = at - (float)from, first = 1.0f - second;
+    for (size_t k = 0; k < n; k++)
+        out[k] = from == to ? masks[from * n + k]
+                            : first * masks[from * n + k] + second * masks[to * n + k];
+}
+
+/* The noise mask over the batch, in the latent's size. Its masks are for the pictures of the batch,
+ * or for the frames of every video in it. */
 static berth_status prepare_mask(struct run *r, berth_err *err)
 {
     struct htensor *mask = r->q->latent->noise_mask, *to = NULL;
-    size_t b = (size_t)r->shape.dim[0], h = (size_t)r->shape.dim[2], w = (size_t)r->shape.dim[3];
+    size_t b = (size_t)r->shape.dim[0], each = (size_t)shape_inner(&r->shape, 2);
+    size_t h = (size_t)shape_last(&r->shape, 2), w = (size_t)shape_last(&r->shape, 1);
+    size_t hw = h * w, frames = each / hw;
+    bool video = r->info.latent.rank == 3;
     if (!mask)
         return BERTH_OK;
-    r->mask = floats(r, b * h * w, err);
+    r->mask = floats(r, b * each, err);
     if (!r->mask || scale_planes(r->c, mask, w, h, "bilinear", false, &to, err))
         return err_add(err, "the noise mask");
-    size_t have = htensor_count(to) / (h * w);
-    for (size_t i = 0; i < b; i++)
-        memcpy(r->mask + i * h * w, to->data + i % have * h * w, h * w * sizeof(float));
+    size_t have = htensor_count(to) / hw;
+    for (size_t i = 0; i < b * frames; i++)
+        if (video)
+            mask_frame(to->data, have, i % frames, frames, hw, r->mask + i * hw);
+        else
+            memcpy(r->mask + i * hw, to->data + i % have * hw, hw * sizeof(float));
     htensor_unref(to);
     r->differ = option_number(r->q->model, "differential", NAN);
     if (isnan(r->differ))
         return BERTH_OK;
-    r->mask_now = floats(r, b * h * w, err);
+    r->mask_now = floats(r, b * each, err);
     return r->mask_now ? BERTH_OK : err->code;
 }
 
@@ -172,11 +201,12 @@ static berth_status prepare_latent(struct run *r, berth_err *err)
 static void cut_concat(const struct run *r, const float *whole, size_t item, size_t extra,
                        const struct guide_area *a, float *out)
 {
-    size_t h = (size_t)r->shape.dim[2], w = (size_t)r->shape.dim[3];
-    for (size_t k = 0; k < extra; k++)
+    size_t h = (size_t)shape_last(&r->shape, 2), w = (size_t)shape_last(&r->shape, 1);
+    size_t planes = extra * ((size_t)shape_inner(&r->shape, 2) / (h * w));
+    for (size_t k = 0; k < planes; k++)
         for (size_t y = 0; y < a->h; y++)
             memcpy(out + (k * a->h + y) * a->w,
-                   whole + ((item * extra + k) * h + a->y + y) * w + a->x, a->w * sizeof *out);
+                   whole + ((item * planes + k) * h + a->y + y) * w + a->x, a->w * sizeof *out);
 }
 
 /* Predictions of items [from, from + n) of a batch, all of them with channels beside x or all
@@ -236,7 +266,7 @@ static berth_status predict(void *user, const struct guide_batch *b, berth_err *
 /* DifferentialDiffusion: what of the mask takes part at this noise level. */
 static void differ(struct run *r, float sigma)
 {
-    size_t n = (size_t)(r->shape.dim[0] * r->shape.dim[2] * r->shape.dim[3]);
+    size_t n = (size_t)(r->shape.dim[0] * shape_inner(&r->shape, 2));
     float last = r->q->sigmas[r->q->n - 1], min = ms_sigma_min(&r->ms);
     float from = ms_timestep(&r->ms, r->q->sigmas[0]);
     float to = ms_timestep(&r->ms, last > min ? last : min);

@@ -16,25 +16,30 @@ struct part {
 
 struct scene { /* one call of guide_denoise() */
     const struct guide *g;
-    size_t b, c, h, w;
+    size_t b, c, t, h, w; /* t: planes of a channel, 1 for pictures */
     float sigma;
-    const float *x; /* [b, c, h, w] what the network is asked about */
+    const float *x; /* [b, c, t, h, w] what the network is asked about */
     struct arena *mem;
     struct part *part; /* [parts] not yet computed, in the order of the lists */
     size_t parts;
-    float *sum[LISTS];   /* [b, c, h, w] of weighted D, then their mean; NULL: a list not asked */
-    float *count[LISTS]; /* [b, h, w] of weights; NULL: one plain part, the sum is the mean */
+    float *sum[LISTS]; /* [b, c, t, h, w] of weighted D, then their mean; NULL: a list not asked */
+    float *count[LISTS]; /* [b, t, h, w] of weights; NULL: one plain part, the sum is the mean */
 };
 
 static berth_status no_memory(const struct scene *s, berth_err *err)
 {
-    return err_set(err, BERTH_ENOMEM, "a batch of %zu latents of %zux%zux%zu", s->b, s->c, s->h,
-                   s->w);
+    char text[SHAPE_TEXT_MAX];
+    return err_set(err, BERTH_ENOMEM, "a batch of latents %s", shape_text(&s->g->shape, text));
+}
+
+static size_t pixels(const struct scene *s) /* of an item */
+{
+    return s->t * s->h * s->w;
 }
 
 static size_t elements(const struct scene *s)
 {
-    return s->b * s->c * s->h * s->w;
+    return s->b * s->c * pixels(s);
 }
 
 static bool is_one(double x) /* Python's math.isclose(x, 1.0) */
@@ -78,20 +83,20 @@ static berth_status list_open(struct scene *s, int list, berth_err *err)
     for (size_t i = 0; i < n; i++) {
         struct part *p = &s->part[s->parts];
         *p = (struct part) { .cond = &c[i], .list = list };
-        s->parts += part_active(&c[i], s->sigma, s->h, s->w, &p->crop);
+        s->parts += part_active(&c[i], s->sigma, &s->g->shape, &p->crop);
     }
     const struct part *p = &s->part[first];
-    bool plain = s->parts - first == 1 && part_is_plain(p->cond, &p->crop, s->h, s->w);
+    bool plain = s->parts - first == 1 && part_is_plain(p->cond, &p->crop, &s->g->shape);
     s->sum[list] = arena_array(s->mem, elements(s), sizeof(float)); /* zeroed */
     if (!s->sum[list])
         return no_memory(s, err);
     if (plain)
         return BERTH_OK;
-    size_t pixels = s->b * s->h * s->w;
-    s->count[list] = arena_array(s->mem, pixels, sizeof(float));
+    size_t all = s->b * pixels(s);
+    s->count[list] = arena_array(s->mem, all, sizeof(float));
     if (!s->count[list])
         return no_memory(s, err);
-    for (size_t i = 0; i < pixels; i++)
+    for (size_t i = 0; i < all; i++)
         s->count[list][i] = 1e-37f; /* nothing active: 0 / this */
     return BERTH_OK;
 }
@@ -100,45 +105,45 @@ static void list_close(struct scene *s, int list)
 {
     float *sum = s->sum[list];
     const float *count = s->count[list];
-    size_t hw = s->h * s->w;
+    size_t each = pixels(s);
     if (!sum || !count)
         return;
     for (size_t i = 0; i < s->b; i++)
-        for (size_t c = 0; c < s->c; c++, sum += hw)
-            for (size_t k = 0; k < hw; k++)
-                sum[k] /= count[i * hw + k];
+        for (size_t c = 0; c < s->c; c++, sum += each)
+            for (size_t k = 0; k < each; k++)
+                sum[k] /= count[i * each + k];
 }
 
 /* ---- batches ---- */
 
-/* A crop of one item out of [c, h, w]. */
+/* A crop of one item out of [c, t, h, w]. */
 static void crop_take(const struct scene *s, const struct guide_area *a, const float *from,
                       float *out)
 {
-    for (size_t c = 0; c < s->c; c++)
+    for (size_t c = 0; c < s->c * s->t; c++)
         for (size_t y = 0; y < a->h; y++, out += a->w)
             memcpy(out, from + (c * s->h + a->y + y) * s->w + a->x, a->w * sizeof *out);
 }
 
-/* out [c, crop.h, crop.w], D of one part in one item, into its list's sum. */
+/* d [c, t, crop.h, crop.w], D of one part in one item, into its list's sum. */
 static void part_add(struct scene *s, const struct part *p, size_t item, const float *d,
                      const float *weight)
 {
     const struct guide_area *a = &p->crop;
-    size_t hw = s->h * s->w;
-    float *sum = s->sum[p->list] + item * s->c * hw;
+    size_t each = pixels(s), rows = s->t * a->h;
+    float *sum = s->sum[p->list] + item * s->c * each;
     if (!s->count[p->list]) {
-        memcpy(sum, d, s->c * hw * sizeof *sum);
+        memcpy(sum, d, s->c * each * sizeof *sum);
         return;
     }
-    for (size_t y = 0; y < a->h; y++) {
+    for (size_t y = 0; y < rows; y++) {
         const float *wt = weight + y * a->w;
-        size_t at = (a->y + y) * s->w + a->x;
+        size_t at = (y / a->h * s->h + a->y + y % a->h) * s->w + a->x;
         for (size_t c = 0; c < s->c; c++)
             for (size_t x = 0; x < a->w; x++)
-                sum[c * hw + at + x] += d[(c * a->h + y) * a->w + x] * wt[x];
+                sum[c * each + at + x] += d[(c * rows + y) * a->w + x] * wt[x];
         for (size_t x = 0; x < a->w; x++)
-            s->count[p->list][item * hw + at + x] += wt[x];
+            s->count[p->list][item * each + at + x] += wt[x];
     }
 }
 
@@ -166,7 +171,7 @@ static bool batch_new(const struct scene *s, size_t parts, const struct guide_ar
     in->x = arena_array(s->mem, b->n, b->each * sizeof *in->x);
     in->out = arena_array(s->mem, b->n, b->each * sizeof *in->out);
     b->crop = arena_array(s->mem, b->each, sizeof *b->crop);
-    b->weight = arena_array(s->mem, (size_t)like->h * like->w, sizeof *b->weight);
+    b->weight = arena_array(s->mem, b->each / s->c, sizeof *b->weight);
     return in->cond && in->item && in->area && in->t && in->x && in->out && b->crop && b->weight;
 }
 
@@ -180,7 +185,7 @@ static void batch_fill(const struct scene *s, const struct part *const *part, st
         in->item[i] = i % s->b;
         in->area[i] = p->crop;
         in->t[i] = t;
-        crop_take(s, &p->crop, s->x + in->item[i] * s->c * s->h * s->w, in->x + i * b->each);
+        crop_take(s, &p->crop, s->x + in->item[i] * s->c * pixels(s), in->x + i * b->each);
     }
     ms_input(s->g->ms, s->sigma, in->x, in->x, b->n * b->each);
 }
@@ -191,9 +196,9 @@ static void batch_add(struct scene *s, const struct part *const *part, const str
         const struct part *p = part[i / s->b];
         size_t item = b->in.item[i];
         float *d = b->in.out + i * b->each;
-        crop_take(s, &p->crop, s->x + item * s->c * s->h * s->w, b->crop);
+        crop_take(s, &p->crop, s->x + item * s->c * pixels(s), b->crop);
         ms_denoised(s->g->ms, s->sigma, d, b->crop, d, b->each);
-        part_weights(p->cond, &p->crop, s->h, s->w, item, b->weight);
+        part_weights(p->cond, &p->crop, &s->g->shape, item, b->weight);
         part_add(s, p, item, d, b->weight);
     }
 }
@@ -287,7 +292,7 @@ static void rescaled(const struct scene *s, const float *x, const float *cond, c
 static berth_status combine(const struct scene *s, const float *cond, const float *uncond,
                             double scale, float *out, berth_err *err)
 {
-    size_t n = elements(s), per = s->c * s->h * s->w;
+    size_t n = elements(s), per = s->c * pixels(s);
     if (!uncond) { /* cfg 1 */
         memcpy(out, cond, n * sizeof *out);
         return BERTH_OK;
@@ -348,10 +353,10 @@ static berth_status finish(const struct scene *s, float *out, float *uncond, ber
 /* x where the mask is 1, y where it is 0. */
 static void blend(const struct scene *s, const float *x, const float *y, float *out)
 {
-    size_t hw = s->h * s->w;
-    for (size_t i = 0; i < s->b * s->c; i++, x += hw, y += hw, out += hw) {
-        const float *m = s->g->mask + i / s->c * hw;
-        for (size_t k = 0; k < hw; k++)
+    size_t each = pixels(s);
+    for (size_t i = 0; i < s->b * s->c; i++, x += each, y += each, out += each) {
+        const float *m = s->g->mask + i / s->c * each;
+        for (size_t k = 0; k < each; k++)
             out[k] = x[k] * m[k] + y[k] * (1.0f - m[k]);
     }
 }
@@ -379,9 +384,10 @@ static berth_status scene_open(struct scene *s, berth_err *err)
     if (sh->ndim < 4 || !shape_count(sh, &n) || !n)
         return err_set(err, BERTH_EINVAL, "%s is no batch of latents", shape_text(sh, text));
     s->b = (size_t)sh->dim[0];
-    s->h = (size_t)sh->dim[sh->ndim - 2];
-    s->w = (size_t)sh->dim[sh->ndim - 1];
-    s->c = (size_t)(n / s->b / s->h / s->w);
+    s->c = (size_t)sh->dim[1];
+    s->h = (size_t)shape_last(sh, 2);
+    s->w = (size_t)shape_last(sh, 1);
+    s->t = (size_t)shape_inner(sh, 2) / (s->h * s->w);
     if (s->h > UINT32_MAX || s->w > UINT32_MAX)
         return err_set(err, BERTH_EINVAL, "%s: latents that large", shape_text(sh, text));
     if (g->mask && (!g->latent || !g->noise))

@@ -30,8 +30,9 @@ struct guide_cond {
     double strength;  /* 1 */
     bool has_area;
     struct guide_area area; /* cut to the latent; outside of it: never active */
-    const float *mask;    /* [mask_n, h, w] of the latent's size, 0..1; NULL: none. With a mask the
-                               area's edges are not feathered */
+    /* [mask_n, ..., h, w], of the latent's size but for its channels, 0..1; NULL: none. With a mask
+     * the area's edges are not feathered */
+    const float *mask;
     size_t mask_n;        /* 1, or the batch; 0 as 1 */
     double mask_strength; /* 1 */
     double sigma_start,
@@ -51,7 +52,7 @@ typedef berth_status guide_net_fn(void *user, const struct guide_batch *b, berth
 
 struct guide { /* filled by the caller, constant while sampling; everything borrowed */
     const struct msampling *ms;
-    struct shape shape; /* [b, c, h, w]; dimensions between c and h count as channels */
+    struct shape shape; /* [b, c, ..., h, w]; areas are all of what is between c and h */
     const struct guide_cond *positive, *negative; /* negative may be empty: as cfg 1 */
     size_t positives, negatives;
     double cfg;
@@ -65,8 +66,8 @@ struct guide { /* filled by the caller, constant while sampling; everything borr
     double cfg_middle;
     bool nested;
     /* inpainting; NULL: none */
-    const float *mask;           /* [b, h, w], 1 = denoise */
-    const float *latent, *noise; /* [b, c, h, w], in the model's scale; only with a mask */
+    const float *mask;           /* [b, ..., h, w], 1 = denoise */
+    const float *latent, *noise; /* [b, c, ..., h, w], in the model's scale; only with a mask */
     guide_net_fn *net;
     void *user;
 };

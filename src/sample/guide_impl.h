@@ -4,13 +4,15 @@
 
 #include "sample/guide.h"
 
-/* Whether c counts at sigma, and which crop of an h x w latent it sees. */
-bool part_active(const struct guide_cond *c, float sigma, size_t h, size_t w,
+/* Whether c counts at sigma, and which crop of latents of this shape it sees. */
+bool part_active(const struct guide_cond *c, float sigma, const struct shape *s,
                  struct guide_area *crop);
 /* 1 everywhere, so that nothing has to be multiplied. */
-bool part_is_plain(const struct guide_cond *c, const struct guide_area *crop, size_t h, size_t w);
-/* How much c counts at each pixel of its crop in one item of the batch: out [crop.h, crop.w]. */
-void part_weights(const struct guide_cond *c, const struct guide_area *crop, size_t h, size_t w,
+bool part_is_plain(const struct guide_cond *c, const struct guide_area *crop,
+                   const struct shape *s);
+/* How much c counts at each pixel of its crop in one item of the batch:
+ * out [..., crop.h, crop.w]. */
+void part_weights(const struct guide_cond *c, const struct guide_area *crop, const struct shape *s,
                   size_t item, float *out);
 
 #endif

@@ -522,6 +522,68 @@ static void masks_for_a_batch(void **state)
     }
 }
 
+/* Masks are frames there: one for all of them, or one for each; every video of a batch has the
+ * same. */
+static void masks_for_video(void **state)
+{
+    const size_t hw = 16 * 24;
+    for (size_t masks = 1; masks <= 4; masks++) {
+        struct told t;
+        struct conditioning *p = one_prompt();
+        told_open(&t, *state);
+        t.info.latent.rank = 3;
+        t.scene.shape = (struct shape) { 5, { 2, 4, 3, 16, 24 } };
+        p->at[0].mask = rig_htensor(3, (size_t[]) { masks, 16, 24 }, NULL);
+        for (size_t k = 0; k < masks * hw; k++)
+            p->at[0].mask->data[k] = (float)(k / hw + 1);
+        berth_status s = conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err);
+        assert_int_equal(s, masks % 2 ? BERTH_OK : BERTH_EINVAL);
+        assert_true(!s || strstr(t.r->err.msg, "masks for a video of 3 latent frames"));
+        const struct guide_cond *g = told_at(&t, 0, 0);
+        assert_true(s || g->mask_n == 1);
+        for (size_t k = 0; !s && k < 3 * hw; k++)
+            assert_true(g->mask[k] == (masks == 1 ? 1.0f : (float)(k / hw + 1)));
+        told_close(&t);
+        conditioning_free(p);
+    }
+}
+
+/* A picture is video of one frame for models of video, and only for them; channels of an empty one
+ * are the model's. */
+static void latents_fit_the_format(void **state)
+{
+    static const struct {
+        int rank;
+        struct shape is, want; /* ndim 0: refused */
+    } row[] = {
+        { 2, { 4, { 2, 4, 3, 5 } }, { 4, { 2, 4, 3, 5 } } },
+        { 2, { 4, { 2, 16, 3, 5 } }, { 4, { 2, 4, 3, 5 } } },
+        { 2, { 5, { 2, 4, 1, 3, 5 } }, { 0 } },
+        { 3, { 4, { 2, 4, 3, 5 } }, { 5, { 2, 4, 1, 3, 5 } } },
+        { 3, { 4, { 2, 16, 3, 5 } }, { 5, { 2, 4, 1, 3, 5 } } },
+        { 3, { 5, { 2, 4, 7, 3, 5 } }, { 5, { 2, 4, 7, 3, 5 } } },
+        { 3, { 3, { 2, 4, 3 } }, { 0 } },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct diffusion_info info = { .family = "this one",
+                                       .latent = { .channels = 4, .rank = row[i].rank } };
+        struct latent l = { 0 };
+        struct htensor *fit;
+        berth_err err = { 0 };
+        assert_ok(htensor_zeros(&row[i].is, &l.samples, &err), err);
+        if (row[i].is.dim[1] == 4)
+            l.samples->data[17] = 3; /* not empty: it is all there afterwards */
+        berth_status s = latent_fit(&l, &info, &fit, &err);
+        assert_int_equal(s, row[i].want.ndim ? BERTH_OK : BERTH_EINVAL);
+        assert_true(!s || strstr(err.msg, row[i].rank == 3 ? "[n, 4, t, h, w]" : "[n, 4, h, w]"));
+        assert_true(s || shape_eq(&fit->shape, &row[i].want));
+        assert_true(s || fit->data[17] == l.samples->data[17]);
+        htensor_unref(fit);
+        latent_release(&l);
+    }
+}
+
 /* Pictures and masks to paint into are spread over a batch as resize_to_batch_size() does: picture
  * k is k, and so is its mask. */
 static void pictures_are_spread_over_a_batch(void **state)
@@ -618,6 +680,8 @@ int main(void)
         cmocka_unit_test(masks_are_sized),
         cmocka_unit_test(boxes_of_masks),
         cmocka_unit_test(masks_for_a_batch),
+        cmocka_unit_test(masks_for_video),
+        cmocka_unit_test(latents_fit_the_format),
         cmocka_unit_test(pictures_are_spread_over_a_batch),
         cmocka_unit_test(inpainting_sees_mask_and_picture),
     };

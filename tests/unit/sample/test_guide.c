@@ -508,7 +508,51 @@ static void survives_exhausted_memory(void **state)
         oom_after(k);
         s = guide_denoise(&r->g, r->x, 1, r->out, r->uncond, &err);
         oom_off();
-        assert_true(!s || (s == BERTH_ENOMEM && strstr(err.msg, "1x16x16")));
+        assert_true(!s || (s == BERTH_ENOMEM && strstr(err.msg, "[1, 1, 16, 16]")));
+    }
+    rig_free(r);
+}
+
+/* ---- video ---- */
+
+/* Frames have masks of their own, those of prompts and those of inpainting; an area is all of the
+ * time. */
+static void masks_of_frames(void **state)
+{
+    enum { FRAMES = 3, ALL = FRAMES * HW };
+    struct rig *r = rig_new(1, 1, MS_X0);
+    struct guide_cond p[2] = { cond(&two), cond(&ten) };
+    float first[ALL], second[ALL], paint[ALL], kept[ALL];
+    (void)state;
+    r->g.shape = (struct shape) { 5, { 1, 1, FRAMES, H, W } };
+    r->g.positive = p, r->g.positives = 2;
+    for (size_t i = 0; i < ALL; i++) {
+        first[i] = i / HW == 2 ? 0.25f : i / HW == 1 ? 0 : 1;
+        second[i] = 1 - first[i];
+        paint[i] = i / HW ? 1 : 0; /* the first frame stays */
+        kept[i] = 7;
+    }
+    p[0].mask = first, p[1].mask = second;
+    denoise(r, 1);
+    all_equal(r->out, HW, 2);
+    all_equal(r->out + HW, HW, 10);
+    all_equal(r->out + 2 * HW, HW, 8);
+    assert_int_equal(r->call[0].n, 2);
+
+    r->g.mask = paint, r->g.latent = r->g.noise = kept;
+    denoise(r, 1);
+    all_equal(r->out, HW, 7);
+    all_equal(r->out + HW, HW, 10);
+
+    r->g.mask = NULL;
+    p[0].mask = p[1].mask = NULL;
+    p[1].has_area = true;
+    p[1].area = (struct guide_area) { .h = 4, .w = W, .y = 8 };
+    denoise(r, 1);
+    for (size_t f = 0; f < FRAMES; f++) {
+        all_equal(r->out + f * HW, 8 * W, 2);
+        all_equal(r->out + f * HW + 9 * W, W, r->out[9 * W]); /* feathered, in each alike */
+        assert_true(r->out[f * HW + 9 * W] > 4);
     }
     rig_free(r);
 }
@@ -532,6 +576,7 @@ int main(void)
         cmocka_unit_test(rescale_of_flat_latents),
         cmocka_unit_test(inpainting),
         cmocka_unit_test(errors_of_the_network_come_through),
+        cmocka_unit_test(masks_of_frames),
         cmocka_unit_test(survives_exhausted_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
