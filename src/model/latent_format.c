@@ -90,6 +90,11 @@ bool latent_is(const struct latent_format *f, const struct shape *s)
     return s->ndim == 2 + f->rank && s->dim[1] == f->channels && shape_count(s, &n) && n;
 }
 
+size_t latent_frames(const struct latent_format *f, size_t t)
+{
+    return f->rank == 3 ? (t - 1) * f->time_ratio + 1 : 1;
+}
+
 /* Scalars meet F32 tensors as F32, one operation after the other, as the reference has it. */
 void latent_in(const struct latent_format *f, float *z, const struct shape *s)
 {

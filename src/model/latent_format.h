@@ -24,6 +24,8 @@ extern const struct latent_format latent_sd1, latent_sdxl, latent_playground, la
 
 /* Is s a batch of such latents, none of its dimensions 0? */
 bool latent_is(const struct latent_format *f, const struct shape *s);
+/* Frames that t latent ones stand for; rank 2: one picture. */
+size_t latent_frames(const struct latent_format *f, size_t t);
 /* In place; s: of z, whatever its channels. */
 void latent_in(const struct latent_format *f, float *z, const struct shape *s);
 void latent_out(const struct latent_format *f, float *z, const struct shape *s);

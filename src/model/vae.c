@@ -48,8 +48,10 @@ berth_status vae_find(const struct weights *w, const char *part, char root[ARCH_
 /* Dry runs of both halves. What is missing is said when its half runs: the other may do. */
 static berth_status run_dry(struct net *net, const struct vae_net *v, size_t side, berth_err *err)
 {
-    struct vae_pass small = { .vae = v, .h = side, .w = side };
-    struct vae_pass large = { .vae = v, .h = side * v->latent.ratio, .w = side * v->latent.ratio };
+    struct vae_pass small = { .vae = v, .frames = 1, .h = side, .w = side };
+    struct vae_pass large = {
+        .vae = v, .frames = 1, .h = side * v->latent.ratio, .w = side * v->latent.ratio
+    };
     uint64_t peak;
     berth_status s =
         v->encoder ? net_predict(net, v->family->encode, &large, &peak, err) : BERTH_OK;

@@ -7,6 +7,8 @@
  *            averaged. Automatic: when a whole pass has no room (net.h, Ladder) the tiles of vae.md
  *            7 are used, then ever smaller ones, down to VAE_TILE_MIN; log and job say so.
  * Pictures   Values between nodes: pictures [n, h, w, 3] 0..1, latents [n, c, h/r, w/r] unscaled.
+ * Video      Latents [n, c, t, h/r, w/r]; decoded, frames are pictures: n times as many as
+ *            latent_frames() says. Of what is encoded every picture is a video of its own.
  * Threads    Executor; vae_detect() any.
  * Adding     a VAE: a folder src/model/vae_<x>/ that exports `const struct vae_family vae_<x>`, and
  *            the line VAE(<x>) in vaes.def.
@@ -36,9 +38,11 @@ struct vae_net { /* what a file's VAE looks like */
 
 struct vae_pass { /* of one item, or of a tile of it; host memory, borrowed */
     const struct vae_net *vae;
+    size_t frames; /* latent frames, of video; else 1 */
     size_t h, w;
     const float *in; /* decode [z, h, w]; encode [3, h, w] */
-    float *out;      /* decode [3, h * ratio, w * ratio]; encode [z, h / ratio, w / ratio] */
+    float *out;      /* decode [3, h * ratio, w * ratio]; encode [z, h / ratio, w / ratio]. Of video
+                        in and out have frames behind the channels: latent_frames() of pixels */
 };
 
 struct vae_family {
@@ -86,7 +90,9 @@ struct vae_job {
     /* Tiles in latent units (decode) or pixels (encode); 0: whole, tiles only when there is no
      * room */
     size_t tile_x, tile_y, overlap;
-    bool tiled;   /* out: it was, though nobody asked. Later items begin with tiles then */
+    size_t
+        frames; /* of an item, when video is decoded: latent ones; else 0. A tile has all of them */
+    bool tiled; /* out: it was, though nobody asked. Later items begin with tiles then */
     size_t tiles; /* out: so many for the last item, all three passes; of those nobody asked for */
     uint64_t rungs; /* out: how often it turned to tiles, or to smaller ones, for want of memory */
 };

@@ -21,7 +21,9 @@ static berth_status item_sizes(const struct vae_job *j, size_t h, size_t w, size
                                size_t *latent, berth_err *err)
 {
     size_t r = j->vae->latent.ratio;
+    size_t frames = latent_frames(&j->vae->latent, vae_frames(j));
     if (!sz_mul(h, w, latent) || !sz_mul(*latent, 3 * r * r, pixels) ||
+        !sz_mul(*pixels, frames, pixels) || !sz_mul(*latent, vae_frames(j), latent) ||
         !sz_mul(*latent, j->vae->latent.channels, latent) || *pixels > SIZE_MAX / sizeof(float))
         return err_set(err, BERTH_ELIMIT, "a latent of %zu x %zu", w, h);
     return BERTH_OK;
@@ -30,7 +32,7 @@ static berth_status item_sizes(const struct vae_job *j, size_t h, size_t w, size
 berth_status vae_decode(struct vae_job *j, const float *z, size_t n, size_t h, size_t w, float *out,
                         berth_err *err)
 {
-    struct vae_way way = vae_way(j->vae, true);
+    struct vae_way way = vae_way(j, true);
     size_t pixels = 0, latent = 0;
     if (check(j, true, h, w, err) || item_sizes(j, h, w, &pixels, &latent, err))
         return err->code;
@@ -44,7 +46,7 @@ berth_status vae_decode(struct vae_job *j, const float *z, size_t n, size_t h, s
 berth_status vae_encode(struct vae_job *j, const float *x, size_t n, size_t h, size_t w, float *out,
                         berth_err *err)
 {
-    struct vae_way way = vae_way(j->vae, false);
+    struct vae_way way = vae_way(j, false);
     size_t pixels = 0, latent = 0;
     if (check(j, false, h, w, err) ||
         item_sizes(j, h / j->vae->latent.ratio, w / j->vae->latent.ratio, &pixels, &latent, err))
@@ -59,7 +61,7 @@ berth_status vae_encode(struct vae_job *j, const float *x, size_t n, size_t h, s
 berth_status vae_decode_image(struct vae_job *j, const float *z, size_t n, size_t h, size_t w,
                               float *out, berth_err *err)
 {
-    struct vae_way way = vae_way(j->vae, true);
+    struct vae_way way = vae_way(j, true);
     size_t pixels = 0, latent = 0;
     if (check(j, true, h, w, err) || item_sizes(j, h, w, &pixels, &latent, err))
         return err->code;
@@ -89,7 +91,7 @@ void vae_encoded_size(const struct vae_net *v, size_t h, size_t w, size_t *lh, s
 berth_status vae_encode_image(struct vae_job *j, const float *image, size_t n, size_t h, size_t w,
                               size_t c, float *out, berth_err *err)
 {
-    struct vae_way way = vae_way(j->vae, false);
+    struct vae_way way = vae_way(j, false);
     size_t r = j->vae->latent.ratio, ch = h / r * r, cw = w / r * r, pixels = 0, latent = 0;
     if (c < 3)
         return err_set(err, BERTH_EINVAL, "a picture of %zu channels for a VAE", c);
@@ -124,9 +126,10 @@ static berth_status predict(struct vae_job *j, bool decode, size_t h, size_t w, 
     for (size_t i = 0; i < (x ? 3 : 1); i++) {
         uint64_t one;
         struct vae_pass p = { .vae = j->vae,
+                              .frames = vae_frames(j),
                               .h = x && form[i][1] < h ? form[i][1] : h,
                               .w = x && form[i][0] < w ? form[i][0] : w };
-        if (net_predict(j->net, vae_way(j->vae, decode).forward, &p, &one, err))
+        if (net_predict(j->net, vae_way(j, decode).forward, &p, &one, err))
             return err->code;
         *peak = one > *peak ? one : *peak;
     }

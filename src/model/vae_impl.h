@@ -8,12 +8,17 @@
 struct vae_way {
     const char *name; /* "decode", "encode": for people */
     net_forward_fn *forward;
-    size_t in_channels, out_channels;
-    bool up;              /* results are `ratio` times as large; else as small */
-    size_t tile, overlap; /* when there is no room and nobody said */
+    size_t in_planes, out_planes; /* channels, times frames */
+    bool up;                      /* results are `ratio` times as large; else as small */
+    size_t tile, overlap;         /* when there is no room and nobody said */
     size_t tile_min;
 };
-struct vae_way vae_way(const struct vae_net *v, bool decode);
+struct vae_way vae_way(const struct vae_job *j, bool decode);
+/* Latent frames of an item. */
+static inline size_t vae_frames(const struct vae_job *j)
+{
+    return j->frames ? j->frames : 1;
+}
 
 /* Of the job's items so far, for its step callback. */
 struct vae_progress {

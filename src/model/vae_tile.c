@@ -13,19 +13,21 @@
 #include <math.h>
 #include <stdlib.h>
 
-struct vae_way vae_way(const struct vae_net *v, bool decode)
+struct vae_way vae_way(const struct vae_job *j, bool decode)
 {
+    const struct vae_net *v = j->vae;
+    size_t frames = vae_frames(j);
     struct vae_way enc = { .name = "encode",
                            .forward = v->family->encode,
-                           .in_channels = 3,
-                           .out_channels = v->latent.channels,
+                           .in_planes = 3 * latent_frames(&v->latent, frames),
+                           .out_planes = v->latent.channels * frames,
                            .tile = 512,
                            .overlap = 64,
                            .tile_min = VAE_TILE_MIN * (size_t)v->latent.ratio };
     struct vae_way dec = { .name = "decode",
                            .forward = v->family->decode,
-                           .in_channels = v->latent.channels,
-                           .out_channels = 3,
+                           .in_planes = v->latent.channels * frames,
+                           .out_planes = 3 * latent_frames(&v->latent, frames),
                            .up = true,
                            .tile = 64,
                            .overlap = 16,
@@ -99,7 +101,7 @@ static void blend(struct work *k, size_t y, size_t x, size_t th, size_t tw, size
         for (size_t q = 0; q < cols; q++) {
             float m = fy * feather(q, tw, f);
             weight[q] += m;
-            for (size_t c = 0; c < k->way->out_channels; c++)
+            for (size_t c = 0; c < k->way->out_planes; c++)
                 k->sum[(c * k->oh + y + i) * k->ow + x + q] +=
                     k->tile_out[(c * th + i) * tw + q] * m;
         }
@@ -109,14 +111,16 @@ static void blend(struct work *k, size_t y, size_t x, size_t th, size_t tw, size
 static berth_status forward(struct vae_job *j, const struct vae_way *way, const float *in, size_t h,
                             size_t w, float *out, berth_err *err)
 {
-    struct vae_pass p = { .vae = j->vae, .h = h, .w = w, .in = in, .out = out };
+    struct vae_pass p = {
+        .vae = j->vae, .frames = vae_frames(j), .h = h, .w = w, .in = in, .out = out
+    };
     return net_forward(j->net, way->forward, &p, err);
 }
 
 static berth_status one_tile(struct work *k, size_t y, size_t x, size_t th, size_t tw,
                              size_t overlap, berth_err *err)
 {
-    for (size_t c = 0; c < k->way->in_channels; c++)
+    for (size_t c = 0; c < k->way->in_planes; c++)
         for (size_t i = 0; i < th; i++)
             memcpy(k->tile_in + (c * th + i) * tw, k->in + (c * k->h + y + i) * k->w + x,
                    tw * sizeof(float));
@@ -141,7 +145,7 @@ static berth_status pass(struct work *k, size_t tile_x, size_t tile_y, size_t ov
 {
     struct cover cy = cover(k->h, tile_y, overlap), cx = cover(k->w, tile_x, overlap);
     size_t area = k->oh * k->ow, y, x, th, tw;
-    memset(k->sum, 0, k->way->out_channels * area * sizeof(float));
+    memset(k->sum, 0, k->way->out_planes * area * sizeof(float));
     memset(k->weight, 0, area * sizeof(float));
     if (k->h <= tile_y && k->w <= tile_x) { /* one tile is all of it: no feathers */
         if (one_tile(k, 0, 0, k->h, k->w, k->h + k->w, err))
@@ -162,7 +166,7 @@ static berth_status pass(struct work *k, size_t tile_x, size_t tile_y, size_t ov
                            "tiles of %zu x %zu overlapping by %zu leave a gap at %zu, %zu of the "
                            "latent: multiples of %u have none",
                            tile_x, tile_y, overlap, i % k->ow, i / k->ow, k->j->vae->latent.ratio);
-    for (size_t c = 0; c < k->way->out_channels; c++)
+    for (size_t c = 0; c < k->way->out_planes; c++)
         for (size_t i = 0; i < area; i++)
             out[c * area + i] += k->sum[c * area + i] / k->weight[i];
     return BERTH_OK;
@@ -194,9 +198,9 @@ static berth_status work_init(struct work *k, const struct form form[3], berth_e
         out_tile = fits && n > out_tile ? n : out_tile;
     }
     if (!fits || !sz_mul(k->oh, k->ow, &area) ||
-        !sz_mul(tile, k->way->in_channels * sizeof(float), &in_bytes) ||
-        !sz_mul(out_tile, k->way->out_channels * sizeof(float), &out_bytes) ||
-        !sz_mul(area, k->way->out_channels * sizeof(float), &sum_bytes))
+        !sz_mul(tile, k->way->in_planes * sizeof(float), &in_bytes) ||
+        !sz_mul(out_tile, k->way->out_planes * sizeof(float), &out_bytes) ||
+        !sz_mul(area, k->way->out_planes * sizeof(float), &sum_bytes))
         return err_set(err, BERTH_ELIMIT, "%zu x %zu is too large to %s", k->w, k->h, k->way->name);
     k->tile_in = malloc(in_bytes);
     k->tile_out = malloc(out_bytes);
@@ -220,7 +224,7 @@ static berth_status tiled(struct vae_job *j, const struct vae_way *way, struct v
     struct work k = { .j = j, .way = way, .at = at, .in = in, .h = h, .w = w };
     k.oh = scaled(&k, h);
     k.ow = scaled(&k, w);
-    size_t n = way->out_channels * k.oh * k.ow;
+    size_t n = way->out_planes * k.oh * k.ow;
     if (t.x / 2 <= overlap || t.y / 2 <= overlap || (!way->up && t.x / 2 < j->vae->latent.ratio) ||
         (!way->up && t.y / 2 < j->vae->latent.ratio))
         return err_set(err, BERTH_EINVAL,

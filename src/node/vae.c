@@ -79,23 +79,26 @@ static void tell_peak(struct node_call *c, struct ready_vae *v, struct vae_job *
         ready_tell_peak(c, v->m, decodes ? "decode" : "encode", n, peak);
 }
 
-/* [n, z, h, w] -> [n, h * r, w * r, 3] */
+/* [n, z, h, w] -> [n, h * r, w * r, 3]; [n, z, t, h, w] -> [n * frames, h * r, w * r, 3] */
 static berth_status decode(struct node_call *c, struct ready_vae *v, const struct latent *l,
                            struct tiling t, struct htensor **out, berth_err *err)
 {
     const struct htensor *z = l->samples;
     char text[SHAPE_TEXT_MAX];
-    if (z->shape.ndim != 4 || dim(z, 1) != v->vae.latent.channels || !htensor_count(z))
+    const struct latent_format *f = &v->vae.latent;
+    if (!latent_is(f, &z->shape))
         return err_set(err, BERTH_EINVAL,
-                       "a latent %s; '%.80s' is a VAE of %s and decodes [n, %u, h, w]",
-                       shape_text(&z->shape, text), res_info(v->m).name, v->vae.latent.name,
-                       v->vae.latent.channels);
-    size_t n = dim(z, 0), h = dim(z, 2), w = dim(z, 3), r = v->vae.latent.ratio;
+                       "a latent %s; '%.80s' is a VAE of %s and decodes [n, %u, %sh, w]",
+                       shape_text(&z->shape, text), res_info(v->m).name, f->name, f->channels,
+                       f->rank == 3 ? "t, " : "");
+    size_t n = dim(z, 0), h = (size_t)shape_last(&z->shape, 2), r = f->ratio;
+    size_t w = (size_t)shape_last(&z->shape, 1), frames = f->rank == 3 ? dim(z, 2) : 0;
     if (h > SIDE_MAX || w > SIDE_MAX)
         return err_set(err, BERTH_ELIMIT, "a latent of %zux%zu", w, h);
-    berth_status s = image_tensor(n, h * r, w * r, 3, out, err);
+    berth_status s = image_tensor(n * latent_frames(f, frames), h * r, w * r, 3, out, err);
     struct work k;
     work_init(&k, c, v, t);
+    k.job.frames = frames;
     if (!s)
         tell_peak(c, v, &k.job, true, n, h, w);
     if (!s)

@@ -26,7 +26,7 @@ static void run(struct call *x)
     assert_ok(x->c.cls->run(&x->c, &err), err);
 }
 
-static void scene_open(struct scene *s)
+static void scene_open_of(struct scene *s, const char *preset)
 {
     berth_err err = { 0 };
     *s = (struct scene) { 0 };
@@ -37,13 +37,19 @@ static void scene_open(struct scene *s)
     s->folder[0] = s->path;
     s->r.env.tokenizers = s->folder;
     s->r.env.tokenizers_n = 1;
-    rig_preset(&s->r, "checkpoints/toy.safetensors", "toy-checkpoint");
-    assert_ok(rig_run(&s->r, &s->ckpt, "CheckpointLoaderSimple",
-                      "{\"ckpt_name\": \"toy.safetensors\"}", &err),
-              err);
+    char file[64], inputs[96];
+    snprintf(file, sizeof file, "checkpoints/%s.safetensors", preset);
+    snprintf(inputs, sizeof inputs, "{\"ckpt_name\": \"%s.safetensors\"}", preset);
+    rig_preset(&s->r, file, preset);
+    assert_ok(rig_run(&s->r, &s->ckpt, "CheckpointLoaderSimple", inputs, &err), err);
     rig_call(&s->r, &s->prompt, "CLIPTextEncode", "{\"text\": \"cat\"}");
     call_give(&s->prompt, "clip", s->ckpt.out[1].at[0]);
     run(&s->prompt);
+}
+
+static void scene_open(struct scene *s)
+{
+    scene_open_of(s, "toy-checkpoint");
 }
 
 static void scene_close(struct scene *s)
@@ -104,6 +110,113 @@ static void samples_and_decodes(void **state)
     value_unref(v);
     call_release(&x);
     call_release(&y);
+    scene_close(&s);
+}
+
+/* ---- video ---- */
+
+struct seen {
+    size_t pictures;
+    uint32_t w, h;
+};
+
+static berth_status see(void *user, const struct node_step *s, berth_err *err)
+{
+    struct seen *x = user;
+    (void)err;
+    if (s->picture) {
+        x->pictures++;
+        x->w = s->picture->w;
+        x->h = s->picture->h;
+    }
+    return BERTH_OK;
+}
+
+/* Two steps over three latent frames of 8 x 6. mask: [n, 6, 8]; NULL: none. A reference. */
+static struct htensor *sample_film(struct scene *s, struct htensor *mask, struct seen *seen)
+{
+    struct call x, empty;
+    berth_err err = { 0 };
+    assert_ok(rig_run(&s->r, &empty, "EmptyHunyuanLatentVideo",
+                      "{\"width\": 64, \"height\": 48, \"length\": 9}", &err),
+              err);
+    struct latent *l = &empty.out[0].at[0]->latent;
+    l->noise_mask = mask ? htensor_ref(mask) : NULL;
+    s->r.env.previews = true;
+    rig_call(&s->r, &x, "KSampler",
+             "{\"seed\": 1, \"steps\": 2, \"cfg\": 3, \"sampler_name\": \"euler\", "
+             "\"scheduler\": \"simple\"}");
+    x.host = (struct node_host) { .user = seen, .progress = see };
+    call_give(&x, "model", s->ckpt.out[0].at[0]);
+    call_give(&x, "positive", s->prompt.out[0].at[0]);
+    call_give(&x, "negative", s->prompt.out[0].at[0]);
+    call_give(&x, "latent_image", empty.out[0].at[0]);
+    run(&x);
+    struct htensor *out = htensor_ref(x.out[0].at[0]->latent.samples);
+    call_release(&x);
+    call_release(&empty);
+    return out;
+}
+
+/* A format of three dimensions needs nothing but to say so. */
+static void samples_previews_and_decodes_video(void **state)
+{
+    struct scene s;
+    struct call x;
+    struct seen seen = { 0 };
+    (void)state;
+    scene_open_of(&s, "film-checkpoint");
+    struct htensor *z = sample_film(&s, NULL, &seen);
+    assert_true(shape_eq(&z->shape, &(struct shape) { 5, { 1, 4, 3, 6, 8 } }));
+    assert_true(seen.pictures == 2 && seen.w == 8 && seen.h == 6);
+    for (size_t i = 0; i < htensor_count(z); i++)
+        assert_true(isfinite(z->data[i]) && z->data[i] != 0);
+    struct latent l = { .samples = z };
+    struct value *v = value_latent(&l);
+    for (int tiled = 0; tiled < 2; tiled++) {
+        rig_call(&s.r, &x, tiled ? "VAEDecodeTiled" : "VAEDecode",
+                 tiled ? "{\"tile_size\": 64, \"overlap\": 0}" : "{}");
+        call_give(&x, "vae", s.ckpt.out[2].at[0]);
+        call_give(&x, "samples", v);
+        run(&x);
+        const struct htensor *frame = x.out[0].at[0]->tensor; /* 1 + 2 * 2 of them */
+        assert_true(shape_eq(&frame->shape, &(struct shape) { 4, { 5, 24, 32, 3 } }));
+        const size_t n = 24 * 32 * 3;
+        assert_memory_equal(frame->data + n, frame->data + 2 * n, n * sizeof(float));
+        assert_memory_not_equal(frame->data, frame->data + n, n * sizeof(float));
+        assert_memory_not_equal(frame->data + 2 * n, frame->data + 3 * n, n * sizeof(float));
+        call_release(&x);
+    }
+    value_unref(v);
+    scene_close(&s);
+}
+
+/* One mask is every frame's; three are one for each; two are spread over the time. */
+static void paints_frames_by_their_masks(void **state)
+{
+    struct scene s;
+    struct seen seen = { 0 };
+    berth_err err = { 0 };
+    (void)state;
+    scene_open_of(&s, "film-checkpoint");
+    struct htensor *whole = sample_film(&s, NULL, &seen);
+    for (uint64_t n = 1; n <= 3; n++) {
+        struct htensor *mask;
+        assert_ok(htensor_zeros(&(struct shape) { 4, { n, 1, 6, 8 } }, &mask, &err), err);
+        for (size_t i = 0; i < 48; i++) /* the last mask has it painted, the others keep it empty */
+            mask->data[(n - 1) * 48 + i] = 1;
+        struct htensor *z = sample_film(&s, mask, &seen);
+        for (size_t i = 0; i < htensor_count(z); i++) {
+            size_t frame = i / 48 % 3;
+            bool painted = n == 1 || frame == 2, kept = !painted && (n == 3 || frame == 0);
+            assert_true(!painted || z->data[i] != 0);
+            assert_true(!kept || z->data[i] == 0);
+            assert_true(n > 1 || z->data[i] == whole->data[i]);
+        }
+        htensor_unref(z);
+        htensor_unref(mask);
+    }
+    htensor_unref(whole);
     scene_close(&s);
 }
 
@@ -234,6 +347,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_and_decodes),
+        cmocka_unit_test(samples_previews_and_decodes_video),
+        cmocka_unit_test(paints_frames_by_their_masks),
         cmocka_unit_test(says_whose_latents_it_takes),
         cmocka_unit_test(other_names_are_the_same_network),
         cmocka_unit_test(its_pass_is_traced),
