@@ -385,7 +385,8 @@ static berth_status place(struct node_call *c, const char *path, const char *par
                                   .high_precision = p->high_precision,
                                   .dtype = p->dtype,
                                   .plan_may_stay = !p->alloc.n,
-                                  .plan = { .alloc = p->alloc.n ? p->alloc.p : NULL,
+                                  .plan = { .automatic = !p->alloc.n,
+                                            .alloc = p->alloc.n ? p->alloc.p : NULL,
                                             .compute = p->compute,
                                             .reserve = UINT64_MAX } };
     if (p->alloc.n)

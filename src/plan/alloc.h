@@ -137,6 +137,7 @@ struct quotas { /* a value */
     size_t orphans;         /* index in plan_devices */
     size_t compute;         /* index in plan_devices; may have no quota */
     enum alloc_mode mode;   /* what it came from, for the tables; BYTES when made by plan_auto() */
+    bool automatic;         /* nobody said where blocks shall be */
     uint64_t virtual_bytes; /* VIRTUAL: what was asked for */
     char note[QUOTA_NOTES_MAX]
              [160]; /* what people should hear: implicit cpu, overflow, ignored entries */

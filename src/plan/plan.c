@@ -182,6 +182,7 @@ berth_status plan_from_args(const struct blocks *b, const struct plan_devices *d
     } else if (plan_auto(b, devices, args->compute, args->reserve, &q, err)) {
         return err->code;
     }
+    q.automatic = args->automatic || !args->alloc || !*args->alloc;
     return plan_make(b, devices, &q, args->layout, out, err);
 }
 

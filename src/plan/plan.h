@@ -99,6 +99,7 @@ struct plan_args {
     const char *compute; /* for strings without a suffix, and for auto; NULL: the default device */
     enum plan_layout layout;
     uint64_t reserve; /* auto; UINT64_MAX: the default */
+    bool automatic;   /* alloc is what a loader tries first, not what somebody asked for */
 };
 berth_status plan_from_args(const struct blocks *b, const struct plan_devices *devices,
                             const struct plan_args *args, struct plan *out, berth_err *err);

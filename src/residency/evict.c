@@ -151,8 +151,17 @@ static bool eject_one(const struct residency *r, const struct group *g)
 
 /* ---- moving out of the way ---- */
 
+static bool is_among(size_t d, const size_t *at, size_t n)
+{
+    while (n && at[n - 1] != d)
+        n--;
+    return n > 0;
+}
+
 /* Where m's blocks of device d may go for for_model, best first: devices of its plan that do not
- * compute, then the host; none that eject_others clears for its load. Returns how many. */
+ * compute, then the host; none that eject_others clears for its load. For m's own activations,
+ * where nobody said how to place it, any other device comes last: a plan made for less memory would
+ * have put blocks there, and more must not fail where less succeeds. Returns how many. */
 static size_t shelters(const struct res_model *m, size_t d, const struct res_model *for_model,
                        size_t out[ALLOC_ENTRIES_MAX + 1])
 {
@@ -166,6 +175,9 @@ static size_t shelters(const struct res_model *m, size_t d, const struct res_mod
     }
     if (r->host < r->n_devices && r->host != d && r->host != cleared)
         out[n++] = r->host;
+    for (size_t i = 0; for_model == m && m->plan.quotas.automatic && i < r->n_devices; i++)
+        if (i != d && i != cleared && n < ALLOC_ENTRIES_MAX + 1 && !is_among(i, out, n))
+            out[n++] = i;
     return n;
 }
 
