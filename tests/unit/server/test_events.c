@@ -111,13 +111,18 @@ static struct events listen_to(struct heard *h, const char *client)
     };
 }
 
-static void heard_is(struct heard *h, const char *want)
+static void heard_release(struct heard *h)
 {
-    assert_string_equal(str_c(&h->lines), want);
     str_release(&h->lines);
     str_release(&h->last);
     str_release(&h->texts);
     str_release(&h->image);
+}
+
+static void heard_is(struct heard *h, const char *want)
+{
+    assert_string_equal(str_c(&h->lines), want);
+    heard_release(h);
 }
 
 /* ---- what the executor would report ---- */
@@ -222,8 +227,7 @@ static void messages_keep_their_bytes(void **state)
                         "{\"type\":\"executed\",\"data\":{\"node\":\"2\",\"display_node\":\"2\","
                         "\"output\":null,\"prompt_id\":\"P\"}}\n"
                         "{\"type\":\"executing\",\"data\":{\"node\":null,\"prompt_id\":\"P\"}}\n");
-    str_release(&h.lines);
-    heard_is(&h, "");
+    heard_release(&h);
 }
 
 /* Outputs of cached nodes are told, but nothing runs. */
@@ -338,8 +342,7 @@ static void state_has_every_member(void **state)
     tick(&e, "5.0.0.1", 0.5, 1.0 / 0.0); /* JSON has no infinity */
     assert_non_null(strstr(str_c(&h.last), "{\"value\":0.5,\"max\":null,"));
     events_end(&e);
-    str_release(&h.lines);
-    str_release(&h.last);
+    heard_release(&h);
 }
 
 /* ---- pictures ---- */
@@ -390,9 +393,7 @@ static void previews(void **state)
         image_file_release(&got);
         image_release(&im);
         events_end(&e);
-        str_release(&h.lines);
-        str_release(&h.last);
-        str_release(&h.image);
+        heard_release(&h);
     }
 }
 
