@@ -13,12 +13,11 @@
 
 /* ---- strings ---- */
 
-/* A character of two to four bytes as one or two escapes. */
+/* The character at s as one or two escapes. */
 static void escape(const char *s, size_t len, struct str *out)
 {
-    uint32_t c = (uint8_t)s[0] & (0xffu >> (len + 1));
-    for (size_t i = 1; i < len; i++)
-        c = c << 6 | ((uint8_t)s[i] & 0x3fu);
+    uint32_t c;
+    utf8_get(s, len, &c);
     if (c >= 0x10000) {
         str_addf(out, "\\u%04x", 0xd800 + ((c - 0x10000) >> 10));
         c = 0xdc00 + (c & 0x3ff);
@@ -83,7 +82,7 @@ static size_t shortest(double v, char digits[24], int *exp)
     return n;
 }
 
-static void write_f64(double v, bool python, struct str *out)
+void js_write_f64(double v, bool python, struct str *out)
 {
     if (!isfinite(v)) {
         const char *name = isnan(v) ? "NaN" : v < 0 ? "-Infinity" : "Infinity";
@@ -204,7 +203,7 @@ void jo_i64(struct jsonout *j, const char *key, int64_t v)
 void jo_f64(struct jsonout *j, const char *key, double v)
 {
     before(j, key);
-    write_f64(v, j->python, j->out);
+    js_write_f64(v, j->python, j->out);
 }
 
 void jo_bool(struct jsonout *j, const char *key, bool v)

@@ -1,8 +1,7 @@
 #include "base/jstok.h"
 
+#include "base/str.h"
 #include "base/utf8.h"
-
-#include <math.h>
 
 /* What may come next. */
 enum expect {
@@ -102,13 +101,7 @@ static size_t plain_run(const struct jstok *t, size_t at)
     return at;
 }
 
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
+static const char escapes[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
 
 /* Length of the escape whose backslash is at `at`; 0 when malformed. */
 static size_t escape_len(const struct jstok *t, size_t at)
@@ -116,26 +109,13 @@ static size_t escape_len(const struct jstok *t, size_t at)
     size_t left = t->len - at;
     if (left < 2)
         return 0;
-    switch (t->text[at + 1]) {
-    case '"':
-    case '\\':
-    case '/':
-    case 'b':
-    case 'f':
-    case 'n':
-    case 'r':
-    case 't':
-        return 2;
-    case 'u':
-        if (left < 6)
+    char c = t->text[at + 1];
+    if (c != 'u')
+        return c && strchr(escapes, c) ? 2 : 0;
+    for (size_t i = 2; i < 6; i++)
+        if (left < 6 || str_hex(t->text[at + i]) < 0)
             return 0;
-        for (size_t i = 2; i < 6; i++)
-            if (hex_value(t->text[at + i]) < 0)
-                return 0;
-        return 6;
-    default:
-        return 0;
-    }
+    return 6;
 }
 
 /* The string whose opening quote is at `at`: text between the quotes becomes the token, t->at moves
@@ -259,20 +239,9 @@ static enum jstok_type value(struct jstok *t, size_t at)
         return word(t, at, "false", JSTOK_FALSE);
     case 'n':
         return word(t, at, "null", JSTOK_NULL);
-    case '-':
-    case '0':
-    case '1':
-    case '2':
-    case '3':
-    case '4':
-    case '5':
-    case '6':
-    case '7':
-    case '8':
-    case '9':
-        return number(t, at);
     default:
-        return bad(t, at, "expected a value");
+        return strchr("-0123456789", t->text[at]) && t->text[at] ? number(t, at)
+                                                                 : bad(t, at, "expected a value");
     }
 }
 
@@ -346,16 +315,8 @@ size_t jstok_offset(const struct jstok *t)
 /* |value| of an integer token. */
 static bool magnitude(const struct jstok *t, bool *negative, uint64_t *out)
 {
-    uint64_t v = 0;
     *negative = t->n && t->s[0] == '-';
-    if (t->n == *negative)
-        return false;
-    for (size_t i = *negative; i < t->n; i++)
-        if (t->s[i] < '0' || t->s[i] > '9' || __builtin_mul_overflow(v, (uint64_t)10, &v) ||
-            __builtin_add_overflow(v, (uint64_t)(t->s[i] - '0'), &v))
-            return false;
-    *out = v;
-    return true;
+    return str_parse_u64(t->s + *negative, t->n - *negative, out);
 }
 
 bool jstok_i64(const struct jstok *t, int64_t *out)
@@ -378,93 +339,9 @@ bool jstok_u64(const struct jstok *t, uint64_t *out)
     return true;
 }
 
-/* A decimal number taken apart: 0.<digit> * 10^point, leading zeros dropped. No double lies so
- * close to a tie that more than 768 digits decide, and of the rest it matters only whether they are
- * all zero; the last digit kept says so. */
-enum { DIGITS_MAX = 800 };
-struct decimal {
-    char digit[DIGITS_MAX + 32]; /* + 32: exponent, for strtod */
-    size_t n;
-    int64_t point;
-};
-
-static void decimal_add(struct decimal *d, char c)
-{
-    if (d->n == 0 && c == '0')
-        return;
-    if (d->n < DIGITS_MAX)
-        d->digit[d->n++] = c;
-    else if (c != '0')
-        d->digit[DIGITS_MAX - 1] = '1'; /* sticky: a bit more than what was kept */
-}
-
-/* The exponent digits s[0..n), saturated far beyond any length of text. */
-static int64_t exponent(const char *s, size_t n)
-{
-    bool negative = n && s[0] == '-';
-    int64_t e = 0;
-    for (size_t i = n && (s[0] == '-' || s[0] == '+'); i < n; i++)
-        if (e < INT64_C(1) << 56)
-            e = e * 10 + (s[i] - '0');
-    return negative ? -e : e;
-}
-
-static void decimal_read(struct decimal *d, const char *s, size_t n)
-{
-    size_t i = 0;
-    bool behind_point = false;
-    for (; i < n && s[i] != 'e' && s[i] != 'E'; i++) {
-        if (s[i] == '.') {
-            behind_point = true;
-            continue;
-        }
-        bool before = d->n > 0;
-        decimal_add(d, s[i]);
-        if (!behind_point && d->n > 0)
-            d->point++; /* one more digit in front of the point */
-        else if (behind_point && !before && d->n == 0)
-            d->point--; /* 0.0... */
-    }
-    if (i < n)
-        d->point += exponent(s + i + 1, n - i - 1);
-}
-
-/* Exact powers of ten: with at most 15 digits, one rounding gives the correct result. */
-static bool decimal_fast(const struct decimal *d, double *out)
-{
-    static const double pow10[] = { 1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                    1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                    1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22 };
-    int64_t e = d->point - (int64_t)d->n;
-    if (d->n > 15 || e < -22 || e > 22)
-        return false;
-    uint64_t m = 0;
-    for (size_t i = 0; i < d->n; i++)
-        m = m * 10 + (uint64_t)(d->digit[i] - '0');
-    *out = e < 0 ? (double)m / pow10[-e] : (double)m * pow10[e];
-    return true;
-}
-
 bool jstok_f64(const struct jstok *t, double *out)
 {
-    struct decimal d; /* the digits are not cleared: 800 bytes for every "0.5" */
-    d.n = 0;
-    d.point = 0;
-    bool negative = t->n && t->s[0] == '-';
-    decimal_read(&d, t->s + negative, t->n - negative);
-    double v;
-    if (d.n == 0) {
-        v = 0; /* whatever the exponent */
-    } else if (!decimal_fast(&d, &v)) {
-        /* strtod rounds correctly. Digits and an exponent, no point: nothing a locale could change.
-         */
-        int64_t e = d.point - (int64_t)d.n;
-        e = e > 99999 ? 99999 : e < -99999 ? -99999 : e;
-        snprintf(d.digit + d.n, sizeof d.digit - d.n, "e%d", (int)e);
-        v = strtod(d.digit, NULL);
-    }
-    *out = negative ? -v : v;
-    return isfinite(v);
+    return str_parse_f64(t->s, t->n, out);
 }
 
 /* The code unit of the \uXXXX at s. */
@@ -472,41 +349,16 @@ static uint32_t unit_at(const char *s)
 {
     uint32_t u = 0;
     for (int i = 2; i < 6; i++)
-        u = u << 4 | (uint32_t)hex_value(s[i]);
+        u = u << 4 | (uint32_t)str_hex(s[i]);
     return u;
-}
-
-static size_t put_utf8(char *p, uint32_t c)
-{
-    if (c < 0x80) {
-        p[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        p[0] = (char)(0xc0 | c >> 6);
-        p[1] = (char)(0x80 | (c & 0x3f));
-        return 2;
-    }
-    if (c < 0x10000) {
-        p[0] = (char)(0xe0 | c >> 12);
-        p[1] = (char)(0x80 | (c >> 6 & 0x3f));
-        p[2] = (char)(0x80 | (c & 0x3f));
-        return 3;
-    }
-    p[0] = (char)(0xf0 | c >> 18);
-    p[1] = (char)(0x80 | (c >> 12 & 0x3f));
-    p[2] = (char)(0x80 | (c >> 6 & 0x3f));
-    p[3] = (char)(0x80 | (c & 0x3f));
-    return 4;
 }
 
 /* Decodes the escape at s (validated by the walk, `left` bytes to the end of the string). Returns
  * the bytes read, 0 on a lone surrogate. */
 static size_t unescape(const char *s, size_t left, char *out, size_t *n)
 {
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     if (s[1] != 'u') {
-        out[(*n)++] = to[strchr(from, s[1]) - from];
+        out[(*n)++] = meant[strchr(escapes, s[1]) - escapes];
         return 2;
     }
     uint32_t c = unit_at(s);
@@ -520,7 +372,7 @@ static size_t unescape(const char *s, size_t left, char *out, size_t *n)
         c = 0x10000 + ((c - 0xd800) << 10 | (low - 0xdc00));
         used = 12;
     }
-    *n += put_utf8(out + *n, c);
+    *n += utf8_put(c, out + *n);
     return used;
 }
 
@@ -542,7 +394,7 @@ bool jstok_decode(const struct jstok *t, char *buf, size_t *n, bool *nul)
         if (used == 0 && !t->loose)
             return false;
         if (used == 0) {
-            *n += put_utf8(buf + *n, 0xfffd);
+            *n += utf8_put(0xfffd, buf + *n);
             used = 6;
         }
         if (nul && buf[*n - 1] == '\0')

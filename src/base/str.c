@@ -4,6 +4,8 @@
 #include "base/utf8.h"
 
 #include <inttypes.h>
+#include <locale.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -208,6 +210,21 @@ bool str_parse_u64(const char *s, size_t n, uint64_t *out)
             return false;
     *out = v;
     return true;
+}
+
+bool str_parse_f64(const char *s, size_t n, double *out)
+{
+    char buf[128], *end, *text = n < sizeof buf ? buf : malloc(n + 1);
+    if (!text)
+        return false;
+    memcpy(text, s, n);
+    text[n] = '\0';
+    bool plain = n && strspn(text, "+-.0123456789eE") == n; /* neither "0x1p3" nor "nan" */
+    *out = plain ? strtod_l(text, &end, newlocale(LC_ALL_MASK, "C", (locale_t)0)) : 0;
+    bool ok = plain && end == text + n && isfinite(*out);
+    if (text != buf)
+        free(text);
+    return ok;
 }
 
 /* log2 of the unit's bytes, -1 when there is no such unit. */

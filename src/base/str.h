@@ -57,5 +57,7 @@ WARN_UNUSED bool str_parse_bytes(const char *s, size_t n, uint64_t *out);
 int str_hex(char c); /* of a hexadecimal digit, 0 to 15; -1: none */
 /* Decimal digits only. False when malformed or out of range. */
 WARN_UNUSED bool str_parse_u64(const char *s, size_t n, uint64_t *out);
+/* "-12.5e3", correctly rounded, with a point in every locale. False when malformed or infinite. */
+WARN_UNUSED bool str_parse_f64(const char *s, size_t n, double *out);
 
 #endif

@@ -3,6 +3,24 @@
 #include <stdbool.h>
 #include <string.h>
 
+size_t utf8_get(const char *s, size_t n, uint32_t *c)
+{
+    size_t len = utf8_step(s, n);
+    *c = (uint8_t)s[0] & (len > 1 ? 0xffu >> (len + 1) : 0xffu);
+    for (size_t i = 1; i < len; i++)
+        *c = *c << 6 | ((uint8_t)s[i] & 0x3fu);
+    return len ? len : 1;
+}
+
+size_t utf8_put(uint32_t c, char out[4])
+{
+    size_t len = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = len - 1; i > 0; i--, c >>= 6)
+        out[i] = (char)(0x80 | (c & 0x3f));
+    out[0] = (char)(len == 1 ? c : 0xf00u >> len | c);
+    return len;
+}
+
 /* p: a well-formed sequence of len bytes. */
 static bool drives_a_terminal(const uint8_t *p, size_t len)
 {

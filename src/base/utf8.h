@@ -28,6 +28,10 @@ static inline size_t utf8_step(const char *s, size_t n)
     return len;
 }
 
+/* The code point at s and its bytes; n > 0. A byte that is not UTF-8 counts as itself. */
+size_t utf8_get(const char *s, size_t n, uint32_t *c);
+size_t utf8_put(uint32_t c, char out[4]); /* returns the bytes written */
+
 /* Makes text safe for a terminal, in place and without changing its length: each byte of a control
  * character (C0, DEL, C1, and the marks that reorder a line) and of malformed UTF-8 becomes '?'. */
 void utf8_sanitize(char *s, size_t n);

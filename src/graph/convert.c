@@ -2,7 +2,7 @@
  * when they refuse. Two differences, because the result goes back into JSON: integers end at
  * -2^63 and 2^64-1, and there is no NaN and no infinity (CONVERT_SMALL, CONVERT_BIG). Digits are
  * the ASCII ones. */
-#include "base/jstok.h"
+#include "base/utf8.h"
 #include "graph/graph_impl.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ static void strip(const char **s, size_t *n)
     const char *p = *s, *from = NULL, *to = *s;
     for (size_t i = 0, len; i < *n; i += len) {
         uint32_t c;
-        len = py_char(p + i, *n - i, &c);
+        len = utf8_get(p + i, *n - i, &c);
         if (is_space(c))
             continue;
         if (!from)
@@ -200,17 +200,8 @@ static berth_status float_from_text(struct conversion *c, const json_t *v, berth
     n -= sign;
     struct str text = { 0 };
     double f = 0;
-    bool number = float_grammar(s, n, &text), bad = text.bad, finite = false;
-    if (number && !bad) {
-        struct jstok t;
-        const char *p = text.p;
-        size_t left = text.n;
-        while (left > 1 && p[0] == '0' && is_digit(p[1])) /* JSON has no leading zeros */
-            p++, left--;
-        jstok_init(&t, p, left, 1);
-        jstok_next(&t);
-        finite = jstok_f64(&t, &f);
-    }
+    bool number = float_grammar(s, n, &text), bad = text.bad;
+    bool finite = number && !bad && str_parse_f64(text.p, text.n, &f);
     str_release(&text);
     if (bad)
         return no_memory(err);

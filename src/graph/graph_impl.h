@@ -9,8 +9,6 @@
 
 /* ---- pytext.c: the text Python gives values ---- */
 
-/* The code point at s (n > 0) and its bytes; a byte that is no UTF-8 counts as itself. */
-size_t py_char(const char *s, size_t n, uint32_t *c);
 void py_repr_text(const char *s, size_t n, size_t max, struct str *out); /* first max characters */
 void py_repr_f64(double v, struct str *out);
 const char *py_type(const json_t *v); /* "NoneType", "dict" */

@@ -30,21 +30,6 @@ static bool printable(uint32_t c)
     return true;
 }
 
-size_t py_char(const char *s, size_t n, uint32_t *c)
-{
-    const uint8_t *p = (const uint8_t *)s;
-    size_t len = utf8_step(s, n);
-    if (len <= 1)
-        *c = p[0];
-    else if (len == 2)
-        *c = (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu);
-    else if (len == 3)
-        *c = (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
-    else
-        *c = (p[0] & 0x07u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
-    return len ? len : 1;
-}
-
 static void escaped(uint32_t c, struct str *out)
 {
     if (c == '\n' || c == '\r' || c == '\t')
@@ -65,7 +50,7 @@ void py_repr_text(const char *s, size_t n, size_t max, struct str *out)
     str_addc(&all, quote);
     for (size_t i = 0; i < n && !all.bad;) {
         uint32_t c;
-        size_t len = py_char(s + i, n - i, &c);
+        size_t len = utf8_get(s + i, n - i, &c);
         if (c == (uint8_t)quote || c == '\\')
             str_addf(&all, "\\%c", (char)c);
         else if (printable(c))
@@ -94,40 +79,7 @@ void py_repr_f64(double v, struct str *out)
         str_adds(out, isnan(v) ? "nan" : v < 0 ? "-inf" : "inf");
         return;
     }
-    char buf[64], digit[24];
-    int exponent = 0, digits = 0;
-    for (int prec = 0; prec <= 16; prec++) {
-        snprintf(buf, sizeof buf, "%.*e", prec, v);
-        if (strtod(buf, NULL) == v) /* same locale on both sides */
-            break;
-    }
-    const char *p = buf;
-    for (; *p && *p != 'e'; p++)
-        if (*p >= '0' && *p <= '9' && digits < 20)
-            digit[digits++] = *p; /* whatever stands for the decimal point is left out */
-    if (*p == 'e')
-        exponent = (int)strtol(p + 1, NULL, 10);
-    if (signbit(v))
-        str_addc(out, '-');
-    if (exponent < -4 || exponent >= 16) {
-        str_addc(out, digit[0]);
-        if (digits > 1)
-            str_addc(out, '.');
-        str_add(out, digit + 1, (size_t)digits - 1);
-        str_addf(out, "e%c%02d", exponent < 0 ? '-' : '+', exponent < 0 ? -exponent : exponent);
-        return;
-    }
-    if (exponent < 0) {
-        str_adds(out, "0.");
-        str_pad(out, '0', out->n + (size_t)(-exponent - 1));
-        str_add(out, digit, (size_t)digits);
-        return;
-    }
-    for (int i = 0; i < digits || i <= exponent + 1; i++) {
-        if (i == exponent + 1)
-            str_addc(out, '.');
-        str_addc(out, i < digits ? digit[i] : '0');
-    }
+    js_write_f64(v, true, out);
 }
 
 /* ---- values ---- */

@@ -1,5 +1,6 @@
 /* bpe.c: words to ids by merging the pair of lowest rank until there is none (text-encoders.md 4).
  * */
+#include "base/utf8.h"
 #include "text/bpe_impl.h"
 #include "text/clean.h"
 #include "text/unicode.h"
@@ -125,7 +126,7 @@ static bool encode_word(const struct bpe *t, const uint32_t *c, size_t n, struct
     k->symbol.n = k->heap.n = 0;
     for (size_t i = 0; i < n; i++) {
         char utf8[4];
-        size_t bytes = uc_encode(c[i], utf8);
+        size_t bytes = utf8_put(c[i], utf8);
         for (size_t b = 0; b < bytes; b++) {
             const int32_t *table = i + 1 == n && b + 1 == bytes ? t->byte_end : t->byte;
             if (!add_symbol(&k->symbol, table[(unsigned char)utf8[b]]))

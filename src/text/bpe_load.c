@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/jstok.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "format/weights.h"
 #include "text/bpe_impl.h"
 #include "text/clean.h"
@@ -310,7 +311,7 @@ static berth_status set_symbols(struct load *l, berth_err *err)
     size_t ends = 0;
     for (unsigned b = 0; b < 256; b++) {
         char text[8];
-        size_t n = uc_encode(byte_point(b, &next), text);
+        size_t n = utf8_put(byte_point(b, &next), text);
         t->byte[b] = id_of(l, text, n);
         memcpy(text + n, "</w>", 4);
         t->byte_end[b] = id_of(l, text, n + 4);

@@ -7,6 +7,7 @@
  * alphabets, no character map. */
 #include "base/file.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "text/bpe.h"
 #include "text/unicode.h"
 #include "text/unigram.h"
@@ -81,7 +82,7 @@ static void add_letters(struct str *out, uint32_t from, uint32_t to)
 {
     for (uint32_t c = from; c <= to; c++) {
         char utf8[4];
-        size_t n = uc_encode(c, utf8);
+        size_t n = utf8_put(c, utf8);
         str_addf(out, ",[\"%s%.*s\",-8.0]", c == '"' || c == '\\' ? "\\" : "", (int)n, utf8);
     }
 }

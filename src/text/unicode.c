@@ -68,44 +68,11 @@ int uc_decimal(uint32_t c)
 
 uint32_t uc_point(const char *s, size_t n, size_t *len)
 {
-    const uint8_t *p = (const uint8_t *)s;
+    uint32_t c = 0xfffd;
     *len = utf8_step(s, n);
-    switch (*len) {
-    case 1:
-        return p[0];
-    case 2:
-        return (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu);
-    case 3:
-        return (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
-    case 4:
-        return (p[0] & 0x07u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
-    default:
-        return 0xfffd;
-    }
-}
-
-size_t uc_encode(uint32_t c, char out[4])
-{
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xc0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 0x3f));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (char)(0xe0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (c & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | c >> 18);
-    out[1] = (char)(0x80 | (c >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (c >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (c & 0x3f));
-    return 4;
+    if (*len)
+        utf8_get(s, n, &c);
+    return c;
 }
 
 static bool push(struct vec *v, uint32_t c)

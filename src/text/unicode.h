@@ -29,7 +29,6 @@ int uc_decimal(uint32_t c); /* 0 to 9 of a decimal digit of any script; -1: none
 WARN_UNUSED bool uc_decode(const char *s, size_t n, struct vec *out);
 /* One point of well-formed text, utf8_step() > 0; *len gets its bytes. */
 uint32_t uc_point(const char *s, size_t n, size_t *len);
-size_t uc_encode(uint32_t c, char out[4]); /* bytes written */
 
 /* v becomes its canonical composition (NFC). */
 WARN_UNUSED bool uc_nfc(struct vec *v);
