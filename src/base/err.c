@@ -1,12 +1,9 @@
-/* err: composes messages conversion by conversion, so that it knows which bytes are whose. */
 #include "base/err.h"
 
 #include "base/str.h"
 #include "base/utf8.h"
 
-#include <limits.h>
 #include <stdarg.h>
-#include <stddef.h>
 
 #define NAMES_MAX ARRAY_LEN(((berth_err *)0)->name)
 
@@ -25,185 +22,57 @@ static void put(struct text *t, const char *p, size_t n)
     t->buf[t->n < sizeof t->buf ? t->n : sizeof t->buf - 1] = '\0';
 }
 
-/* Bytes [from, to) are a name, unless there are none. One that is cut off counts as far as it is
- * there. */
+/* Bytes [from, to) are a name, unless there are none. */
 static void add_name(struct text *t, size_t from, size_t to)
 {
-    if (t->names < NAMES_MAX && to > from && from < sizeof t->buf - 1)
-        t->name[t->names++] = (struct berth_err_name) {
-            (unsigned short)from,
-            (unsigned short)((to < sizeof t->buf ? to : sizeof t->buf - 1) - from)
-        };
+    if (t->names < NAMES_MAX && to > from)
+        t->name[t->names++] =
+            (struct berth_err_name) { (unsigned short)from, (unsigned short)(to - from) };
 }
 
-/* One conversion: "%-8.3llu". */
-struct spec {
-    char flags[8];
-    int width, precision; /* -1: none */
-    char length, type;    /* length: 'L' for ll, 'H' for hh */
-};
-
-static const char *read_spec(const char *p, va_list *ap, struct spec *out)
+/* Which quotes of the format are around a name: a ' that a conversion follows, and the next one. */
+static void mark_names(const char *fmt, char *out, size_t size)
 {
-    size_t n = 0;
-    *out = (struct spec) { .width = -1, .precision = -1 };
-    for (; *p && strchr("-+ #0", *p); p++)
-        if (n + 1 < sizeof out->flags)
-            out->flags[n++] = *p;
-    for (int *number = &out->width;; number = &out->precision) {
-        if (*p == '*') {
-            *number = va_arg(*ap, int);
-            p++;
+    size_t n = strlen(fmt);
+    bool open = false;
+    if (n >= size)
+        BUG("a format of %zu bytes", n);
+    memcpy(out, fmt, n + 1);
+    for (char *quote = out; (quote = strchr(quote, '\'')); quote++)
+        if (open || quote[1] == '%') {
+            *quote = '"';
+            open = !open;
         }
-        for (; *p >= '0' && *p <= '9'; p++)
-            *number = (*number < 0 ? 0 : *number) * 10 + (*p - '0');
-        if (number == &out->precision || *p != '.')
-            break;
-        out->precision = 0;
-        p++;
-    }
-    if (*p && strchr("hlzjt", *p)) {
-        out->length = *p++;
-        if ((*p == 'l' && out->length == 'l') || (*p == 'h' && out->length == 'h')) {
-            out->length = *p == 'l' ? 'L' : 'H';
-            p++;
-        }
-    }
-    out->type = *p;
-    return *p ? p + 1 : p;
 }
 
-static intmax_t read_signed(const struct spec *s, va_list *ap)
-{
-    switch (s->length) {
-    case 'l':
-        return va_arg(*ap, long);
-    case 'L':
-        return va_arg(*ap, long long);
-    case 'z':
-    case 't':
-        return va_arg(*ap, ptrdiff_t);
-    case 'j':
-        return va_arg(*ap, intmax_t);
-    default:
-        return va_arg(*ap, int);
-    }
-}
-
-static uintmax_t read_unsigned(const struct spec *s, va_list *ap)
-{
-    switch (s->length) {
-    case 'l':
-        return va_arg(*ap, unsigned long);
-    case 'L':
-        return va_arg(*ap, unsigned long long);
-    case 'z':
-    case 't':
-        return va_arg(*ap, size_t);
-    case 'j':
-        return va_arg(*ap, uintmax_t);
-    default:
-        return va_arg(*ap, unsigned);
-    }
-}
-
-/* quoted: the name that it is a part of is known. Else it may have been composed before, of names
- * that are paths: "looked in '/a', '/b'". */
-static void put_string(struct text *t, const struct spec *s, const char *p, bool quoted)
-{
-    if (!p)
-        p = "(null)";
-    size_t n = s->precision >= 0 ? strnlen(p, (size_t)s->precision) : strlen(p);
-    size_t width = s->width > 0 ? (size_t)s->width : 0;
-    bool left = strchr(s->flags, '-');
-    for (size_t i = n; !left && i < width; i++)
-        put(t, " ", 1);
-    for (size_t i = 0; !quoted && i + 1 < n; i++)
-        if (p[i] == '\'' && p[i + 1] == '/') {
-            const char *end = memchr(p + i + 1, '\'', n - i - 1);
-            size_t to = end ? (size_t)(end - p) : n;
-            add_name(t, t->n + i + 1, t->n + to);
-            i = to;
-        }
-    put(t, p, n);
-    for (size_t i = n; left && i < width; i++)
-        put(t, " ", 1);
-}
-
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* made of one that was checked */
-static void put_number(struct text *t, const struct spec *s, va_list *ap)
-{
-    char one[48], out[400], width[16] = "", precision[16] = "";
-    if (s->width >= 0)
-        snprintf(width, sizeof width, "%d", s->width);
-    if (s->precision >= 0)
-        snprintf(precision, sizeof precision, ".%d", s->precision);
-    bool whole = strchr("diuxXo", s->type);
-    snprintf(one, sizeof one, "%%%s%s%s%s%c", s->flags, width, precision, whole ? "j" : "",
-             s->type);
-    int n = strchr("di", s->type)       ? snprintf(out, sizeof out, one, read_signed(s, ap))
-            : whole                     ? snprintf(out, sizeof out, one, read_unsigned(s, ap))
-            : strchr("fFeEgG", s->type) ? snprintf(out, sizeof out, one, va_arg(*ap, double))
-            : s->type == 'c'            ? snprintf(out, sizeof out, one, va_arg(*ap, int))
-            : s->type == 'p'            ? snprintf(out, sizeof out, one, va_arg(*ap, void *))
-                                        : -1;
-    if (n < 0)
-        BUG("conversion '%s' in a message", one);
-    put(t, out, (size_t)n < sizeof out ? (size_t)n : sizeof out - 1);
-}
-#pragma GCC diagnostic pop
-
-/* A name begins after a ' that a conversion follows and ends before the next ' of the format.
- * Puts the literal text p[0..n). from: where the open name began, SIZE_MAX if none is open; returns
- * the same for what follows the text. */
-static size_t put_literal(struct text *t, const char *p, size_t n, size_t from)
-{
-    const char *close = from < SIZE_MAX ? memchr(p, '\'', n) : NULL;
-    if (close)
-        add_name(t, from, t->n + (size_t)(close - p));
-    put(t, p, n);
-    if (from < SIZE_MAX && !close)
-        return from;
-    return n && p[n - 1] == '\'' && close != p + n - 1 ? t->n : SIZE_MAX;
-}
-
+/* Composed twice, with the quotes of names as they are and as others: where the two differ a name
+ * begins or ends, whatever is in it. */
 PRINTF_LIKE(2, 0)
 static void format(struct text *t, const char *fmt, va_list ap)
 {
-    va_list args;
-    size_t name = SIZE_MAX;
-    va_copy(args, ap);
+    char other[sizeof t->buf], marked[1024];
+    va_list again;
     *t = (struct text) { 0 };
-    for (const char *p = fmt; *p;) {
-        size_t n = strcspn(p, "%");
-        struct spec s;
-        name = put_literal(t, p, n, name);
-        p += n;
-        if (!*p)
-            break;
-        p = read_spec(p + 1, &args, &s);
-        if (s.type == '%')
-            put(t, "%", 1);
-        else if (s.type == 's')
-            put_string(t, &s, va_arg(args, const char *), name < SIZE_MAX);
-        else
-            put_number(t, &s, &args);
+    mark_names(fmt, marked, sizeof marked);
+    va_copy(again, ap);
+    int n = vsnprintf(t->buf, sizeof t->buf, fmt, ap);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* made of one that was checked */
+    vsnprintf(other, sizeof other, marked, again);
+#pragma GCC diagnostic pop
+    va_end(again);
+    if (n < 0)
+        BUG("a message that cannot be composed: %s", fmt);
+    t->n = (size_t)n;
+    size_t from = 0, end = strlen(t->buf);
+    for (size_t i = 0; i <= end; i++) {
+        if (i < end && t->buf[i] == other[i])
+            continue;
+        if (from)
+            add_name(t, from, i);
+        from = from ? 0 : i + 1;
     }
-    va_end(args);
-    utf8_sanitize(t->buf, strlen(t->buf));
-}
-
-static void fill(berth_err *err, const char *file, int line, berth_status code, int native)
-{
-    err->code = code;
-    err->native = native;
-    err->file = file;
-    err->line = line;
-    err->subject = NULL;
-    err->device[0] = '\0';
-    err->number = 0;
-    err->names = err->cause = err->subject_at = 0;
+    utf8_sanitize(t->buf, end);
 }
 
 static unsigned short moved(unsigned short at, size_t from, size_t cut, size_t n)
@@ -245,17 +114,30 @@ static void splice(berth_err *err, size_t at, size_t cut, const struct text *t)
         }
 }
 
+PRINTF_LIKE(6, 0)
+static void set(berth_err *err, const char *file, int line, berth_status code, int native,
+                const char *fmt, va_list ap)
+{
+    struct text t; /* aside first: an argument may point into err->msg */
+    format(&t, fmt, ap);
+    err->code = code;
+    err->native = native;
+    err->file = file;
+    err->line = line;
+    err->subject = NULL;
+    err->device[0] = err->msg[0] = '\0';
+    err->number = 0;
+    err->names = err->cause = err->subject_at = 0;
+    splice(err, 0, 0, &t);
+}
+
 berth_status err_set_at(berth_err *err, const char *file, int line, berth_status code, int native,
                         const char *fmt, ...)
 {
-    struct text t; /* aside first: an argument may point into err->msg */
     va_list ap;
     va_start(ap, fmt);
-    format(&t, fmt, ap);
+    set(err, file, line, code, native, fmt, ap);
     va_end(ap);
-    fill(err, file, line, code, native);
-    err->msg[0] = '\0';
-    splice(err, 0, 0, &t);
     return code;
 }
 
@@ -288,14 +170,10 @@ berth_status err_sys_at(berth_err *err, const char *file, int line, berth_status
                         const char *fmt, ...)
 {
     char buf[128];
-    struct text t;
     va_list ap;
     va_start(ap, fmt);
-    format(&t, fmt, ap);
+    set(err, file, line, code, native, fmt, ap);
     va_end(ap);
-    fill(err, file, line, code, native);
-    err->msg[0] = '\0';
-    splice(err, 0, 0, &t);
     return err_append(err, ": %s", strerror_r(native, buf, sizeof buf));
 }
 
@@ -379,6 +257,14 @@ static void add_hidden(const berth_err *err, size_t at, size_t end, struct str *
     add_unnamed(err->msg + at, end - at, out);
 }
 
+static void add_part(const berth_err *err, size_t at, size_t end, bool folders, struct str *out)
+{
+    if (folders)
+        str_add(out, err->msg + at, end - at);
+    else
+        add_hidden(err, at, end, out);
+}
+
 void err_without_folders(const berth_err *err, struct str *out)
 {
     add_hidden(err, 0, strlen(err->msg), out);
@@ -387,17 +273,11 @@ void err_without_folders(const berth_err *err, struct str *out)
 void err_cause_first(const berth_err *err, bool folders, struct str *out)
 {
     size_t n = strlen(err->msg), cause = err->cause < n ? err->cause : 0;
-    if (folders)
-        str_add(out, err->msg + cause, n - cause);
-    else
-        add_hidden(err, cause, n, out);
+    add_part(err, cause, n, folders, out);
     str_addc(out, '\n');
     if (cause < 3)
         return;
-    if (folders)
-        str_add(out, err->msg, cause - 2);
-    else
-        add_hidden(err, 0, cause - 2, out);
+    add_part(err, 0, cause - 2, folders, out);
     str_addc(out, '\n');
 }
 
