@@ -214,7 +214,7 @@ static berth_status read_bmp(struct image_in *in, struct image_file *out, berth_
     out->alpha = b.bits > 8 && b.bits != 24 && b.mask[3];
     unsigned channels = out->alpha ? 4 : 3;
     s = image_file_begin(in, out, b.w, b.h, channels, 1, err);
-    if (s || !in->pixels)
+    if (s)
         return s;
     s = image_init(&out->frame[0], b.w, b.h, channels, err);
     if (s)

@@ -349,7 +349,7 @@ static berth_status read_gif(struct image_in *in, struct image_file *out, berth_
         return err_set(err, BERTH_ELIMIT, "a frame of %zu pixels", largest);
     unsigned channels = out->alpha ? 4 : 3;
     berth_status s = image_file_begin(in, out, w, h, channels, frames, err);
-    return s || !in->pixels ? s : read_frames(in, channels, largest, out, err);
+    return s ? s : read_frames(in, channels, largest, out, err);
 }
 
 const struct image_format image_format_gif = {

@@ -52,11 +52,17 @@ void image_file_release(struct image_file *f)
 
 /* ---- channels ---- */
 
+/* RGB to grey as Pillow rounds ITU-R 601. */
+static uint8_t luma(const uint8_t *rgb)
+{
+    return (uint8_t)((rgb[0] * 19595u + rgb[1] * 38470u + rgb[2] * 7471u + 0x8000u) >> 16);
+}
+
 static void convert(const uint8_t *s, unsigned from, uint8_t *d, unsigned to, size_t pixels)
 {
     for (size_t i = 0; i < pixels; i++, s += from, d += to) {
         if (to == 1) {
-            d[0] = from == 1 ? s[0] : image_luma(s[0], s[1], s[2]);
+            d[0] = from == 1 ? s[0] : luma(s);
             continue;
         }
         d[0] = s[0];
@@ -105,8 +111,6 @@ berth_status image_file_begin(const struct image_in *in, struct image_file *out,
     out->w = w;
     out->h = h;
     out->frames = frames;
-    if (!in->pixels)
-        return BERTH_OK;
     out->frame = calloc(frames, sizeof *out->frame);
     if (frames > 1)
         out->seconds = calloc(frames, sizeof *out->seconds);
@@ -166,12 +170,15 @@ berth_status image_file_text(struct image_in *in, const char *key, size_t key_n,
 
 /* ---- what encoders share ---- */
 
-void image_undo(struct str *out, size_t had)
+berth_status image_finish(berth_status s, struct str *out, size_t had, berth_err *err)
 {
-    if (out->n <= had)
-        return;
-    out->n = had;
-    out->p[had] = 0;
+    if (!s && out->bad)
+        s = err_set(err, BERTH_ENOMEM, "a picture of %zu bytes so far", out->n - had);
+    if (s && out->n > had) {
+        out->n = had;
+        out->p[had] = 0;
+    }
+    return s;
 }
 
 berth_status image_check(const atomic_bool *cancel, berth_err *err)
@@ -232,7 +239,7 @@ static struct walk walk_of(unsigned orientation, ptrdiff_t w, ptrdiff_t h)
     }
 }
 
-static berth_status turn(struct image *im, unsigned orientation, berth_err *err)
+static berth_status apply_orientation(struct image *im, unsigned orientation, berth_err *err)
 {
     struct image up;
     bool swap = orientation >= 5;
@@ -255,7 +262,7 @@ static berth_status make_upright(struct image_file *f, unsigned orientation, ber
     if (orientation < 2 || orientation > 8)
         return BERTH_OK;
     for (unsigned i = 0; f->frame && i < f->frames; i++) {
-        berth_status s = turn(&f->frame[i], orientation, err);
+        berth_status s = apply_orientation(&f->frame[i], orientation, err);
         if (s)
             return s;
     }
@@ -301,7 +308,7 @@ static const struct image_format *format_of(const uint8_t *p, size_t n)
     return NULL;
 }
 
-static berth_status not_ours(size_t n, berth_err *err)
+static berth_status unknown_format(size_t n, berth_err *err)
 {
     struct str names = { 0 };
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
@@ -312,17 +319,16 @@ static berth_status not_ours(size_t n, berth_err *err)
     return err->code;
 }
 
-static berth_status read_file(const uint8_t *p, size_t n, const struct image_limits *lim,
-                              bool pixels, struct image_file *out, berth_err *err)
+berth_status image_decode(const uint8_t *p, size_t n, const struct image_limits *lim,
+                          struct image_file *out, berth_err *err)
 {
     *out = (struct image_file) { 0 };
     const struct image_format *f = format_of(p, n);
     if (!f)
-        return not_ours(n, err);
+        return unknown_format(n, err);
     struct image_in in = { .p = p,
                            .n = n,
                            .lim = limits_of(lim),
-                           .pixels = pixels,
                            .orientation = 1,
                            .text = { .elem = sizeof(struct image_text) } };
     out->format = f->name;
@@ -332,16 +338,4 @@ static berth_status read_file(const uint8_t *p, size_t n, const struct image_lim
     if (!s)
         s = make_upright(out, in.orientation, err);
     return s ? err_add(err, "%s", f->name) : BERTH_OK;
-}
-
-berth_status image_probe(const uint8_t *p, size_t n, const struct image_limits *lim,
-                         struct image_file *out, berth_err *err)
-{
-    return read_file(p, n, lim, false, out, err);
-}
-
-berth_status image_decode(const uint8_t *p, size_t n, const struct image_limits *lim,
-                          struct image_file *out, berth_err *err)
-{
-    return read_file(p, n, lim, true, out, err);
 }

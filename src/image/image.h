@@ -64,21 +64,19 @@ struct image_text {
 };
 
 struct image_file {
-    const char *format;      /* "png", "jpeg", "webp", ...; static */
-    uint32_t w, h;           /* after orientation */
-    unsigned frames;         /* image_probe() too */
-    bool alpha;              /* frames have 4 channels: LoadImage would make a mask of it */
-    struct image *frame;     /* NULL after image_probe() */
+    const char *format; /* "png", "jpeg", "webp", ...; static */
+    uint32_t w, h;      /* after orientation */
+    unsigned frames;
+    bool alpha; /* frames have 4 channels: LoadImage would make a mask of it */
+    struct image *frame;
     double *seconds;         /* how long each frame shows; NULL: one frame */
     struct image_text *text; /* PNG */
     size_t texts;
 };
 /* By the ending of a file's name: would we read it? What it really is, its first bytes tell. */
 bool image_reads(const char *name);
-/* Header only. BERTH_EUNSUPPORTED: no format we read; the message names those that are. */
-berth_status image_probe(const uint8_t *p, size_t n, const struct image_limits *lim,
-                         struct image_file *out, berth_err *err);
-/* All frames; lim may be NULL. image_file_release() also after an error. */
+/* All frames; lim may be NULL. image_file_release() also after an error. BERTH_EUNSUPPORTED: no
+ * format we read; the message names those that are. */
 berth_status image_decode(const uint8_t *p, size_t n, const struct image_limits *lim,
                           struct image_file *out, berth_err *err);
 void image_file_release(struct image_file *f); /* zeroed is fine */

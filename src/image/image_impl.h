@@ -1,19 +1,18 @@
 /* image_impl: what the files of image/ share among themselves; nobody else includes it.
  *
- * A format reads through one function, image_format.read(), for probing and for decoding: it finds
- * out the size, calls image_file_begin(), returns there when only a probe was asked for, and then
- * fills out->frame[] in order. Orientation is applied afterwards, once, in image.c. */
+ * A format reads through one function, image_format.read(): it finds out the size, calls
+ * image_file_begin(), and then fills out->frame[] in order. Orientation is applied afterwards, once,
+ * in image.c. */
 #ifndef IMAGE_IMAGE_IMPL_H
 #define IMAGE_IMAGE_IMPL_H
 
 #include "base/vec.h"
 #include "image/image.h"
 
-struct image_in {     /* one image_probe() or image_decode() in progress, on its stack */
+struct image_in {     /* one image_decode() in progress, on its stack */
     const uint8_t *p; /* the file; borrowed */
     size_t n;
     struct image_limits lim; /* every field filled in */
-    bool pixels;             /* false: image_probe() */
     unsigned orientation;    /* EXIF 1..8; a format that knows it sets it, 1 otherwise */
     struct vec text;         /* struct image_text, image_file_text() */
     size_t text_bytes;       /* what it has taken of max_text */
@@ -30,28 +29,23 @@ struct image_format {
 #include "image/formats.def"
 #undef IMAGE_FORMAT
 
-/* The size a header gave meets the limits; then, when decoding, room for the list of frames (their
- * pixels come with image_init(), one by one). channels: of every frame. */
+/* Checks the size that a header gave against the limits, then makes room for the list of frames
+ * (their pixels come with image_init(), one by one). channels: of every frame. */
 berth_status image_file_begin(const struct image_in *in, struct image_file *out, uint32_t w,
                               uint32_t h, unsigned channels, unsigned frames, berth_err *err);
 /* Appends a copied pair to the file's text. latin1: both are Latin-1, else UTF-8 (malformed parts
  * become U+FFFD). BERTH_ELIMIT: more than max_text altogether. */
 berth_status image_file_text(struct image_in *in, const char *key, size_t key_n, const char *value,
                              size_t value_n, bool latin1, berth_err *err);
-/* An encoder that failed takes back what it appended after the first `had` bytes. */
-void image_undo(struct str *out, size_t had);
+/* Ends an encoder that appended to `out`, which had `had` bytes: if it failed, or memory ran out, they
+ * are all that is left. Returns s, or BERTH_ENOMEM. */
+berth_status image_finish(berth_status s, struct str *out, size_t had, berth_err *err);
 /* What both animated formats ask of their arguments; ms: how long a frame shows, as ComfyUI cuts it
  * to whole milliseconds. */
 berth_status image_anim_check(const struct image *frame, size_t n,
                               const struct image_anim_args *args, unsigned *ms, berth_err *err);
 /* BERTH_ECANCELED if somebody said so. */
 berth_status image_check(const atomic_bool *cancel, berth_err *err);
-/* r, g, b -> grey as Pillow rounds ITU-R 601. */
-static inline uint8_t image_luma(uint8_t r, uint8_t g, uint8_t b)
-{
-    return (uint8_t)((r * 19595u + g * 38470u + b * 7471u + 0x8000u) >> 16);
-}
-
 /* Ink to light as Pillow does it. */
 static inline void image_cmyk(const uint8_t ink[4], uint8_t rgb[3])
 {
@@ -86,6 +80,10 @@ struct png_chunk {
 /* The chunk at *at, which moves on. False: none is whole from here on. *at starts at
  * PNG_SIGNATURE_LEN. */
 bool png_next(const uint8_t *file, size_t n, size_t *at, struct png_chunk *out);
+static inline bool png_is(const struct png_chunk *c, const char *type)
+{
+    return memcmp(c->type, type, 4) == 0;
+}
 
 struct png_frame { /* fcTL: one frame of an APNG */
     uint32_t w, h, x, y;

@@ -197,7 +197,7 @@ static berth_status read_opened(struct reader *r, struct image_in *in, struct im
     in->orientation = orientation_of(c);
     unsigned channels = n == 1 ? 1 : 3;
     berth_status s = image_file_begin(in, out, c->image_width, c->image_height, channels, 1, err);
-    if (s || !in->pixels)
+    if (s)
         return s;
     if (in->lim.partial && (uint64_t)c->image_width * c->image_height / RATIO_MAX > in->n)
         return err_set(err, BERTH_EFORMAT, "%u x %u pixels cannot come from %zu bytes",
@@ -302,11 +302,7 @@ berth_status image_jpeg(const struct image *im, int quality, struct str *out, be
             s = failed(&w->failing, err);
         jpeg_destroy_compress(&w->c);
     }
-    if (!s && out->bad)
-        s = err_set(err, BERTH_ENOMEM, "a JPEG of %u x %u", im->w, im->h);
-    if (s)
-        image_undo(out, had);
     free(line);
     free(w);
-    return s;
+    return image_finish(s, out, had, err);
 }

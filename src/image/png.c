@@ -11,14 +11,13 @@
 #include <setjmp.h>
 #include <zlib.h>
 
-#define SIGNATURE_LEN PNG_SIGNATURE_LEN
 #define KEY_MAX 79 /* bytes of a keyword, by the specification */
 /* Deflate makes at most 1032 bytes of one; what claims more pixels than that is cut or a bomb. */
 #define RATIO_MAX 1032
 
 static bool is(const uint8_t *p, size_t n)
 {
-    return n >= SIGNATURE_LEN && memcmp(p, PNG_SIGNATURE, SIGNATURE_LEN) == 0;
+    return n >= PNG_SIGNATURE_LEN && memcmp(p, PNG_SIGNATURE, PNG_SIGNATURE_LEN) == 0;
 }
 
 /* ---- chunks ---- */
@@ -38,11 +37,6 @@ bool png_next(const uint8_t *file, size_t n, size_t *at, struct png_chunk *out)
     return true;
 }
 
-static bool is_type(const struct png_chunk *c, const char *type)
-{
-    return memcmp(c->type, type, 4) == 0;
-}
-
 static bool intact(const struct png_chunk *c)
 {
     return crc32_z(crc32_z(0, (const Bytef *)c->type, 4), c->p, c->n) == c->crc;
@@ -51,8 +45,8 @@ static bool intact(const struct png_chunk *c)
 static berth_status read_header(const struct image_in *in, struct png_head *h, berth_err *err)
 {
     struct png_chunk c;
-    size_t at = SIGNATURE_LEN;
-    if (!png_next(in->p, in->n, &at, &c) || !is_type(&c, "IHDR") || c.n != 13)
+    size_t at = PNG_SIGNATURE_LEN;
+    if (!png_next(in->p, in->n, &at, &c) || !png_is(&c, "IHDR") || c.n != 13)
         return err_set(err, BERTH_EFORMAT, "no IHDR chunk at the start");
     *h = (struct png_head) { .w = png_get_u32(c.p),
                              .h = png_get_u32(c.p + 4),
@@ -113,11 +107,11 @@ static bool take_apart(const struct png_chunk *c, struct text *t)
         return false;
     *t = (struct text) { .key = p, .key_n = key, .latin1 = true };
     p += key + 1;
-    if (is_type(c, "zTXt")) {
+    if (png_is(c, "zTXt")) {
         if (p == end || *p++ != 0) /* method 0: deflate */
             return false;
         t->packed = true;
-    } else if (is_type(c, "iTXt")) {
+    } else if (png_is(c, "iTXt")) {
         if (end - p < 2 || (p[0] && p[1]))
             return false;
         t->packed = p[0];
@@ -135,16 +129,13 @@ static bool take_apart(const struct png_chunk *c, struct text *t)
     return true;
 }
 
-/* Keeps it; of an XMP packet also the orientation, which is all that a probe wants. */
+/* Keeps it; of an XMP packet also the orientation. */
 static berth_status add_text(struct image_in *in, const struct png_chunk *c, berth_err *err)
 {
     struct text t;
     struct str plain = { 0 };
     berth_status s = BERTH_OK;
     if (!intact(c) || !take_apart(c, &t))
-        return BERTH_OK;
-    bool xmp = str_eq(t.key, t.key_n, "XML:com.adobe.xmp");
-    if (!in->pixels && !xmp)
         return BERTH_OK;
     if (t.packed) {
         s = inflate_text((const uint8_t *)t.value, t.value_n, in->lim.max_text - in->text_bytes,
@@ -154,9 +145,9 @@ static berth_status add_text(struct image_in *in, const struct png_chunk *c, ber
     }
     if (s == BERTH_EFORMAT) /* metadata that does not inflate costs nobody the picture */
         s = BERTH_OK;
-    else if (!s && in->pixels)
+    else if (!s)
         s = image_file_text(in, t.key, t.key_n, t.value, t.value_n, t.latin1, err);
-    if (!s && xmp && in->orientation == 1) {
+    if (!s && in->orientation == 1 && str_eq(t.key, t.key_n, "XML:com.adobe.xmp")) {
         unsigned o = xmp_orientation((const uint8_t *)t.value, t.value_n);
         in->orientation = o ? o : 1;
     }
@@ -175,12 +166,12 @@ struct count {
 
 static void count_frames(struct count *n, const struct png_chunk *c, bool idat_seen)
 {
-    if (is_type(c, "acTL") && c->n == 8 && !idat_seen)
+    if (png_is(c, "acTL") && c->n == 8 && !idat_seen)
         n->claimed = png_get_u32(c->p);
-    else if (is_type(c, "fcTL")) {
+    else if (png_is(c, "fcTL")) {
         n->control = true;
         n->before = n->before || !idat_seen;
-    } else if ((is_type(c, "IDAT") || is_type(c, "fdAT")) && n->control) {
+    } else if ((png_is(c, "IDAT") || png_is(c, "fdAT")) && n->control) {
         n->control = false;
         n->seen++;
     }
@@ -188,7 +179,7 @@ static void count_frames(struct count *n, const struct png_chunk *c, bool idat_s
 
 static bool is_text(const struct png_chunk *c)
 {
-    return is_type(c, "tEXt") || is_type(c, "zTXt") || is_type(c, "iTXt");
+    return png_is(c, "tEXt") || png_is(c, "zTXt") || png_is(c, "iTXt");
 }
 
 static berth_status walk(struct image_in *in, struct png_head *h, berth_err *err)
@@ -196,22 +187,22 @@ static berth_status walk(struct image_in *in, struct png_head *h, berth_err *err
     struct png_chunk c;
     struct count n = { 0 };
     unsigned exif = 0;
-    size_t at = SIGNATURE_LEN;
+    size_t at = PNG_SIGNATURE_LEN;
     for (;;) {
         h->cut = !png_next(in->p, in->n, &at, &c);
         if (h->cut && !in->lim.partial)
             return err_set(err, BERTH_EFORMAT, "the file is cut short");
         if (h->cut)
             break;
-        if (is_type(&c, "IEND"))
+        if (png_is(&c, "IEND"))
             break;
         count_frames(&n, &c, h->idat > 0);
         berth_status s = BERTH_OK;
-        if (is_type(&c, "IDAT"))
+        if (png_is(&c, "IDAT"))
             h->idat += c.n;
-        else if (is_type(&c, "tRNS"))
+        else if (png_is(&c, "tRNS"))
             h->trns = h->trns || h->idat == 0;
-        else if (is_type(&c, "eXIf") && intact(&c))
+        else if (png_is(&c, "eXIf") && intact(&c))
             exif = exif_orientation(c.p, c.n);
         else if (is_text(&c))
             s = add_text(in, &c, err);
@@ -247,7 +238,7 @@ struct source {
     char msg[96];
 };
 
-/* libpng's errors end here and nowhere else: pixels_or_not() is where they land. The only frames of
+/* libpng's errors end here and nowhere else: read_rows() is where they land. The only frames of
  * ours that they pass over are those of the two callbacks below, which hold nothing. */
 static void on_error(png_structp png, png_const_charp msg)
 {
@@ -299,8 +290,8 @@ static void transforms(png_structp png, const struct png_head *h, bool wide)
 }
 
 /* rows: h rows of `stride` bytes. */
-static bool pixels_or_not(struct source *s, const struct png_head *h, uint8_t *rows, size_t stride,
-                          bool wide)
+static bool read_rows(struct source *s, const struct png_head *h, uint8_t *rows, size_t stride,
+                      bool wide)
 {
     png_structp png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, s, on_error, on_warning, s,
                                                on_malloc, on_free);
@@ -349,7 +340,7 @@ berth_status png_pixels(const struct png_head *h, const uint8_t *p, size_t n, bo
     size_t stride = (size_t)h->w * (wide ? 2 : im->channels);
     if (partial)
         memset(rows, 0, stride * h->h);
-    bool ok = pixels_or_not(&s, h, rows, stride, is_wide);
+    bool ok = read_rows(&s, h, rows, stride, is_wide);
     ok = ok || (partial && s.begun && !s.memory);
     if (ok && wide)
         narrow(wide, im->px, pixels);
@@ -370,14 +361,13 @@ static unsigned stored_bits(const struct png_head *h)
 
 /* A cut file without what libpng would stumble over: the chunks that pixels need, the last one as long
  * as it is. */
-static void mend(const struct image_in *in, struct str *out)
+static void keep_pixel_chunks(const struct image_in *in, struct str *out)
 {
     struct png_chunk c;
-    size_t at = SIGNATURE_LEN;
-    str_add(out, PNG_SIGNATURE, SIGNATURE_LEN);
+    size_t at = PNG_SIGNATURE_LEN;
+    str_add(out, PNG_SIGNATURE, PNG_SIGNATURE_LEN);
     while (png_next(in->p, in->n, &at, &c))
-        if (is_type(&c, "IHDR") || is_type(&c, "PLTE") || is_type(&c, "tRNS") ||
-            is_type(&c, "IDAT"))
+        if (png_is(&c, "IHDR") || png_is(&c, "PLTE") || png_is(&c, "tRNS") || png_is(&c, "IDAT"))
             png_chunk_add(out, c.type, c.p, c.n, NULL, 0);
     if (in->n - at > 8 && memcmp(in->p + at + 4, "IDAT", 4) == 0) {
         size_t len = png_get_u32(in->p + at), left = in->n - at - 8;
@@ -388,11 +378,11 @@ static void mend(const struct image_in *in, struct str *out)
 static berth_status read_cut(const struct image_in *in, const struct png_head *h, struct image *im,
                              berth_err *err)
 {
-    struct str mended = { 0 };
-    mend(in, &mended);
-    berth_status s = mended.bad ? err_set(err, BERTH_ENOMEM, "a copy of %zu bytes", in->n)
-                                : png_pixels(h, (const uint8_t *)mended.p, mended.n, true, im, err);
-    str_release(&mended);
+    struct str kept = { 0 };
+    keep_pixel_chunks(in, &kept);
+    berth_status s = kept.bad ? err_set(err, BERTH_ENOMEM, "a copy of %zu bytes", in->n)
+                              : png_pixels(h, (const uint8_t *)kept.p, kept.n, true, im, err);
+    str_release(&kept);
     return s;
 }
 
@@ -407,7 +397,7 @@ static berth_status read_png(struct image_in *in, struct image_file *out, berth_
     unsigned channels = png_channels(&h), frames = h.frames ? h.frames + h.still : 1;
     out->alpha = channels == 4;
     s = image_file_begin(in, out, h.w, h.h, channels, frames, err);
-    if (s || !in->pixels)
+    if (s)
         return s;
     if ((uint64_t)h.w * h.h * stored_bits(&h) / 8 / RATIO_MAX > in->n)
         return err_set(err, BERTH_EFORMAT, "%u x %u pixels cannot come from %zu bytes", h.w, h.h,

@@ -14,11 +14,6 @@ struct canvas {
 
 enum { DISPOSE_NONE, DISPOSE_CLEAR, DISPOSE_PREVIOUS };
 
-static bool is_type(const struct png_chunk *c, const char *type)
-{
-    return memcmp(c->type, type, 4) == 0;
-}
-
 static bool get_control(const struct png_chunk *c, const struct png_head *h, struct png_frame *f)
 {
     if (c->n != 26)
@@ -43,7 +38,7 @@ static uint8_t *pixel(struct image *im, uint32_t x, uint32_t y)
     return im->px + ((size_t)y * im->w + x) * im->channels;
 }
 
-static void over(uint8_t *d, const uint8_t *s) /* straight alpha, 8 bits, rounded */
+static void blend_pixel(uint8_t *d, const uint8_t *s) /* straight alpha, 8 bits, rounded */
 {
     unsigned sa = s[3], da = d[3];
     if (sa == 0)
@@ -58,7 +53,7 @@ static void over(uint8_t *d, const uint8_t *s) /* straight alpha, 8 bits, rounde
     d[3] = (uint8_t)((a + 127) / 255);
 }
 
-static void lay(struct image *on, const struct png_frame *f, const struct image *im)
+static void draw_frame(struct image *on, const struct png_frame *f, const struct image *im)
 {
     size_t c = on->channels;
     for (uint32_t y = 0; y < f->h; y++) {
@@ -69,7 +64,7 @@ static void lay(struct image *on, const struct png_frame *f, const struct image 
             continue;
         }
         for (uint32_t x = 0; x < f->w; x++, d += 4, s += 4)
-            over(d, s);
+            blend_pixel(d, s);
     }
 }
 
@@ -89,7 +84,7 @@ static berth_status show(struct canvas *c, struct png_frame *f, bool first, cons
     }
     if (f->dispose == DISPOSE_PREVIOUS)
         memcpy(c->before.px, c->now.px, (size_t)c->now.w * c->now.h * c->now.channels);
-    lay(&c->now, f, im);
+    draw_frame(&c->now, f, im);
     berth_status s = image_convert(&c->now, c->now.channels, out, err);
     if (f->dispose == DISPOSE_CLEAR)
         clear(&c->now, f);
@@ -167,21 +162,21 @@ static berth_status still_frame(struct reading *r, const struct image_in *in, be
 static berth_status take_chunk(struct reading *r, const struct png_chunk *c, berth_err *err)
 {
     berth_status s = BERTH_OK;
-    if (is_type(c, "IHDR"))
+    if (png_is(c, "IHDR"))
         r->shared.ihdr = *c;
-    else if (is_type(c, "PLTE"))
+    else if (png_is(c, "PLTE"))
         r->shared.plte = *c;
-    else if (is_type(c, "tRNS"))
+    else if (png_is(c, "tRNS"))
         r->shared.trns = *c;
-    else if (is_type(c, "fcTL")) {
+    else if (png_is(c, "fcTL")) {
         s = finish_frame(r, err);
         if (!s && !get_control(c, r->h, &r->frame))
             s = err_set(err, BERTH_EFORMAT, "frame %u lies outside the picture", r->done);
         if (!s)
             begin_stream(&r->stream, &r->shared, &r->frame);
-    } else if (is_type(c, "IDAT") && r->stream.n)
+    } else if (png_is(c, "IDAT") && r->stream.n)
         chunk_copy(&r->stream, &(struct png_chunk) { "IDAT", c->p, c->n, 0 });
-    else if (is_type(c, "fdAT") && r->stream.n && c->n >= 4)
+    else if (png_is(c, "fdAT") && r->stream.n && c->n >= 4)
         chunk_copy(&r->stream, &(struct png_chunk) { "IDAT", c->p + 4, c->n - 4, 0 });
     return s;
 }
@@ -201,7 +196,7 @@ berth_status png_frames(const struct image_in *in, const struct png_head *h, str
     }
     struct png_chunk c;
     size_t at = PNG_SIGNATURE_LEN;
-    while (!s && png_next(in->p, in->n, &at, &c) && !is_type(&c, "IEND"))
+    while (!s && png_next(in->p, in->n, &at, &c) && !png_is(&c, "IEND"))
         s = take_chunk(&r, &c, err);
     if (!s)
         s = finish_frame(&r, err);

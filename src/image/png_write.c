@@ -263,16 +263,6 @@ static berth_status check(const struct image *im, int level, berth_err *err)
     return BERTH_OK;
 }
 
-/* What was appended after `had` goes away again when it failed. */
-static berth_status finish(berth_status s, struct str *out, size_t had, berth_err *err)
-{
-    if (!s && out->bad)
-        s = err_set(err, BERTH_ENOMEM, "a PNG of %zu bytes so far", out->n - had);
-    if (s)
-        image_undo(out, had);
-    return s;
-}
-
 berth_status image_png(const struct image *im, const struct image_png_args *args, struct str *out,
                        berth_err *err)
 {
@@ -286,7 +276,7 @@ berth_status image_png(const struct image *im, const struct image_png_args *args
     if (!s)
         s = add_pixels(im, args->level, NULL, args->cancel, out, err);
     png_chunk_add(out, "IEND", NULL, 0, NULL, 0);
-    return finish(s, out, had, err);
+    return image_finish(s, out, had, err);
 }
 
 static void add_control(struct str *out, const struct image *im, uint32_t *sequence, unsigned ms)
@@ -328,5 +318,5 @@ berth_status image_anim_png(const struct image *frame, size_t n, const struct im
     for (size_t i = 0; !s && i < args->texts; i++)
         s = add_text(out, "comf", &args->text[i], err);
     png_chunk_add(out, "IEND", NULL, 0, NULL, 0);
-    return finish(s, out, had, err);
+    return image_finish(s, out, had, err);
 }

@@ -105,7 +105,7 @@ static berth_status read_pnm(struct image_in *in, struct image_file *out, berth_
     berth_status s = read_header(&f, in, err);
     if (!s)
         s = image_file_begin(in, out, f.w, f.h, f.channels, 1, err);
-    if (s || !in->pixels)
+    if (s)
         return s;
     if ((uint64_t)f.w * f.h * f.channels / 8 > rd_left(&f.r))
         return err_set(err, BERTH_EFORMAT, "the file is cut short");

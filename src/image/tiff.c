@@ -442,7 +442,7 @@ static berth_status read_opened(TIFF *t, struct memory *m, struct image_in *in,
     in->orientation = first.orientation;
     s = image_file_begin(in, out, first.w, first.h, alpha ? 4 : 3, frames, err);
     m->why[0] = '\0'; /* what was wrong with tags nobody needs */
-    return s || !in->pixels ? s : read_frames(t, m, &first, out, err);
+    return s ? s : read_frames(t, m, &first, out, err);
 }
 
 static berth_status read_tiff(struct image_in *in, struct image_file *out, berth_err *err)

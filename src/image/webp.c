@@ -36,8 +36,8 @@ static berth_status read_still(const struct image_in *in, unsigned channels, str
 }
 
 /* RGBA as the library composes it -> a frame. */
-static berth_status keep(const uint8_t *rgba, unsigned channels, uint32_t w, uint32_t h,
-                         struct image *im, berth_err *err)
+static berth_status copy_frame(const uint8_t *rgba, unsigned channels, uint32_t w, uint32_t h,
+                               struct image *im, berth_err *err)
 {
     const struct image seen = { .w = w, .h = h, .channels = 4, .px = (uint8_t *)(uintptr_t)rgba };
     return image_convert(&seen, channels, im, err);
@@ -70,7 +70,7 @@ static berth_status read_frames(const struct image_in *in, const WebPDemuxer *de
         if (!WebPAnimDecoderGetNext(d, &rgba, &end))
             s = err_set(err, BERTH_EFORMAT, "frame %u is broken or cut short", i);
         else
-            s = keep(rgba, channels, out->w, out->h, &out->frame[i], err);
+            s = copy_frame(rgba, channels, out->w, out->h, &out->frame[i], err);
         if (!s && out->seconds) /* an animation may have one frame */
             out->seconds[i] = seconds_of(demux, i);
     }
@@ -91,7 +91,7 @@ static berth_status read_demuxed(const WebPDemuxer *d, struct image_in *in, stru
     unsigned channels = out->alpha ? 4 : 3;
     in->orientation = orientation_of(d);
     berth_status s = image_file_begin(in, out, w, h, channels, frames, err);
-    if (s || !in->pixels)
+    if (s)
         return s;
     if (frames > 1 || f.has_animation)
         return read_frames(in, d, channels, out, err);

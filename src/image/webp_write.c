@@ -101,10 +101,7 @@ berth_status image_webp(const struct image *im, int quality, bool lossless, stru
 {
     size_t had = out->n;
     const struct settings a = { quality, METHOD_DEFAULT, lossless, NULL };
-    berth_status s = still(im, &a, out, err);
-    if (s)
-        image_undo(out, had);
-    return s;
+    return image_finish(still(im, &a, out, err), out, had, err);
 }
 
 /* ---- animated ---- */
@@ -185,10 +182,7 @@ berth_status image_anim_webp(const struct image *frame, size_t n,
         s = with_exif(&webp, &exif, out, err);
     else if (!s)
         str_add(out, (const char *)webp.bytes, webp.size);
-    if (!s && out->bad)
-        s = err_set(err, BERTH_ENOMEM, "a WebP of %zu frames", n);
-    if (s)
-        image_undo(out, had);
+    s = image_finish(s, out, had, err);
     WebPDataClear(&many);
     str_release(&one);
     str_release(&exif);
