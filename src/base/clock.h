@@ -21,12 +21,4 @@ static inline uint64_t clock_wall_ns(const struct clock *c)
     return c->wall_ns(c);
 }
 
-/* A clock that moves only when told; base first, so that &m->base is the clock. */
-struct clock_manual {
-    struct clock base;
-    uint64_t mono, wall;
-};
-void clock_manual_init(struct clock_manual *m, uint64_t mono_ns, uint64_t wall_ns);
-void clock_manual_advance(struct clock_manual *m, uint64_t ns);
-
 #endif

@@ -6,6 +6,7 @@
 #include "base/map.h"
 #include "device/device.h"
 #include "graph/graph.h"
+#include "support/clock_manual.h"
 #include "support/test.h"
 
 #include <stdatomic.h>

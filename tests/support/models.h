@@ -13,6 +13,7 @@
 #define SUPPORT_MODELS_H
 
 #include "residency/residency.h"
+#include "support/clock_manual.h"
 #include "support/devices.h"
 #include "support/tmp.h"
 

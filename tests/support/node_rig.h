@@ -11,6 +11,7 @@
 #define SUPPORT_NODE_RIG_H
 
 #include "node/node.h"
+#include "support/clock_manual.h"
 #include "support/test.h"
 #include "support/tmp.h"
 

@@ -1,5 +1,6 @@
 /* The machine, and one sequence from its first byte to the last check. */
 #include "support/res_world.h"
+#include "support/clock_manual.h"
 
 #include "support/res_world_impl.h"
 #include "support/rng.h"

@@ -4,6 +4,7 @@
 
 #include "device/null/null.h"
 #include "residency/residency.h"
+#include "support/clock_manual.h"
 #include "support/res_world.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
 /* What people see while a workflow runs, with a clock that moves when it is told. */
+#include "support/clock_manual.h"
 #include "support/test.h"
 
 #include "app/run_view.h"

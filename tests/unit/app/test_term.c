@@ -1,4 +1,5 @@
 /* What terminals are promised: no colour where none is wanted, no control characters at all. */
+#include "support/clock_manual.h"
 #include "support/test.h"
 
 #include "app/term.h"

@@ -1,3 +1,4 @@
+#include "support/clock_manual.h"
 #include "support/test.h"
 
 #include "base/clock.h"

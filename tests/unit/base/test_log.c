@@ -1,3 +1,4 @@
+#include "support/clock_manual.h"
 #include "support/oom.h"
 #include "support/test.h"
 #include "support/tmp.h"

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "device/cuda/cuda.h"
+#include "support/clock_manual.h"
 #include "support/devices.h"
 #include "support/fake_cuda.h"
 #include "support/fake_symbol.h"

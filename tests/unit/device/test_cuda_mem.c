@@ -1,5 +1,6 @@
 /* A card's memory in pieces, pinned memory, copies between cards, the device's clock. */
 #include "cuda_rig.h"
+#include "support/clock_manual.h"
 
 /* A real card has other users, and the driver its own needs. */
 static void assert_about(const struct rig *r, uint64_t got, uint64_t want)

@@ -1,5 +1,6 @@
 /* The journal's texts, byte for byte, with a clock that stands still and devices without hardware. */
 #include "journal/journal.h"
+#include "support/clock_manual.h"
 #include "support/devices.h"
 #include "support/oom.h"
 #include "support/tmp.h"

@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "format/weights.h"
+#include "support/clock_manual.h"
 #include "support/names_has.h"
 #include "support/node_rig.h"
 #include "support/oom.h"

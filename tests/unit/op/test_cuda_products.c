@@ -3,6 +3,7 @@
 #include "op/cuda/blas.h"
 
 #include "base/clock.h"
+#include "support/clock_manual.h"
 #include "support/devices.h"
 #include "support/fake_cublaslt.h"
 #include "support/fake_cuda.h"

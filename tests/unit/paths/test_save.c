@@ -1,5 +1,6 @@
 /* Names of saved files: prefixes, counters, races, foreign files. */
 #include "paths/paths.h"
+#include "support/clock_manual.h"
 #include "support/oom.h"
 #include "support/test.h"
 #include "support/tmp.h"

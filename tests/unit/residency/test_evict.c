@@ -1,5 +1,6 @@
 /* Making room: each step, its order, who never goes, and what the error says. */
 #include "residency/residency_impl.h"
+#include "support/clock_manual.h"
 #include "support/models.h"
 
 /* A layer takes 65,792 bytes of a device: 65,536, padding before the bias, rounded to 256. Budgets
