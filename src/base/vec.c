@@ -31,6 +31,14 @@ void *vec_add(struct vec *v)
     return memset(e, 0, v->elem);
 }
 
+bool vec_push(struct vec *v, const void *elem)
+{
+    void *e = vec_add(v);
+    if (e)
+        memcpy(e, elem, v->elem);
+    return e;
+}
+
 void *vec_at(const struct vec *v, size_t i)
 {
     if (i >= v->n)

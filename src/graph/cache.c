@@ -51,37 +51,56 @@ static size_t entry_bytes(const struct entry *e)
     return n;
 }
 
-static struct entry **entry_at(const struct cache *c, size_t i)
+/* ---- tables ---- */
+
+static void *table_at(const struct table *t, size_t i)
 {
-    return vec_at(&c->entries, i);
+    return *(void **)vec_at(&t->item, i);
 }
 
-static const char *key_bytes(const struct node_key *k)
+static void *table_get(const struct table *t, const char *key, size_t len)
 {
-    return (const char *)k->h;
+    uint64_t i;
+    return map_get(&t->by_key, key, len, &i) ? table_at(t, (size_t)i) : NULL;
 }
 
-/* The last one takes the place. */
+/* pre: its key is not there. False: out of memory. */
+static bool table_add(struct table *t, struct keyed *k)
+{
+    k->at = t->item.n;
+    if (!vec_push(&t->item, &k))
+        return false;
+    if (map_add(&t->by_key, k->key, k->len, k->at) == MAP_ADDED)
+        return true;
+    vec_pop(&t->item);
+    return false;
+}
+
+/* The last one takes its place. */
+static void table_remove(struct table *t, const struct keyed *k)
+{
+    struct keyed *last = table_at(t, t->item.n - 1);
+    map_del(&t->by_key, k->key, k->len);
+    if (last != k) {
+        last->at = k->at;
+        *(struct keyed **)vec_at(&t->item, last->at) = last;
+        map_set(&t->by_key, last->key, last->len, last->at);
+    }
+    vec_pop(&t->item);
+}
+
+/* ---- the cache's entries ---- */
+
 static void drop(struct cache *c, struct entry *e)
 {
-    struct entry *last = *entry_at(c, c->entries.n - 1);
-    map_del(&c->by_key, key_bytes(&e->key), sizeof e->key.h);
-    if (last != e) {
-        *entry_at(c, e->at) = last;
-        last->at = e->at;
-        map_set(&c->by_key, key_bytes(&last->key), sizeof last->key.h, last->at);
-    }
-    vec_pop(&c->entries);
+    table_remove(&c->entries, &e->in);
     c->bytes -= e->bytes;
     entry_unref(e);
 }
 
 static struct entry *look(const struct cache *c, const struct node_key *key)
 {
-    uint64_t i;
-    if (!key->set || !map_get(&c->by_key, key_bytes(key), sizeof key->h, &i))
-        return NULL;
-    return *entry_at(c, (size_t)i);
+    return key->set ? table_get(&c->entries, (const char *)key->h, sizeof key->h) : NULL;
 }
 
 static void use(struct cache *c, struct entry *e)
@@ -103,14 +122,10 @@ void cache_put(struct cache *c, struct entry *e, const struct node_key *key)
     if (c->mode == CACHE_NONE || !key->set || look(c, key))
         return;
     e->key = *key;
-    if (!vec_reserve(&c->entries, c->entries.n + 1) ||
-        map_add(&c->by_key, key_bytes(&e->key), sizeof e->key.h, c->entries.n) != MAP_ADDED)
+    e->in = (struct keyed) { .key = (const char *)e->key.h, .len = sizeof e->key.h };
+    if (!table_add(&c->entries, &e->in))
         return;
-    struct entry **at = vec_add(&c->entries);
-    if (!at)
-        BUG("no room where room was reserved");
-    *at = entry_ref(e);
-    e->at = c->entries.n - 1;
+    entry_ref(e);
     e->bytes = entry_bytes(e);
     c->bytes += e->bytes;
     use(c, e);
@@ -130,8 +145,8 @@ static void linger(const struct entry *e)
 /* Those not used since generation `from`, at the start of a prompt. */
 static void drop_older(struct cache *c, uint64_t from)
 {
-    for (size_t i = c->entries.n; i-- > 0;) {
-        struct entry *e = *entry_at(c, i);
+    for (size_t i = c->entries.item.n; i-- > 0;) {
+        struct entry *e = table_at(&c->entries, i);
         if (e->used >= from)
             continue;
         linger(e);
@@ -160,8 +175,8 @@ static double weight(const struct cache *c, const struct entry *e)
 static struct entry *heaviest(const struct cache *c)
 {
     struct entry *best = NULL;
-    for (size_t i = 0; i < c->entries.n; i++) {
-        struct entry *e = *entry_at(c, i);
+    for (size_t i = 0; i < c->entries.item.n; i++) {
+        struct entry *e = table_at(&c->entries, i);
         if (e->refs > 1)
             continue;
         double d = best ? weight(c, e) - weight(c, best) : 1;
@@ -184,11 +199,10 @@ void cache_relieve(struct cache *c)
 /* ---- node states ---- */
 
 struct node_state {
-    char *key; /* id, NUL, class */
-    size_t key_n;
-    char *state; /* free()d */
+    struct keyed in; /* by `key` */
+    char *key;       /* id, NUL, class */
+    char *state;     /* free()d */
     uint64_t used;
-    size_t at;
 };
 
 static void state_free(struct node_state *s)
@@ -196,11 +210,6 @@ static void state_free(struct node_state *s)
     free(s->state);
     free(s->key);
     free(s);
-}
-
-static struct node_state **state_at(const struct cache *c, size_t i)
-{
-    return vec_at(&c->states, i);
 }
 
 static bool state_key(const char *id, const char *class_name, struct str *out)
@@ -212,29 +221,20 @@ static bool state_key(const char *id, const char *class_name, struct str *out)
 
 static struct node_state *state_find(const struct cache *c, const struct str *key)
 {
-    uint64_t i;
-    return map_get(&c->by_node, key->p, key->n, &i) ? *state_at(c, (size_t)i) : NULL;
+    return table_get(&c->states, key->p, key->n);
 }
 
 static struct node_state *state_new(struct cache *c, struct str *key)
 {
     struct node_state *s = calloc(1, sizeof *s);
-    if (!s || !vec_reserve(&c->states, c->states.n + 1)) {
-        free(s);
+    if (!s)
         return NULL;
-    }
-    s->key_n = key->n;
-    s->key = str_take(key);
-    if (map_add(&c->by_node, s->key, s->key_n, c->states.n) != MAP_ADDED) {
-        state_free(s);
-        return NULL;
-    }
-    struct node_state **at = vec_add(&c->states);
-    if (!at)
-        BUG("no room where room was reserved");
-    *at = s;
-    s->at = c->states.n - 1;
-    return s;
+    s->in.len = key->n;
+    s->in.key = s->key = str_take(key);
+    if (table_add(&c->states, &s->in))
+        return s;
+    state_free(s);
+    return NULL;
 }
 
 char **cache_state(struct cache *c, const char *id, const char *class_name)
@@ -255,21 +255,14 @@ char **cache_state(struct cache *c, const char *id, const char *class_name)
 
 static void state_drop(struct cache *c, struct node_state *s)
 {
-    struct node_state *last = *state_at(c, c->states.n - 1);
-    map_del(&c->by_node, s->key, s->key_n);
-    if (last != s) {
-        *state_at(c, s->at) = last;
-        last->at = s->at;
-        map_set(&c->by_node, last->key, last->key_n, last->at);
-    }
-    vec_pop(&c->states);
+    table_remove(&c->states, &s->in);
     state_free(s);
 }
 
 /* Those of nodes that are not in the prompt go. */
 static void states_begin(struct cache *c, const struct workflow *wf)
 {
-    if (!c->states.n)
+    if (!c->states.item.n)
         return;
     struct str key = { 0 };
     for (size_t i = 0; i < wf->n; i++) {
@@ -281,9 +274,11 @@ static void states_begin(struct cache *c, const struct workflow *wf)
             s->used = c->generation;
     }
     str_release(&key);
-    for (size_t i = c->states.n; i-- > 0;)
-        if ((*state_at(c, i))->used < c->generation)
-            state_drop(c, *state_at(c, i));
+    for (size_t i = c->states.item.n; i-- > 0;) {
+        struct node_state *s = table_at(&c->states, i);
+        if (s->used < c->generation)
+            state_drop(c, s);
+    }
 }
 
 /* ---- the cache ---- */
@@ -296,8 +291,8 @@ void cache_init(struct cache *c, const struct executor_config *cfg)
         .ram_gb = cfg->ram_gb,
         .ram_free = cfg->ram_free,
         .ram_user = cfg->ram_user,
-        .entries.elem = sizeof(struct entry *),
-        .states.elem = sizeof(struct node_state *),
+        .entries.item.elem = sizeof(struct keyed *),
+        .states.item.elem = sizeof(struct keyed *),
     };
 }
 
@@ -308,24 +303,24 @@ void cache_begin(struct cache *c, const struct workflow *wf, const struct node_k
         cache_get(c, &key[i]);
     if (c->mode == CACHE_CLASSIC)
         drop_older(c, c->generation);
-    while (c->mode == CACHE_LRU && c->entries.n > c->lru && c->oldest < c->generation)
+    while (c->mode == CACHE_LRU && c->entries.item.n > c->lru && c->oldest < c->generation)
         drop_older(c, ++c->oldest);
     states_begin(c, wf);
 }
 
 void cache_clear(struct cache *c)
 {
-    while (c->entries.n)
-        drop(c, *entry_at(c, c->entries.n - 1));
-    while (c->states.n)
-        state_drop(c, *state_at(c, c->states.n - 1));
+    while (c->entries.item.n)
+        drop(c, table_at(&c->entries, c->entries.item.n - 1));
+    while (c->states.item.n)
+        state_drop(c, table_at(&c->states, c->states.item.n - 1));
 }
 
 void cache_release(struct cache *c)
 {
     cache_clear(c);
-    vec_release(&c->entries);
-    vec_release(&c->states);
-    map_release(&c->by_key);
-    map_release(&c->by_node);
+    vec_release(&c->entries.item);
+    vec_release(&c->states.item);
+    map_release(&c->entries.by_key);
+    map_release(&c->states.by_key);
 }

@@ -10,7 +10,6 @@
  *            none        nothing is kept
  * Models     of an entry that goes at the start of a prompt linger until that ends (res_linger()):
  *            a loader whose plan changed then moves blocks instead of reading the file again
- * Invariant  by_key and entries say the same; an entry stands in `entries` once.
  * Threads    Executor. */
 #ifndef GRAPH_CACHE_H
 #define GRAPH_CACHE_H
@@ -35,7 +34,18 @@ void key_files(const struct node_env *env, const struct node_class *cls, const j
 
 /* ---- entries ---- */
 
+struct keyed { /* first member of what a table holds */
+    const char *key;
+    size_t len;
+    size_t at; /* in table.item */
+};
+struct table {
+    struct vec item;   /* struct keyed * */
+    struct map by_key; /* -> place in item */
+};
+
 struct entry {
+    struct keyed in; /* of the cache, by `key` */
     unsigned refs;
     struct node_key key;
     struct values *out; /* outs lists */
@@ -44,7 +54,6 @@ struct entry {
     size_t bytes;     /* of host values, once it is in the cache */
     uint64_t used;    /* generation */
     uint64_t touched; /* order of use */
-    size_t at;        /* in cache.entries */
 };
 struct entry *entry_new(size_t outs); /* one reference; NULL: out of memory */
 struct entry *entry_ref(struct entry *e);
@@ -58,10 +67,8 @@ struct cache {
     double ram_gb;
     uint64_t (*ram_free)(void *user);
     void *ram_user;
-    struct vec entries; /* struct entry * */
-    struct map by_key;
-    struct vec states; /* struct node_state * */
-    struct map by_node;
+    struct table entries; /* struct entry */
+    struct table states;  /* struct node_state */
     uint64_t generation, oldest, touches;
     uint64_t hits, misses;
     size_t bytes;

@@ -251,29 +251,10 @@ static berth_status to_str(struct conversion *c, const json_t *v, berth_err *err
     return s;
 }
 
-bool py_truth(const json_t *v)
+bool py_truth(const json_t *v) /* what is of another kind has no length, and NULL none at all */
 {
-    if (!v)
-        return false;
-    switch (js_kind(v)) {
-    case JS_NULL:
-        return false;
-    case JS_BOOL:
-        return json_is_true(v);
-    case JS_I64:
-        return json_integer_value(v) != 0;
-    case JS_U64:
-        return true;
-    case JS_F64:
-        return json_real_value(v) != 0;
-    case JS_STRING:
-        return json_string_length(v) > 0;
-    case JS_ARRAY:
-        return json_array_size(v) > 0;
-    case JS_OBJECT:
-        return json_object_size(v) > 0;
-    }
-    return false;
+    return json_is_true(v) || json_integer_value(v) != 0 || json_real_value(v) != 0 ||
+           json_string_length(v) || json_array_size(v) || json_object_size(v);
 }
 
 berth_status py_convert(enum input_kind kind, const json_t *v, struct conversion *c, berth_err *err)

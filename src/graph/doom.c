@@ -67,10 +67,8 @@ berth_status doom_add(struct doom *d, const struct node_env *env, const struct w
 static berth_status tell(const struct doom *d, const struct workflow *w, size_t output,
                          struct vec *todo, bool *seen, json_t **errors)
 {
-    size_t *at = vec_add(todo);
-    if (!at)
+    if (!vec_push(todo, &output))
         return BERTH_ENOMEM;
-    *at = output;
     seen[output] = true;
     while (todo->n) {
         size_t node = *(size_t *)vec_at(todo, todo->n - 1);
@@ -84,9 +82,8 @@ static berth_status tell(const struct doom *d, const struct workflow *w, size_t 
             size_t from = w->link[l].from;
             if (seen[from] || !d->node[from] || workflow_is_lazy(n, &w->link[l]))
                 continue;
-            if (!(at = vec_add(todo)))
+            if (!vec_push(todo, &from))
                 return BERTH_ENOMEM;
-            *at = from;
             seen[from] = true;
         }
     }

@@ -19,7 +19,7 @@ berth_status executor_new(const struct executor_config *cfg, struct executor **o
                          (uintptr_t)x, (uintptr_t)&salt };
     x->seed[0] = hash_xxh64(salt, sizeof salt, 1);
     x->seed[1] = hash_xxh64(salt, sizeof salt, 2);
-    x->cache.by_key.seed = x->cache.by_node.seed = hash_xxh64(salt, sizeof salt, 3);
+    x->cache.entries.by_key.seed = x->cache.states.by_key.seed = hash_xxh64(salt, sizeof salt, 3);
     *out = x;
     return BERTH_OK;
 }
@@ -46,8 +46,8 @@ void executor_reset(void *executor)
 struct executor_info executor_info(const struct executor *x)
 {
     return (struct executor_info) {
-        .entries = x->cache.entries.n,
-        .states = x->cache.states.n,
+        .entries = x->cache.entries.item.n,
+        .states = x->cache.states.item.n,
         .bytes = x->cache.bytes,
         .hits = x->cache.hits,
         .misses = x->cache.misses,
@@ -74,10 +74,7 @@ static bool reach(struct run *r, size_t node)
         order_have(&r->order, node);
         return true;
     }
-    size_t *p = vec_add(&r->dead);
-    if (p)
-        *p = node;
-    return p != NULL;
+    return vec_push(&r->dead, &node);
 }
 
 static bool reach_all(struct run *r, size_t output)
@@ -103,11 +100,8 @@ static void unwant(struct run *r, size_t node)
     if (r->have[node]) {
         entry_unref(r->have[node]);
         r->have[node] = NULL;
-    } else {
-        size_t *p = vec_add(&r->dead);
-        if (!p)
-            BUG("no room where room was reserved");
-        *p = node;
+    } else if (!vec_push(&r->dead, &node)) {
+        BUG("no room where room was reserved");
     }
 }
 

@@ -62,6 +62,12 @@ berth_status workflow_load(const struct node_env *env, json_t *prompt, struct wo
                            berth_err *err);
 void workflow_release(struct workflow *w);
 size_t workflow_find(const struct workflow *w, const char *id); /* SIZE_MAX: none */
+/* Calls visit for the node and all that is upstream of it, sources first, each once: those with
+ * seen[] are passed over. Of a cycle every node is visited, in some order. Ends at the first
+ * error. */
+berth_status workflow_walk(const struct workflow *w, size_t node, bool *seen,
+                           berth_status (*visit)(void *user, size_t node, berth_err *err),
+                           void *user, berth_err *err);
 /* May the node run without what this link brings? Then its class asks for it, or not. */
 bool workflow_is_lazy(const struct wf_node *n, const struct wf_link *l);
 const struct node_class *graph_class(const struct node_env *env, const char *name);
@@ -89,8 +95,9 @@ berth_status doom_judge(struct doom *d, const struct workflow *w, const bool *wa
 
 json_t *js_text(const char *s, size_t n); /* new string; what is no UTF-8 becomes '?' */
 json_t *js_textf(const char *fmt, ...) PRINTF_LIKE(1, 2);
-/* {type, message, details, extra_info}; takes message, details and extra, NULL of which is
- * exhausted memory. NULL: that. */
+json_t *js_take(struct str *text); /* the same of a text, which is released; NULL if it is bad */
+/* {type, message, details, extra_info}; takes message, details and extra. NULL: out of memory, also
+ * when one of them is NULL. */
 json_t *reason_new(const char *type, json_t *message, json_t *details, json_t *extra);
 /* Adds a line of a traceback: a node, and its input (NULL: none) that led to the next. False: out
  * of memory. */

@@ -2,9 +2,8 @@
  * written again is read again by the next prompt. What tells files apart is what tells models apart
  * in the registry: device, inode, size, time. Images and latents are told by their contents
  * (IS_CHANGED). */
+#include "base/file.h"
 #include "graph/cache.h"
-
-#include <sys/stat.h>
 
 #define EMBEDDING "embedding:" /* what a text refers to embedding files by */
 
@@ -13,13 +12,10 @@ static void put_file(const struct node_env *env, const char *folder, const char 
                      struct str *out)
 {
     struct str path = { 0 };
-    struct stat st;
+    struct file_id id;
     berth_err none;
-    if (!folders_resolve(env->folders, folder, name, &path, &none) && !stat(str_c(&path), &st)) {
-        const uint64_t id[] = { (uint64_t)st.st_dev, (uint64_t)st.st_ino, (uint64_t)st.st_size,
-                                (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec };
-        str_add(out, (const char *)id, sizeof id);
-    }
+    if (!folders_resolve(env->folders, folder, name, &path, &none) && file_id_of(str_c(&path), &id))
+        str_add(out, (const char *)&id, sizeof id);
     str_release(&path);
 }
 

@@ -152,14 +152,8 @@ static berth_status node_changed(struct keyer *x, const struct wf_node *n, bool 
         *never = true;
         s = BERTH_OK;
     } else {
-        json_t *v = text.bad ? NULL : js_text(str_c(&text), text.n);
-        json_t *list = v ? json_array() : NULL;
-        if (!list)
-            json_decref(v);
-        if (!list || json_array_append_new(list, v) ||
-            json_object_set_nocheck(n->json, "is_changed", list))
+        if (json_object_set_new_nocheck(n->json, "is_changed", json_pack("[o]", js_take(&text))))
             s = err_set(err, BERTH_ENOMEM, "is_changed of node %s", n->id);
-        json_decref(list);
     }
     str_release(&text);
     return s;
@@ -178,8 +172,9 @@ static const struct wf_link *link_of(const struct keyer *k, const struct wf_node
 }
 
 /* pre: everything upstream has its key. */
-static berth_status node_key(struct keyer *k, size_t node, berth_err *err)
+static berth_status node_key(void *user, size_t node, berth_err *err)
 {
+    struct keyer *k = user;
     const struct wf_node *n = &k->wf->node[node];
     bool never = n->broken;
     if (k->cancel && atomic_load_explicit(k->cancel, memory_order_relaxed))
@@ -227,47 +222,16 @@ static berth_status node_key(struct keyer *k, size_t node, berth_err *err)
     return BERTH_OK;
 }
 
-/* Upstream first. A cycle leaves the nodes on it without a key. */
+/* A cycle leaves the nodes on it without a key. */
 berth_status keys_make(const struct node_env *env, const struct workflow *wf,
                        const uint64_t seed[2], const atomic_bool *cancel, struct node_key *key,
                        berth_err *err)
 {
-    struct walk {
-        size_t node, link;
-    };
     struct keyer k = { .env = env, .wf = wf, .cancel = cancel, .key = key, .seed = seed };
-    struct vec stack = { .elem = sizeof(struct walk) };
-    uint8_t *seen = calloc(wf->n ? wf->n : 1, 1);
+    bool *seen = calloc(wf->n ? wf->n : 1, sizeof *seen);
     berth_status s = seen ? BERTH_OK : err_set(err, BERTH_ENOMEM, "keys of %zu nodes", wf->n);
-    for (size_t i = 0; i < wf->n && !s; i++) {
-        struct walk *w = seen[i] ? NULL : vec_add(&stack);
-        if (!w) {
-            if (!seen[i])
-                s = err_set(err, BERTH_ENOMEM, "keys of %zu nodes", wf->n);
-            continue;
-        }
-        w->node = i;
-        seen[i] = 1;
-        while (stack.n && !s) {
-            w = vec_at(&stack, stack.n - 1);
-            const struct wf_node *n = &wf->node[w->node];
-            if (w->link == n->links) {
-                s = node_key(&k, w->node, err);
-                vec_pop(&stack);
-                continue;
-            }
-            size_t from = wf->link[n->link + w->link++].from;
-            if (seen[from])
-                continue;
-            seen[from] = 1;
-            w = vec_add(&stack);
-            if (!w)
-                s = err_set(err, BERTH_ENOMEM, "keys of %zu nodes", wf->n);
-            else
-                w->node = from;
-        }
-    }
-    vec_release(&stack);
+    for (size_t i = 0; i < wf->n && !s; i++)
+        s = workflow_walk(wf, i, seen, node_key, &k, err);
     str_release(&k.bytes);
     file_hashes_release(&k.hashes);
     free(seen);

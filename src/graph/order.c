@@ -69,10 +69,9 @@ static void swap(uint64_t *a, uint64_t *b)
 
 static bool push(struct order *o, size_t node)
 {
-    uint64_t *p = vec_add(&o->heap);
-    if (!p)
+    uint64_t place = (uint64_t)o->node[node].rank << 32 | o->node[node].seq;
+    if (!vec_push(&o->heap, &place))
         return false;
-    *p = (uint64_t)o->node[node].rank << 32 | o->node[node].seq;
     for (size_t i = o->heap.n - 1; i && *heap_at(o, i) < *heap_at(o, (i - 1) / 2); i = (i - 1) / 2)
         swap(heap_at(o, i), heap_at(o, (i - 1) / 2));
     return true;
@@ -132,12 +131,12 @@ static bool rank_by_link(struct order *o, size_t link)
 
 /* ---- links that become strong ---- */
 
-static bool later(struct vec *v, size_t x)
+static void set_pending(struct order *o, size_t node)
 {
-    size_t *p = vec_add(v);
-    if (p)
-        *p = x;
-    return p != NULL;
+    o->node[node].pending = true;
+    o->node[node].seq = o->discovered;
+    o->by_seq[o->discovered++] = (unsigned)node;
+    o->pending++;
 }
 
 /* Nodes on the stack become pending, and so do those behind their strong links. */
@@ -150,14 +149,11 @@ static bool discover(struct order *o)
         const struct wf_node *w = &o->wf->node[node];
         if (n->pending || n->done)
             continue;
-        n->pending = true;
-        n->seq = o->discovered;
-        o->by_seq[o->discovered++] = (unsigned)node;
-        o->pending++;
+        set_pending(o, node);
         for (size_t l = w->link; l < w->link + w->links; l++) {
             if (workflow_is_lazy(w, &o->wf->link[l]))
                 continue;
-            if (!later(&o->fresh, l) || !later(&o->stack, o->wf->link[l].from))
+            if (!vec_push(&o->fresh, &l) || !vec_push(&o->stack, &(size_t) { o->wf->link[l].from }))
                 return false;
         }
     }
@@ -195,14 +191,10 @@ berth_status order_add(struct order *o, size_t node, berth_err *err)
     unsigned first = o->discovered;
     bool ok;
     if (o->node[node].done) { /* from the cache: it still has its turn, and waits for nobody */
-        struct order_node *n = &o->node[node];
-        n->pending = true;
-        n->seq = o->discovered;
-        o->by_seq[o->discovered++] = (unsigned)node;
-        o->pending++;
+        set_pending(o, node);
         ok = push(o, node);
     } else {
-        ok = later(&o->stack, node) && discover(o) && settle(o, first);
+        ok = vec_push(&o->stack, &node) && discover(o) && settle(o, first);
     }
     return ok ? BERTH_OK : no_memory(o, err);
 }
@@ -213,8 +205,8 @@ berth_status order_need(struct order *o, size_t node, unsigned in, berth_err *er
     unsigned first = o->discovered;
     for (size_t l = w->link; l < w->link + w->links; l++)
         if (o->wf->link[l].in == in &&
-            !(later(&o->fresh, l) && later(&o->stack, o->wf->link[l].from) && discover(o) &&
-              settle(o, first)))
+            !(vec_push(&o->fresh, &l) && vec_push(&o->stack, &(size_t) { o->wf->link[l].from }) &&
+              discover(o) && settle(o, first)))
             return no_memory(o, err);
     return BERTH_OK;
 }
@@ -251,10 +243,8 @@ bool order_leads_to(struct order *o, size_t node, size_t slot, const char *type)
                 continue;
             seen[to] = true;
             found = gives(&o->wf->node[to], type);
-            size_t *next = vec_add(&o->stack);
-            if (!next)
+            if (!vec_push(&o->stack, &(size_t) { to }))
                 break;
-            *next = to;
         }
         if (!o->stack.n)
             break;

@@ -19,74 +19,68 @@ static berth_status no_memory(const struct run *r, berth_err *err)
     return err_set(err, BERTH_ENOMEM, "results of prompt %s", r->q->prompt_id);
 }
 
+void run_send(const struct run *r, const struct exec_event *e)
+{
+    if (r->x->cfg.event)
+        r->x->cfg.event(r->x->cfg.event_user, e);
+}
+
+struct exec_event run_event_of(const struct run *r, enum exec_event_kind kind, size_t node)
+{
+    const struct wf_node *n = &r->wf.node[node];
+    return (struct exec_event) {
+        .kind = kind,
+        .prompt_id = r->q->prompt_id,
+        .node = n->id,
+        .display_node = n->id,
+        .real_node = n->id,
+        .class_type = n->cls->name,
+    };
+}
+
 void run_event(struct run *r, enum exec_event_kind kind, size_t node, const json_t *output)
 {
-    if (!r->x->cfg.event)
-        return;
-    const struct wf_node *n = &r->wf.node[node];
-    r->x->cfg.event(r->x->cfg.event_user, &(struct exec_event) {
-                                              .kind = kind,
-                                              .prompt_id = r->q->prompt_id,
-                                              .node = n->id,
-                                              .display_node = n->id,
-                                              .real_node = n->id,
-                                              .class_type = n->cls->name,
-                                              .output = output,
-                                          });
+    struct exec_event e = run_event_of(r, kind, node);
+    e.output = output;
+    run_send(r, &e);
 }
 
 berth_status run_ui(struct run *r, size_t node, const json_t *ui, berth_err *err)
 {
     const char *id = r->wf.node[node].id;
-    /* A copy: the cache keeps its own, and the result may go to another thread. */
-    if (json_object_set_new_nocheck(r->out->outputs, id, json_deep_copy(ui)))
-        return no_memory(r, err);
-    json_t *meta = json_object();
-    int bad = json_object_set_new_nocheck(meta, "node_id", json_string_nocheck(id)) |
-              json_object_set_new_nocheck(meta, "display_node", json_string_nocheck(id)) |
-              json_object_set_new_nocheck(meta, "parent_node", json_null()) |
-              json_object_set_new_nocheck(meta, "real_node_id", json_string_nocheck(id));
-    bad |= json_object_set_new_nocheck(r->out->meta, id, meta);
-    return bad ? no_memory(r, err) : BERTH_OK;
+    json_t *meta = json_pack("{s:s,s:s,s:n,s:s}", "node_id", id, "display_node", id, "parent_node",
+                             "real_node_id", id);
+    /* A copy of the ui: the cache keeps its own, and the result may go to another thread. */
+    return json_object_set_new_nocheck(r->out->outputs, id, json_deep_copy(ui)) |
+                   json_object_set_new_nocheck(r->out->meta, id, meta)
+               ? no_memory(r, err)
+               : BERTH_OK;
 }
 
 /* ---- messages ---- */
 
-static const char *event_name(enum exec_event_kind kind)
-{
-    switch (kind) {
-    case EXEC_START:
-        return "execution_start";
-    case EXEC_CACHED:
-        return "execution_cached";
-    case EXEC_SUCCESS:
-        return "execution_success";
-    case EXEC_ERROR:
-        return "execution_error";
-    case EXEC_INTERRUPTED:
-        return "execution_interrupted";
-    default:
-        BUG("event %d is no message of history", (int)kind);
-    }
-}
+static const char *const event_names[] = {
+    [EXEC_START] = "execution_start",
+    [EXEC_CACHED] = "execution_cached",
+    [EXEC_SUCCESS] = "execution_success",
+    [EXEC_ERROR] = "execution_error",
+    [EXEC_INTERRUPTED] = "execution_interrupted",
+};
 
-berth_status run_message(struct run *r, enum exec_event_kind kind, json_t *data, berth_err *err)
+/* Adds the timestamp, then the message; sends it unless it is the last one. Takes data. */
+static berth_status add_message(struct run *r, enum exec_event_kind kind, json_t *data,
+                                berth_err *err)
 {
-    const struct executor_config *cfg = &r->x->cfg;
-    uint64_t ms = clock_wall_ns(cfg->env->clock) / 1000000;
-    json_t *pair = json_array();
-    int bad = json_object_set_new_nocheck(data, "timestamp", json_integer((json_int_t)ms)) |
-              json_array_append_new(pair, json_string_nocheck(event_name(kind)));
-    bad |= json_array_append_new(pair, json_deep_copy(data));
-    bad |= json_array_append_new(r->messages, pair);
-    if (bad) {
+    uint64_t ms = clock_wall_ns(r->x->cfg.env->clock) / 1000000;
+    if (json_object_set_new_nocheck(data, "timestamp", json_integer((json_int_t)ms)) |
+        json_array_append_new(r->messages,
+                              json_pack("[s,o]", event_names[kind], json_deep_copy(data)))) {
         json_decref(data);
         return no_memory(r, err);
     }
     struct exec_event e = { .kind = kind, .prompt_id = r->q->prompt_id, .data = data };
     if (kind == EXEC_START || kind == EXEC_CACHED) {
-        if (cfg->event)
-            cfg->event(cfg->event_user, &e);
+        run_send(r, &e);
         json_decref(data);
     } else {
         json_decref(r->out->last_data);
@@ -96,44 +90,36 @@ berth_status run_message(struct run *r, enum exec_event_kind kind, json_t *data,
     return BERTH_OK;
 }
 
-/* {"prompt_id": ...}, to be added to. NULL: no memory. */
-static json_t *prompt_data(const struct run *r)
+static json_t *prompt_id(const struct run *r)
 {
-    const char *id = r->q->prompt_id;
-    json_t *data = json_object();
-    if (!json_object_set_new_nocheck(data, "prompt_id", js_text(id, strlen(id))))
-        return data;
-    json_decref(data);
-    return NULL;
+    return js_text(r->q->prompt_id, strlen(r->q->prompt_id));
 }
 
 berth_status run_start(struct run *r, berth_err *err)
 {
-    return run_message(r, EXEC_START, prompt_data(r), err);
+    return add_message(r, EXEC_START, json_pack("{s:o}", "prompt_id", prompt_id(r)), err);
 }
 
 berth_status run_cached(struct run *r, berth_err *err)
 {
-    json_t *nodes = json_array(), *data = json_object();
+    json_t *nodes = json_array();
     int bad = 0;
     for (size_t i = 0; i < r->wf.n && !bad; i++)
         if (cache_get(&r->x->cache, &r->key[i]))
             bad |= json_array_append_new(nodes, json_string_nocheck(r->wf.node[i].id));
-    const char *id = r->q->prompt_id;
-    bad |= json_object_set_new_nocheck(data, "nodes", nodes);
-    bad |= json_object_set_new_nocheck(data, "prompt_id", js_text(id, strlen(id)));
+    r->out->cached = json_array_size(nodes);
     if (bad) {
-        json_decref(data);
+        json_decref(nodes);
         return no_memory(r, err);
     }
-    r->out->cached = json_array_size(nodes);
-    return run_message(r, EXEC_CACHED, data, err);
+    return add_message(r, EXEC_CACHED,
+                       json_pack("{s:o,s:o}", "nodes", nodes, "prompt_id", prompt_id(r)), err);
 }
 
 berth_status run_success(struct run *r, berth_err *err)
 {
     r->out->outcome = EXEC_OK;
-    return run_message(r, EXEC_SUCCESS, prompt_data(r), err);
+    return add_message(r, EXEC_SUCCESS, json_pack("{s:o}", "prompt_id", prompt_id(r)), err);
 }
 
 /* Every node of the prompt: the keys the cache looks for. */
@@ -204,22 +190,17 @@ static json_t *traceback(const struct run *r, size_t node, const berth_err *why)
     return NULL;
 }
 
-static int add_error(const struct run *r, size_t node, json_t *data, const berth_err *why,
-                     json_t *current)
+/* What an execution_error has beside the fields of all failures; NULL: out of memory. */
+static json_t *error_data(const struct run *r, size_t node, const berth_err *why, json_t *current)
 {
     struct str text = { 0 };
     add_why(r, why, &text);
     if (why->code == BERTH_ENODEVMEM) /* a process that ends with its prompt keeps nothing */
         str_addf(&text, "%s%s%s", OUT_OF_MEMORY, r->x->cfg.alone ? "Give" : KEPT_MODELS,
                  MORE_MEMORY);
-    json_t *message = text.bad ? NULL : js_text(str_c(&text), text.n);
-    str_release(&text);
-    const char *type = node_exception(why->code);
-    return json_object_set_new_nocheck(data, "exception_message", message) |
-           json_object_set_new_nocheck(data, "exception_type", json_string_nocheck(type)) |
-           json_object_set_new_nocheck(data, "traceback", traceback(r, node, why)) |
-           json_object_set_new_nocheck(data, "current_inputs", current) |
-           json_object_set_new_nocheck(data, "current_outputs", current_outputs(r));
+    return json_pack("{s:o,s:s,s:o,s:o,s:o}", "exception_message", js_take(&text), "exception_type",
+                     node_exception(why->code), "traceback", traceback(r, node, why),
+                     "current_inputs", current, "current_outputs", current_outputs(r));
 }
 
 berth_status run_failure(struct run *r, size_t node, const berth_err *why, json_t *current,
@@ -231,21 +212,17 @@ berth_status run_failure(struct run *r, size_t node, const berth_err *why, json_
     r->out->code = why->code;
     r->out->why = *why;
     r->out->out_of_memory = why->code == BERTH_ENODEVMEM;
-    json_t *data = prompt_data(r);
-    int bad =
-        json_object_set_new_nocheck(data, "node_id", n ? json_string_nocheck(n->id) : json_null()) |
-        json_object_set_new_nocheck(data, "node_type",
-                                    n ? json_string_nocheck(n->cls->name) : json_null()) |
-        json_object_set_new_nocheck(data, "executed", json_deep_copy(r->executed));
-    if (stopped)
+    json_t *data =
+        json_pack("{s:o,s:s?,s:s?,s:o}", "prompt_id", prompt_id(r), "node_id", n ? n->id : NULL,
+                  "node_type", n ? n->cls->name : NULL, "executed", json_deep_copy(r->executed));
+    if (stopped) {
         json_decref(current);
-    else
-        bad |= add_error(r, node, data, why, current ? current : json_object());
-    if (bad) {
+    } else if (json_object_update_new(
+                   data, error_data(r, node, why, current ? current : json_object()))) {
         json_decref(data);
         return no_memory(r, err);
     }
-    return run_message(r, stopped ? EXEC_INTERRUPTED : EXEC_ERROR, data, err);
+    return add_message(r, stopped ? EXEC_INTERRUPTED : EXEC_ERROR, data, err);
 }
 
 #define NETWORKS_MAX 256 /* of one prompt: its history stays small */
@@ -263,19 +240,15 @@ void run_network(struct run *r, json_t *taken)
 berth_status run_status(struct run *r, berth_err *err)
 {
     bool ok = r->out->outcome == EXEC_OK;
-    json_t *s = json_object();
-    int bad = json_object_set_new_nocheck(s, "status_str",
-                                          json_string_nocheck(ok ? "success" : "error")) |
-              json_object_set_new_nocheck(s, "completed", json_boolean(ok)) |
-              json_object_set_nocheck(s, "messages", r->messages);
-    if (r->networks) /* ours: ComfyUI's clients pass over it */
-        bad |= json_object_set_new_nocheck(s, "berth", json_pack("{s:O}", "networks", r->networks));
-    if (bad) {
+    json_t *s = json_pack("{s:s,s:b,s:O}", "status_str", ok ? "success" : "error", "completed", ok,
+                          "messages", r->messages);
+    if (r->networks && /* ours: ComfyUI's clients pass over it */
+        json_object_set_new_nocheck(s, "berth", json_pack("{s:O}", "networks", r->networks))) {
         json_decref(s);
-        return no_memory(r, err);
+        s = NULL;
     }
     r->out->status = s;
-    return BERTH_OK;
+    return s ? BERTH_OK : no_memory(r, err);
 }
 
 void exec_result_release(struct exec_result *r)

@@ -44,11 +44,11 @@ enum run_step {
 enum run_step run_node(struct run *r, size_t node, json_t **current, berth_err *err);
 
 /* result.c: events and what history keeps. */
+struct exec_event run_event_of(const struct run *r, enum exec_event_kind kind, size_t node);
+void run_send(const struct run *r, const struct exec_event *e);
 void run_event(struct run *r, enum exec_event_kind kind, size_t node, const json_t *output);
 /* {"node_id", "display_node", "parent_node", "real_node_id"} and the ui, into outputs and meta. */
 berth_status run_ui(struct run *r, size_t node, const json_t *ui, berth_err *err);
-/* Adds timestamp, then the message; sends it unless it is the last one. Takes data. */
-berth_status run_message(struct run *r, enum exec_event_kind kind, json_t *data, berth_err *err);
 berth_status run_start(struct run *r, berth_err *err);
 berth_status run_cached(struct run *r, berth_err *err);
 berth_status run_success(struct run *r, berth_err *err);

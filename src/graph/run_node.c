@@ -21,25 +21,6 @@ struct call {
 
 /* ---- what a node may tell while it runs ---- */
 
-static struct exec_event node_event(const struct call *c, enum exec_event_kind kind)
-{
-    return (struct exec_event) {
-        .kind = kind,
-        .prompt_id = c->r->q->prompt_id,
-        .node = c->n->id,
-        .display_node = c->n->id,
-        .real_node = c->n->id,
-        .class_type = c->n->cls->name,
-    };
-}
-
-static void tell(const struct call *c, const struct exec_event *e)
-{
-    const struct executor_config *cfg = &c->r->x->cfg;
-    if (cfg->event)
-        cfg->event(cfg->event_user, e);
-}
-
 static berth_status check_cancel(const struct call *c, berth_err *err)
 {
     const atomic_bool *cancel = c->r->q->cancel;
@@ -54,22 +35,22 @@ static berth_status host_progress(void *user, const struct node_step *s, berth_e
     const struct call *c = user;
     if (check_cancel(c, err))
         return err->code;
-    struct exec_event e = node_event(c, EXEC_PROGRESS);
+    struct exec_event e = run_event_of(c->r, EXEC_PROGRESS, c->node);
     e.value = s->value;
     e.max = s->max;
     e.picture = s->picture;
     e.png = s->png;
-    tell(c, &e);
+    run_send(c->r, &e);
     return BERTH_OK;
 }
 
 static void host_text(void *user, const char *s, size_t n)
 {
     const struct call *c = user;
-    struct exec_event e = node_event(c, EXEC_TEXT);
+    struct exec_event e = run_event_of(c->r, EXEC_TEXT, c->node);
     e.text = s;
     e.text_n = n;
-    tell(c, &e);
+    run_send(c->r, &e);
 }
 
 static void host_network(void *user, json_t *taken)

@@ -17,21 +17,21 @@ struct frame {
     bool good;
 };
 
-struct choices { /* of a combo whose list is not in the class */
-    const struct node_input *in;
+struct choices {                 /* of a combo whose list is not in the class */
+    const struct node_input *in; /* its key */
     struct names names;
 };
 
 struct check {
     const struct node_env *env;
     struct workflow wf;
-    uint8_t *state;              /* per node */
-    json_t **errors;             /* per node: array or NULL */
-    struct vec stack;            /* struct frame */
-    struct vec choices;          /* struct choices * */
-    struct map choices_by_input; /* address of the node_input -> index */
-    size_t shown;                /* choices in answers so far */
-    const char *raised;          /* exception type; NULL: none */
+    uint8_t *state;     /* per node */
+    json_t **errors;    /* per node: array or NULL */
+    struct vec stack;   /* struct frame */
+    struct map choices; /* address of the node_input -> struct choices */
+    struct arena mem;   /* those */
+    size_t shown;       /* choices in answers so far */
+    const char *raised; /* exception type; NULL: none */
     struct str raised_text;
     bool cycle;
     struct doom doom;
@@ -44,11 +44,6 @@ static enum step no_memory(struct check *c)
 {
     err_set(c->err, BERTH_ENOMEM, "validating a prompt of %zu nodes", c->wf.n);
     return FAILED;
-}
-
-static berth_status status_of(const struct check *c)
-{
-    return c->err->code;
 }
 
 /* ---- errors of a node ---- */
@@ -91,26 +86,18 @@ static berth_status input_config(struct check *c, const struct node_class *cls,
 static json_t *input_extra(struct check *c, const struct wf_node *n, const struct node_input *in,
                            bool config, json_t *received)
 {
-    json_t *extra = json_object(), *cfg = json_null();
-    int bad = json_object_set_new_nocheck(extra, "input_name", json_string_nocheck(in->name));
+    json_t *cfg = json_null();
     if (config && input_config(c, n->cls, in, &cfg))
-        cfg = NULL;
-    bad |= json_object_set_new_nocheck(extra, "input_config", cfg);
-    if (received)
-        bad |= json_object_set_nocheck(extra, "received_value", received);
-    if (!bad)
-        return extra;
-    json_decref(extra);
-    return NULL;
+        return NULL;
+    return json_pack("{s:s,s:o,s:O*}", "input_name", in->name, "input_config", cfg,
+                     "received_value", received);
 }
 
-/* An error about one input of the node; details: text, released here. */
+/* An error about one input of the node; takes details. */
 static enum step input_error(struct check *c, size_t node, const char *type, json_t *message,
                              struct str *details, json_t *extra)
 {
-    json_t *text = details->bad ? NULL : js_text(str_c(details), details->n);
-    str_release(details);
-    return add_error(c, node, reason_new(type, message, text, extra));
+    return add_error(c, node, reason_new(type, message, js_take(details), extra));
 }
 
 static enum step raise(struct check *c, const char *type)
@@ -167,9 +154,8 @@ static enum step type_mismatch(struct check *c, size_t node, const struct node_i
 {
     json_t *extra = input_extra(c, &c->wf.node[node], in, true, NULL);
     const json_t *cfg = json_object_get(extra, "input_config");
-    int bad = json_object_set_new_nocheck(extra, "received_type", json_string_nocheck(received)) |
-              json_object_set_nocheck(extra, "linked_node", link);
-    if (bad) {
+    if (json_object_set_new_nocheck(extra, "received_type", json_string_nocheck(received)) |
+        json_object_set_nocheck(extra, "linked_node", link)) {
         json_decref(extra);
         return no_memory(c);
     }
@@ -274,6 +260,15 @@ static const char *kind_name(enum input_kind k)
     return k == IN_INT ? "INT" : k == IN_FLOAT ? "FLOAT" : k == IN_STRING ? "STRING" : "BOOLEAN";
 }
 
+static void add_int(node_int i, struct str *out)
+{
+    json_t *v = js_int(i);
+    out->bad |= !v;
+    if (v)
+        js_write(v, 0, out);
+    json_decref(v);
+}
+
 /* "Value 5 smaller than min of 16"; number: as Python prints it. */
 static enum step range_error(struct check *c, size_t node, const struct node_input *in, bool small,
                              const char *number, json_t *received)
@@ -287,15 +282,11 @@ static enum step range_error(struct check *c, size_t node, const struct node_inp
         py_str(limit, &message);
     else if (in->kind == IN_FLOAT)
         py_repr_f64(small ? in->fmin : in->fmax, &message);
-    else if ((small ? in->imin : in->imax) < 0)
-        str_addf(&message, "%lld", (long long)(small ? in->imin : in->imax));
     else
-        str_addf(&message, "%llu", (unsigned long long)(small ? in->imin : in->imax));
+        add_int(small ? in->imin : in->imax, &message);
     str_adds(&details, in->name);
-    json_t *text = message.bad ? NULL : js_text(str_c(&message), message.n);
-    str_release(&message);
-    return input_error(c, node, small ? "value_smaller_than_min" : "value_bigger_than_max", text,
-                       &details, extra);
+    return input_error(c, node, small ? "value_smaller_than_min" : "value_bigger_than_max",
+                       js_take(&message), &details, extra);
 }
 
 static enum step conversion_error(struct check *c, size_t node, const struct node_input *in,
@@ -347,26 +338,21 @@ static enum step check_range(struct check *c, size_t node, const struct node_inp
 static berth_status choices_of(struct check *c, const struct node_input *in,
                                const struct names **out)
 {
-    uint64_t i;
-    if (map_get(&c->choices_by_input, (const char *)&in, sizeof in, &i)) {
-        *out = &(*(struct choices **)vec_at(&c->choices, (size_t)i))->names;
+    uint64_t known = 0;
+    if (map_get(&c->choices, (const char *)&in, sizeof in, &known)) {
+        *out = &((struct choices *)(uintptr_t)known)->names;
         return BERTH_OK;
     }
-    struct choices **at = vec_add(&c->choices);
-    if (!at)
+    struct choices *ch = arena_alloc(&c->mem, sizeof *ch);
+    if (ch)
+        ch->in = in;
+    if (!ch || map_add(&c->choices, (const char *)&ch->in, sizeof ch->in,
+                       (uint64_t)(uintptr_t)ch) != MAP_ADDED)
         return err_set(c->err, BERTH_ENOMEM, "choices of '%s'", in->name);
-    *at = calloc(1, sizeof **at);
-    if (!*at) {
-        vec_pop(&c->choices);
-        return err_set(c->err, BERTH_ENOMEM, "choices of '%s'", in->name);
-    }
-    struct choices *ch = *at;
-    ch->in = in;
-    berth_status s = node_options(c->env, in, &ch->names, c->err);
-    if (!s && map_add(&c->choices_by_input, (const char *)&ch->in, sizeof ch->in,
-                      c->choices.n - 1) == MAP_NOMEM)
-        s = err_set(c->err, BERTH_ENOMEM, "choices of '%s'", in->name);
     *out = &ch->names;
+    berth_status s = node_options(c->env, in, &ch->names, c->err);
+    if (s)
+        map_del(&c->choices, (const char *)&ch->in, sizeof ch->in);
     return s;
 }
 
@@ -527,13 +513,9 @@ static enum step custom(struct check *c, size_t node)
     if (x)
         str_addf(&text, "%s%s", x, why.msg[0] ? " - " : "");
     str_adds(&text, why.msg);
-    json_t *extra = json_object();
-    if (json_object_set_new_nocheck(extra, "input_name", x ? json_string(x) : json_null())) {
-        json_decref(extra);
-        extra = NULL;
-    }
     return input_error(c, node, "custom_validation_failed",
-                       json_string("Custom validation failed for node"), &text, extra);
+                       json_string("Custom validation failed for node"), &text,
+                       json_pack("{s:s?}", "input_name", x));
 }
 
 /* Goes on with the node on top of the stack until it is done or wants another one first. */
@@ -587,12 +569,10 @@ static enum step exception(struct check *c, size_t node, const struct frame *dow
         const struct wf_node *n = &c->wf.node[down->node];
         const struct node_input *in = &n->cls->in[down->in];
         extra = input_extra(c, n, in, true, NULL);
-        int bad =
-            json_object_set_nocheck(extra, "exception_message", text) |
-            json_object_set_new_nocheck(extra, "exception_type", json_string(c->raised)) |
-            json_object_set_new_nocheck(extra, "traceback", traceback(c, node)) |
-            json_object_set_nocheck(extra, "linked_node", json_object_get(n->inputs, in->name));
-        if (bad) {
+        json_t *more = json_pack("{s:O,s:s,s:o,s:O}", "exception_message", text, "exception_type",
+                                 c->raised, "traceback", traceback(c, node), "linked_node",
+                                 json_object_get(n->inputs, in->name));
+        if (json_object_update_new(extra, more)) {
             json_decref(extra);
             extra = NULL;
         }
@@ -609,43 +589,53 @@ static enum step exception(struct check *c, size_t node, const struct frame *dow
     return add_error(c, node, reason_new(type, json_string(message), text, extra));
 }
 
+static enum step open_node(struct check *c, size_t node)
+{
+    c->state[node] = CHECK_OPEN;
+    return vec_push(&c->stack, &(struct frame) { .node = node, .good = true }) ? NEXT
+                                                                               : no_memory(c);
+}
+
 /* Everything upstream of an output, and the output itself. */
 static berth_status check_tree(struct check *c, size_t output)
 {
-    struct frame *f = c->state[output] == CHECK_NEW ? vec_add(&c->stack) : NULL;
-    if (!f)
-        return c->state[output] == CHECK_NEW ? (no_memory(c), status_of(c)) : BERTH_OK;
-    f->node = output;
-    f->good = true;
-    c->state[output] = CHECK_OPEN;
+    if (c->state[output] == CHECK_NEW && open_node(c, output) == FAILED)
+        return c->err->code;
     while (c->stack.n) {
-        f = vec_at(&c->stack, c->stack.n - 1);
+        struct frame *f = vec_at(&c->stack, c->stack.n - 1);
         size_t node = f->node, descend = SIZE_MAX;
         enum step s = node_step(c, f, &descend);
-        if (s == FAILED)
-            return status_of(c);
-        if (s == DESCEND) {
-            f = vec_add(&c->stack); /* the one above stays at its input and looks again later */
-            if (!f)
-                return no_memory(c), status_of(c);
-            f->node = descend;
-            f->good = true;
-            c->state[descend] = CHECK_OPEN;
+        if (s == DESCEND) { /* the one below stays at its input and looks again later */
+            if (open_node(c, descend) == FAILED)
+                return c->err->code;
             continue;
         }
+        if (s == FAILED)
+            return c->err->code;
         bool good = f->good && s == NEXT && !c->errors[node];
         vec_pop(&c->stack);
         struct frame *down = c->stack.n ? vec_at(&c->stack, c->stack.n - 1) : NULL;
         if (s == RAISED && exception(c, node, down) == FAILED)
-            return status_of(c);
+            return c->err->code;
         c->state[node] = good ? CHECK_GOOD : CHECK_BAD;
         if (doom_add(&c->doom, c->env, &c->wf, node, good, c->err))
-            return status_of(c);
+            return c->err->code;
     }
     return BERTH_OK;
 }
 
 /* ---- the answer ---- */
+
+static berth_status refuse(struct validation *out, json_t *message, berth_err *err)
+{
+    return validation_refuse(out, "invalid_prompt", message, json_string(""), err);
+}
+
+static berth_status refuse_no_outputs(struct validation *out, berth_err *err)
+{
+    return validation_refuse(out, "prompt_no_outputs", json_string("Prompt has no outputs"),
+                             json_string(""), err);
+}
 
 static berth_status refuse_node(struct validation *out, json_t *message, const char *id,
                                 berth_err *err)
@@ -674,9 +664,7 @@ static berth_status check_nodes(const struct workflow *w, struct validation *out
             str_adds(&text, "Cannot execute because node ");
             py_str(n->class_type, &text);
             str_adds(&text, " does not exist.");
-            json_t *message = text.bad ? NULL : js_text(str_c(&text), text.n);
-            str_release(&text);
-            return refuse_node(out, message, n->id, err);
+            return refuse_node(out, js_take(&text), n->id, err);
         }
         if (json_object_size(n->inputs) > GRAPH_INPUTS_MAX)
             return refuse_node(out,
@@ -695,10 +683,7 @@ static berth_status find_outputs(const struct workflow *w, const json_t *targets
     bool all = !targets || json_is_null(targets);
     *count = 0;
     if (!all && !json_is_array(targets))
-        return validation_refuse(
-            out, "invalid_prompt",
-            json_string("partial_execution_targets must be a list of node ids."), json_string(""),
-            err);
+        return refuse(out, js_textf("partial_execution_targets must be a list of node ids."), err);
     for (size_t i = 0; !all && i < json_array_size(targets); i++) {
         const json_t *id = json_array_get(targets, i);
         size_t node = js_kind(id) == JS_STRING ? workflow_find(w, json_string_value(id)) : SIZE_MAX;
@@ -709,25 +694,22 @@ static berth_status find_outputs(const struct workflow *w, const json_t *targets
         wanted[i] = (all || wanted[i]) && w->node[i].cls->flags & NODE_OUTPUT;
         *count += wanted[i];
     }
-    if (!*count)
-        return validation_refuse(out, "prompt_no_outputs", json_string("Prompt has no outputs"),
-                                 json_string(""), err);
-    return BERTH_OK;
+    return *count ? BERTH_OK : refuse_no_outputs(out, err);
 }
 
 static void check_release(struct check *c)
 {
     for (size_t i = 0; c->errors && i < c->wf.n; i++)
         json_decref(c->errors[i]);
-    for (size_t i = 0; i < c->choices.n; i++) {
-        struct choices *ch = *(struct choices **)vec_at(&c->choices, i);
-        names_release(&ch->names);
-        free(ch);
-    }
+    const char *key;
+    size_t len;
+    uint64_t ch;
+    for (size_t it = 0; map_next(&c->choices, &it, &key, &len, &ch);)
+        names_release(&((struct choices *)(uintptr_t)ch)->names);
     doom_release(&c->doom, c->wf.n);
-    vec_release(&c->choices);
+    map_release(&c->choices);
+    arena_release(&c->mem);
     vec_release(&c->stack);
-    map_release(&c->choices_by_input);
     str_release(&c->raised_text);
     free(c->errors);
     free(c->state);
@@ -776,30 +758,19 @@ berth_status graph_validate(const struct node_env *env, json_t *prompt, const js
     if (!out->node_errors || !out->outputs)
         s = err_set(err, BERTH_ENOMEM, "validating a prompt");
     else if (json_is_array(prompt)) /* Python finds no node in it */
-        return validation_refuse(out, "prompt_no_outputs", json_string("Prompt has no outputs"),
-                                 json_string(""), err);
+        return refuse_no_outputs(out, err);
     else if (!json_is_object(prompt))
-        return validation_refuse(out, "invalid_prompt",
-                                 json_string("Cannot execute because the prompt is not an object."),
-                                 json_string(""), err);
+        return refuse(out, js_textf("Cannot execute because the prompt is not an object."), err);
     else if (workflow_is_editors(prompt)) /* else "nodes" would be a node without a class */
-        return validation_refuse(out, "invalid_prompt",
-                                 json_string("Cannot execute: " WORKFLOW_OF_EDITOR),
-                                 json_string(""), err);
+        return refuse(out, js_textf("Cannot execute: " WORKFLOW_OF_EDITOR), err);
     else if (json_object_size(prompt) > GRAPH_NODES_MAX)
-        return validation_refuse(
-            out, "invalid_prompt",
-            js_textf("Cannot execute because the prompt has %zu nodes; at most %d are "
-                     "taken.",
-                     json_object_size(prompt), GRAPH_NODES_MAX),
-            json_string(""), err);
+        return refuse(out,
+                      js_textf("Cannot execute because the prompt has %zu nodes; at most %d are "
+                               "taken.",
+                               json_object_size(prompt), GRAPH_NODES_MAX),
+                      err);
     if (!s) {
-        struct check c = {
-            .env = env,
-            .stack.elem = sizeof(struct frame),
-            .choices.elem = sizeof(struct choices *),
-            .err = err,
-        };
+        struct check c = { .env = env, .stack.elem = sizeof(struct frame), .err = err };
         s = validate(&c, prompt, targets, out);
         check_release(&c);
     }

@@ -30,18 +30,17 @@ json_t *js_textf(const char *fmt, ...)
     return n < 0 ? NULL : js_text(buf, utf8_mark_cut(buf, sizeof buf, (size_t)n));
 }
 
+json_t *js_take(struct str *text)
+{
+    json_t *v = text->bad ? NULL : js_text(str_c(text), text->n);
+    str_release(text);
+    return v;
+}
+
 json_t *reason_new(const char *type, json_t *message, json_t *details, json_t *extra)
 {
-    json_t *r = json_object();
-    int bad = !r;
-    bad |= json_object_set_new_nocheck(r, "type", json_string_nocheck(type));
-    bad |= json_object_set_new_nocheck(r, "message", message);
-    bad |= json_object_set_new_nocheck(r, "details", details);
-    bad |= json_object_set_new_nocheck(r, "extra_info", extra);
-    if (!bad)
-        return r;
-    json_decref(r);
-    return NULL;
+    return json_pack("{s:s,s:o,s:o,s:o}", "type", type, "message", message, "details", details,
+                     "extra_info", extra);
 }
 
 bool trace_add(json_t *trace, const struct wf_node *n, const char *input)
@@ -73,52 +72,34 @@ static void carry_bits(const struct verdict *c, const size_t *order, size_t n, u
     }
 }
 
-struct walk {
-    size_t node, link;
+struct upstream {  /* nodes that failing outputs depend on */
+    size_t *order; /* filled from its end, so that dependants stand first */
+    size_t at;     /* where it begins */
 };
 
-/* Everything upstream of `output` that was not seen yet goes into `order`, which is filled from its
- * end: a node stands before everything it depends on. False: out of memory. */
-static bool place(const struct verdict *c, size_t output, struct vec *stack, uint8_t *seen,
-                  size_t *order, size_t *at)
+static berth_status add_upstream(void *user, size_t node, berth_err *err)
 {
-    struct walk *w = vec_add(stack);
-    if (!w)
-        return false;
-    w->node = output;
-    seen[output] = 1;
-    while (stack->n) {
-        w = vec_at(stack, stack->n - 1);
-        const struct wf_node *node = &c->wf->node[w->node];
-        if (w->link == node->links) {
-            order[--*at] = w->node;
-            vec_pop(stack);
-            continue;
-        }
-        size_t from = c->wf->link[node->link + w->link++].from;
-        if (seen[from])
-            continue;
-        seen[from] = 1;
-        if (!(w = vec_add(stack)))
-            return false;
-        w->node = from;
-    }
-    return true;
+    struct upstream *u = user;
+    (void)err;
+    u->order[--u->at] = node;
+    return BERTH_OK;
 }
 
-/* Nodes upstream of failing outputs, dependants first; they are order[*at] and on. */
-static bool dependants_first(const struct verdict *c, size_t *order, size_t *at)
+static bool is_failing(const struct verdict *c, size_t node)
 {
-    struct vec stack = { .elem = sizeof(struct walk) };
-    uint8_t *seen = calloc(c->wf->n, 1);
-    bool ok = seen != NULL;
-    *at = c->wf->n;
-    for (size_t i = 0; i < c->wf->n && ok; i++)
-        if (c->wanted[i] && c->state[i] == CHECK_BAD && !seen[i])
-            ok = place(c, i, &stack, seen, order, at);
-    vec_release(&stack);
+    return c->wanted[node] && c->state[node] == CHECK_BAD;
+}
+
+static berth_status find_upstream(const struct verdict *c, struct upstream *u, berth_err *err)
+{
+    bool *seen = calloc(c->wf->n, sizeof *seen);
+    berth_status s = seen ? BERTH_OK : err_set(err, BERTH_ENOMEM, "errors of a prompt");
+    u->at = c->wf->n;
+    for (size_t i = 0; i < c->wf->n && !s; i++)
+        if (is_failing(c, i))
+            s = workflow_walk(c->wf, i, seen, add_upstream, u, err);
     free(seen);
-    return ok;
+    return s;
 }
 
 /* ---- the answer ---- */
@@ -135,46 +116,42 @@ berth_status validation_refuse(struct validation *out, const char *type, json_t 
 static json_t *node_error(const struct verdict *c, size_t node, const uint64_t *bits,
                           const size_t *outputs, size_t outputs_n, size_t *budget)
 {
-    json_t *dep = json_array(), *e = json_object();
-    int bad = 0;
-    for (size_t i = 0; i < outputs_n && *budget && !bad; i++)
+    json_t *dep = json_array(), *errors = c->errors[node];
+    for (size_t i = 0; i < outputs_n && *budget; i++)
         if (bits[i / 64] >> (i % 64) & 1) {
-            bad |= json_array_append_new(dep, json_string_nocheck(c->wf->node[outputs[i]].id));
+            if (json_array_append_new(dep, json_string_nocheck(c->wf->node[outputs[i]].id))) {
+                json_decref(dep);
+                return NULL;
+            }
             --*budget;
         }
-    json_t *errors = c->errors[node];
     c->errors[node] = NULL;
-    bad |= json_object_set_new_nocheck(e, "errors", errors);
-    bad |= json_object_set_new_nocheck(e, "dependent_outputs", dep);
-    bad |= json_object_set_new_nocheck(
-        e, "class_type", json_incref((json_t *)(uintptr_t)c->wf->node[node].class_type));
-    if (!bad)
-        return e;
-    json_decref(e);
-    return NULL;
+    return json_pack("{s:o,s:o,s:O}", "errors", errors, "dependent_outputs", dep, "class_type",
+                     c->wf->node[node].class_type);
 }
 
 static berth_status node_errors(const struct verdict *c, struct validation *out, berth_err *err)
 {
-    size_t n = c->wf->n, failing = 0, words, budget = DEPENDENTS_MAX, at;
+    size_t n = c->wf->n, failing = 0, words, budget = DEPENDENTS_MAX;
     for (size_t i = 0; i < n; i++)
-        failing += c->wanted[i] && c->state[i] == CHECK_BAD;
+        failing += is_failing(c, i);
     if (!failing)
         return BERTH_OK;
     words = (failing + 63) / 64;
-    size_t *output = calloc(failing, sizeof *output), *order = calloc(n, sizeof *order);
+    size_t *output = calloc(failing, sizeof *output);
+    struct upstream u = { .order = calloc(n, sizeof *u.order) };
     uint64_t *bits = calloc(n * words, sizeof *bits); /* 10,000 squared bits at most */
-    berth_status s = BERTH_OK;
-    if (!output || !order || !bits || !dependants_first(c, order, &at)) {
-        s = err_set(err, BERTH_ENOMEM, "errors of %zu outputs", failing);
+    berth_status s = !output || !u.order || !bits
+                         ? err_set(err, BERTH_ENOMEM, "errors of %zu outputs", failing)
+                         : find_upstream(c, &u, err);
+    if (s)
         goto done;
-    }
     for (size_t i = 0, k = 0; i < n; i++)
-        if (c->wanted[i] && c->state[i] == CHECK_BAD) {
+        if (is_failing(c, i)) {
             bits[i * words + k / 64] |= UINT64_C(1) << (k % 64);
             output[k++] = i;
         }
-    carry_bits(c, order + at, n - at, bits, words);
+    carry_bits(c, u.order + u.at, n - u.at, bits, words);
     for (size_t i = 0; i < n && !s; i++) {
         if (!c->errors[i])
             continue;
@@ -184,7 +161,7 @@ static berth_status node_errors(const struct verdict *c, struct validation *out,
     }
 done:
     free(bits);
-    free(order);
+    free(u.order);
     free(output);
     return s;
 }
@@ -206,10 +183,8 @@ static berth_status refuse_outputs(const struct verdict *c, struct validation *o
             str_add(&text, json_string_value(d), json_string_length(d));
         }
     }
-    json_t *details = text.bad ? NULL : js_text(str_c(&text), text.n);
-    str_release(&text);
     return validation_refuse(out, "prompt_outputs_failed_validation",
-                             json_string("Prompt outputs failed validation"), details, err);
+                             json_string("Prompt outputs failed validation"), js_take(&text), err);
 }
 
 berth_status verdict_answer(const struct verdict *c, struct validation *out, berth_err *err)

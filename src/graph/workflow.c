@@ -109,6 +109,34 @@ no_memory:
     return err_set(err, BERTH_ENOMEM, "a prompt of %zu nodes", n);
 }
 
+berth_status workflow_walk(const struct workflow *w, size_t node, bool *seen,
+                           berth_status (*visit)(void *user, size_t node, berth_err *err),
+                           void *user, berth_err *err)
+{
+    struct place {
+        size_t node, link;
+    };
+    struct vec stack = { .elem = sizeof(struct place) };
+    bool room = seen[node] || vec_push(&stack, &(struct place) { .node = node });
+    berth_status s = BERTH_OK;
+    seen[node] = true;
+    while (stack.n && room && !s) {
+        struct place *at = vec_at(&stack, stack.n - 1);
+        const struct wf_node *n = &w->node[at->node];
+        if (at->link == n->links) {
+            s = visit(user, at->node, err);
+            vec_pop(&stack);
+            continue;
+        }
+        size_t from = w->link[n->link + at->link++].from;
+        if (!seen[from])
+            room = vec_push(&stack, &(struct place) { .node = from });
+        seen[from] = true;
+    }
+    vec_release(&stack);
+    return room ? s : err_set(err, BERTH_ENOMEM, "walking %zu nodes", w->n);
+}
+
 void workflow_release(struct workflow *w)
 {
     free(w->node);

@@ -330,14 +330,14 @@ static void ram_evicts_by_age_and_stops(void **state)
     /* Limit 10.24 MiB, enough is 11.264: with 9 MiB free three have to go. */
     rig.ram = UINT64_C(15) << 20;
     cache_relieve(&c);
-    assert_int_equal(c.entries.n, 3);
+    assert_int_equal(c.entries.item.n, 3);
     static const bool stays[] = { false, true, false, false, true, true };
     for (uint64_t i = 0; i < 6; i++) {
         struct node_key key = test_key(i);
         assert_true((cache_get(&c, &key) != NULL) == stays[i]);
     }
     cache_relieve(&c); /* 12 MiB free: nothing to do */
-    assert_int_equal(c.entries.n, 3);
+    assert_int_equal(c.entries.item.n, 3);
     entry_unref(in_use);
     cache_release(&c);
     assert_int_equal(rig.live, 0);
@@ -359,7 +359,7 @@ static void ram_weighs_size_against_age(void **state)
         struct node_key key = test_key(prompts == 3 ? 3 : 1), other = test_key(2);
         rig.ram = (UINT64_C(5) << 20) + 10 * (UINT64_C(1) << 20) + (1 << 18); /* 10.25 free: fine */
         cache_relieve(&c);
-        assert_int_equal(c.entries.n, 3);
+        assert_int_equal(c.entries.item.n, 3);
         rig.ram -= 1 << 20; /* 9.25: one of 3 MiB is enough, of 1 MiB it takes all three */
         rig.ram += prompts == 6 ? (UINT64_C(1) << 20) - (1 << 16) : 0; /* 10.19: two of 1 MiB */
         cache_relieve(&c);
@@ -384,7 +384,7 @@ static void ram_breaks_ties_by_use(void **state)
     assert_non_null(cache_get(&c, &first));
     rig.ram = (UINT64_C(4) << 20) + 10 * (UINT64_C(1) << 20) + (1 << 17); /* 10.125: needs 11.264 */
     cache_relieve(&c);
-    assert_int_equal(c.entries.n, 2);
+    assert_int_equal(c.entries.item.n, 2);
     assert_null(cache_get(&c, &second));
     assert_non_null(cache_get(&c, &first));
     cache_release(&c);
