@@ -148,21 +148,23 @@ void log_write_json(void *user, enum log_level level, uint64_t wall_ns, const ch
                     const char *text)
 {
     const struct log_file *f = user;
-    struct str line = { 0 }, msg = { 0 };
+    struct str line = { 0 }, msg = { 0 }, name = { 0 };
+    struct jsonout j = { .out = &line };
     struct piece seen[PAIRS_MAX], key, value;
     size_t n = 0;
-    str_adds(&line, "{\"ts\":\"");
-    add_time(&line, wall_ns);
-    str_addf(&line, "\",\"level\":\"%s\",\"event\":", log_level_name(level));
-    js_write_string(event, strlen(event), &line);
+    add_time(&msg, wall_ns);
+    jo_open(&j, NULL, '{');
+    jo_text(&j, "ts", str_c(&msg), msg.n);
+    jo_str(&j, "level", log_level_name(level));
+    jo_str(&j, "event", event);
+    str_clear(&msg);
     for (const char *p = text; *p;) {
         size_t used = read_pair(p, &key, &value);
         if (used && n < PAIRS_MAX && !taken(seen, n, key)) {
             seen[n++] = key;
-            str_addc(&line, ',');
-            js_write_string(key.s, key.n, &line);
-            str_addc(&line, ':');
-            js_write_string(value.s, value.n, &line);
+            str_clear(&name);
+            str_add(&name, key.s, key.n);
+            jo_text(&j, str_c(&name), value.s, value.n);
         } else { /* a word, a repeated key, half a quote: kept as it is */
             used = used ? used : strcspn(p, " ");
             if (msg.n && used)
@@ -172,13 +174,12 @@ void log_write_json(void *user, enum log_level level, uint64_t wall_ns, const ch
         p += used;
         p += strspn(p, " ");
     }
-    if (msg.n) {
-        str_adds(&line, ",\"msg\":");
-        js_write_string(msg.p, msg.n, &line);
-    }
-    str_addc(&line, '}');
-    line.bad |= msg.bad;
+    if (msg.n)
+        jo_text(&j, "msg", msg.p, msg.n);
+    jo_close(&j, '}');
+    line.bad |= msg.bad || name.bad;
     write_line(f->out, &line);
+    str_release(&name);
     str_release(&msg);
     str_release(&line);
 }
