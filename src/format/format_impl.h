@@ -62,9 +62,8 @@ struct weights { /* immutable once weights_open() returned it */
     struct weights_meta *meta;
     size_t metas;
     struct name_slot *slot;
-    size_t slots;       /* a power of two */
-    uint64_t hash_seed; /* differs from run to run, so that a file cannot aim at collisions */
-    uint64_t data_bytes;
+    size_t slots;         /* a power of two */
+    uint64_t hash_seed;   /* differs from run to run, so that a file cannot aim at collisions */
     const char *first;    /* name of weights_first(); NULL: by its place in the file */
     bool copies;          /* the last shard is no file, but bytes that were put in order here */
     enum dtype converted; /* weights_converted() */
@@ -127,6 +126,16 @@ berth_status index_finish(struct opening *o, berth_err *err);
 /* Tensor names and metadata keys, read or written: 1 to max bytes of UTF-8 without control
  * characters. `what`: "tensor name", "metadata key". */
 berth_status name_check(const char *s, size_t n, size_t max, const char *what, berth_err *err);
+
+/* Adds a name to a table of those that were met; once it is there "<what> '<name>' <twice>". */
+berth_status name_add(struct map *m, const char *s, size_t n, uint64_t value, const char *what,
+                      const char *twice, berth_err *err);
+
+/* Reads an object that comes next, member by member: `member` is called with the reader on each key
+ * and leaves it behind the value. no_object, malformed: messages. */
+typedef berth_status member_fn(void *user, struct jstok *t, berth_err *err);
+berth_status read_object(struct jstok *t, const char *no_object, const char *malformed,
+                         member_fn *member, void *user, berth_err *err);
 
 /* Outside text made short and printable for an error message: excerpt(s, n).s */
 struct excerpt {

@@ -34,12 +34,15 @@ struct gguf { /* one file being read */
 static const struct value_type {
     const char *name;
     uint8_t bytes; /* 0: no fixed size */
+    enum weights_meta_kind kind;
 } value_type[] = {
-    [GGUF_U8] = { "u8", 1 },       [GGUF_I8] = { "i8", 1 },     [GGUF_U16] = { "u16", 2 },
-    [GGUF_I16] = { "i16", 2 },     [GGUF_U32] = { "u32", 4 },   [GGUF_I32] = { "i32", 4 },
-    [GGUF_F32] = { "f32", 4 },     [GGUF_BOOL] = { "bool", 1 }, [GGUF_STRING] = { "string", 0 },
-    [GGUF_ARRAY] = { "array", 0 }, [GGUF_U64] = { "u64", 8 },   [GGUF_I64] = { "i64", 8 },
-    [GGUF_F64] = { "f64", 8 },
+    [GGUF_U8] = { "u8", 1, META_UINT },           [GGUF_I8] = { "i8", 1, META_INT },
+    [GGUF_U16] = { "u16", 2, META_UINT },         [GGUF_I16] = { "i16", 2, META_INT },
+    [GGUF_U32] = { "u32", 4, META_UINT },         [GGUF_I32] = { "i32", 4, META_INT },
+    [GGUF_F32] = { "f32", 4, META_FLOAT },        [GGUF_BOOL] = { "bool", 1, META_BOOL },
+    [GGUF_STRING] = { "string", 0, META_STRING }, [GGUF_ARRAY] = { "array", 0, META_ARRAY },
+    [GGUF_U64] = { "u64", 8, META_UINT },         [GGUF_I64] = { "i64", 8, META_INT },
+    [GGUF_F64] = { "f64", 8, META_FLOAT },
 };
 
 static const char *type_name(uint32_t t)
@@ -158,7 +161,6 @@ static berth_status walk_array(struct gguf *g, uint32_t type, uint64_t count, ui
 
 static berth_status read_array(struct gguf *g, struct weights_meta *m, berth_err *err)
 {
-    m->kind = META_ARRAY;
     m->elem_type = rd_u32le(&g->r);
     m->count = rd_u64le(&g->r);
     if (g->r.bad)
@@ -172,7 +174,6 @@ static berth_status read_array(struct gguf *g, struct weights_meta *m, berth_err
 
 static berth_status read_string(struct gguf *g, struct weights_meta *m, berth_err *err)
 {
-    m->kind = META_STRING;
     if (read_text(g, "string", &m->str, &m->str_len, err))
         return err->code;
     if (!str_is_utf8(m->str, m->str_len) || memchr(m->str, '\0', m->str_len))
@@ -180,76 +181,35 @@ static berth_status read_string(struct gguf *g, struct weights_meta *m, berth_er
     return BERTH_OK;
 }
 
-static berth_status read_bool(struct gguf *g, struct weights_meta *m, berth_err *err)
-{
-    uint8_t b = rd_u8(&g->r);
-    m->kind = META_BOOL;
-    m->b = b;
-    return check_bools(&b, 1, err);
-}
-
-static void set_int(struct weights_meta *m, int64_t v)
-{
-    m->kind = META_INT;
-    m->i = v;
-}
-
-static void set_uint(struct weights_meta *m, uint64_t v)
-{
-    m->kind = META_UINT;
-    m->u = v;
-}
-
-static void set_float(struct weights_meta *m, double v)
-{
-    m->kind = META_FLOAT;
-    m->f = v;
-}
-
 static berth_status read_value(struct gguf *g, uint32_t type, struct weights_meta *m,
                                berth_err *err)
 {
-    struct rd *r = &g->r;
-    m->elem_type = type;
-    switch (type) {
-    case GGUF_U8:
-        set_uint(m, rd_u8(r));
-        break;
-    case GGUF_I8:
-        set_int(m, (int8_t)rd_u8(r));
-        break;
-    case GGUF_U16:
-        set_uint(m, rd_u16le(r));
-        break;
-    case GGUF_I16:
-        set_int(m, (int16_t)rd_u16le(r));
-        break;
-    case GGUF_U32:
-        set_uint(m, rd_u32le(r));
-        break;
-    case GGUF_I32:
-        set_int(m, (int32_t)rd_u32le(r));
-        break;
-    case GGUF_U64:
-        set_uint(m, rd_u64le(r));
-        break;
-    case GGUF_I64:
-        set_int(m, (int64_t)rd_u64le(r));
-        break;
-    case GGUF_F32:
-        set_float(m, (double)rd_f32le(r));
-        break;
-    case GGUF_F64:
-        set_float(m, rd_f64le(r));
-        break;
-    case GGUF_BOOL:
-        return read_bool(g, m, err);
-    case GGUF_STRING:
-        return read_string(g, m, err);
-    case GGUF_ARRAY:
-        return read_array(g, m, err);
-    default:
+    if (type >= ARRAY_LEN(value_type))
         return err_set(err, BERTH_EFORMAT, "unknown value type %" PRIu32, type);
+    const struct value_type *is = &value_type[type];
+    const unsigned unused = 64 - 8u * is->bytes; /* bits above the number's own */
+    struct rd number = g->r;
+    uint64_t u = rd_uint_le(&g->r, is->bytes);
+    uint8_t b = (uint8_t)u;
+    m->elem_type = type;
+    m->kind = is->kind;
+    switch (is->kind) {
+    case META_STRING:
+        return read_string(g, m, err);
+    case META_ARRAY:
+        return read_array(g, m, err);
+    case META_BOOL:
+        m->b = b;
+        return check_bools(&b, 1, err);
+    case META_INT:
+        m->i = (int64_t)(u << unused) >> unused;
+        break;
+    case META_UINT:
+        m->u = u;
+        break;
+    case META_FLOAT:
+        m->f = is->bytes == 4 ? (double)rd_f32le(&number) : rd_f64le(&number);
+        break;
     }
     return BERTH_OK;
 }
@@ -448,24 +408,20 @@ static berth_status restore_shape(struct weights_entry *e, const struct weights_
 static berth_status restore_shapes(const struct gguf *g, size_t first, berth_err *err)
 {
     struct str key = { 0 };
-    for (size_t i = first; g->orig_shapes && i < g->o->entry.n; i++) {
+    berth_status s = BERTH_OK;
+    for (size_t i = first; g->orig_shapes && i < g->o->entry.n && !s; i++) {
         struct weights_entry *e = vec_at(&g->o->entry, i);
         uint64_t at;
         str_clear(&key);
         str_adds(&key, GGUF_ORIG_SHAPE);
         str_add(&key, e->name, e->name_len);
-        if (key.bad) {
-            str_release(&key);
-            return err_set(err, BERTH_ENOMEM, "out of memory for a metadata key");
-        }
-        if (map_get(&g->o->meta_key, key.p, key.n, &at) &&
-            restore_shape(e, vec_at(&g->o->meta, (size_t)at), err)) {
-            str_release(&key);
-            return err->code;
-        }
+        if (key.bad)
+            s = err_set(err, BERTH_ENOMEM, "out of memory for a metadata key");
+        else if (map_get(&g->o->meta_key, key.p, key.n, &at))
+            s = restore_shape(e, vec_at(&g->o->meta, (size_t)at), err);
     }
     str_release(&key);
-    return BERTH_OK;
+    return s;
 }
 
 /* ---- the file ---- */

@@ -50,6 +50,35 @@ berth_status name_check(const char *s, size_t n, size_t max, const char *what, b
     return BERTH_OK;
 }
 
+berth_status name_add(struct map *m, const char *s, size_t n, uint64_t value, const char *what,
+                      const char *twice, berth_err *err)
+{
+    switch (map_add(m, s, n, value)) {
+    case MAP_ADDED:
+        return BERTH_OK;
+    case MAP_EXISTS:
+        return err_set(err, BERTH_EFORMAT, "%s '%s' %s", what, excerpt(s, n).s, twice);
+    default:
+        return err_set(err, BERTH_ENOMEM, "out of memory for a %s", what);
+    }
+}
+
+berth_status read_object(struct jstok *t, const char *no_object, const char *malformed,
+                         member_fn *member, void *user, berth_err *err)
+{
+    if (jstok_next(t) != JSTOK_OBJECT)
+        return jstok_fail(t, no_object, err);
+    for (;;) {
+        enum jstok_type type = jstok_next(t);
+        if (type == JSTOK_OBJECT_END)
+            return BERTH_OK;
+        if (type != JSTOK_KEY)
+            return jstok_fail(t, malformed, err);
+        if (member(user, t, err))
+            return err->code;
+    }
+}
+
 char *open_text(struct opening *o, const void *p, size_t n)
 {
     size_t need;
@@ -129,7 +158,8 @@ berth_status open_shard(struct opening *o, const char *path, berth_err *err)
     struct shard *s = vec_add(&o->w->shard);
     if (!s)
         return no_memory(o, err);
-    if (!(s->path = open_text(o, path, strlen(path))))
+    s->path = open_text(o, path, strlen(path));
+    if (!s->path)
         return no_memory(o, err);
     if (!o->files) {
         if (file_map_open(path, &s->map, err))
@@ -182,16 +212,8 @@ struct weights_meta *open_meta(struct opening *o, const char *key, size_t len, b
     }
     m->key = key;
     m->key_len = (uint32_t)len; /* name_check() has seen it */
-    switch (map_add(&o->meta_key, key, len, o->meta.n - 1)) {
-    case MAP_ADDED:
+    if (!name_add(&o->meta_key, key, len, o->meta.n - 1, "metadata key", "occurs twice", err))
         return m;
-    case MAP_EXISTS:
-        err_set(err, BERTH_EFORMAT, "metadata key '%s' occurs twice", excerpt(key, len).s);
-        break;
-    case MAP_NOMEM:
-        no_memory(o, err);
-        break;
-    }
     vec_pop(&o->meta);
     return NULL;
 }
@@ -259,7 +281,10 @@ berth_status open_sort(struct opening *o, size_t first, berth_err *err)
     return s;
 }
 
-/* ---- the name table: linear probing, at most three quarters full ---- */
+/* ---- the name table: linear probing, at most three quarters full ----
+ *
+ * Eight bytes for each place, where base/map.h takes 32: with that, opening 100,000 tensors takes
+ * 16 % longer. */
 
 static uint64_t name_hash(const struct weights *w, const char *name, size_t len)
 {
@@ -284,9 +309,9 @@ static struct name_slot *name_slot(const struct weights *w, const char *name, si
     }
 }
 
-static berth_status twice(const struct weights *w, size_t a, size_t b, berth_err *err)
+static berth_status occurs_twice(const struct weights *w, const struct weights_entry *x,
+                                 const struct weights_entry *y, berth_err *err)
 {
-    const struct weights_entry *x = &w->entry[a], *y = &w->entry[b];
     if (x->shard == y->shard)
         return err_set(err, BERTH_EFORMAT, "tensor '%s' occurs twice",
                        excerpt(y->name, y->name_len).s);
@@ -303,7 +328,7 @@ static berth_status table_build(struct weights *w, berth_err *err)
         uint64_t hash = name_hash(w, e->name, e->name_len);
         struct name_slot *s = name_slot(w, e->name, e->name_len, hash);
         if (s->at)
-            return twice(w, s->at - 1, i, err);
+            return occurs_twice(w, &w->entry[s->at - 1], e, err);
         *s = (struct name_slot) { .tag = (uint32_t)(hash >> 32), .at = (uint32_t)i + 1 };
     }
     return BERTH_OK;
@@ -328,8 +353,6 @@ berth_status index_finish(struct opening *o, berth_err *err)
     w->metas = o->meta.n;
     w->slots = slots;
     w->hash_seed = (uint64_t)(uintptr_t)w * UINT64_C(0x9e3779b97f4a7c15);
-    for (size_t i = 0; i < n; i++)
-        w->data_bytes += w->entry[i].size;
     return table_build(w, err);
 }
 

@@ -7,7 +7,9 @@
 #include <inttypes.h>
 
 enum call {
-    CALL_NOTHING,   /* a type: named, never called */
+    CALL_NOTHING,   /* a class: named, never called */
+    TYPE,           /* of tensors */
+    STORAGE,        /* a class of storages */
     CALL_TENSOR,    /* storage, offset, shape, strides; then what does not matter here */
     CALL_TYPED,     /* the same, with the type behind two more */
     CALL_FIRST,     /* its first argument, a tensor or a collection */
@@ -21,78 +23,64 @@ enum call {
 struct pk_name {
     const char *module, *name;
     enum call call;
-    bool storage;     /* a type of storages, of this dtype; DT_NONE: of bytes */
-    enum dtype dtype; /* DT_NONE: not one of ours */
+    enum dtype dtype; /* TYPE, STORAGE; DT_NONE: of bytes */
 };
 
-#define CALLED(module, name, call)                                                                 \
-    {                                                                                              \
-        module, name, call, false, DT_NONE                                                         \
-    }
-#define STORAGE(module, name, dtype)                                                               \
-    {                                                                                              \
-        module, name, CALL_NOTHING, true, dtype                                                    \
-    }
-#define TYPE(name, dtype)                                                                          \
-    {                                                                                              \
-        "torch", name, CALL_NOTHING, false, dtype                                                  \
-    }
-
 static const struct pk_name names[] = {
-    CALLED("torch._utils", "_rebuild_tensor", CALL_TENSOR),
-    CALLED("torch._utils", "_rebuild_tensor_v2", CALL_TENSOR),
-    CALLED("torch._utils", "_rebuild_tensor_v3", CALL_TYPED),
-    CALLED("torch._utils", "_rebuild_parameter", CALL_FIRST),
-    CALLED("torch._utils", "_rebuild_parameter_with_state", CALL_FIRST),
-    CALLED("torch._tensor", "_rebuild_from_type_v2", CALL_FROM_TYPE),
-    CALLED("torch.nn.parameter", "Parameter", CALL_FIRST),
-    CALLED("torch.nn.modules.container", "ParameterDict", CALL_HOLDER),
-    CALLED("torch", "Tensor", CALL_NOTHING),
-    CALLED("torch", "Size", CALL_FIRST),
-    CALLED("torch", "device", CALL_INERT),
-    STORAGE("torch", "DoubleStorage", DT_F64),
-    STORAGE("torch", "FloatStorage", DT_F32),
-    STORAGE("torch", "HalfStorage", DT_F16),
-    STORAGE("torch", "BFloat16Storage", DT_BF16),
-    STORAGE("torch", "LongStorage", DT_I64),
-    STORAGE("torch", "IntStorage", DT_I32),
-    STORAGE("torch", "ShortStorage", DT_I16),
-    STORAGE("torch", "CharStorage", DT_I8),
-    STORAGE("torch", "ByteStorage", DT_U8),
-    STORAGE("torch", "BoolStorage", DT_BOOL),
-    STORAGE("torch.storage", "UntypedStorage", DT_NONE),
-    STORAGE("torch", "UntypedStorage", DT_NONE),
-    TYPE("float64", DT_F64),
-    TYPE("float32", DT_F32),
-    TYPE("float16", DT_F16),
-    TYPE("bfloat16", DT_BF16),
-    TYPE("float8_e4m3fn", DT_F8_E4M3),
-    TYPE("float8_e5m2", DT_F8_E5M2),
-    TYPE("float8_e8m0fnu", DT_F8_E8M0),
-    TYPE("int64", DT_I64),
-    TYPE("int32", DT_I32),
-    TYPE("int16", DT_I16),
-    TYPE("int8", DT_I8),
-    TYPE("uint64", DT_U64),
-    TYPE("uint32", DT_U32),
-    TYPE("uint16", DT_U16),
-    TYPE("uint8", DT_U8),
-    TYPE("bool", DT_BOOL),
-    CALLED("collections", "OrderedDict", CALL_DICT),
-    CALLED("collections", "Counter", CALL_INERT),
-    CALLED("builtins", "set", CALL_LIST),
-    CALLED("__builtin__", "set", CALL_LIST),
-    CALLED("builtins", "bytearray", CALL_INERT),
-    CALLED("__builtin__", "bytearray", CALL_INERT),
-    CALLED("builtins", "complex", CALL_INERT),
-    CALLED("__builtin__", "complex", CALL_INERT),
-    CALLED("_codecs", "encode", CALL_INERT),
-    CALLED("numpy.core.multiarray", "scalar", CALL_INERT),
-    CALLED("numpy._core.multiarray", "scalar", CALL_INERT),
-    CALLED("numpy", "dtype", CALL_INERT),
-    CALLED("numpy.dtypes", "Float64DType", CALL_INERT),
+    { "torch._utils", "_rebuild_tensor", CALL_TENSOR, DT_NONE },
+    { "torch._utils", "_rebuild_tensor_v2", CALL_TENSOR, DT_NONE },
+    { "torch._utils", "_rebuild_tensor_v3", CALL_TYPED, DT_NONE },
+    { "torch._utils", "_rebuild_parameter", CALL_FIRST, DT_NONE },
+    { "torch._utils", "_rebuild_parameter_with_state", CALL_FIRST, DT_NONE },
+    { "torch._tensor", "_rebuild_from_type_v2", CALL_FROM_TYPE, DT_NONE },
+    { "torch.nn.parameter", "Parameter", CALL_FIRST, DT_NONE },
+    { "torch.nn.modules.container", "ParameterDict", CALL_HOLDER, DT_NONE },
+    { "torch", "Tensor", CALL_NOTHING, DT_NONE },
+    { "torch", "Size", CALL_FIRST, DT_NONE },
+    { "torch", "device", CALL_INERT, DT_NONE },
+    { "torch", "DoubleStorage", STORAGE, DT_F64 },
+    { "torch", "FloatStorage", STORAGE, DT_F32 },
+    { "torch", "HalfStorage", STORAGE, DT_F16 },
+    { "torch", "BFloat16Storage", STORAGE, DT_BF16 },
+    { "torch", "LongStorage", STORAGE, DT_I64 },
+    { "torch", "IntStorage", STORAGE, DT_I32 },
+    { "torch", "ShortStorage", STORAGE, DT_I16 },
+    { "torch", "CharStorage", STORAGE, DT_I8 },
+    { "torch", "ByteStorage", STORAGE, DT_U8 },
+    { "torch", "BoolStorage", STORAGE, DT_BOOL },
+    { "torch.storage", "UntypedStorage", STORAGE, DT_NONE },
+    { "torch", "UntypedStorage", STORAGE, DT_NONE },
+    { "torch", "float64", TYPE, DT_F64 },
+    { "torch", "float32", TYPE, DT_F32 },
+    { "torch", "float16", TYPE, DT_F16 },
+    { "torch", "bfloat16", TYPE, DT_BF16 },
+    { "torch", "float8_e4m3fn", TYPE, DT_F8_E4M3 },
+    { "torch", "float8_e5m2", TYPE, DT_F8_E5M2 },
+    { "torch", "float8_e8m0fnu", TYPE, DT_F8_E8M0 },
+    { "torch", "int64", TYPE, DT_I64 },
+    { "torch", "int32", TYPE, DT_I32 },
+    { "torch", "int16", TYPE, DT_I16 },
+    { "torch", "int8", TYPE, DT_I8 },
+    { "torch", "uint64", TYPE, DT_U64 },
+    { "torch", "uint32", TYPE, DT_U32 },
+    { "torch", "uint16", TYPE, DT_U16 },
+    { "torch", "uint8", TYPE, DT_U8 },
+    { "torch", "bool", TYPE, DT_BOOL },
+    { "collections", "OrderedDict", CALL_DICT, DT_NONE },
+    { "collections", "Counter", CALL_INERT, DT_NONE },
+    { "builtins", "set", CALL_LIST, DT_NONE },
+    { "__builtin__", "set", CALL_LIST, DT_NONE },
+    { "builtins", "bytearray", CALL_INERT, DT_NONE },
+    { "__builtin__", "bytearray", CALL_INERT, DT_NONE },
+    { "builtins", "complex", CALL_INERT, DT_NONE },
+    { "__builtin__", "complex", CALL_INERT, DT_NONE },
+    { "_codecs", "encode", CALL_INERT, DT_NONE },
+    { "numpy.core.multiarray", "scalar", CALL_INERT, DT_NONE },
+    { "numpy._core.multiarray", "scalar", CALL_INERT, DT_NONE },
+    { "numpy", "dtype", CALL_INERT, DT_NONE },
+    { "numpy.dtypes", "Float64DType", CALL_INERT, DT_NONE },
     /* a key among the leftovers of training in checkpoints of Stable Diffusion 1 */
-    CALLED("pytorch_lightning.callbacks.model_checkpoint", "ModelCheckpoint", CALL_INERT),
+    { "pytorch_lightning.callbacks.model_checkpoint", "ModelCheckpoint", CALL_INERT, DT_NONE },
 };
 
 berth_status pk_find_name(struct pk_vm *m, const char *module, size_t mlen, const char *name,
@@ -117,12 +105,6 @@ static berth_status out_of_memory(berth_err *err)
     return err_set(err, BERTH_ENOMEM, "out of memory for the tensors of a pickle");
 }
 
-static berth_status no_id(berth_err *err)
-{
-    return err_set(err, BERTH_EFORMAT,
-                   "the pickle refers to something outside of it that is no storage");
-}
-
 static berth_status storage_new(struct pk_vm *m, const struct pk_storage *is,
                                 struct pk_storage **out, berth_err *err)
 {
@@ -143,9 +125,10 @@ berth_status pk_persistent(struct pk_vm *m, const struct pk *id, struct pk **out
         return BERTH_OK;
     }
     if (id->kind != PK_TUPLE || id->n < 5 || !pk_is_text(id->at[0], "storage") ||
-        id->at[1]->kind != PK_NAME || !id->at[1]->name->storage || id->at[2]->kind != PK_TEXT ||
-        id->at[4]->kind != PK_INT || id->at[4]->i < 0)
-        return no_id(err);
+        id->at[1]->kind != PK_NAME || id->at[1]->name->call != STORAGE ||
+        id->at[2]->kind != PK_TEXT || id->at[4]->kind != PK_INT || id->at[4]->i < 0)
+        return err_set(err, BERTH_EFORMAT,
+                       "the pickle refers to something outside of it that is no storage");
     if (id->n > 5 && id->at[5]->kind != PK_NONE)
         return err_set(err, BERTH_EUNSUPPORTED,
                        "a storage inside another one, as PyTorch before 0.4 wrote them");
@@ -167,10 +150,9 @@ berth_status pk_persistent(struct pk_vm *m, const struct pk *id, struct pk **out
     } else if (storage_new(m, &is, &s, err)) {
         return err->code;
     }
-    if (!(*out = pk_new(m, PK_STORAGE, err)))
-        return err->code;
-    (*out)->storage = s;
-    return BERTH_OK;
+    if ((*out = pk_new(m, PK_STORAGE, err)))
+        (*out)->storage = s;
+    return *out ? BERTH_OK : err->code;
 }
 
 /* ---- tensors ---- */
@@ -250,7 +232,7 @@ static berth_status call_tensor(struct pk_vm *m, const struct pk *f, const struc
         args->at[1]->kind != PK_INT || args->at[1]->i < 0)
         return bad_arguments(f, err);
     enum dtype dtype = args->at[0]->storage->dtype;
-    if (typed && (args->at[6]->kind != PK_NAME || args->at[6]->name->storage))
+    if (typed && (args->at[6]->kind != PK_NAME || args->at[6]->name->call == STORAGE))
         return bad_arguments(f, err);
     if (typed)
         dtype = args->at[6]->name->dtype;
@@ -318,6 +300,8 @@ berth_status pk_call(struct pk_vm *m, const struct pk *f, const struct pk *args,
         *out = pk_new(m, PK_INERT, err);
         return *out ? BERTH_OK : err->code;
     case CALL_NOTHING:
+    case TYPE:
+    case STORAGE:
         break;
     }
     return err_set(err, BERTH_EUNSUPPORTED, "calls %s.%s, which Berth does not run",

@@ -11,6 +11,7 @@ struct run { /* one pickle */
     struct pk_vm *m;
     struct rd *r;
     const uint8_t *start;
+    size_t arg; /* of the instruction, from the table */
 };
 
 void pk_init(struct pk_vm *m, uint64_t seed)
@@ -130,11 +131,7 @@ static berth_status push(struct pk_vm *m, struct pk *v, berth_err *err)
 {
     if (m->stack.n >= PK_VALUES_MAX)
         return too_many("values", err);
-    struct pk **top = vec_add(&m->stack);
-    if (!top)
-        return no_memory(m, err);
-    *top = v;
-    return BERTH_OK;
+    return vec_push(&m->stack, &v) ? BERTH_OK : no_memory(m, err);
 }
 
 static berth_status peek(struct pk_vm *m, struct pk **out, berth_err *err)
@@ -181,11 +178,10 @@ static berth_status take_marked(struct pk_vm *m, struct pk ***at, size_t *n, ber
     return BERTH_OK;
 }
 
-/* ---- instructions; arg is from the table ---- */
+/* ---- instructions ---- */
 
-static berth_status op_proto(struct run *x, size_t arg, berth_err *err)
+static berth_status op_proto(struct run *x, berth_err *err)
 {
-    (void)arg;
     uint8_t version = rd_u8(x->r);
     if (version > 5)
         return err_set(err, BERTH_EUNSUPPORTED, "a pickle of protocol %u, known are 1 to 5",
@@ -193,28 +189,22 @@ static berth_status op_proto(struct run *x, size_t arg, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status op_skip(struct run *x, size_t arg, berth_err *err) /* the length of a frame */
+static berth_status op_skip(struct run *x, berth_err *err) /* the length of a frame */
 {
     (void)err;
-    rd_take(x->r, arg);
+    rd_take(x->r, x->arg);
     return BERTH_OK;
 }
 
-static berth_status op_mark(struct run *x, size_t arg, berth_err *err)
+static berth_status op_mark(struct run *x, berth_err *err)
 {
-    (void)arg;
     if (x->m->mark.n >= PK_VALUES_MAX)
         return too_many("marks", err);
-    size_t *at = vec_add(&x->m->mark);
-    if (!at)
-        return no_memory(x->m, err);
-    *at = x->m->stack.n;
-    return BERTH_OK;
+    return vec_push(&x->m->mark, &x->m->stack.n) ? BERTH_OK : no_memory(x->m, err);
 }
 
-static berth_status op_pop(struct run *x, size_t arg, berth_err *err)
+static berth_status op_pop(struct run *x, berth_err *err)
 {
-    (void)arg;
     struct pk *v;
     if (x->m->mark.n && x->m->stack.n == floor_of(x->m)) {
         vec_pop(&x->m->mark);
@@ -223,26 +213,17 @@ static berth_status op_pop(struct run *x, size_t arg, berth_err *err)
     return pop(x->m, &v, err);
 }
 
-static berth_status op_pop_mark(struct run *x, size_t arg, berth_err *err)
+static berth_status op_pop_mark(struct run *x, berth_err *err)
 {
-    (void)arg;
     struct pk **at;
     size_t n;
     return take_marked(x->m, &at, &n, err);
 }
 
-static berth_status op_dup(struct run *x, size_t arg, berth_err *err)
+static berth_status op_dup(struct run *x, berth_err *err)
 {
-    (void)arg;
     struct pk *v;
     return peek(x->m, &v, err) ? err->code : push(x->m, v, err);
-}
-
-static berth_status op_none(struct run *x, size_t arg, berth_err *err)
-{
-    (void)arg;
-    struct pk *v;
-    return push_new(x->m, PK_NONE, &v, err);
 }
 
 static berth_status push_int(struct pk_vm *m, enum pk_kind kind, int64_t i, berth_err *err)
@@ -254,16 +235,16 @@ static berth_status push_int(struct pk_vm *m, enum pk_kind kind, int64_t i, bert
     return BERTH_OK;
 }
 
-static berth_status op_bool(struct run *x, size_t arg, berth_err *err)
+static berth_status op_bool(struct run *x, berth_err *err)
 {
-    return push_int(x->m, PK_BOOL, (int64_t)arg, err);
+    return push_int(x->m, PK_BOOL, (int64_t)x->arg, err);
 }
 
 /* Up to four bytes; all four are a signed number. */
-static berth_status op_int(struct run *x, size_t arg, berth_err *err)
+static berth_status op_int(struct run *x, berth_err *err)
 {
-    uint64_t u = rd_uint_le(x->r, arg);
-    return push_int(x->m, PK_INT, arg == 4 ? (int64_t)(int32_t)(uint32_t)u : (int64_t)u, err);
+    uint64_t u = rd_uint_le(x->r, x->arg);
+    return push_int(x->m, PK_INT, x->arg == 4 ? (int64_t)(int32_t)(uint32_t)u : (int64_t)u, err);
 }
 
 /* A line of text without its end. False: there is none. */
@@ -276,7 +257,7 @@ static bool line(struct rd *r, const char **s, size_t *n)
 }
 
 /* Protocol 1: "I01" and "I00" are booleans, others decimal numbers, an L behind long ones. */
-static berth_status op_decimal(struct run *x, size_t arg, berth_err *err)
+static berth_status op_decimal(struct run *x, berth_err *err)
 {
     const char *s;
     size_t n;
@@ -285,9 +266,9 @@ static berth_status op_decimal(struct run *x, size_t arg, berth_err *err)
     if (!line(x->r, &s, &n) || n >= sizeof text)
         return err_set(err, BERTH_EFORMAT, "a number in the pickle is too long");
     memcpy(text, s, n);
-    if (!arg && n == 2 && text[0] == '0' && (text[1] == '0' || text[1] == '1'))
+    if (!x->arg && n == 2 && text[0] == '0' && (text[1] == '0' || text[1] == '1'))
         return push_int(x->m, PK_BOOL, text[1] == '1', err);
-    if (arg && n && text[n - 1] == 'L')
+    if (x->arg && n && text[n - 1] == 'L')
         n--;
     size_t minus = n && text[0] == '-';
     if (!str_parse_u64(text + minus, n - minus, &u) || u > INT64_MAX)
@@ -314,20 +295,20 @@ static berth_status push_text(struct run *x, enum pk_kind kind, uint64_t n, bert
     return BERTH_OK;
 }
 
-static berth_status op_text(struct run *x, size_t arg, berth_err *err)
+static berth_status op_text(struct run *x, berth_err *err)
 {
-    return push_text(x, PK_TEXT, rd_uint_le(x->r, arg), err);
+    return push_text(x, PK_TEXT, rd_uint_le(x->r, x->arg), err);
 }
 
-static berth_status op_bytes(struct run *x, size_t arg, berth_err *err)
+static berth_status op_bytes(struct run *x, berth_err *err)
 {
-    return push_text(x, PK_BYTES, rd_uint_le(x->r, arg), err);
+    return push_text(x, PK_BYTES, rd_uint_le(x->r, x->arg), err);
 }
 
 /* Two's complement of any length. */
-static berth_status op_long(struct run *x, size_t arg, berth_err *err)
+static berth_status op_long(struct run *x, berth_err *err)
 {
-    uint64_t n = rd_uint_le(x->r, arg);
+    uint64_t n = rd_uint_le(x->r, x->arg);
     if (n > 8)
         return push_text(x, PK_BYTES, n, err);
     uint64_t u = rd_uint_le(x->r, (size_t)n);
@@ -337,12 +318,12 @@ static berth_status op_long(struct run *x, size_t arg, berth_err *err)
     return push_int(x->m, PK_INT, (int64_t)u, err);
 }
 
-static berth_status op_float(struct run *x, size_t arg, berth_err *err)
+static berth_status op_float(struct run *x, berth_err *err)
 {
-    const uint8_t *p = rd_take(x->r, arg);
+    const uint8_t *p = rd_take(x->r, x->arg);
     uint64_t u = 0;
     struct pk *v;
-    for (size_t i = 0; p && i < arg; i++)
+    for (size_t i = 0; p && i < x->arg; i++)
         u = u << 8 | p[i];
     if (push_new(x->m, PK_FLOAT, &v, err))
         return err->code;
@@ -350,10 +331,10 @@ static berth_status op_float(struct run *x, size_t arg, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status op_empty(struct run *x, size_t arg, berth_err *err)
+static berth_status op_empty(struct run *x, berth_err *err)
 {
     struct pk *v;
-    return push_new(x->m, (enum pk_kind)arg, &v, err);
+    return push_new(x->m, (enum pk_kind)x->arg, &v, err);
 }
 
 /* n values that were taken off the stack become v, which takes their place. */
@@ -369,18 +350,18 @@ static berth_status gather(struct pk_vm *m, enum pk_kind kind, struct pk **at, s
     return push(m, v, err);
 }
 
-static berth_status op_tuple(struct run *x, size_t arg, berth_err *err)
+static berth_status op_tuple(struct run *x, berth_err *err)
 {
     struct pk **at;
-    return take(x->m, arg, &at, err) ? err->code : gather(x->m, PK_TUPLE, at, arg, err);
+    return take(x->m, x->arg, &at, err) ? err->code : gather(x->m, PK_TUPLE, at, x->arg, err);
 }
 
-static berth_status op_marked(struct run *x, size_t arg, berth_err *err)
+static berth_status op_marked(struct run *x, berth_err *err)
 {
     struct pk **at;
     size_t n;
     return take_marked(x->m, &at, &n, err) ? err->code
-                                           : gather(x->m, (enum pk_kind)arg, at, n, err);
+                                           : gather(x->m, (enum pk_kind)x->arg, at, n, err);
 }
 
 /* n values to the list or dict below them. */
@@ -400,19 +381,19 @@ static berth_status extend(struct pk_vm *m, enum pk_kind kind, struct pk **at, s
     return BERTH_OK;
 }
 
-static berth_status op_extend(struct run *x, size_t arg, berth_err *err)
+static berth_status op_extend(struct run *x, berth_err *err)
 {
     struct pk **at;
     size_t n;
     return take_marked(x->m, &at, &n, err) ? err->code
-                                           : extend(x->m, (enum pk_kind)arg, at, n, err);
+                                           : extend(x->m, (enum pk_kind)x->arg, at, n, err);
 }
 
-static berth_status op_add(struct run *x, size_t arg, berth_err *err)
+static berth_status op_add(struct run *x, berth_err *err)
 {
     struct pk **at;
-    size_t n = arg == PK_DICT ? 2 : 1;
-    return take(x->m, n, &at, err) ? err->code : extend(x->m, (enum pk_kind)arg, at, n, err);
+    size_t n = x->arg == PK_DICT ? 2 : 1;
+    return take(x->m, n, &at, err) ? err->code : extend(x->m, (enum pk_kind)x->arg, at, n, err);
 }
 
 /* ---- the memo ---- */
@@ -439,20 +420,19 @@ static berth_status memo_put(const struct run *x, uint64_t at, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status op_put(struct run *x, size_t arg, berth_err *err)
+static berth_status op_put(struct run *x, berth_err *err)
 {
-    return memo_put(x, rd_uint_le(x->r, arg), err);
+    return memo_put(x, rd_uint_le(x->r, x->arg), err);
 }
 
-static berth_status op_memoize(struct run *x, size_t arg, berth_err *err)
+static berth_status op_memoize(struct run *x, berth_err *err)
 {
-    (void)arg;
     return memo_put(x, x->m->memo.n, err);
 }
 
-static berth_status op_get(struct run *x, size_t arg, berth_err *err)
+static berth_status op_get(struct run *x, berth_err *err)
 {
-    uint64_t at = rd_uint_le(x->r, arg);
+    uint64_t at = rd_uint_le(x->r, x->arg);
     struct pk *v = at < x->m->memo.n ? *(struct pk **)vec_at(&x->m->memo, (size_t)at) : NULL;
     return v ? push(x->m, v, err)
              : err_set(err, BERTH_EFORMAT, "the pickle refers to value %" PRIu64 " before it is",
@@ -461,32 +441,22 @@ static berth_status op_get(struct run *x, size_t arg, berth_err *err)
 
 /* ---- names and calls ---- */
 
-/* Instructions that carry or make a class on their own way; the text names what was asked for. */
-static berth_status op_instance(struct run *x, size_t arg, berth_err *err)
+/* A class by name; with an arg it would be called at once, with what is on the stack. */
+static berth_status op_global(struct run *x, berth_err *err)
 {
-    (void)arg;
-    const char *module, *name;
-    size_t mlen, nlen;
-    if (!line(x->r, &module, &mlen) || !line(x->r, &name, &nlen))
-        return err_set(err, BERTH_EFORMAT, "a name in the pickle has no end");
-    return err_set(err, BERTH_EUNSUPPORTED, "wants %s.%s, which Berth does not run",
-                   excerpt(module, mlen).s, excerpt(name, nlen).s);
-}
-
-static berth_status op_global(struct run *x, size_t arg, berth_err *err)
-{
-    (void)arg;
     const char *module, *name;
     size_t mlen, nlen;
     struct pk *v;
     if (!line(x->r, &module, &mlen) || !line(x->r, &name, &nlen))
         return err_set(err, BERTH_EFORMAT, "a name in the pickle has no end");
+    if (x->arg)
+        return err_set(err, BERTH_EUNSUPPORTED, "wants %s.%s, which Berth does not run",
+                       excerpt(module, mlen).s, excerpt(name, nlen).s);
     return pk_find_name(x->m, module, mlen, name, nlen, &v, err) ? err->code : push(x->m, v, err);
 }
 
-static berth_status op_stack_global(struct run *x, size_t arg, berth_err *err)
+static berth_status op_stack_global(struct run *x, berth_err *err)
 {
-    (void)arg;
     struct pk **at, *v;
     if (take(x->m, 2, &at, err))
         return err->code;
@@ -498,9 +468,8 @@ static berth_status op_stack_global(struct run *x, size_t arg, berth_err *err)
                : push(x->m, v, err);
 }
 
-static berth_status op_call(struct run *x, size_t arg, berth_err *err)
+static berth_status op_call(struct run *x, berth_err *err)
 {
-    (void)arg;
     struct pk **at, *v;
     if (take(x->m, 2, &at, err))
         return err->code;
@@ -511,9 +480,8 @@ static berth_status op_call(struct run *x, size_t arg, berth_err *err)
 }
 
 /* State of an object: attributes, of which only a module's parameters are tensors. */
-static berth_status op_build(struct run *x, size_t arg, berth_err *err)
+static berth_status op_build(struct run *x, berth_err *err)
 {
-    (void)arg;
     struct pk *state, *to;
     if (pop(x->m, &state, err) || peek(x->m, &to, err))
         return err->code;
@@ -529,15 +497,14 @@ static berth_status op_build(struct run *x, size_t arg, berth_err *err)
     return extend(x->m, PK_DICT, held->at, held->n, err);
 }
 
-static berth_status op_persistent(struct run *x, size_t arg, berth_err *err)
+static berth_status op_persistent(struct run *x, berth_err *err)
 {
-    (void)arg;
     struct pk *id, *v;
     return pop(x->m, &id, err) || pk_persistent(x->m, id, &v, err) ? err->code : push(x->m, v, err);
 }
 
 static const struct {
-    berth_status (*run)(struct run *x, size_t arg, berth_err *err);
+    berth_status (*run)(struct run *x, berth_err *err);
     size_t arg;
 } ops[256] = {
     [0x80] = { op_proto },
@@ -546,7 +513,7 @@ static const struct {
     ['0'] = { op_pop },
     ['1'] = { op_pop_mark },
     ['2'] = { op_dup },
-    ['N'] = { op_none },
+    ['N'] = { op_empty, PK_NONE },
     [0x88] = { op_bool, true },
     [0x89] = { op_bool, false },
     ['I'] = { op_decimal, false },
@@ -585,9 +552,9 @@ static const struct {
     [0x94] = { op_memoize },
     ['h'] = { op_get, 1 },
     ['j'] = { op_get, 4 },
-    ['c'] = { op_global },
+    ['c'] = { op_global, false },
     [0x93] = { op_stack_global },
-    ['i'] = { op_instance },
+    ['i'] = { op_global, true },
     ['R'] = { op_call },
     [0x81] = { op_call },
     ['b'] = { op_build },
@@ -605,7 +572,8 @@ static berth_status run_ops(struct run *x, berth_err *err)
         if (!ops[op].run)
             return err_set(err, BERTH_EUNSUPPORTED,
                            "the pickle has an instruction, 0x%02x, that tensors do not need", op);
-        if (ops[op].run(x, ops[op].arg, err))
+        x->arg = ops[op].arg;
+        if (ops[op].run(x, err))
             return err->code;
         if (x->r->bad)
             break;
@@ -619,7 +587,7 @@ static berth_status run_ops(struct run *x, berth_err *err)
 
 berth_status pk_run(struct pk_vm *m, struct rd *r, struct pk **out, berth_err *err)
 {
-    struct run x = { m, r, r->p };
+    struct run x = { m, r, r->p, 0 };
     m->stack.n = m->mark.n = m->memo.n = 0;
     if (run_ops(&x, err))
         return err->code;

@@ -106,57 +106,59 @@ static berth_status read_offsets(struct jstok *t, uint64_t off[2], berth_err *er
 
 enum { HAS_DTYPE = 1, HAS_SHAPE = 2, HAS_OFFSETS = 4, HAS_ALL = 7 };
 
-/* One field of a tensor; the reader stands on its key. */
-static berth_status read_field(struct jstok *t, struct weights_entry *e, uint64_t off[2],
-                               unsigned *has, berth_err *err)
+struct fields { /* of one tensor */
+    struct weights_entry *e;
+    uint64_t off[2];
+    unsigned has;
+};
+
+static berth_status read_field(void *user, struct jstok *t, berth_err *err)
 {
+    struct fields *f = user;
     struct word w;
     read_word(t, &w);
     unsigned field = str_eq(w.s, w.n, "dtype")          ? HAS_DTYPE
                      : str_eq(w.s, w.n, "shape")        ? HAS_SHAPE
                      : str_eq(w.s, w.n, "data_offsets") ? HAS_OFFSETS
                                                         : 0;
-    if (field & *has)
+    if (field & f->has)
         return err_set(err, BERTH_EFORMAT, "field '%s' occurs twice", excerpt(w.s, w.n).s);
-    *has |= field;
+    f->has |= field;
     switch (field) {
     case HAS_DTYPE:
-        return read_dtype(t, e, err);
+        return read_dtype(t, f->e, err);
     case HAS_SHAPE:
-        return read_shape(t, &e->shape, err);
+        return read_shape(t, &f->e->shape, err);
     case HAS_OFFSETS:
-        return read_offsets(t, off, err);
+        return read_offsets(t, f->off, err);
     default:
         return jstok_skip(t) ? BERTH_OK : jstok_fail(t, "malformed value", err);
     }
 }
 
-static berth_status read_fields(struct jstok *t, struct weights_entry *e, uint64_t off[2],
-                                berth_err *err)
+static berth_status read_fields(struct fields *f, struct jstok *t, berth_err *err)
 {
-    unsigned has = 0;
-    if (jstok_next(t) != JSTOK_OBJECT)
-        return jstok_fail(t, "a tensor must be an object", err);
-    for (;;) {
-        enum jstok_type type = jstok_next(t);
-        if (type == JSTOK_OBJECT_END)
-            break;
-        if (type != JSTOK_KEY)
-            return jstok_fail(t, "malformed object", err);
-        if (read_field(t, e, off, &has, err))
-            return err->code;
-    }
-    if (has != HAS_ALL)
+    if (read_object(t, "a tensor must be an object", "malformed object", read_field, f, err))
+        return err->code;
+    if (f->has != HAS_ALL)
         return err_set(err, BERTH_EFORMAT, "field '%s' is missing",
-                       !(has & HAS_DTYPE)   ? "dtype"
-                       : !(has & HAS_SHAPE) ? "shape"
-                                            : "data_offsets");
+                       !(f->has & HAS_DTYPE)   ? "dtype"
+                       : !(f->has & HAS_SHAPE) ? "shape"
+                                               : "data_offsets");
     return BERTH_OK;
 }
 
-/* off: [begin, end) within the data section of data_len bytes at data_at in the file. */
-static berth_status place(struct weights_entry *e, const uint64_t off[2], uint64_t data_at,
-                          uint64_t data_len, berth_err *err)
+struct header { /* of one file, being read */
+    struct opening *o;
+    uint32_t shard;
+    uint64_t data_at, data_len; /* the tensors' bytes in the file */
+    bool has_metadata;
+    struct map keys; /* of its metadata so far */
+};
+
+/* off: [begin, end) of the data. */
+static berth_status place(const struct header *h, struct weights_entry *e, const uint64_t off[2],
+                          berth_err *err)
 {
     char text[SHAPE_TEXT_MAX];
     const struct excerpt name = excerpt(e->name, e->name_len);
@@ -172,34 +174,34 @@ static berth_status place(struct weights_entry *e, const uint64_t off[2], uint64
                        "takes %" PRIu64,
                        name.s, off[1] - off[0], dtype_name(e->dtype), shape_text(&e->shape, text),
                        e->size);
-    if (off[1] > data_len)
+    if (off[1] > h->data_len)
         return err_set(err, BERTH_EFORMAT,
                        "tensor '%s' ends at byte %" PRIu64 " of the data, but the file holds only "
                        "%" PRIu64 ": it is cut short, or its header lies; download it again",
-                       name.s, off[1], data_len);
-    e->off = data_at + off[0];
+                       name.s, off[1], h->data_len);
+    e->off = h->data_at + off[0];
     return BERTH_OK;
 }
 
-static berth_status read_tensor(struct opening *o, struct jstok *t, const char *name, size_t len,
-                                uint32_t shard, uint64_t data_at, uint64_t data_len, berth_err *err)
+static berth_status read_tensor(struct header *h, struct jstok *t, const char *name, size_t len,
+                                berth_err *err)
 {
-    uint64_t off[2] = { 0 };
-    if (name_check(name, len, o->lim.max_name, "tensor name", err))
+    if (name_check(name, len, h->o->lim.max_name, "tensor name", err))
         return err->code;
-    struct weights_entry *e = open_entry(o, shard, err);
-    if (!e)
+    struct fields f = { .e = open_entry(h->o, h->shard, err) };
+    if (!f.e)
         return err->code;
-    e->name = name;
-    e->name_len = (uint32_t)len;
-    if (read_fields(t, e, off, err))
+    f.e->name = name;
+    f.e->name_len = (uint32_t)len;
+    if (read_fields(&f, t, err))
         return err_add(err, "tensor '%s'", excerpt(name, len).s);
-    return place(e, off, data_at, data_len, err);
+    return place(h, f.e, f.off, err);
 }
 
-/* seen: the keys of this file so far */
-static berth_status read_pair(struct opening *o, struct jstok *t, struct map *seen, berth_err *err)
+static berth_status read_pair(void *user, struct jstok *t, berth_err *err)
 {
+    struct header *h = user;
+    struct opening *o = h->o;
     const char *key, *value;
     size_t key_len, value_len;
     if (open_token(o, t, &key, &key_len, err) ||
@@ -214,15 +216,8 @@ static berth_status read_pair(struct opening *o, struct jstok *t, struct map *se
     if (!str_is_utf8(value, value_len) || memchr(value, '\0', value_len))
         return err_set(err, BERTH_EFORMAT, "metadata '%s': the value has a NUL or is not UTF-8",
                        excerpt(key, key_len).s);
-    switch (map_add(seen, key, key_len, 0)) {
-    case MAP_ADDED:
-        break;
-    case MAP_EXISTS:
-        return err_set(err, BERTH_EFORMAT, "metadata key '%s' occurs twice",
-                       excerpt(key, key_len).s);
-    case MAP_NOMEM:
-        return err_set(err, BERTH_ENOMEM, "out of memory for a metadata key");
-    }
+    if (name_add(&h->keys, key, key_len, 0, "metadata key", "occurs twice", err))
+        return err->code;
     if (map_get(&o->meta_key, key, key_len, NULL))
         return BERTH_OK; /* shards repeat each other and the index: the first one's word stands */
     struct weights_meta *m = open_meta(o, key, key_len, err);
@@ -234,76 +229,53 @@ static berth_status read_pair(struct opening *o, struct jstok *t, struct map *se
     return BERTH_OK;
 }
 
-static berth_status read_metadata(struct opening *o, struct jstok *t, berth_err *err)
+/* One member of the header: a tensor, or the metadata. */
+static berth_status read_member(void *user, struct jstok *t, berth_err *err)
 {
-    struct map seen = { .seed = o->meta_key.seed };
-    berth_status s = BERTH_OK;
-    if (jstok_next(t) != JSTOK_OBJECT)
-        return jstok_fail(t, "__metadata__ must be an object", err);
-    while (s == BERTH_OK) {
-        enum jstok_type type = jstok_next(t);
-        if (type == JSTOK_OBJECT_END)
-            break;
-        s = type == JSTOK_KEY ? read_pair(o, t, &seen, err)
-                              : jstok_fail(t, "malformed __metadata__", err);
-    }
-    map_release(&seen);
-    return s;
+    struct header *h = user;
+    const char *name;
+    size_t len;
+    if (open_token(h->o, t, &name, &len, err))
+        return err->code;
+    if (!str_eq(name, len, "__metadata__"))
+        return read_tensor(h, t, name, len, err);
+    if (h->has_metadata)
+        return err_set(err, BERTH_EFORMAT, "'__metadata__' occurs twice");
+    h->has_metadata = true;
+    return read_object(t, "__metadata__ must be an object", "malformed __metadata__", read_pair, h,
+                       err);
 }
 
-/* The whole header object. */
-static berth_status read_header(struct opening *o, struct jstok *t, uint32_t shard,
-                                uint64_t data_at, uint64_t data_len, berth_err *err)
+static berth_status read_header(struct header *h, struct jstok *t, berth_err *err)
 {
-    bool has_metadata = false;
-    if (jstok_next(t) != JSTOK_OBJECT)
-        return jstok_fail(t, "the header must be an object", err);
-    for (;;) {
-        const char *name;
-        size_t len;
-        enum jstok_type type = jstok_next(t);
-        if (type == JSTOK_OBJECT_END)
-            break;
-        if (type != JSTOK_KEY)
-            return jstok_fail(t, "malformed header", err);
-        if (open_token(o, t, &name, &len, err))
-            return err->code;
-        if (!str_eq(name, len, "__metadata__")) {
-            if (read_tensor(o, t, name, len, shard, data_at, data_len, err))
-                return err->code;
-            continue;
-        }
-        if (has_metadata)
-            return err_set(err, BERTH_EFORMAT, "'__metadata__' occurs twice");
-        has_metadata = true;
-        if (read_metadata(o, t, err))
-            return err->code;
-    }
-    return jstok_next(t) == JSTOK_END ? BERTH_OK
-                                      : jstok_fail(t, "text behind the header object", err);
+    berth_status s =
+        read_object(t, "the header must be an object", "malformed header", read_member, h, err);
+    map_release(&h->keys);
+    if (!s && jstok_next(t) != JSTOK_END)
+        s = jstok_fail(t, "text behind the header object", err);
+    return s;
 }
 
 /* Sorted entries from `first` on: from the first byte of the data to the last, no hole, no overlap.
  */
-static berth_status check_cover(const struct opening *o, size_t first, uint64_t data_at,
-                                uint64_t data_len, berth_err *err)
+static berth_status check_cover(const struct header *h, size_t first, berth_err *err)
 {
-    uint64_t at = data_at;
-    for (size_t i = first; i < o->entry.n; i++) {
-        const struct weights_entry *e = vec_at(&o->entry, i);
+    uint64_t at = h->data_at;
+    for (size_t i = first; i < h->o->entry.n; i++) {
+        const struct weights_entry *e = vec_at(&h->o->entry, i);
         if (e->off != at)
             return err_set(err, BERTH_EFORMAT,
                            "tensor '%s' begins at byte %" PRIu64 " of the data, %s at %" PRIu64,
-                           excerpt(e->name, e->name_len).s, e->off - data_at,
+                           excerpt(e->name, e->name_len).s, e->off - h->data_at,
                            e->off > at ? "leaving a hole: the one before ends"
                                        : "overlapping the one before, which ends",
-                           at - data_at);
+                           at - h->data_at);
         at += e->size;
     }
-    if (at - data_at != data_len)
+    if (at - h->data_at != h->data_len)
         return err_set(err, BERTH_EFORMAT,
                        "the tensors cover %" PRIu64 " bytes of data, the file has %" PRIu64,
-                       at - data_at, data_len);
+                       at - h->data_at, h->data_len);
     return BERTH_OK;
 }
 
@@ -341,42 +313,35 @@ static berth_status find_header(const struct opening *o, const struct shard *f, 
 static berth_status st_open(struct opening *o, uint32_t shard, berth_err *err)
 {
     const struct shard *f = open_shard_at(o, shard);
+    struct header h = { .o = o, .shard = shard, .keys.seed = o->meta_key.seed };
     size_t first = o->entry.n, len = 0;
     const char *text = NULL;
-    uint64_t data_at = 0;
-    if (find_header(o, f, &text, &len, &data_at, err))
+    if (find_header(o, f, &text, &len, &h.data_at, err))
         return err->code;
+    h.data_len = f->size - h.data_at;
     struct jstok t;
     jstok_init(&t, text, len, DEPTH);
-    if (read_header(o, &t, shard, data_at, f->size - data_at, err) || open_sort(o, first, err))
+    if (read_header(&h, &t, err) || open_sort(o, first, err))
         return err->code;
-    return check_cover(o, first, data_at, f->size - data_at, err);
+    return check_cover(&h, first, err);
 }
 
 /* ---- writing ---- */
 
-static void add_metadata(const struct weights_write_args *a, struct str *h)
+static void add_tensor(struct jsonout *j, const struct weights_spec *s, uint64_t begin,
+                       uint64_t end)
 {
-    if (!a->meta_count)
-        return;
-    str_adds(h, "\"__metadata__\":{");
-    for (size_t i = 0; i < a->meta_count; i++) {
-        if (i)
-            str_addc(h, ',');
-        js_write_string(a->meta[i].key, strlen(a->meta[i].key), h);
-        str_addc(h, ':');
-        js_write_string(a->meta[i].value, strlen(a->meta[i].value), h);
-    }
-    str_addc(h, '}');
-}
-
-static void add_tensor(const struct weights_spec *s, uint64_t begin, uint64_t end, struct str *h)
-{
-    js_write_string(s->name, strlen(s->name), h);
-    str_addf(h, ":{\"dtype\":\"%s\",\"shape\":[", dtype_desc(s->dtype)->st_name);
+    jo_open(j, s->name, '{');
+    jo_str(j, "dtype", dtype_desc(s->dtype)->st_name);
+    jo_open(j, "shape", '[');
     for (int k = 0; k < s->shape.ndim; k++)
-        str_addf(h, "%s%" PRIu64, k ? "," : "", s->shape.dim[k]);
-    str_addf(h, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin, end);
+        jo_u64(j, NULL, s->shape.dim[k]);
+    jo_close(j, ']');
+    jo_open(j, "data_offsets", '[');
+    jo_u64(j, NULL, begin);
+    jo_u64(j, NULL, end);
+    jo_close(j, ']');
+    jo_close(j, '}');
 }
 
 /* Tensors lie one behind the other in the order given. */
@@ -384,22 +349,25 @@ static berth_status st_plan(const struct weights_write_args *a, struct write_pla
                             berth_err *err)
 {
     struct str *h = &p->header;
+    struct jsonout j = { .out = h };
     uint64_t at = 0;
-    for (int i = 0; i < 8; i++)
-        str_addc(h, '\0'); /* the length, known at the end */
-    str_addc(h, '{');
-    add_metadata(a, h);
+    str_pad(h, '\0', 8); /* the length, known at the end */
+    jo_open(&j, NULL, '{');
+    if (a->meta_count)
+        jo_open(&j, "__metadata__", '{');
+    for (size_t i = 0; i < a->meta_count; i++)
+        jo_str(&j, a->meta[i].key, a->meta[i].value);
+    if (a->meta_count)
+        jo_close(&j, '}');
     for (size_t i = 0; i < a->count; i++) {
         const struct weights_spec *s = &a->spec[i];
         if (strcmp(s->name, "__metadata__") == 0)
             return err_set(err, BERTH_EINVAL, "a tensor cannot be called '__metadata__'");
-        if (i || a->meta_count)
-            str_addc(h, ',');
-        add_tensor(s, at, at + p->size[i], h);
+        add_tensor(&j, s, at, at + p->size[i]);
         p->off[i] = at;
         at += p->size[i]; /* write.c has seen that the sum fits */
     }
-    str_addc(h, '}');
+    jo_close(&j, '}');
     str_pad(h, ' ', (h->n + 7) / 8 * 8);
     if (h->bad)
         return err_set(err, BERTH_ENOMEM, "out of memory for a header of %zu tensors", a->count);

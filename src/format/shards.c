@@ -82,9 +82,10 @@ static berth_status file_number(struct shard_map *m, const struct jstok *t, uint
     return BERTH_OK;
 }
 
-/* One "tensor": "file"; the reader stands on the key. */
-static berth_status read_placed(struct shard_map *m, struct jstok *t, berth_err *err)
+/* One "tensor": "file". */
+static berth_status read_placed(void *user, struct jstok *t, berth_err *err)
 {
+    struct shard_map *m = user;
     const char *name;
     size_t len;
     uint32_t file = 0;
@@ -97,38 +98,11 @@ static berth_status read_placed(struct shard_map *m, struct jstok *t, berth_err 
         return jstok_fail(t, "a file name must be a string", err);
     if (file_number(m, t, &file, err))
         return err->code;
-    switch (map_add(&m->by_name, name, len, m->placed.n)) {
-    case MAP_EXISTS:
-        return err_set(err, BERTH_EFORMAT, "tensor '%s' occurs twice in the weight map",
-                       excerpt(name, len).s);
-    case MAP_NOMEM:
-        return no_memory(m, err);
-    case MAP_ADDED:
-        break;
-    }
-    struct placed *p = vec_add(&m->placed);
-    if (!p)
-        return no_memory(m, err);
-    *p = (struct placed) { .name = name, .len = len, .file = file };
-    return BERTH_OK;
-}
-
-static berth_status read_weight_map(struct shard_map *m, struct jstok *t, berth_err *err)
-{
-    if (m->has_map)
-        return err_set(err, BERTH_EFORMAT, "'weight_map' occurs twice");
-    m->has_map = true;
-    if (jstok_next(t) != JSTOK_OBJECT)
-        return jstok_fail(t, "weight_map must be an object", err);
-    for (;;) {
-        enum jstok_type type = jstok_next(t);
-        if (type == JSTOK_OBJECT_END)
-            return BERTH_OK;
-        if (type != JSTOK_KEY)
-            return jstok_fail(t, "malformed weight_map", err);
-        if (read_placed(m, t, err))
-            return err->code;
-    }
+    if (name_add(&m->by_name, name, len, m->placed.n, "tensor", "occurs twice in the weight map",
+                 err))
+        return err->code;
+    const struct placed p = { .name = name, .len = len, .file = file };
+    return vec_push(&m->placed, &p) ? BERTH_OK : no_memory(m, err);
 }
 
 static berth_status set_number(const struct jstok *t, struct weights_meta *m, berth_err *err)
@@ -176,26 +150,37 @@ static berth_status read_meta_value(struct shard_map *m, struct jstok *t, const 
     return BERTH_OK;
 }
 
-static berth_status read_metadata(struct shard_map *m, struct jstok *t, berth_err *err)
+static berth_status read_meta(void *user, struct jstok *t, berth_err *err)
 {
-    if (m->has_meta)
-        return err_set(err, BERTH_EFORMAT, "'metadata' occurs twice");
-    m->has_meta = true;
-    if (jstok_next(t) != JSTOK_OBJECT)
-        return jstok_fail(t, "metadata must be an object", err);
-    for (;;) {
-        const char *key;
-        size_t len;
-        enum jstok_type type = jstok_next(t);
-        if (type == JSTOK_OBJECT_END)
-            return BERTH_OK;
-        if (type != JSTOK_KEY)
-            return jstok_fail(t, "malformed metadata", err);
-        if (open_token(m->o, t, &key, &len, err) ||
-            name_check(key, len, m->o->lim.max_name, "metadata key", err) ||
-            read_meta_value(m, t, key, len, err))
-            return err->code;
-    }
+    struct shard_map *m = user;
+    const char *key;
+    size_t len;
+    if (open_token(m->o, t, &key, &len, err) ||
+        name_check(key, len, m->o->lim.max_name, "metadata key", err))
+        return err->code;
+    return read_meta_value(m, t, key, len, err);
+}
+
+/* One member of the index. */
+static berth_status read_member(void *user, struct jstok *t, berth_err *err)
+{
+    struct shard_map *m = user;
+    const char *key;
+    size_t len;
+    if (open_token(m->o, t, &key, &len, err))
+        return err->code;
+    bool map = str_eq(key, len, "weight_map"), meta = str_eq(key, len, "metadata");
+    if ((map && m->has_map) || (meta && m->has_meta))
+        return err_set(err, BERTH_EFORMAT, "'%s' occurs twice", key);
+    m->has_map |= map;
+    m->has_meta |= meta;
+    if (map)
+        return read_object(t, "weight_map must be an object", "malformed weight_map", read_placed,
+                           m, err);
+    if (meta)
+        return read_object(t, "metadata must be an object", "malformed metadata", read_meta, m,
+                           err);
+    return jstok_skip(t) ? BERTH_OK : jstok_fail(t, "malformed shard index", err);
 }
 
 static berth_status read_index(struct shard_map *m, const struct shard *f, berth_err *err)
@@ -205,28 +190,9 @@ static berth_status read_index(struct shard_map *m, const struct shard *f, berth
                        f->size, m->o->lim.max_header);
     struct jstok t;
     jstok_init(&t, (const char *)f->data, f->size, DEPTH);
-    if (jstok_next(&t) != JSTOK_OBJECT)
-        return jstok_fail(&t, "a shard index must be an object", err);
-    for (;;) {
-        const char *key;
-        size_t len;
-        enum jstok_type type = jstok_next(&t);
-        if (type == JSTOK_OBJECT_END)
-            break;
-        if (type != JSTOK_KEY)
-            return jstok_fail(&t, "malformed shard index", err);
-        if (open_token(m->o, &t, &key, &len, err))
-            return err->code;
-        if (str_eq(key, len, "weight_map")) {
-            if (read_weight_map(m, &t, err))
-                return err->code;
-        } else if (str_eq(key, len, "metadata")) {
-            if (read_metadata(m, &t, err))
-                return err->code;
-        } else if (!jstok_skip(&t)) {
-            return jstok_fail(&t, "malformed shard index", err);
-        }
-    }
+    if (read_object(&t, "a shard index must be an object", "malformed shard index", read_member, m,
+                    err))
+        return err->code;
     if (jstok_next(&t) != JSTOK_END)
         return jstok_fail(&t, "text behind the shard index", err);
     if (!m->has_map && memmem(f->data, f->size, "\"class_type\"", strlen("\"class_type\"")))

@@ -281,11 +281,6 @@ const char *weights_format(const struct weights *w)
     return w->format->name;
 }
 
-uint64_t weights_data_bytes(const struct weights *w)
-{
-    return w->data_bytes;
-}
-
 enum dtype weights_converted(const struct weights *w)
 {
     return w->converted;
@@ -353,11 +348,10 @@ void weights_convert(struct weights *w, size_t i, enum dtype to)
         BUG("'%s' from %s to %s", e->name, from->name, d->name);
     if (e->dtype == to)
         return;
-    uint64_t was = e->size, n;
+    uint64_t n;
     if (!shape_count(&e->shape, &n) || !dtype_bytes(to, n, &e->size))
         BUG("'%s' fits its file as %s and memory not as %s", e->name, from->name, d->name);
     e->dtype = to;
-    w->data_bytes += e->size - was;
     w->converted = to;
 }
 
@@ -479,7 +473,7 @@ static void verify_entry(const struct weights *w, size_t i)
 
 void weights_verify(const struct weights *w)
 {
-    uint64_t end = 0, sum = 0;
+    uint64_t end = 0;
     for (size_t i = 0; i < w->count; i++) {
         const struct weights_entry *e = &w->entry[i];
         verify_entry(w, i);
@@ -489,8 +483,5 @@ void weights_verify(const struct weights *w)
             BUG("'%s' overlaps the tensor before", e->name);
         if (e->size)
             end = e->off + stored_bytes(e);
-        sum += e->size;
     }
-    if (sum != w->data_bytes)
-        BUG("%" PRIu64 " data bytes, counted %" PRIu64, w->data_bytes, sum);
 }

@@ -132,7 +132,6 @@ void weights_close(struct weights *w); /* NULL is fine */
 const char *weights_path(const struct weights *w);
 /* "safetensors", "gguf", "safetensors (sharded)" */
 const char *weights_format(const struct weights *w);
-uint64_t weights_data_bytes(const struct weights *w); /* sum of entry sizes */
 /* What weights_convert() made of entries, the last time; DT_NONE: nothing was converted. */
 enum dtype weights_converted(const struct weights *w);
 size_t weights_heap_bytes(const struct weights *w); /* what the index itself costs in RAM */

@@ -54,14 +54,10 @@ static berth_status check_spec(const struct weights_spec *s, uint64_t *size, ber
 
 static berth_status add_unique(struct map *m, const char *s, const char *what, berth_err *err)
 {
-    switch (map_add(m, s, strlen(s), 0)) {
-    case MAP_ADDED:
-        return BERTH_OK;
-    case MAP_EXISTS:
-        return err_set(err, BERTH_EINVAL, "%s '%s' is given twice", what, excerpt(s, strlen(s)).s);
-    default:
-        return err_set(err, BERTH_ENOMEM, "out of memory for a table of names");
-    }
+    berth_status st = name_add(m, s, strlen(s), 0, what, "is given twice", err);
+    if (st == BERTH_EFORMAT)
+        st = err->code = BERTH_EINVAL; /* the caller's mistake, not a file's */
+    return st;
 }
 
 /* Names the formats that could, for whoever picked this one. */

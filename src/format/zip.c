@@ -172,15 +172,10 @@ static berth_status read_member(struct zip *z, struct rd *r, const uint8_t *data
                        "member '%s' of the ZIP archive is %s; torch.save() stores members as they "
                        "are, and only such are read",
                        excerpt(copy, name).s, flags & ENCRYPTED ? "encrypted" : "compressed");
-    switch (map_add(&z->by_name, copy, name, z->member.n - 1)) {
-    case MAP_ADDED:
-        return check_head(data, end, m, err);
-    case MAP_EXISTS:
-        return err_set(err, BERTH_EFORMAT, "member '%s' of the ZIP archive occurs twice",
-                       excerpt(copy, name).s);
-    default:
-        return err_set(err, BERTH_ENOMEM, "out of memory for %zu members", z->member.n);
-    }
+    if (name_add(&z->by_name, copy, name, z->member.n - 1, "member",
+                 "of the ZIP archive occurs twice", err))
+        return err->code;
+    return check_head(data, end, m, err);
 }
 
 static int by_place(const void *a, const void *b)

@@ -1,4 +1,5 @@
 /* Entries that are read in another type than their file has. */
+#include "support/data_bytes.h"
 #include "support/oom.h"
 #include "support/rng.h"
 #include "support/test.h"
@@ -108,7 +109,7 @@ static void one_pair(enum dtype from, enum dtype to, bool in_memory)
     assert_int_equal(e->stored, from);
     assert_int_equal(e->size, size);
     assert_int_equal(y->dtype, DT_U8);
-    assert_int_equal(weights_data_bytes(w), size + 3);
+    assert_int_equal(data_bytes(w), size + 3);
     assert_memory_equal(weights_stored(w, e), bytes, COUNT * each);
     assert_memory_equal(weights_data(w, y), "abc", 3);
     read_ranges(w, e, want);

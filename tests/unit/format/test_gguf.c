@@ -1,4 +1,5 @@
 /* The GGUF reader: what it gives, and what it refuses. */
+#include "support/data_bytes.h"
 #include "unit/format/build.h"
 
 #include "base/rd.h"
@@ -309,7 +310,7 @@ static void valid_file_opens(void **state)
     struct weights *w = open_recipe(&r, "valid", &mem);
     assert_string_equal(weights_format(w), "gguf");
     assert_int_equal(weights_count(w), 3);
-    assert_int_equal(weights_data_bytes(w), 72 + 24 + 10);
+    assert_int_equal(data_bytes(w), 72 + 24 + 10);
     const struct weights_entry *e = weights_find(w, "blk.0.weight", 12);
     assert_ptr_equal(e, weights_at(w, 0));
     assert_int_equal(e->dtype, DT_Q4_0);

@@ -1,4 +1,5 @@
 /* The safetensors reader: what it gives, and what it refuses. */
+#include "support/data_bytes.h"
 #include "unit/format/build.h"
 
 /* Two tensors and metadata; 14 bytes of data. */
@@ -167,7 +168,7 @@ static void valid_file_opens(void **state)
     assert_string_equal(weights_format(w), "safetensors");
     assert_string_equal(weights_path(w), "x");
     assert_int_equal(weights_count(w), 2);
-    assert_int_equal(weights_data_bytes(w), DATA);
+    assert_int_equal(data_bytes(w), DATA);
     assert_int_equal(weights_shards(w), 1);
     const struct weights_entry *e = weights_at(w, 0);
     assert_string_equal(e->name, "a.weight");
@@ -223,7 +224,7 @@ static void unusual_files_open(void **state)
     void *mem;
     struct weights *w = open_header("{}", 0, &mem);
     assert_int_equal(weights_count(w), 0);
-    assert_int_equal(weights_data_bytes(w), 0);
+    assert_int_equal(data_bytes(w), 0);
     assert_null(weights_find(w, "a", 1));
     weights_close(w);
     free(mem);

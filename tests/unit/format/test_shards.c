@@ -2,6 +2,7 @@
 #include "fuzz/format/shard_set.h"
 #include "unit/format/build.h"
 
+#include "support/data_bytes.h"
 #include "support/tmp.h"
 
 static const char valid[] =
@@ -136,7 +137,7 @@ static void check_valid(const struct weights *w)
     assert_string_equal(weights_format(w), "safetensors (sharded)");
     assert_int_equal(weights_shards(w), 2);
     assert_int_equal(weights_count(w), 2);
-    assert_int_equal(weights_data_bytes(w), 3);
+    assert_int_equal(data_bytes(w), 3);
     const struct weights_entry *a = weights_find(w, "a", 1), *b = weights_find(w, "b", 1);
     assert_ptr_equal(a, weights_at(w, 0)); /* shards are numbered by file name */
     assert_int_equal(a->shard, 0);

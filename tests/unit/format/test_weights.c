@@ -1,6 +1,7 @@
 /* The doors of format/: real files, and files that are something else or change under us. */
 #include "unit/format/build.h"
 
+#include "support/data_bytes.h"
 #include "support/oom.h"
 #include "support/tmp.h"
 
@@ -196,7 +197,7 @@ static void replaced_file_stays_readable(void **state)
     assert_int_equal(b, (uint8_t)(99 * 7 + 1));
     weights_close(w);
     assert_ok(weights_open(path, NULL, &w, &err), err);
-    assert_int_equal(weights_data_bytes(w), 7);
+    assert_int_equal(data_bytes(w), 7);
     weights_close(w);
 }
 
@@ -388,7 +389,7 @@ static void a_declared_index_has_all_but_bytes(void **state)
     assert_ok(weights_declare("made up", declared, ARRAY_LEN(declared), &w, &err), err);
     assert_string_equal(weights_path(w), "made up");
     assert_int_equal(weights_count(w), ARRAY_LEN(declared));
-    assert_int_equal(weights_data_bytes(w), 30 + 12 + 68);
+    assert_int_equal(data_bytes(w), 30 + 12 + 68);
     for (size_t i = 0; i < ARRAY_LEN(declared); i++) {
         const struct weights_spec *s = &declared[i];
         const struct weights_entry *e = weights_find(w, s->name, strlen(s->name));
@@ -399,7 +400,7 @@ static void a_declared_index_has_all_but_bytes(void **state)
                      e->size ? BERTH_EUNSUPPORTED : BERTH_EINVAL, s->name);
     }
     weights_convert(w, 0, DT_F8_E4M3); /* as a plan in fp8 does */
-    assert_int_equal(weights_data_bytes(w), 15 + 12 + 68);
+    assert_int_equal(data_bytes(w), 15 + 12 + 68);
     assert_fails(weights_read(w, weights_at(w, 0), 0, byte, 2, &err), err, BERTH_EUNSUPPORTED, "");
     weights_close(w);
 }

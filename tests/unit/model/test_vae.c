@@ -1,4 +1,5 @@
 /* VAEs: tiles against a plain cover, automatic tiles, pictures, halves, other names, files that are wrong. */
+#include "support/data_bytes.h"
 #include "support/nets.h"
 #include "support/oom.h"
 
@@ -226,7 +227,7 @@ static void open_with(struct vae_rig *r, const char *path, uint64_t more)
     berth_err err = { 0 };
     assert_ok(weights_open(path, NULL, &w, &err), err);
     snprintf(devices, sizeof devices, "cpu=%llu",
-             (unsigned long long)(weights_data_bytes(w) * 5 / 4 + more));
+             (unsigned long long)(data_bytes(w) * 5 / 4 + more));
     weights_close(w);
     rig_open(r, devices, path);
 }

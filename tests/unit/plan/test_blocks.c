@@ -1,6 +1,7 @@
 /* From the tensors of a file to blocks: names, order, roles, memory layout, limits. */
 #include "base/str.h"
 #include "plan/blocks.h"
+#include "support/data_bytes.h"
 #include "support/oom.h"
 #include "support/test.h"
 #include "support/tmp.h"
@@ -87,7 +88,7 @@ static void groups_by_name_in_file_order(void **state)
     for (size_t i = 0; i < b.n; i++)
         sum += b.at[i].bytes;
     assert_int_equal(sum, b.bytes);
-    assert_int_equal(b.bytes, weights_data_bytes(w) - 1);
+    assert_int_equal(b.bytes, data_bytes(w) - 1);
     assert_int_equal(find(&b, "out")->bytes, 303);
     assert_int_equal(find(&b, "out")->n, 3);
     assert_int_equal(find(&b, "in")->bytes, 7 + 256 + 4);
