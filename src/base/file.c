@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include "base/file_impl.h"
+#include "base/str.h"
 #include "base/sz.h"
 
 #include <errno.h>
@@ -172,21 +173,19 @@ berth_status file_open_read(const char *path, int *fd, struct stat *st, berth_er
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (*fd < 0 && errno == ENXIO)
         return err_sys(err, BERTH_EINVAL, ENXIO, "'%s' is not a regular file", path);
-    if (*fd < 0) {
-        int e = errno;
-        return err_sys(err, file_status(e), e, "cannot open '%s'", path);
-    }
-    if (fstat(*fd, st)) {
-        int e = errno;
+    if (*fd < 0)
+        return err_sys(err, file_status(errno), errno, "cannot open '%s'", path);
+    berth_status s = BERTH_OK;
+    if (fstat(*fd, st))
+        s = err_sys(err, BERTH_EIO, errno, "cannot stat '%s'", path);
+    else if (!S_ISREG(st->st_mode))
+        s = err_set(err, BERTH_EINVAL, "'%s' is a %s, not a regular file", path,
+                    file_kind(st->st_mode));
+    if (s) {
         close(*fd);
-        return err_sys(err, BERTH_EIO, e, "cannot stat '%s'", path);
+        *fd = -1;
     }
-    if (!S_ISREG(st->st_mode)) {
-        close(*fd);
-        return err_set(err, BERTH_EINVAL, "'%s' is a %s, not a regular file", path,
-                       file_kind(st->st_mode));
-    }
-    return BERTH_OK;
+    return s;
 }
 
 /* ---- mappings ---- */
@@ -229,11 +228,9 @@ static berth_status map_fd(struct file_map *m, const struct stat *st, berth_err 
         return err_set(err, BERTH_ELIMIT, "'%s': %" PRIu64 " bytes do not fit the address space",
                        m->path, m->id.size);
     void *p = mmap(NULL, m->size, PROT_READ, MAP_SHARED, m->fd, 0);
-    if (p == MAP_FAILED) {
-        int e = errno;
-        return err_sys(err, e == ENOMEM ? BERTH_ENOMEM : BERTH_EIO, e,
+    if (p == MAP_FAILED)
+        return err_sys(err, errno == ENOMEM ? BERTH_ENOMEM : BERTH_EIO, errno,
                        "cannot map '%s' (%" PRIu64 " bytes)", m->path, m->id.size);
-    }
     m->data = p;
     m->slot = slot_take(m->data, m->len);
     if (!m->slot)
@@ -252,13 +249,10 @@ berth_status file_map_open(const char *path, struct file_map **out, berth_err *e
         return err_set(err, BERTH_ENOMEM, "cannot open '%s'", path);
     }
     struct stat st = { 0 };
+    m->fd = -1;
     berth_status s = file_open_read(path, &m->fd, &st, err);
-    if (s) {
-        m->fd = -1;
-        file_map_close(m);
-        return s;
-    }
-    s = map_fd(m, &st, err);
+    if (!s)
+        s = map_fd(m, &st, err);
     if (s)
         file_map_close(m);
     else
@@ -303,10 +297,8 @@ struct file_id file_map_id(const struct file_map *m)
 berth_status file_map_check(const struct file_map *m, berth_err *err)
 {
     struct stat st;
-    if (fstat(m->fd, &st)) {
-        int e = errno;
-        return err_sys(err, BERTH_EIO, e, "cannot stat '%s'", m->path);
-    }
+    if (fstat(m->fd, &st))
+        return err_sys(err, BERTH_EIO, errno, "cannot stat '%s'", m->path);
     struct file_id now = id_of(&st);
     if (now.size != m->id.size)
         return err_set(err, BERTH_EIO,
@@ -369,64 +361,47 @@ void file_map_drop(const struct file_map *m)
 
 /* ---- small files ---- */
 
-/* Reads to the end, at most max bytes. The size from stat is a hint only: files in /proc have none,
- * others grow. */
-static berth_status slurp(int fd, const char *path, size_t hint, size_t max, char **out, size_t *n,
+/* Reads to the end, a little beyond max bytes at most. The size from stat is a hint only: files in
+ * /proc have none, others grow. */
+static berth_status slurp(int fd, const char *path, size_t hint, size_t max, struct str *out,
                           berth_err *err)
 {
-    size_t cap = hint < max ? hint + 1 : max; /* + 1: the read that finds the end */
-    char *buf = malloc(cap + 1);              /* + 1: NUL; max < SIZE_MAX is the caller's check */
-    size_t len = 0;
-    while (buf) {
-        if (len == cap && cap < max) {
-            cap = cap > max / 2 ? max : cap * 2 < 4096 ? 4096 : cap * 2;
-            cap = cap > max ? max : cap;
-            char *more = realloc(buf, cap + 1);
-            if (!more)
-                break;
-            buf = more;
-        }
-        char probe; /* one byte beyond max tells "exactly max" from "too large" */
-        ssize_t got = len < cap ? read(fd, buf + len, cap - len) : read(fd, &probe, 1);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0) {
-            int e = errno;
-            free(buf);
-            return err_sys(err, BERTH_EIO, e, "cannot read '%s'", path);
-        }
-        if (got == 0) {
-            buf[len] = '\0';
-            *out = buf;
-            *n = len;
-            return BERTH_OK;
-        }
-        if (len == cap) {
-            free(buf);
-            return err_set(err, BERTH_ELIMIT, "'%s' is larger than %zu bytes", path, max);
-        }
-        len += (size_t)got;
+    for (ssize_t got = 1; got && out->n <= max;) {
+        size_t from = out->n, room = hint > from ? hint - from + 1 : 4096; /* + 1: finds the end */
+        str_pad(out, '\0', from + room);
+        if (out->bad)
+            return err_set(err, BERTH_ENOMEM, "reading '%s' (%zu bytes so far)", path, from);
+        got = read(fd, out->p + from, room);
+        if (got < 0 && errno != EINTR)
+            return err_sys(err, BERTH_EIO, errno, "cannot read '%s'", path);
+        out->n = from + (got > 0 ? (size_t)got : 0);
     }
-    free(buf);
-    return err_set(err, BERTH_ENOMEM, "reading '%s' (%zu bytes so far)", path, len);
+    out->p[out->n] = '\0';
+    return out->n <= max ? BERTH_OK
+                         : err_set(err, BERTH_ELIMIT, "'%s' is larger than %zu bytes", path, max);
 }
 
 berth_status file_read_all(const char *path, size_t max, char **out, size_t *n, berth_err *err)
 {
     int fd;
     struct stat st = { 0 };
+    struct str text = { 0 };
     *out = NULL;
     *n = 0;
     berth_status s = file_open_read(path, &fd, &st, err);
     if (s)
         return s;
-    if (max > SIZE_MAX - 2)
-        max = SIZE_MAX - 2;
     if ((uint64_t)st.st_size > max)
         s = err_set(err, BERTH_ELIMIT, "'%s' has %" PRIu64 " bytes, at most %zu are read", path,
                     (uint64_t)st.st_size, max);
     else
-        s = slurp(fd, path, (size_t)st.st_size, max, out, n, err);
+        s = slurp(fd, path, (size_t)st.st_size, max, &text, err);
     close(fd);
-    return s;
+    if (s) {
+        str_release(&text);
+        return s;
+    }
+    *n = text.n;
+    *out = str_take(&text);
+    return BERTH_OK;
 }

@@ -60,9 +60,8 @@ static berth_status open_folder(struct file_new *f, const char *target, berth_er
         s = err_set(err, BERTH_ENOMEM, "cannot write '%s'", f->path);
     } else {
         f->dir = open(folder.p, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        int e = errno;
         if (f->dir < 0)
-            s = err_sys(err, file_status(e), e, "cannot write '%s': folder '%s'", f->path,
+            s = err_sys(err, file_status(errno), errno, "cannot write '%s': folder '%s'", f->path,
                         folder.p);
     }
     str_release(&folder);
@@ -73,10 +72,9 @@ static berth_status open_folder(struct file_new *f, const char *target, berth_er
 static berth_status look_at_target(struct file_new *f, berth_err *err)
 {
     struct stat st;
-    if (fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW)) {
-        int e = errno;
-        return e == ENOENT ? BERTH_OK : err_sys(err, BERTH_EIO, e, "cannot write '%s'", f->path);
-    }
+    if (fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW))
+        return errno == ENOENT ? BERTH_OK
+                               : err_sys(err, BERTH_EIO, errno, "cannot write '%s'", f->path);
     if (!S_ISREG(st.st_mode))
         return err_set(err, BERTH_EINVAL, "cannot write '%s': it is a %s", f->path,
                        file_kind(st.st_mode));
@@ -161,9 +159,8 @@ static berth_status make_tmp(struct file_new *f, bool named, berth_err *err)
     }
     if (under_free_name(f, make_named)) /* not every file system has the other kind */
         return BERTH_OK;
-    int e = errno;
-    return err_sys(err, file_status(e), e, "cannot write '%s': temporary file in its folder",
-                   f->path);
+    return err_sys(err, file_status(errno), errno,
+                   "cannot write '%s': temporary file in its folder", f->path);
 }
 
 berth_status file_new_open(const char *path, uint64_t size_hint, struct file_new **out,
