@@ -1,18 +1,15 @@
-/* stream_ring: where runs lie in the ring's memory, and in which order its bytes are used.
+/* ring: where runs lie in the ring's memory, and in which order its bytes are used.
  *
- * The ring is one piece of memory. Runs of any size lie behind one another in it, and go on at
- * its start where the end is too near; a run may come as soon as there is a gap for it. No two runs
- * that are there overlap.
+ * The ring is one piece of memory in which every run has a place of its own, its home, the same in
+ * every pass: what reads it finds it at the same address again (net/replay.c). Homes follow one
+ * another in the order of the runs, round and round (find_homes() in runs.c):
  *
- *     0        head                               ring bytes
- *     | run 9  |        | run 6 | run 7 | run 8  ..|        9 did not fit behind 8
+ *     0                                          ring bytes
+ *     | run 4  | run 5  |       run 6      | 7 |.|        8 would not fit behind 7: it lies at 0
+ *     | run 0  | run 1 | run 2 |    run 3     |..|
  *
- * Room     A gap is looked for from the head on, round the ring. In order there always is one in
- *          time: when run r is placed, those that are there are the ones under way with it, at most
- *          u - 1 (u: most that are under way at once), because later runs are placed after it and
- *          earlier ones have ended. u - 1 ranges leave at most u gaps; with a ring of 2u - 1 times
- *          the largest run, M, these have at least (2u - 1)M - (u - 1)M = uM bytes together, so one
- *          of them has M. Where all runs fit at once each has a place of its own (apart).
+ * Room     A run may come as soon as nobody lies in its home. In order that always happens in time:
+ *          the homes of runs that are under way together do not overlap.
  * Traces   A slot whose run has left keeps the range as its trace: who read it (drained) and which
  *          lane wrote it (filled). Whoever writes there next waits for both on its lane; the part
  *          that is written over leaves the trace, as the new run's marks come after it. When a slot
@@ -28,51 +25,27 @@ static bool overlaps(const struct stream_slot *t, size_t from, size_t to)
     return t->from < to && from < t->to;
 }
 
-/* Does nobody lie there? held: only runs with acquired items count. */
-static bool is_free(const struct stream *s, size_t from, size_t n, bool held)
+bool ring_in_home(const struct stream *s, const struct stream_slot *t, uint32_t run)
 {
-    if (n > s->cut.ring || from > s->cut.ring - n)
-        return false;
-    for (uint32_t i = 0; i < s->slots; i++) {
-        const struct stream_slot *t = &s->slot[i];
-        if (t->run != STREAM_NONE && (!held || t->held) && overlaps(t, from, from + n))
-            return false;
-    }
-    return true;
+    const struct stream_run *r = &s->cut.run[run];
+    return t->run != STREAM_NONE && overlaps(t, r->home, r->home + r->room);
 }
 
-/* The first gap from the head on: it begins there, at 0 or where a run ends. */
-static bool find_gap(const struct stream *s, uint32_t run, bool held, size_t *out)
+/* Does nobody lie in the run's home? held: only runs with acquired items count. */
+static bool is_free(const struct stream *s, uint32_t run, bool held)
 {
-    size_t n = s->cut.run[run].room, ring = s->cut.ring, best = SIZE_MAX;
-    if (s->cut.apart) {
-        *out = s->cut.run[run].home;
-        return is_free(s, *out, n, held);
-    }
-    if (is_free(s, s->head, n, held)) {
-        *out = s->head;
-        return true;
-    }
-    for (uint32_t i = 0; i <= s->slots; i++) {
-        const struct stream_slot *t = i < s->slots ? &s->slot[i] : NULL;
-        if (t && t->run == STREAM_NONE)
-            continue;
-        size_t at = t ? t->to : 0, way = at >= s->head ? at - s->head : ring - s->head + at;
-        if (way < best && is_free(s, at, n, held)) {
-            best = way;
-            *out = at;
-        }
-    }
-    return best != SIZE_MAX;
+    for (uint32_t i = 0; i < s->slots; i++)
+        if (ring_in_home(s, &s->slot[i], run) && (!held || s->slot[i].held))
+            return false;
+    return true;
 }
 
 bool ring_could_place(const struct stream *s, uint32_t run)
 {
     uint32_t held = 0;
-    size_t at;
     for (uint32_t i = 0; i < s->slots; i++)
         held += s->slot[i].run != STREAM_NONE && s->slot[i].held;
-    return held < s->slots && find_gap(s, run, true, &at);
+    return held < s->slots && is_free(s, run, true);
 }
 
 /* Without a trace, or else with the oldest. NULL: a run is in each. */
@@ -90,17 +63,15 @@ static struct stream_slot *free_slot(struct stream *s)
     return best;
 }
 
-struct stream_slot *ring_place(struct stream *s, uint32_t run, size_t *at)
+struct stream_slot *ring_place(struct stream *s, uint32_t run)
 {
-    return find_gap(s, run, false, at) ? free_slot(s) : NULL;
+    return is_free(s, run, false) ? free_slot(s) : NULL;
 }
 
 uint32_t ring_reach(const struct stream *s, uint32_t from)
 {
     size_t sum = 0;
     uint32_t n = 0;
-    if (s->cut.apart)
-        return s->cut.runs;
     for (uint32_t i = 0; i < s->slots; i++)
         if (s->slot[i].run != STREAM_NONE && stream_under_way(s, s->slot[i].run))
             sum += s->slot[i].to - s->slot[i].from;
@@ -135,16 +106,14 @@ void ring_forget(struct stream_slot *t)
     t->lane = STREAM_NONE;
 }
 
-berth_status ring_take(struct stream *s, struct stream_slot *t, uint32_t run, size_t at,
-                       berth_err *err)
+berth_status ring_take(struct stream *s, struct stream_slot *t, uint32_t run, berth_err *err)
 {
     for (uint32_t k = 0; t->from < t->to && k < s->cut.lanes; k++)
         if (wait_for(s, k, t, err))
             return stream_broke(s, run, err);
     ring_forget(t);
-    t->from = at;
-    t->to = at + s->cut.run[run].room;
-    s->head = t->to == s->cut.ring ? 0 : t->to;
+    t->from = s->cut.run[run].home;
+    t->to = t->from + s->cut.run[run].room;
     return BERTH_OK;
 }
 

@@ -308,6 +308,83 @@ static uint32_t most_in_ring(const struct stream_cut *c)
     return most;
 }
 
+/* ---- where they lie in it ---- */
+
+struct placed { /* homes of runs that are under way with the next one */
+    const struct stream_run *run[STREAM_SLOTS_MAX];
+    uint32_t n;
+};
+
+static bool is_apart(const struct placed *p, size_t from, size_t n)
+{
+    for (uint32_t i = 0; i < p->n; i++)
+        if (p->run[i]->home < from + n && from < p->run[i]->home + p->run[i]->room)
+            return false;
+    return true;
+}
+
+/* The first gap from the head on, round a lap: it begins there, at 0 or where a run ends. There
+ * always is one: p has at most u - 1 runs (u: most that are under way at once), which leave at most
+ * u gaps; a lap of 2u - 1 times the largest run, M, has (2u - 1)M - (u - 1)M = uM bytes in them, so
+ * one of them has M. */
+static size_t gap_for(const struct placed *p, size_t lap, size_t head, size_t room)
+{
+    size_t best = SIZE_MAX, found = 0;
+    for (uint32_t i = 0; i < p->n + 2; i++) {
+        size_t at = i == 0 ? head : i == 1 ? 0 : p->run[i - 2]->home + p->run[i - 2]->room;
+        size_t way = at >= head ? at - head : lap - head + at;
+        if (way < best && room <= lap && at <= lap - room && is_apart(p, at, room)) {
+            best = way;
+            found = at;
+        }
+    }
+    if (best == SIZE_MAX)
+        BUG("no place for %zu bytes in a lap of %zu", room, lap);
+    return found;
+}
+
+/* Behind one another, and on at the start where the end of the lap is too near. Returns where the
+ * last one ends. */
+static size_t find_homes(struct stream_cut *c, size_t lap)
+{
+    struct placed p = { .n = 0 };
+    size_t head = 0;
+    for (uint32_t k = 0; k < c->runs; k++) {
+        struct stream_run *r = &c->run[k];
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < p.n; i++)
+            if (p.run[i]->last >= r->first)
+                p.run[kept++] = p.run[i];
+        p.n = kept;
+        r->home = gap_for(&p, lap, head, r->room);
+        head = r->home + r->room;
+        p.run[p.n++] = r; /* most_under_way() counted them */
+    }
+    return head;
+}
+
+#define LAPS_TRIED 32
+
+/* A pass goes round the ring several times. The first runs of the next one lie where its last lap
+ * began: if that is a short one they have to wait for its end, and copies come to a halt. So laps
+ * may be shorter than the ring, by what a missing lap takes when all of them share it: whatever lets
+ * copies be ahead the most, everywhere. */
+static void choose_homes(struct stream_cut *c, size_t all, size_t least)
+{
+    size_t best = c->ring, most = 0, laps = (all - 1) / c->ring + 1;
+    for (size_t i = 0; i < LAPS_TRIED; i++) {
+        size_t lap = c->ring - c->ring / laps / LAPS_TRIED * i;
+        if (lap < least)
+            break;
+        size_t end = find_homes(c, lap), ahead = end < lap ? end : lap;
+        if (ahead > most) {
+            most = ahead;
+            best = lap;
+        }
+    }
+    (void)find_homes(c, best);
+}
+
 static berth_status size_ring(const struct stream_args *a, struct stream_cut *c, berth_err *err)
 {
     uint32_t way = most_under_way(c), units = 2 * way - 1 > c->slots ? 2 * way - 1 : c->slots;
@@ -315,7 +392,6 @@ static berth_status size_ring(const struct stream_args *a, struct stream_cut *c,
     bool fits = true;
     for (uint32_t k = 0; k < c->runs && fits; k++) {
         struct stream_run *r = &c->run[k];
-        r->home = all;
         fits = sz_align(r->span, a->compute->phys->align, &r->room) && sz_add(all, r->room, &all);
         largest = r->room > largest ? r->room : largest;
     }
@@ -324,9 +400,9 @@ static berth_status size_ring(const struct stream_args *a, struct stream_cut *c,
     size_t need = c->ring < all ? c->ring : all;
     if (c->ring < a->cfg.ring_least)
         c->ring = (size_t)(a->cfg.ring_least < all ? a->cfg.ring_least : all);
-    c->apart = all <= c->ring;
-    c->ring = c->apart ? all : c->ring;
+    c->ring = all <= c->ring ? all : c->ring;
     c->spare = c->ring - need;
+    choose_homes(c, all, (2 * way - 1) * largest);
     uint32_t places = 2 * most_in_ring(c) + way; /* there, and as many that have just left */
     c->places = places < STREAM_PLACES_MAX ? places : STREAM_PLACES_MAX;
     return BERTH_OK;

@@ -90,12 +90,11 @@ static berth_status queue_copies(struct stream *s, struct stream_slot *t, berth_
     return BERTH_OK;
 }
 
-/* Run r goes into the free slot t, at `at`; a staged one only gets in line for that. */
-static berth_status fill(struct stream *s, struct stream_slot *t, uint32_t r, size_t at,
-                         berth_err *err)
+/* Run r goes into the free slot t; a staged one only gets in line for that. */
+static berth_status fill(struct stream *s, struct stream_slot *t, uint32_t r, berth_err *err)
 {
     const struct stream_run *run = &s->cut.run[r];
-    if (ring_take(s, t, r, at, err))
+    if (ring_take(s, t, r, err))
         return err->code;
     s->live++;
     t->run = r;
@@ -185,6 +184,18 @@ static struct stream_slot *farthest(struct stream *s)
     return best;
 }
 
+/* After a jump, what lies in the run's place may be for later than the run itself. */
+static berth_status clear_home(struct stream *s, uint32_t run, berth_err *err)
+{
+    for (uint32_t i = 0; i < s->slots; i++) {
+        struct stream_slot *t = &s->slot[i];
+        if (ring_in_home(s, t, run) && !t->held &&
+            stream_distance(s, t->run) > stream_distance(s, run) && give_up(s, t, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
 /* ---- ahead ---- */
 
 /* The next runs in order go where there is room, up to the last of this pass and then the first of
@@ -195,11 +206,12 @@ static berth_status pump(struct stream *s, berth_err *err)
     while (s->live < runs) {
         uint32_t r = (uint32_t)(s->next % runs);
         if (s->run_slot[r] == STREAM_NONE) {
-            size_t at;
-            struct stream_slot *t = ring_place(s, r, &at);
-            if (!t)
+            struct stream_slot *t = ring_place(s, r);
+            if (!t && s->next < runs && clear_home(s, r, err))
+                return err->code;
+            if (!t && !(t = ring_place(s, r)))
                 break;
-            if (fill(s, t, r, at, err))
+            if (fill(s, t, r, err))
                 return err->code;
         } else if (s->next >= runs && stream_under_way(s, r)) {
             break;
@@ -214,18 +226,17 @@ static berth_status jump(struct stream *s, size_t i, berth_err *err)
 {
     uint32_t run = s->cut.place[i].run;
     struct stream_slot *t;
-    size_t at;
     if (!ring_could_place(s, run))
         return err_set(err, BERTH_EBUSY,
                        "%s: block '%s' (item %zu, a run of %zu bytes): no room in a ring of %zu "
                        "beside what is held",
                        name_of(s), item_name(s, i), i, s->cut.run[run].span, s->cut.ring);
     s->stats.out_of_order++;
-    while (!(t = ring_place(s, run, &at)))
+    while (!(t = ring_place(s, run)))
         if (give_up(s, farthest(s), err))
             return err->code;
     s->next = newest(s) + 1;
-    return fill(s, t, run, at, err);
+    return fill(s, t, run, err);
 }
 
 /* After a jump: others are under way there too, and the next items are theirs. They come before
@@ -234,16 +245,15 @@ static berth_status catch_up(struct stream *s, berth_err *err)
 {
     for (uint32_t r = newest(s) + 1; r-- > 0;) {
         struct stream_slot *t, *last;
-        size_t at;
         if (!stream_under_way(s, r) || s->run_slot[r] != STREAM_NONE)
             continue;
-        while (!(t = ring_place(s, r, &at))) {
+        while (!(t = ring_place(s, r))) {
             if (!(last = farthest(s)) || stream_under_way(s, last->run))
                 return BERTH_OK;
             if (give_up(s, last, err))
                 return err->code;
         }
-        if (fill(s, t, r, at, err))
+        if (fill(s, t, r, err))
             return err->code;
     }
     return BERTH_OK;

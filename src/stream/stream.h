@@ -7,8 +7,9 @@
  *                  to one block. How far a run may reach over others: runs.c
  *          under way  a run between its first and its last item
  *          ring    device memory that runs pass through, in order and behind one another: as many
- *                  at a time as its bytes allow. Small runs between large ones cost what they are,
- *                  and a pass ends with as much of the next one there as fits
+ *                  at a time as its bytes allow, each at a place of its own that is the same in
+ *                  every pass. Small runs between large ones cost what they are, and a pass ends
+ *                  with as much of the next one there as fits
  *          slot    a run's stay in the ring: a range of its bytes; filled: its copies are done;
  *                  drained: the last layer that reads it is done
  *          lane    a donor's copy stream: all host memory has one, every other donor its own

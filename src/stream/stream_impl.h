@@ -29,7 +29,7 @@ struct stream_run {
     uint32_t copy, copies; /* cut.copy[copy .. copy+copies), ascending in the run */
     size_t span;           /* of its items, where they are streamed to */
     size_t room;           /* that in whole lines of the device's alignment */
-    size_t home;           /* in a ring where each has its own place, its place */
+    size_t home;           /* its place in the ring, in every pass */
     size_t bytes;          /* of its copies */
 };
 
@@ -46,7 +46,6 @@ struct stream_cut {
     uint32_t slots;  /* of the ring they are cut for, at most one for each run */
     size_t ring;     /* its bytes: ring.c */
     size_t spare;    /* of them beyond what it needs: cfg.ring_least */
-    bool apart;      /* all runs have room at once */
     uint32_t places; /* marks for so many runs, there or gone */
     struct stream_copy *copy;
     struct stream_place *place;               /* by item */
@@ -118,7 +117,6 @@ struct stream { /* owner: executor */
     const struct clock *clock;
     struct dev_stream *lane[STREAM_LANES_MAX];
     struct dev_mem ring;
-    size_t head; /* of the ring: behind the run that was placed last */
     struct stream_slot *slot;
     uint32_t slots;     /* cut.places of them */
     uint32_t live;      /* with a run in it */
@@ -152,13 +150,13 @@ bool stream_under_way(const struct stream *s, uint32_t run);
 
 berth_status ring_open(struct stream *s, berth_err *err); /* ring_close() after an error too */
 void ring_close(struct stream *s);                        /* pre: the lanes are idle */
-/* A free slot for the run and a gap for it, at *at. NULL: none. Changes nothing. */
-struct stream_slot *ring_place(struct stream *s, uint32_t run, size_t *at);
+/* A free slot for the run, if nobody lies in its place. NULL: none. Changes nothing. */
+struct stream_slot *ring_place(struct stream *s, uint32_t run);
+bool ring_in_home(const struct stream *s, const struct stream_slot *t, uint32_t run); /* is t's? */
 /* Would there be one if nothing lay in the ring but what is acquired? */
 bool ring_could_place(const struct stream *s, uint32_t run);
 /* What ring_place() said. */
-berth_status ring_take(struct stream *s, struct stream_slot *t, uint32_t run, size_t at,
-                       berth_err *err);
+berth_status ring_take(struct stream *s, struct stream_slot *t, uint32_t run, berth_err *err);
 /* lane may write to the slot's range after this. */
 berth_status stream_slot_open(struct stream *s, struct stream_slot *t, uint32_t lane,
                               berth_err *err);
