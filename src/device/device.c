@@ -61,13 +61,57 @@ void dev_stream_free(struct dev_stream *s)
         free(s);
 }
 
+void dev_stream_hook(struct dev_stream *s, berth_status (*hook)(void *user, berth_err *err),
+                     void *user)
+{
+    s->hook = hook;
+    s->hook_user = user;
+}
+
+static berth_status hooked(struct dev_stream *s, berth_err *err)
+{
+    return s->hook ? s->hook(s->hook_user, err) : BERTH_OK;
+}
+
+berth_status dev_record_begin(struct dev_stream *s, berth_err *err)
+{
+    if (!dev_can_record(s))
+        return err_set(err, BERTH_EUNSUPPORTED, "%s records no work", s->phys->name);
+    return s->phys->driver->record_begin(s, err);
+}
+
+bool dev_can_record(const struct dev_stream *s)
+{
+    return s->phys->driver->record_begin != NULL;
+}
+
+berth_status dev_record_end(struct dev_stream *s, struct dev_graph **out, berth_err *err)
+{
+    return s->phys->driver->record_end(s, out, err);
+}
+
+berth_status dev_graph_launch(struct dev_graph *g, struct dev_stream *s, berth_err *err)
+{
+    return s->phys->driver->graph_launch(g, s, err);
+}
+
+void dev_graph_free(struct dev_graph *g)
+{
+    if (g)
+        g->phys->driver->graph_free(g);
+}
+
 berth_status dev_stream_sync(struct dev_stream *s, berth_err *err)
 {
+    if (hooked(s, err))
+        return err->code;
     return s->phys->driver->stream_sync ? s->phys->driver->stream_sync(s, err) : BERTH_OK;
 }
 
 berth_status dev_stream_wait(struct dev_stream *s, struct dev_event *e, berth_err *err)
 {
+    if (hooked(s, err))
+        return err->code;
     if (s->phys->driver != e->phys->driver)
         return dev_event_sync(e, err);
     return s->phys->driver->stream_wait ? s->phys->driver->stream_wait(s, e, err) : BERTH_OK;
@@ -123,6 +167,8 @@ berth_status dev_event_record(struct dev_event *e, struct dev_stream *s, berth_e
 {
     if (e->phys != s->phys)
         BUG("event of %s recorded on a stream of %s", e->phys->name, s->phys->name);
+    if (hooked(s, err))
+        return err->code;
     const struct dev_driver *driver = s->phys->driver;
     if (driver->event_record && driver->event_record(e, s, err))
         return err->code;
@@ -175,6 +221,8 @@ berth_status dev_copy_h2d(struct dev_stream *s, uint64_t dst, const void *src, s
 {
     if (!n)
         return BERTH_OK;
+    if (hooked(s, err))
+        return err->code;
     announce_copy(s, host_ptr(dst), src, n);
     return s->phys->driver->copy_h2d(s, dst, src, n, err);
 }
@@ -183,6 +231,8 @@ berth_status dev_copy_d2h(struct dev_stream *s, void *dst, uint64_t src, size_t 
 {
     if (!n)
         return BERTH_OK;
+    if (hooked(s, err))
+        return err->code;
     announce_copy(s, dst, host_ptr(src), n);
     return s->phys->driver->copy_d2h(s, dst, src, n, err);
 }
@@ -261,6 +311,8 @@ static berth_status copy_way(struct dev_stream *s, struct dev_at dst, struct dev
                              berth_err *err)
 {
     const struct dev_driver *driver = s->phys->driver;
+    if (hooked(s, err))
+        return err->code;
     if (dst.dev->phys == src.dev->phys) {
         announce_copy(s, host_ptr(dst.addr), host_ptr(src.addr), n);
         return driver->copy_d2d(s, dst.addr, src.addr, n, err);
@@ -289,6 +341,8 @@ berth_status dev_copy(struct dev_stream *s, struct dev_at dst, struct dev_at src
 berth_status dev_launch(struct dev_stream *s, dev_fn *fn, void *user,
                         const struct dev_access *access, size_t n, berth_err *err)
 {
+    if (hooked(s, err))
+        return err->code;
     if (!s->phys->driver->launch)
         return err_set(err, BERTH_EUNSUPPORTED, "%s does not run host functions", s->phys->name);
     if (n > DEV_LAUNCH_ACCESS_MAX)

@@ -221,6 +221,18 @@ berth_status dev_stream_sync(struct dev_stream *s, berth_err *err);
 /* Two devices of different drivers do not know each other's events: the host then waits. */
 berth_status dev_stream_wait(struct dev_stream *s, struct dev_event *e, berth_err *err);
 
+/* Kernels that are queued on a stream in the same way again and again can be recorded once and
+ * queued as a whole: dev_record_begin(), kernels, dev_record_end(); slots of driver.h. The hook is
+ * called first by every door here that queues something on s or waits for it, so that whoever
+ * records, or keeps recorded work back, ends or queues it before that. NULL: none. */
+void dev_stream_hook(struct dev_stream *s, berth_status (*hook)(void *user, berth_err *err),
+                     void *user);
+bool dev_can_record(const struct dev_stream *s);
+berth_status dev_record_begin(struct dev_stream *s, berth_err *err);
+berth_status dev_record_end(struct dev_stream *s, struct dev_graph **out, berth_err *err);
+berth_status dev_graph_launch(struct dev_graph *g, struct dev_stream *s, berth_err *err);
+void dev_graph_free(struct dev_graph *g); /* NULL is fine; its last launch is done */
+
 berth_status dev_event_new(struct device *d, struct dev_event **out, berth_err *err);
 void dev_event_free(struct dev_event *e); /* NULL is fine */
 berth_status dev_event_record(struct dev_event *e, struct dev_stream *s, berth_err *err);

@@ -87,6 +87,14 @@ struct phys {
 /* Work in one stream runs in the order it was queued; two streams are ordered by events only. */
 struct dev_stream {
     struct phys *phys;
+    /* Called before anything but a backend's kernels is queued on it (dev_stream_hook()). */
+    berth_status (*hook)(void *user, berth_err *err);
+    void *hook_user;
+};
+
+/* Work that was recorded, to be queued again and again. */
+struct dev_graph {
+    struct phys *phys;
 };
 
 /* A mark in a stream. Completes when everything queued on the stream before the latest record is
@@ -239,6 +247,16 @@ struct dev_driver {
      * `user` stays valid until it has run. Default: BERTH_EUNSUPPORTED. */
     berth_status (*launch)(struct dev_stream *s, dev_fn *fn, void *user,
                            const struct dev_access *access, size_t n, berth_err *err);
+
+    /* (optional, all four or none) record_begin: kernels that are queued on s from now on are kept,
+     * not run. pre: nobody records on it. record_end: what was kept, ready to run; s is as before.
+     * Fails as a whole if anything was queued meanwhile that cannot be kept. graph_launch: queues
+     * all of it on s, in order, with the arguments it was recorded with. graph_free: not before
+     * the last launch is done. Default: nothing can be recorded. */
+    berth_status (*record_begin)(struct dev_stream *s, berth_err *err);
+    berth_status (*record_end)(struct dev_stream *s, struct dev_graph **out, berth_err *err);
+    berth_status (*graph_launch)(struct dev_graph *g, struct dev_stream *s, berth_err *err);
+    void (*graph_free)(struct dev_graph *g);
 };
 
 #define DEV_LAUNCH_ACCESS_MAX 16

@@ -449,9 +449,9 @@ static void log_memory(struct net *n)
     struct net_report x = net_report(n);
     log_info(n->log, "net.memory",
              "model=%s dev=%s predicted=%" PRIu64 " peak=%" PRIu64 " weights=%" PRIu64
-             " ring=%" PRIu64 " passes=%" PRIu64 " rungs=%" PRIu64,
+             " ring=%" PRIu64 " passes=%" PRIu64 " replayed=%" PRIu64 " rungs=%" PRIu64,
              res_info(n->m).name, x.device, x.largest_predicted, x.largest, x.weights,
-             x.stream.ring_bytes, x.passes, x.rungs);
+             x.stream.ring_bytes, x.passes, x.replayed, x.rungs);
 }
 
 void net_close(struct net *n)
@@ -461,6 +461,7 @@ void net_close(struct net *n)
     if (n->rep.passes)
         log_memory(n);
     stream_close(n->stream);
+    replay_close(&n->replay);
     dev_stream_free(n->queue);
     dev_owner_close(n->owner);
     slab_release(&n->slab);

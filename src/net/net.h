@@ -54,7 +54,8 @@
  * Threads    Executor. Kernels spread over the pool. Any thread may set cancel.
  * Log        net.rung, net.again, net.unused as they happen; net.memory (model, device, predicted,
  *            peak ...) at net_close().
- * Files      net.c open, names, ways of storing; run.c passes, ladder; slab.c places; acts.c
+ * Files      net.c open, names, ways of storing; run.c passes, ladder; replay.c recorded
+ *            kernels; slab.c places; acts.c
  *            activations; layers.c the doors of layers; use.c what an op holds while it runs;
  *            tensors.c tensors of layers; trace.c traces; use.h, net_impl.h what they share. */
 #ifndef NET_NET_H
@@ -142,6 +143,7 @@ struct net_report {     /* of the last net_forward(), and what all of them did *
         largest_predicted; /* the largest peak of all passes, and what was said of it */
     uint64_t weights; /* bytes of the model's blocks on that device, beside the slab and the ring */
     uint64_t passes, rungs; /* rungs of the ladder taken */
+    uint64_t replayed;      /* of the passes: launched as recorded (replay.c) */
     bool thrifty;
     /* Layers of the last pass whose block comes before that of the layer they ran after: streams
      * fetch blocks in the order that the family says (plan/blocks.h), and each of these may

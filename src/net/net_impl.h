@@ -3,6 +3,7 @@
 #define NET_NET_IMPL_H
 
 #include "base/map.h"
+#include "base/vec.h"
 #include "net/net.h"
 #include "net/slab.h"
 
@@ -42,6 +43,21 @@ struct net_foreseen {
     uint64_t hash; /* of all places */
 };
 
+enum replay_mode { REPLAY_OFF, REPLAY_RECORD, REPLAY_PLAY };
+
+struct net_replay {        /* replay.c */
+    enum replay_mode mode; /* of the pass that runs */
+    struct vec calls;      /* uint64_t: what each was */
+    struct vec segments;   /* struct replay_segment */
+    uint64_t slab;         /* where that of the recorded pass was */
+    unsigned recordings;   /* begun */
+    bool whole;            /* calls and segments are those of a whole pass */
+    bool open;             /* the last segment is being recorded */
+    bool missed;           /* the pass is not the recorded one, or could not be recorded */
+    size_t from, next;     /* played: calls [from, next) came and were not launched yet */
+    size_t at;             /* segment they are in */
+};
+
 struct net {
     struct residency *res;
     struct res_model *m;       /* referenced; NULL: a trace */
@@ -72,6 +88,7 @@ struct net {
     bool thrifty;          /* rung 2 was taken: kernels do with little scratch, rows go in pieces */
     struct slab slab;
     struct net_foreseen seen;
+    struct net_replay replay;
     struct net_report rep;
 };
 
@@ -127,6 +144,16 @@ struct op_operand;
 /* A call with these operands comes next. False: the run is bad, or not the one foreseen. */
 bool net_note_call(struct net_run *r, const struct op_operand *operand, const void *args);
 void net_give(struct net_run *r, uint64_t addr);
+
+/* replay.c. Of a pass: replay_begin(); for each op replay_call(), the op unless that was true, and
+ * replay_called(); replay_end() before anybody waits for the stream. */
+void replay_close(struct net_replay *p);
+void replay_begin(struct net *n, bool foreseen, uint64_t slab);
+/* True: it was launched before, or will be with its segment; or the run is bad. */
+bool replay_call(struct net_run *r, const struct op_operand *operand, size_t size,
+                 const struct op_env *env, const void *args);
+void replay_called(struct net_run *r, const char *op);
+berth_status replay_end(struct net *n, bool ok, berth_err *err);
 /* Is there a reason not to begin the next op? Looks at cancel, too. */
 bool net_stop(struct net_run *r);
 /* r->err was set by a callee: the run is bad, and the error names the layer ("" : only where). */

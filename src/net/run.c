@@ -213,8 +213,11 @@ static berth_status real_run(struct pass *p, berth_err *err)
     berth_status s = stream_begin(n->stream, n->queue, err);
     if (s)
         return err_add(err, "beginning a pass");
+    replay_begin(n, p->unproven, r.base);
     p->fn(&r, p->user);
-    p->missed = r.missed;
+    if (replay_end(n, !r.bad, &r.err))
+        net_failed(&r, "");
+    p->missed = r.missed || n->replay.missed;
     n->rep.peak = n->slab.peak;
     n->rep.backward = r.backward;
     /* The slab goes back to the pool: nothing may be on its way any more. */

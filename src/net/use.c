@@ -153,10 +153,12 @@ static void time_end(const struct use *u, const char *op, uint64_t begin)
         if ((r->dry && op_##x##_ready(&u->env, a, &r->err)) ||                                     \
             (r->unproven && op_##x##_check(&u->env, a, &r->err)) ||                                \
             (use_scratch(u, op_##x##_scratch(&u->env, a)) && !r->dry &&                            \
+             !replay_call(r, op_##x##_def.operand, op_##x##_def.size, &u->env, a) &&               \
              op_##x(&u->env, a, &r->err)))                                                         \
             use_failed(u);                                                                         \
         else if (r->n->trace)                                                                      \
             trace_op_##x(r, a);                                                                    \
+        replay_called(r, #x);                                                                      \
         time_end(u, #x, begin);                                                                    \
     }
 #include "op/ops.def"

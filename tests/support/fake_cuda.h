@@ -7,6 +7,8 @@
  *            asks unless `hold` is set; copies move the card's time by a nanosecond a byte.
  * Kernels    are those of modules that a test has named (fake_cuda_modules, for which cuda_simt/ has
  *            ours); they run in their stream's turn. Other modules do not load.
+ * Graphs     keep the kernels of a captured stream; anything else that is queued there meanwhile, or
+ *            a wait for it, spoils the capture.
  * Contexts   A call that needs one fails when none is current, or that of another card than its
  *            stream's or event's.
  * Failing    fail_at: that call from now on, of any function or of `fail_name`, answers fail_with.
@@ -43,12 +45,14 @@ struct fake_cuda { /* zero is the plain case; written by the test while no call 
     /* ---- what happened ---- */
     uint64_t now; /* ns, of all cards; the test may move it on */
     long calls;
+    long graph_launches;
     long creates, maps, accesses, unmaps, copies, peer_copies, registered;
     const char *failed; /* the function that was told to */
     /* ---- what is there ---- */
     size_t used[FAKE_CARDS];
     size_t pinned;
-    long contexts, streams, events, handles, mappings, reservations, plain, hosts, modules;
+    long contexts, streams, events, handles, mappings, reservations, plain, hosts, modules,
+        graphs;
 };
 
 /* A kernel that runs on the host. */

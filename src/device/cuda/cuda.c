@@ -285,4 +285,8 @@ const struct dev_driver driver_cuda = {
     .copy_d2d = cuda_copy_d2d,
     .can_peer = cuda_can_peer,
     .copy_peer = cuda_copy_peer,
+    .record_begin = cuda_record_begin,
+    .record_end = cuda_record_end,
+    .graph_launch = cuda_graph_launch,
+    .graph_free = cuda_graph_free,
 };

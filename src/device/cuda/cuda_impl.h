@@ -138,6 +138,12 @@ berth_status cuda_copy_d2d(struct dev_stream *s, uint64_t dst, uint64_t src, siz
 berth_status cuda_copy_peer(struct dev_stream *s, struct phys *dst_phys, uint64_t dst,
                             struct phys *src_phys, uint64_t src, size_t n, berth_err *err);
 
+/* cuda_graph.c: slots */
+berth_status cuda_record_begin(struct dev_stream *s, berth_err *err);
+berth_status cuda_record_end(struct dev_stream *s, struct dev_graph **out, berth_err *err);
+berth_status cuda_graph_launch(struct dev_graph *g, struct dev_stream *s, berth_err *err);
+void cuda_graph_free(struct dev_graph *g);
+
 /* cuda_peer.c */
 /* Enables access between d and every card opened before it, where it works; cards without it are
  * staged between. Fails if that was the end of one of them. */

@@ -38,7 +38,9 @@ CUresult fake_push_work(CUstream s, CUcontext c, struct fake_work *w); /* takes 
 
 /* kernels.c */
 void fake_kernels_reset(void);
-void fake_work_run(struct fake_work *w); /* in its stream's turn; free() it */
+void fake_work_run(struct fake_work *w); /* in its stream's turn */
+void fake_work_ref(struct fake_work *w);
+void fake_work_unref(struct fake_work *w); /* NULL is fine */
 
 #define ENTER()                                                                                    \
     CUresult r = fake_enter(__func__);                                                             \

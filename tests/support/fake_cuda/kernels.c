@@ -107,8 +107,20 @@ CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute what, int value)
 struct fake_work {
     struct fake_launch launch;
     struct fake_kernel *kernel;
+    unsigned refs; /* queues and graphs it is in */
     void *args[];
 };
+
+void fake_work_ref(struct fake_work *w)
+{
+    w->refs++;
+}
+
+void fake_work_unref(struct fake_work *w)
+{
+    if (w && --w->refs == 0)
+        free(w);
+}
 
 static size_t aligned(size_t n)
 {
@@ -131,6 +143,7 @@ static struct fake_work *work_new(CUfunction f, void **args)
         w->args[i] = at;
     }
     w->kernel = f->kernel;
+    w->refs = 1;
     w->launch = (struct fake_launch) { .module = f->module, .kernel = f->kernel, .args = w->args };
     return w;
 }

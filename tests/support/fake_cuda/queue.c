@@ -19,6 +19,16 @@ struct CUstream_st {
     CUstream next;
     CUcontext ctx;
     struct op *head, **tail;
+    CUgraph capture; /* NULL: what is queued runs */
+};
+
+struct CUgraph_st {
+    struct op *head, **tail;
+    bool spoiled; /* by what cannot be kept */
+};
+
+struct CUgraphExec_st {
+    struct op *head, **tail;
 };
 
 struct CUevent_st {
@@ -32,17 +42,22 @@ struct CUevent_st {
 static CUstream streams;
 static CUevent events;
 
+static void ops_free(struct op *list)
+{
+    while (list) {
+        struct op *o;
+        POP(list, o);
+        fake_work_unref(o->work);
+        free(o);
+    }
+}
+
 void fake_queue_reset(void)
 {
     while (streams) {
         CUstream s;
         POP(streams, s);
-        while (s->head) {
-            struct op *o;
-            POP(s->head, o);
-            free(o->work);
-            free(o);
-        }
+        ops_free(s->head);
         free(s);
     }
     while (events) {
@@ -105,7 +120,7 @@ static void run_head(CUstream s)
         o->record->reached = o->serial;
         o->record->at = fake_machine.now;
     }
-    free(o->work);
+    fake_work_unref(o->work);
     free(o);
     if (e)
         event_done(e);
@@ -126,16 +141,27 @@ static void some_time_passes(void)
         run_until(s, NULL);
 }
 
-static CUresult push(CUstream s, const struct op *op)
+static CUresult append(struct op ***tail, const struct op *op)
 {
     struct op *o = malloc(sizeof *o);
     if (!o)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *o = *op;
     o->next = NULL;
-    *s->tail = o;
-    s->tail = &o->next;
+    **tail = o;
+    *tail = &o->next;
     return CUDA_SUCCESS;
+}
+
+/* Of a stream that is captured kernels are kept, and anything else spoils it. */
+static CUresult push(CUstream s, const struct op *op)
+{
+    if (!s->capture)
+        return append(&s->tail, op);
+    if (op->work && !s->capture->spoiled)
+        return append(&s->capture->tail, op);
+    s->capture->spoiled = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 CUresult cuStreamCreate(CUstream *out, unsigned flags)
@@ -175,6 +201,9 @@ CUresult cuStreamSynchronize(CUstream s)
 {
     ENTER_CONTEXT();
     CHECK(s->ctx == c, CUDA_ERROR_INVALID_CONTEXT);
+    if (s->capture)
+        s->capture->spoiled = true;
+    CHECK(!s->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     run_until(s, NULL);
     return fake_leave(CUDA_SUCCESS);
 }
@@ -309,4 +338,87 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcon
 CUresult fake_push_work(CUstream s, CUcontext c, struct fake_work *w)
 {
     return s->ctx == c ? push(s, &(struct op) { .work = w }) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+/* ---- graphs ---- */
+
+CUresult cuStreamBeginCapture(CUstream s, CUstreamCaptureMode mode)
+{
+    ENTER_CONTEXT();
+    CHECK(s->ctx == c, CUDA_ERROR_INVALID_CONTEXT);
+    CHECK(!s->capture && mode == CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_INVALID_VALUE);
+    s->capture = calloc(1, sizeof *s->capture);
+    CHECK(s->capture, CUDA_ERROR_OUT_OF_MEMORY);
+    s->capture->tail = &s->capture->head;
+    fake_machine.graphs++;
+    return fake_leave(CUDA_SUCCESS);
+}
+
+static void graph_free(CUgraph g)
+{
+    ops_free(g->head);
+    free(g);
+    fake_machine.graphs--;
+}
+
+CUresult cuStreamEndCapture(CUstream s, CUgraph *out)
+{
+    *out = NULL;
+    ENTER_CONTEXT();
+    CHECK(s->ctx == c, CUDA_ERROR_INVALID_CONTEXT);
+    CHECK(s->capture, CUDA_ERROR_ILLEGAL_STATE);
+    CUgraph g = s->capture;
+    s->capture = NULL;
+    if (g->spoiled) {
+        graph_free(g);
+        return fake_leave(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
+    *out = g;
+    return fake_leave(CUDA_SUCCESS);
+}
+
+CUresult cuGraphDestroy(CUgraph g)
+{
+    ENTER();
+    graph_free(g);
+    return fake_leave(CUDA_SUCCESS);
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph g, unsigned long long flags)
+{
+    ENTER_CONTEXT();
+    CHECK(!flags, CUDA_ERROR_INVALID_VALUE);
+    CUgraphExec x = calloc(1, sizeof *x);
+    CHECK(x, CUDA_ERROR_OUT_OF_MEMORY);
+    x->tail = &x->head;
+    for (struct op *o = g->head; o && !r; o = o->next) {
+        fake_work_ref(o->work);
+        r = append(&x->tail, o);
+    }
+    CHECK(!r, r);
+    fake_machine.graphs++;
+    *out = x;
+    return fake_leave(CUDA_SUCCESS);
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec x)
+{
+    ENTER();
+    ops_free(x->head);
+    free(x);
+    fake_machine.graphs--;
+    return fake_leave(CUDA_SUCCESS);
+}
+
+CUresult cuGraphLaunch(CUgraphExec x, CUstream s)
+{
+    ENTER_CONTEXT();
+    CHECK(s->ctx == c, CUDA_ERROR_INVALID_CONTEXT);
+    CHECK(!s->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    for (struct op *o = x->head; o && !r; o = o->next) {
+        fake_work_ref(o->work);
+        r = append(&s->tail, o);
+    }
+    fake_machine.graph_launches += !r;
+    return fake_leave(r);
 }

@@ -6,28 +6,13 @@
  * Libraries  cuBLASLt is the stand-in: computes, has no epilogues, refuses all. cuDNN is missing,
  *            so attention is ours; of conv2d what surrounds a convolution is tried alone.
  * Coverage   Every kernel must have run by the end. */
-#include "op/cuda/dnn.h"
-#include "support/cuda_simt/simt.h"
-#include "support/fake_cublaslt.h"
-#include "support/fake_symbol.h"
+#include "support/cuda_simt/plug.h"
 #include "unit/op/cuda_between.h"
 
 /* ---- the card ---- */
 
-static struct simt_module *const modules[CUDA_MODULES] = {
-#define MODULE(x) &simt_##x,
-#include "op/cuda/modules.def"
-#undef MODULE
-};
-static const unsigned char *const images[CUDA_MODULES] = {
-#define MODULE(x) cuda_module_##x,
-#include "op/cuda/modules.def"
-#undef MODULE
-};
-
 static struct fake_cuda *card;
 static struct fake_cublaslt *blas;
-static struct dnn no_dnn = { .missing = "no part of this test" };
 
 /* The stand-in computes at once: what is queued before comes first. */
 static void run_queued(void *stream)
@@ -39,24 +24,12 @@ static void run_queued(void *stream)
 
 static void plug_in(enum fake_refuses refuses)
 {
-    static struct fake_module *named[CUDA_MODULES];
     fake_cuda_reset_fn *reset;
-    fake_cuda_modules_fn *name;
-    fake_cuda_fn *machine;
-    fake_cublaslt_fn *library;
     fake_symbol(BERTH_FAKE_CUDA, "fake_cuda_reset", &reset);
-    fake_symbol(BERTH_FAKE_CUDA, "fake_cuda_modules", &name);
-    fake_symbol(BERTH_FAKE_CUDA, "fake_cuda", &machine);
-    fake_symbol(BERTH_FAKE_CUBLASLT, "fake_cublaslt", &library);
-    for (size_t i = 0; i < CUDA_MODULES; i++) {
-        modules[i]->base.image = images[i];
-        named[i] = &modules[i]->base;
-    }
     reset();
-    name(named, CUDA_MODULES, simt_run);
-    card = machine();
-    blas = library();
-    *blas = (struct fake_cublaslt) { .refuses = refuses, .before = run_queued };
+    struct plugged p = plug_kernels(refuses, run_queued);
+    card = p.card;
+    blas = p.blas;
 }
 
 /* Which run has which order. Kernels of the first three take turns over the whole grid, products
@@ -72,7 +45,6 @@ static void turn_order(unsigned run)
 static void card_open(struct stand *s, enum fake_refuses refuses, struct tally *t)
 {
     static const struct dev_env env = { .cuda_library = BERTH_FAKE_CUDA };
-    struct cuda_card *c;
     berth_err err = { 0 };
     plug_in(refuses);
     assert_ok(stand_open_in(s, &env, "cuda:0", NULL, t, &err), err);
@@ -80,10 +52,7 @@ static void card_open(struct stand *s, enum fake_refuses refuses, struct tally *
     s->large = false;
     s->again = SIMT_ORDERS - 1;
     s->turn = turn_order;
-    const struct op_env on = { .backend = s->backend, .stream = s->stream };
-    assert_ok(cuda_card(&on, &c, &err), err);
-    no_dnn.phys = cuda_card_phys(c);
-    cuda_keep(c, CUDA_SLOT_DNN)->p = &no_dnn; /* nobody closes it */
+    plug_no_dnn(&(struct op_env) { .backend = s->backend, .stream = s->stream });
 }
 
 static void card_close(struct stand *s)
@@ -242,7 +211,7 @@ static void every_kernel_ran(void **state)
     size_t never = 0;
     (void)state;
     for (size_t m = 0; m < CUDA_MODULES; m++) {
-        const struct fake_module *of = &modules[m]->base;
+        const struct fake_module *of = &plug_modules[m]->base;
         size_t ran = 0;
         for (size_t k = 0; k < of->kernels; k++) {
             if (of->kernel[k].launches)
