@@ -1,15 +1,16 @@
 /* stream: what the streaming engine hides, and what it costs by itself.
  *
- * First a model that streams over a simulated link, on null's virtual clock: blocks of the real sizes
- * and times as measured on one card (55.4 GB/s pinned, layer by layer, 115 ms a step in all
- * for FLUX.1-dev), every byte count divided by 1024 so that it fits anywhere. In the same run: the
+ * First, models that stream over a simulated link, on null's virtual clock: blocks of the real
+ * sizes, and times as measured on one card (55.4 GB/s pinned; 115 ms a step for FLUX.1-dev, layer
+ * by layer). Every byte count is divided by 1024 so that it fits anywhere. In the same run: the
  * step without streaming, and the limit, which is the longer of all layers and all copies. The
- * numbers are those of the order in which things are queued; they are the same on every machine.
+ * numbers follow from the order in which things are queued; they are the same on every machine.
  *
- * Then the engine alone, against the bare copies of the same bytes. On cpu a copy is a memcpy that happens when it is queued, so a pass over blocks in host memory is
- * the reference, a memcpy of each block into the same number of slots, plus the engine: cutting a
- * pass into runs, slots, events that do nothing, statistics. Both sides take turns, the first try
- * warms up, the best of the others counts. */
+ * Then the engine alone, against bare copies of the same bytes. On cpu a copy is a memcpy that
+ * happens when it is queued. A pass over blocks in host memory is therefore the reference, a memcpy
+ * of each block into the same number of slots, plus the engine: cutting a pass into runs, slots,
+ * events that do nothing, statistics. Both sides take turns, the first try warms up, the best of
+ * the others counts. */
 #include "stream/stream.h"
 #include "../tests/support/sparse.h"
 #include "base/clock.h"
@@ -154,9 +155,9 @@ struct sim_block { /* a layer */
     unsigned launches; /* its time */
 };
 
-/* Flux layers as they were timed on an H200 (bf16, 4096 picture and 512 text tokens), 10 us a launch;
- * attention and the norms, gates and rotations around it count at the layers they are launched
- * with. One unit: 3072 x 3072 weights of two bytes. */
+/* Flux layers as they were timed on an H200 (bf16, 4096 picture and 512 text tokens), 10 us a
+ * launch. Attention and the norms, gates and rotations around it count at the layers they are
+ * launched with. One unit: 3072 x 3072 weights of two bytes. */
 #define UNIT (UINT64_C(3072) * 3072 * 2)
 #define DOUBLE "double_blocks.0."
 #define SINGLE "single_blocks.0."
@@ -188,10 +189,13 @@ static const struct sim_block small[] = { { "block", UINT64_C(2) << 20, 1 } };
 struct sim_model {
     const char *name;
     const char *preset; /* that says what plans know of it; NULL: layouts go by bytes */
+    /* Its layers. None: those of the preset, each as long as the trace says of all `launches`. */
     struct {
         const struct sim_block *block;
         size_t blocks, times;
     } part[4];
+    const char *prefix; /* of its tensors in the preset's file; NULL: they are all */
+    unsigned launches;
     uint64_t launch_ns;
     /* Launches' time between two steps in which there are no layers: the result goes to the host, a
      * sampler runs there, the next step's first layers are queued. The link need not rest then. */
@@ -203,9 +207,27 @@ static const struct sim_model flux = { "FLUX.1-dev",
                                          { flux_double, ARRAY_LEN(flux_double), 19 },
                                          { flux_single, ARRAY_LEN(flux_single), 38 },
                                          { flux_out, ARRAY_LEN(flux_out), 1 } },
+                                       NULL,
+                                       0,
                                        10000,
                                        300 };
-static const struct sim_model many = { "800 x 2 MiB", NULL, { { small, 1, 800 } }, 60000, 0 };
+/* UNets as they were timed there, 8.8 and 22.3 ms a step: few bytes where pictures are large, and
+ * most of the bytes where they are small. */
+static const struct sim_model sd15 = { .name = "SD1.5",
+                                       .preset = "sd15",
+                                       .prefix = "model.diffusion_model.",
+                                       .launches = 8800,
+                                       .launch_ns = 1000,
+                                       .turn = 300 };
+static const struct sim_model sdxl = { .name = "SDXL",
+                                       .preset = "sdxl",
+                                       .prefix = "model.diffusion_model.",
+                                       .launches = 22300,
+                                       .launch_ns = 1000,
+                                       .turn = 300 };
+static const struct sim_model many = {
+    "800 x 2 MiB", NULL, { { small, 1, 800 } }, NULL, 0, 60000, 0
+};
 
 static const struct sim_row {
     const struct sim_model *model;
@@ -218,6 +240,12 @@ static const struct sim_row {
     { &flux, "50 %", "null:0,50%;cpu,50%#null:0", PLAN_SPREAD },
     { &flux, "50 %", "null:0,50%;cpu,50%#null:0", PLAN_TAIL },
     { &flux, "100 %", "cpu,*#null:0", PLAN_SPREAD },
+    { &sd15, "20 %", "null:0,80%;cpu,20%#null:0", PLAN_SPREAD },
+    { &sd15, "50 %", "null:0,50%;cpu,50%#null:0", PLAN_SPREAD },
+    { &sd15, "100 %", "cpu,*#null:0", PLAN_SPREAD },
+    { &sdxl, "20 %", "null:0,80%;cpu,20%#null:0", PLAN_SPREAD },
+    { &sdxl, "50 %", "null:0,50%;cpu,50%#null:0", PLAN_SPREAD },
+    { &sdxl, "100 %", "cpu,*#null:0", PLAN_SPREAD },
     { &many, "100 %", "cpu,*#null:0", PLAN_SPREAD },
     { &many, "100 %, two donors", "null:1,50%;cpu,50%#null:0", PLAN_SPREAD },
     { &many, "100 %, three donors", "null:1,34%;null:2,33%;cpu,33%#null:0", PLAN_SPREAD },
@@ -230,6 +258,7 @@ struct sim { /* one row */
     struct dev_owner *ring, *of[4];
     struct dev_host host;
     struct dev_mem mem[3];
+    struct blocks traced; /* of the preset; names of blocks may be its */
     struct block *block;
     unsigned *launches;
     size_t n;
@@ -243,7 +272,7 @@ struct sim { /* one row */
 };
 
 /* What plans know of the preset's layers: a trace's estimates, not the times. */
-static berth_status sim_trace(const char *preset, struct blocks *out, berth_err *err)
+static berth_status sim_trace(const struct sim_model *x, struct blocks *out, berth_err *err)
 {
     const char *dir = getenv("TMPDIR");
     char path[512];
@@ -254,13 +283,13 @@ static berth_status sim_trace(const char *preset, struct blocks *out, berth_err 
     if (fd < 0)
         return err_sys(err, BERTH_EIO, errno, "'%s'", path);
     close(fd);
-    berth_status s = preset_keys(preset_find(preset), &k, err);
+    berth_status s = preset_keys(preset_find(x->preset), &k, err);
     if (!s)
         s = sparse_keys(path, &k, DT_BF16, err);
     if (!s)
         s = weights_open(path, NULL, &w, err);
     if (!s)
-        s = blocks_from_weights(w, NULL, arch_blocks(w, NULL), out, err);
+        s = blocks_from_weights(w, x->prefix, arch_blocks(w, x->prefix), out, err);
     weights_close(w);
     keys_release(&k);
     unlink(path);
@@ -275,11 +304,25 @@ static uint64_t sim_work(const struct blocks *b, const char *name)
     return 0;
 }
 
+static void sim_block(struct sim *m, const char *name, uint64_t bytes, uint64_t work,
+                      unsigned launches)
+{
+    m->block[m->n] = (struct block) { .name = name,
+                                      .name_len = (uint32_t)strlen(name),
+                                      .bytes = bytes,
+                                      .span = bytes,
+                                      .work = work };
+    m->launches[m->n++] = launches;
+}
+
 static berth_status sim_blocks(struct sim *m, berth_err *err)
 {
-    struct blocks traced = { 0 };
     const struct sim_model *x = m->row->model;
-    size_t n = 0;
+    struct blocks *traced = &m->traced;
+    uint64_t work = 0;
+    if (x->preset && sim_trace(x, traced, err))
+        return err->code;
+    size_t n = x->launches ? traced->n : 0;
     for (size_t p = 0; p < ARRAY_LEN(x->part); p++)
         n += x->part[p].blocks * x->part[p].times;
     m->block = calloc(n, sizeof *m->block);
@@ -288,19 +331,17 @@ static berth_status sim_blocks(struct sim *m, berth_err *err)
     m->piece = calloc(n, sizeof *m->piece);
     if (!m->block || !m->launches || !m->item || !m->piece)
         return err_set(err, BERTH_ENOMEM, "%zu blocks", n);
-    if (x->preset && sim_trace(x->preset, &traced, err))
-        return err->code;
     for (size_t p = 0; p < ARRAY_LEN(x->part); p++)
         for (size_t i = 0; i < x->part[p].blocks * x->part[p].times; i++) {
             const struct sim_block *b = &x->part[p].block[i % x->part[p].blocks];
-            m->block[m->n] = (struct block) { .name = b->name,
-                                              .name_len = (uint32_t)strlen(b->name),
-                                              .bytes = b->bytes,
-                                              .span = b->bytes,
-                                              .work = sim_work(&traced, b->name) };
-            m->launches[m->n++] = b->launches;
+            sim_block(m, b->name, b->bytes, sim_work(traced, b->name), b->launches);
         }
-    blocks_release(&traced);
+    for (size_t i = 0; i < traced->n; i++)
+        work += traced->at[i].work;
+    for (size_t i = 0; x->launches && i < traced->n; i++) {
+        const struct block *b = &traced->at[i];
+        sim_block(m, b->name, b->bytes, b->work, (unsigned)(b->work * x->launches / work));
+    }
     return BERTH_OK;
 }
 
@@ -390,6 +431,7 @@ static void sim_close(struct sim *m)
     for (size_t d = 0; d < 4; d++)
         dev_owner_close(m->of[d]);
     devset_close(m->set);
+    blocks_release(&m->traced);
     free(m->block);
     free(m->launches);
     free(m->item);

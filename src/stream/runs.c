@@ -1,4 +1,4 @@
-/* stream_runs: which blocks travel together, and as which copies. Arithmetic only. */
+/* runs: which blocks travel together, and as which copies. Arithmetic only. */
 #include "base/sz.h"
 #include "stream/stream_impl.h"
 

@@ -1,4 +1,4 @@
-/* stream_time: how long copies ran, and how long layers stood waiting for them, on the device's clock.
+/* time: how long copies ran, and how long layers stood waiting for them, on the device's clock.
  *
  * A filling of a slot has three marks: begun and filled on its lane around the copies, reached on the
  * compute stream in front of its wait for filled. They are read when they are complete, later, by
