@@ -18,8 +18,8 @@
  *   same type             the bytes are copied
  *
  * Threads any. Nothing is allocated. Files: convert.c doors, wide.c around F32, minifloat.h the
- * small floats bit by bit, convert_impl.h one body for several processors, plain.c and one file per
- * type. */
+ * small floats bit by bit, convert_impl.h one body for several processors; plain.c, small_floats.c,
+ * f16.c and one file per quant. */
 #ifndef TENSOR_CONVERT_H
 #define TENSOR_CONVERT_H
 

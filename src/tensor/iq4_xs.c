@@ -9,33 +9,19 @@ enum { ELEMS = 256, BYTES = 136 };
 
 static const int8_t step[16] = IQ4_STEPS;
 
-INLINE_BODY void dequant(const void *restrict src, float *restrict dst, size_t n)
+INLINE_BODY void dequant(const uint8_t *restrict b, uint8_t *restrict y)
 {
-    const uint8_t *b = src;
-    uint8_t *y = (uint8_t *)dst;
-    for (size_t k = 0; k < n / ELEMS; k++, b += BYTES, y += ELEMS * sizeof(float)) {
-        float d = ld_half(b);
-        unsigned high = ld_u16(b + 2, 0);
-        for (size_t j = 0; j < 8; j++) {
-            int sc = (b[4 + j / 2] >> j % 2 * 4 & 15) | (int)(high >> 2 * j & 3) << 4;
-            float scale = d * (float)(sc - 32);
-            const uint8_t *q = b + 8 + 16 * j;
-            for (size_t i = 0; i < 16; i++) {
-                st_f32(y, 32 * j + i, scale * (float)step[q[i] & 15]);
-                st_f32(y, 32 * j + 16 + i, scale * (float)step[q[i] >> 4]);
-            }
+    float d = ld_half(b);
+    unsigned high = ld_u16(b + 2, 0);
+    for (size_t j = 0; j < 8; j++) {
+        int sc = (b[4 + j / 2] >> j % 2 * 4 & 15) | (int)(high >> 2 * j & 3) << 4;
+        float scale = d * (float)(sc - 32);
+        const uint8_t *q = b + 8 + 16 * j;
+        for (size_t i = 0; i < 16; i++) {
+            st_f32(y, 32 * j + i, scale * (float)step[q[i] & 15]);
+            st_f32(y, 32 * j + 16 + i, scale * (float)step[q[i] >> 4]);
         }
     }
 }
 
-TO_F32_CLONES(to_f32, dequant)
-TO_F32_TABLE(to_f32, ELEMS, BYTES)
-
-const struct dtype_desc dtype_iq4_xs = {
-    .name = "IQ4_XS",
-    .ggml_id = 23,
-    .elems = ELEMS,
-    .bytes = BYTES,
-    .to_f32 = to_f32,
-    .to_f32_levels = to_f32_levels,
-};
+QUANT_TO_F32(iq4_xs, "IQ4_XS", 23)

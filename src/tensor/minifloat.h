@@ -89,6 +89,11 @@ static inline uint16_t f16_narrow(float f)
     return (uint16_t)((u >> 16 & 0x8000) | mf_if_above(abs, F32_INF, nan, em));
 }
 
+static inline uint32_t bf16_widen_bits(uint32_t h)
+{
+    return h << 16;
+}
+
 static inline uint16_t bf16_narrow(float f)
 {
     uint32_t u = f32_bits(f), abs = u & ~F32_SIGN;

@@ -7,31 +7,17 @@
 
 enum { ELEMS = 256, BYTES = 84 };
 
-INLINE_BODY void dequant(const void *restrict src, float *restrict dst, size_t n)
+INLINE_BODY void dequant(const uint8_t *restrict b, uint8_t *restrict y)
 {
-    const uint8_t *b = src;
-    uint8_t *y = (uint8_t *)dst;
-    for (size_t k = 0; k < n / ELEMS; k++, b += BYTES, y += ELEMS * sizeof(float)) {
-        float d = ld_half(b + 80), dmin = ld_half(b + 82);
-        for (size_t g = 0; g < 16; g++) {
-            float scale = d * (float)(b[g] & 15), min = dmin * (float)(b[g] >> 4);
-            const uint8_t *q = b + 16 + g / 8 * 32 + g % 2 * 16;
-            unsigned shift = g / 2 % 4 * 2;
-            VECTOR_LOOP
-            for (size_t i = 0; i < 16; i++)
-                st_f32(y, 16 * g + i, scale * (float)(q[i] >> shift & 3) - min);
-        }
+    float d = ld_half(b + 80), dmin = ld_half(b + 82);
+    for (size_t g = 0; g < 16; g++) {
+        float scale = d * (float)(b[g] & 15), min = dmin * (float)(b[g] >> 4);
+        const uint8_t *q = b + 16 + g / 8 * 32 + g % 2 * 16;
+        unsigned shift = g / 2 % 4 * 2;
+        VECTOR_LOOP
+        for (size_t i = 0; i < 16; i++)
+            st_f32(y, 16 * g + i, scale * (float)(q[i] >> shift & 3) - min);
     }
 }
 
-TO_F32_CLONES(to_f32, dequant)
-TO_F32_TABLE(to_f32, ELEMS, BYTES)
-
-const struct dtype_desc dtype_q2_k = {
-    .name = "Q2_K",
-    .ggml_id = 10,
-    .elems = ELEMS,
-    .bytes = BYTES,
-    .to_f32 = to_f32,
-    .to_f32_levels = to_f32_levels,
-};
+QUANT_TO_F32(q2_k, "Q2_K", 10)

@@ -9,33 +9,19 @@
 
 enum { ELEMS = 256, BYTES = 110 };
 
-INLINE_BODY void dequant(const void *restrict src, float *restrict dst, size_t n)
+INLINE_BODY void dequant(const uint8_t *restrict b, uint8_t *restrict y)
 {
-    const uint8_t *b = src;
-    uint8_t *y = (uint8_t *)dst;
-    for (size_t k = 0; k < n / ELEMS; k++, b += BYTES, y += ELEMS * sizeof(float)) {
-        float d = ld_half(b + 108);
-        for (size_t g = 0; g < 16; g++) {
-            int low = b[96 + g % 8] >> g / 8 * 4 & 15, high = b[104 + g % 4] >> g / 4 * 2 & 3;
-            float scale = d * (float)((low | high << 4) - 32);
-            const uint8_t *q = b + 32 + g / 8 * 32 + g % 2 * 16, *mask = b + g % 2 * 16;
-            unsigned shift = g / 2 % 4 * 2, bit = g / 2 % 8;
-            for (size_t i = 0; i < 16; i++) {
-                int v = (q[i] >> shift & 3) - (mask[i] >> bit & 1 ? 0 : 4);
-                st_f32(y, 16 * g + i, scale * (float)v);
-            }
+    float d = ld_half(b + 108);
+    for (size_t g = 0; g < 16; g++) {
+        int low = b[96 + g % 8] >> g / 8 * 4 & 15, high = b[104 + g % 4] >> g / 4 * 2 & 3;
+        float scale = d * (float)((low | high << 4) - 32);
+        const uint8_t *q = b + 32 + g / 8 * 32 + g % 2 * 16, *mask = b + g % 2 * 16;
+        unsigned shift = g / 2 % 4 * 2, bit = g / 2 % 8;
+        for (size_t i = 0; i < 16; i++) {
+            int v = (q[i] >> shift & 3) - (mask[i] >> bit & 1 ? 0 : 4);
+            st_f32(y, 16 * g + i, scale * (float)v);
         }
     }
 }
 
-TO_F32_CLONES(to_f32, dequant)
-TO_F32_TABLE(to_f32, ELEMS, BYTES)
-
-const struct dtype_desc dtype_q3_k = {
-    .name = "Q3_K",
-    .ggml_id = 11,
-    .elems = ELEMS,
-    .bytes = BYTES,
-    .to_f32 = to_f32,
-    .to_f32_levels = to_f32_levels,
-};
+QUANT_TO_F32(q3_k, "Q3_K", 11)

@@ -5,52 +5,29 @@
 
 enum { ELEMS = 32, BYTES = 18 };
 
-INLINE_BODY void dequant(const void *restrict src, float *restrict dst, size_t n)
+INLINE_BODY void dequant(const uint8_t *restrict b, uint8_t *restrict y)
 {
-    const uint8_t *b = src;
-    uint8_t *y = (uint8_t *)dst;
-    for (size_t k = 0; k < n / ELEMS; k++, b += BYTES, y += ELEMS * sizeof(float)) {
-        float d = ld_half(b);
-        VECTOR_LOOP
-        for (size_t i = 0; i < 16; i++) {
-            st_f32(y, i, d * (float)((b[2 + i] & 15) - 8));
-            st_f32(y, 16 + i, d * (float)((b[2 + i] >> 4) - 8));
-        }
+    float d = ld_half(b);
+    VECTOR_LOOP
+    for (size_t i = 0; i < 16; i++) {
+        st_f32(y, i, d * (float)((b[2 + i] & 15) - 8));
+        st_f32(y, 16 + i, d * (float)((b[2 + i] >> 4) - 8));
     }
 }
-
-TO_F32_CLONES(to_f32, dequant)
-TO_F32_TABLE(to_f32, ELEMS, BYTES)
 
 /* GGML's rule: d maps the largest magnitude to -8, the longer side; halves round up. */
-INLINE_BODY void quant(const float *src, void *dst, size_t n)
+INLINE_BODY void quant(const uint8_t *s, uint8_t *b)
 {
-    const uint8_t *s = (const uint8_t *)src;
-    uint8_t *b = dst;
-    for (size_t k = 0; k < n / ELEMS; k++, s += ELEMS * sizeof(float), b += BYTES) {
-        float x[ELEMS];
-        float d = quant_extreme(x, quant_load(s, x, ELEMS)) / -8;
-        float inv = quant_scale(&d);
-        st_u16(b, 0, f16_narrow(d));
-        int q[ELEMS];
-        for (size_t i = 0; i < ELEMS; i++)
-            q[i] = (int)quant_clamp(x[i] * inv + 8.5f, 15);
-        VECTOR_LOOP
-        for (size_t i = 0; i < 16; i++)
-            b[2 + i] = (uint8_t)(q[i] | q[16 + i] << 4);
-    }
+    float x[ELEMS];
+    float d = quant_extreme(x, quant_load(s, x, ELEMS)) / -8;
+    float inv = quant_scale(&d);
+    st_u16(b, 0, f16_narrow(d));
+    int q[ELEMS];
+    for (size_t i = 0; i < ELEMS; i++)
+        q[i] = (int)quant_clamp(x[i] * inv + 8.5f, 15);
+    VECTOR_LOOP
+    for (size_t i = 0; i < 16; i++)
+        b[2 + i] = (uint8_t)(q[i] | q[16 + i] << 4);
 }
 
-FROM_F32_CLONES(from_f32, quant)
-FROM_F32_TABLE(from_f32)
-
-const struct dtype_desc dtype_q4_0 = {
-    .name = "Q4_0",
-    .ggml_id = 2,
-    .elems = ELEMS,
-    .bytes = BYTES,
-    .to_f32 = to_f32,
-    .from_f32 = from_f32,
-    .to_f32_levels = to_f32_levels,
-    .from_f32_levels = from_f32_levels,
-};
+QUANT_BOTH_WAYS(q4_0, "Q4_0", 2)

@@ -5,28 +5,14 @@
 
 enum { ELEMS = 32, BYTES = 20 };
 
-INLINE_BODY void dequant(const void *restrict src, float *restrict dst, size_t n)
+INLINE_BODY void dequant(const uint8_t *restrict b, uint8_t *restrict y)
 {
-    const uint8_t *b = src;
-    uint8_t *y = (uint8_t *)dst;
-    for (size_t k = 0; k < n / ELEMS; k++, b += BYTES, y += ELEMS * sizeof(float)) {
-        float d = ld_half(b), m = ld_half(b + 2);
-        VECTOR_LOOP
-        for (size_t i = 0; i < 16; i++) {
-            st_f32(y, i, d * (float)(b[4 + i] & 15) + m);
-            st_f32(y, 16 + i, d * (float)(b[4 + i] >> 4) + m);
-        }
+    float d = ld_half(b), m = ld_half(b + 2);
+    VECTOR_LOOP
+    for (size_t i = 0; i < 16; i++) {
+        st_f32(y, i, d * (float)(b[4 + i] & 15) + m);
+        st_f32(y, 16 + i, d * (float)(b[4 + i] >> 4) + m);
     }
 }
 
-TO_F32_CLONES(to_f32, dequant)
-TO_F32_TABLE(to_f32, ELEMS, BYTES)
-
-const struct dtype_desc dtype_q4_1 = {
-    .name = "Q4_1",
-    .ggml_id = 3,
-    .elems = ELEMS,
-    .bytes = BYTES,
-    .to_f32 = to_f32,
-    .to_f32_levels = to_f32_levels,
-};
+QUANT_TO_F32(q4_1, "Q4_1", 3)

@@ -8,29 +8,22 @@
 
 enum { ELEMS = 256, BYTES = 144, SUBS = 8, SUB = 32 };
 
-INLINE_BODY void dequant(const void *restrict src, float *restrict dst, size_t n)
+INLINE_BODY void dequant(const uint8_t *restrict b, uint8_t *restrict y)
 {
-    const uint8_t *b = src;
-    uint8_t *y = (uint8_t *)dst;
-    for (size_t k = 0; k < n / ELEMS; k++, b += BYTES, y += ELEMS * sizeof(float)) {
-        float d = ld_half(b), dmin = ld_half(b + 2);
-        for (size_t j = 0; j < SUBS; j += 2) {
-            uint8_t sc, mn;
-            k_pair(b + 4, j, &sc, &mn);
-            float scale0 = d * sc, min0 = dmin * mn;
-            k_pair(b + 4, j + 1, &sc, &mn);
-            float scale1 = d * sc, min1 = dmin * mn;
-            const uint8_t *q = b + 16 + j / 2 * SUB;
-            for (size_t i = 0; i < SUB; i++) {
-                st_f32(y, SUB * j + i, scale0 * (float)(q[i] & 15) - min0);
-                st_f32(y, SUB * j + SUB + i, scale1 * (float)(q[i] >> 4) - min1);
-            }
+    float d = ld_half(b), dmin = ld_half(b + 2);
+    for (size_t j = 0; j < SUBS; j += 2) {
+        uint8_t sc, mn;
+        k_pair(b + 4, j, &sc, &mn);
+        float scale0 = d * sc, min0 = dmin * mn;
+        k_pair(b + 4, j + 1, &sc, &mn);
+        float scale1 = d * sc, min1 = dmin * mn;
+        const uint8_t *q = b + 16 + j / 2 * SUB;
+        for (size_t i = 0; i < SUB; i++) {
+            st_f32(y, SUB * j + i, scale0 * (float)(q[i] & 15) - min0);
+            st_f32(y, SUB * j + SUB + i, scale1 * (float)(q[i] >> 4) - min1);
         }
     }
 }
-
-TO_F32_CLONES(to_f32, dequant)
-TO_F32_TABLE(to_f32, ELEMS, BYTES)
 
 /* ---- quantising ----
  *
@@ -209,7 +202,7 @@ static void store(const struct block *b, int e, uint8_t *out)
     }
 }
 
-INLINE_BODY void quant_block(const uint8_t *src, uint8_t *dst)
+INLINE_BODY void quant(const uint8_t *src, uint8_t *dst)
 {
     struct block b;
     struct fit fit[SUBS];
@@ -230,24 +223,4 @@ INLINE_BODY void quant_block(const uint8_t *src, uint8_t *dst)
     store(&b, e, dst);
 }
 
-INLINE_BODY void quant(const float *src, void *dst, size_t n)
-{
-    const uint8_t *s = (const uint8_t *)src;
-    uint8_t *b = dst;
-    for (size_t k = 0; k < n / ELEMS; k++, s += ELEMS * sizeof(float), b += BYTES)
-        quant_block(s, b);
-}
-
-FROM_F32_CLONES(from_f32, quant)
-FROM_F32_TABLE(from_f32)
-
-const struct dtype_desc dtype_q4_k = {
-    .name = "Q4_K",
-    .ggml_id = 12,
-    .elems = ELEMS,
-    .bytes = BYTES,
-    .to_f32 = to_f32,
-    .from_f32 = from_f32,
-    .to_f32_levels = to_f32_levels,
-    .from_f32_levels = from_f32_levels,
-};
+QUANT_BOTH_WAYS(q4_k, "Q4_K", 12)

@@ -7,33 +7,19 @@
 
 enum { ELEMS = 256, BYTES = 176 };
 
-INLINE_BODY void dequant(const void *restrict src, float *restrict dst, size_t n)
+INLINE_BODY void dequant(const uint8_t *restrict b, uint8_t *restrict y)
 {
-    const uint8_t *b = src;
-    uint8_t *y = (uint8_t *)dst;
-    for (size_t k = 0; k < n / ELEMS; k++, b += BYTES, y += ELEMS * sizeof(float)) {
-        float d = ld_half(b), dmin = ld_half(b + 2);
-        for (size_t j = 0; j < 8; j++) {
-            uint8_t sc, mn;
-            k_pair(b + 4, j, &sc, &mn);
-            float scale = d * sc, min = dmin * mn;
-            const uint8_t *h = b + 16, *q = b + 48 + j / 2 * 32;
-            for (size_t i = 0; i < 32; i++) {
-                int v = (q[i] >> j % 2 * 4 & 15) | (h[i] >> j & 1) << 4;
-                st_f32(y, 32 * j + i, scale * (float)v - min);
-            }
+    float d = ld_half(b), dmin = ld_half(b + 2);
+    for (size_t j = 0; j < 8; j++) {
+        uint8_t sc, mn;
+        k_pair(b + 4, j, &sc, &mn);
+        float scale = d * sc, min = dmin * mn;
+        const uint8_t *h = b + 16, *q = b + 48 + j / 2 * 32;
+        for (size_t i = 0; i < 32; i++) {
+            int v = (q[i] >> j % 2 * 4 & 15) | (h[i] >> j & 1) << 4;
+            st_f32(y, 32 * j + i, scale * (float)v - min);
         }
     }
 }
 
-TO_F32_CLONES(to_f32, dequant)
-TO_F32_TABLE(to_f32, ELEMS, BYTES)
-
-const struct dtype_desc dtype_q5_k = {
-    .name = "Q5_K",
-    .ggml_id = 13,
-    .elems = ELEMS,
-    .bytes = BYTES,
-    .to_f32 = to_f32,
-    .to_f32_levels = to_f32_levels,
-};
+QUANT_TO_F32(q5_k, "Q5_K", 13)

@@ -8,33 +8,19 @@
 
 enum { ELEMS = 256, BYTES = 210 };
 
-INLINE_BODY void dequant(const void *restrict src, float *restrict dst, size_t n)
+INLINE_BODY void dequant(const uint8_t *restrict b, uint8_t *restrict y)
 {
-    const uint8_t *b = src;
-    uint8_t *y = (uint8_t *)dst;
-    for (size_t k = 0; k < n / ELEMS; k++, b += BYTES, y += ELEMS * sizeof(float)) {
-        float d = ld_half(b + 208);
-        for (size_t g = 0; g < 16; g++) {
-            size_t half = g / 8, j = g / 2 % 4, at = g % 2 * 16; /* j: k of the formula */
-            const uint8_t *ql = b + 64 * half + 32 * (j % 2) + at, *qh = b + 128 + 32 * half + at;
-            float scale = d * (float)(int8_t)b[192 + g];
-            VECTOR_LOOP
-            for (size_t i = 0; i < 16; i++) {
-                int v = (ql[i] >> j / 2 * 4 & 15) | (qh[i] >> 2 * j & 3) << 4;
-                st_f32(y, 16 * g + i, scale * (float)(v - 32));
-            }
+    float d = ld_half(b + 208);
+    for (size_t g = 0; g < 16; g++) {
+        size_t half = g / 8, j = g / 2 % 4, at = g % 2 * 16; /* j: k of the formula */
+        const uint8_t *ql = b + 64 * half + 32 * (j % 2) + at, *qh = b + 128 + 32 * half + at;
+        float scale = d * (float)(int8_t)b[192 + g];
+        VECTOR_LOOP
+        for (size_t i = 0; i < 16; i++) {
+            int v = (ql[i] >> j / 2 * 4 & 15) | (qh[i] >> 2 * j & 3) << 4;
+            st_f32(y, 16 * g + i, scale * (float)(v - 32));
         }
     }
 }
 
-TO_F32_CLONES(to_f32, dequant)
-TO_F32_TABLE(to_f32, ELEMS, BYTES)
-
-const struct dtype_desc dtype_q6_k = {
-    .name = "Q6_K",
-    .ggml_id = 14,
-    .elems = ELEMS,
-    .bytes = BYTES,
-    .to_f32 = to_f32,
-    .to_f32_levels = to_f32_levels,
-};
+QUANT_TO_F32(q6_k, "Q6_K", 14)

@@ -45,6 +45,45 @@ static inline void k_pair(const uint8_t s[12], size_t j, uint8_t *scale, uint8_t
         -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113                   \
     }
 
+/* The end of each file: dequant(block, 32 or 256 floats) and its reverse over many blocks of ELEMS
+ * and BYTES, for every level, and the descriptor. */
+#define QUANT_TO_F32(id, NAME, GGML) QUANT_READ() QUANT_DTYPE(id, NAME, GGML, NULL, NULL)
+#define QUANT_BOTH_WAYS(id, NAME, GGML)                                                            \
+    QUANT_READ()                                                                                   \
+    QUANT_WRITE() QUANT_DTYPE(id, NAME, GGML, from_f32, from_f32_levels)
+
+#define QUANT_READ()                                                                               \
+    INLINE_BODY void dequant_all(const void *restrict src, float *restrict dst, size_t n)          \
+    {                                                                                              \
+        const uint8_t *b = src;                                                                    \
+        uint8_t *y = (uint8_t *)dst;                                                               \
+        for (size_t k = 0; k < n / ELEMS; k++, b += BYTES, y += ELEMS * sizeof(float))             \
+            dequant(b, y);                                                                         \
+    }                                                                                              \
+    TO_F32_CLONES(to_f32, dequant_all)                                                             \
+    TO_F32_TABLE(to_f32, ELEMS, BYTES)
+#define QUANT_WRITE()                                                                              \
+    INLINE_BODY void quant_all(const float *src, void *dst, size_t n)                              \
+    {                                                                                              \
+        const uint8_t *s = (const uint8_t *)src;                                                   \
+        uint8_t *b = dst;                                                                          \
+        for (size_t k = 0; k < n / ELEMS; k++, s += ELEMS * sizeof(float), b += BYTES)             \
+            quant(s, b);                                                                           \
+    }                                                                                              \
+    FROM_F32_CLONES(from_f32, quant_all)                                                           \
+    FROM_F32_TABLE(from_f32)
+#define QUANT_DTYPE(id, NAME, GGML, FROM, FROM_LEVELS)                                             \
+    const struct dtype_desc dtype_##id = {                                                         \
+        .name = NAME,                                                                              \
+        .ggml_id = GGML,                                                                           \
+        .elems = ELEMS,                                                                            \
+        .bytes = BYTES,                                                                            \
+        .to_f32 = to_f32,                                                                          \
+        .from_f32 = FROM,                                                                          \
+        .to_f32_levels = to_f32_levels,                                                            \
+        .from_f32_levels = FROM_LEVELS,                                                            \
+    };
+
 /* Copies n values for a quantiser: NaN becomes 0, infinities the largest finite F32, so that no NaN
  * arises later on (its sign differs between processors). Returns the bits of the largest magnitude. */
 INLINE_BODY uint32_t quant_load(const void *restrict src, float *restrict x, size_t n)

@@ -12,7 +12,7 @@
  *         EINVAL (EUNSUPPORTED where only a copy would help) and leaves *out alone.
  * Threads A view is a value; copy it. Any thread.
  * Files   dtype.c lookup, shape.c, view.c; cpu.c processor levels (cpu.h); convert.c conversions
- *         (convert.h), plain.c and one file per type. */
+ *         (convert.h) and the types themselves. */
 #ifndef TENSOR_TENSOR_H
 #define TENSOR_TENSOR_H
 
