@@ -7,14 +7,15 @@
 #include "base/clock.h"
 #include "base/tpool.h"
 #include "bench.h"
+#include "merge/merge.h"
 #include "model/preset.h"
 #include "op/op.h"
-#include "merge/merge.h"
 
 #include <dlfcn.h>
 
 #define RANK 16
 #define TRIES 5
+#define TILE_ROWS 64 /* of one task */
 
 typedef void sgemm_fn(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,
                       int lda, const float *b, int ldb, float beta, float *c, int ldc);
@@ -112,10 +113,31 @@ static void run_merge(struct bench *b, const struct layer *l)
     merge_run(&m, b->pool);
 }
 
+/* A band of rows. */
+static void product_rows(void *user, size_t i, size_t worker)
+{
+    (void)worker;
+    struct op_lowrank t = *(const struct op_lowrank *)user;
+    size_t from = i * TILE_ROWS, left = t.rows - from;
+    t.rows = left < TILE_ROWS ? left : TILE_ROWS;
+    t.w += from * t.ld_w;
+    t.up += from * t.ld_up;
+    op_lowrank_tile(&t);
+}
+
 static void run_product(struct bench *b, const struct layer *l)
 {
-    op_lowrank_add(b->product, (size_t)l->rows, (size_t)l->cols, b->up, b->down, RANK, 0.8f,
-                   b->pool);
+    struct op_lowrank t = { .w = b->product,
+                            .rows = (size_t)l->rows,
+                            .cols = (size_t)l->cols,
+                            .ld_w = (size_t)l->cols,
+                            .up = b->up,
+                            .down = b->down,
+                            .rank = RANK,
+                            .ld_up = RANK,
+                            .ld_down = (size_t)l->cols,
+                            .scale = 0.8f };
+    tpool_for(b->pool, (t.rows + TILE_ROWS - 1) / TILE_ROWS, product_rows, &t);
 }
 
 static void run_sgemm(struct bench *b, const struct layer *l)

@@ -60,7 +60,17 @@ static berth_status load_side(const struct lora *l, struct side *s, struct arena
         return err->code;
     if (!(s->at = arena_array(tmp, (size_t)(s->rows * s->cols), sizeof *s->at)))
         return err_set(err, BERTH_ENOMEM, "%" PRIu64 " x %" PRIu64 " values", s->rows, s->cols);
-    op_lowrank_add(s->at, (size_t)s->rows, (size_t)s->cols, up, down, (size_t)s->of.rank, 1, NULL);
+    size_t rank = (size_t)s->of.rank, cols = (size_t)s->cols;
+    op_lowrank_tile(&(struct op_lowrank) { .w = s->at,
+                                           .rows = (size_t)s->rows,
+                                           .cols = cols,
+                                           .ld_w = cols,
+                                           .up = up,
+                                           .down = down,
+                                           .rank = rank,
+                                           .ld_up = rank,
+                                           .ld_down = cols,
+                                           .scale = 1 });
     return BERTH_OK;
 }
 

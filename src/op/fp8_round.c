@@ -7,7 +7,6 @@
  * rounds up to the whole number, and floor() then gives an exponent that is one too large. */
 #include "op/op_impl.h"
 
-#include <math.h>
 #include <string.h>
 
 #define STEP 512 /* values at a time: the buffers stay in the first-level cache */
@@ -141,45 +140,4 @@ void op_fp8_round_at(enum cpu_level level, enum dtype to, const float *x, const 
 void op_fp8_round(enum dtype to, const float *x, const uint32_t *chance, void *dst, size_t n)
 {
     op_fp8_round_at(cpu_level(), to, x, chance, dst, n);
-}
-
-static float half(float x)
-{
-    const struct dtype_desc *h = dtype_desc(DT_F16);
-    uint16_t bits;
-    h->from_f32(&x, &bits, 1);
-    h->to_f32(&bits, &x, 1);
-    return x;
-}
-
-/* Line by line what lora.md 6 says, every step rounded to F16. */
-static float round_ref(const struct fp8 *f, float value, uint32_t chance)
-{
-    float x = half(value), a = fabsf(x);
-    if (isnan(x))
-        return x;
-    if (a >= f->most)
-        return copysignf(f->most, x);
-    float log = a > 0 ? half(log2f(a)) : -INFINITY;
-    float e = fminf(fmaxf(floorf(log) + (float)f->bias, 0), (float)f->top);
-    float last = exp2f((float)f->mantissa), q;
-    if (e > 0)
-        q = half(half(half(a / exp2f(e - (float)f->bias)) - 1) * last);
-    else
-        q = half(a / exp2f((float)(1 - f->bias - f->mantissa)));
-    q = half(q + (float)(chance & 0x7ff) / 2048);
-    q = half(floorf(q) / last);
-    float v = e > 0 ? half(exp2f(e - (float)f->bias) * half(1 + q))
-                    : half(exp2f((float)(1 - f->bias)) * q);
-    v = fminf(v, f->most);
-    return a > 0 && x < 0 ? -v : v;
-}
-
-void op_fp8_round_ref(enum dtype to, const float *x, const uint32_t *chance, void *dst, size_t n)
-{
-    const struct fp8 f = fp8_of(to);
-    for (size_t i = 0; i < n; i++) {
-        float v = round_ref(&f, x[i], chance[i]);
-        dtype_desc(to)->from_f32(&v, (uint8_t *)dst + i, 1);
-    }
 }

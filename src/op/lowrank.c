@@ -12,37 +12,16 @@
 #define PANEL_MAX 32  /* columns */
 #define PACK_RANK 128 /* ranks that are packed: 16 KiB of stack */
 #define ROWS_MAX 8
-#define TILE_ROWS 64 /* of one task */
-#define TILE_COLS 1024
 
 typedef float vec4 __attribute__((vector_size(16)));
 typedef float vec8 __attribute__((vector_size(32)));
 typedef float vec16 __attribute__((vector_size(64)));
 
-void op_lowrank_add_ref(float *w, size_t rows, size_t cols, const float *up, const float *down,
-                        size_t rank, float scale)
-{
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < cols; j++) {
-            float sum = 0;
-            for (size_t k = 0; k < rank; k++)
-                sum += up[i * rank + k] * down[k * cols + j];
-            w[i * cols + j] += scale * sum;
-        }
-}
-
-struct at { /* one block of rows and one panel of columns */
-    float *w;
-    const float *up, *down;
-    size_t ld_w, ld_up, ld_down, rank;
-    float scale;
-};
-
 /* R rows of w, one panel of two vectors wide. R is a constant wherever this is inlined: the loops
  * over it unroll and the sums become registers. A macro, because C has no other word for "the same
  * with another vector". */
 #define BLOCK_OF(vec)                                                                              \
-    INLINE_BODY void block_##vec(const size_t R, const struct at *a)                               \
+    INLINE_BODY void block_##vec(const size_t R, const struct op_lowrank *a)                       \
     {                                                                                              \
         const size_t lanes = sizeof(vec) / sizeof(float);                                          \
         vec sum[ROWS_MAX][2];                                                                      \
@@ -73,7 +52,7 @@ BLOCK_OF(vec8)
 BLOCK_OF(vec16)
 
 /* P, the panel's columns, is a constant too. */
-INLINE_BODY void block(const size_t R, const size_t P, const struct at *a)
+INLINE_BODY void block(const size_t R, const size_t P, const struct op_lowrank *a)
 {
     if (P == 32)
         block_vec16(R, a);
@@ -87,14 +66,10 @@ INLINE_BODY void block(const size_t R, const size_t P, const struct at *a)
 INLINE_BODY void panel(const size_t R, const size_t P, const struct op_lowrank *t, size_t at,
                        const float *down, size_t ld_down)
 {
-    struct at a = { .w = t->w + at,
-                    .up = t->up,
-                    .down = down,
-                    .ld_w = t->ld_w,
-                    .ld_up = t->ld_up,
-                    .ld_down = ld_down,
-                    .rank = t->rank,
-                    .scale = t->scale };
+    struct op_lowrank a = *t;
+    a.w += at;
+    a.down = down;
+    a.ld_down = ld_down;
     size_t i = 0;
     for (; i + R <= t->rows; i += R, a.w += R * a.ld_w, a.up += R * a.ld_up)
         block(R, P, &a);
@@ -107,14 +82,10 @@ INLINE_BODY void edge(const size_t P, const struct op_lowrank *t, size_t at, siz
                       const float *down)
 {
     float w[PANEL_MAX] = { 0 };
-    struct at a = { .w = w,
-                    .up = t->up,
-                    .down = down,
-                    .ld_w = P,
-                    .ld_up = t->ld_up,
-                    .ld_down = P,
-                    .rank = t->rank,
-                    .scale = t->scale };
+    struct op_lowrank a = *t;
+    a.w = w;
+    a.down = down;
+    a.ld_down = P;
     for (size_t i = 0; i < t->rows; i++, a.up += a.ld_up) {
         float *row = t->w + i * t->ld_w + at;
         memcpy(w, row, cols * sizeof *w);
@@ -188,42 +159,4 @@ op_lowrank_fn *const op_lowrank_levels[CPU_LEVELS] = LEVELS_OF(tile);
 void op_lowrank_tile(const struct op_lowrank *t)
 {
     op_lowrank_levels[cpu_level()](t);
-}
-
-static void add_task(void *user, size_t i, size_t worker)
-{
-    (void)worker;
-    const struct op_lowrank *all = user;
-    size_t across = (all->cols + TILE_COLS - 1) / TILE_COLS;
-    size_t r = i / across * TILE_ROWS, c = i % across * TILE_COLS;
-    struct op_lowrank t = *all;
-    t.rows = all->rows - r < TILE_ROWS ? all->rows - r : TILE_ROWS;
-    t.cols = all->cols - c < TILE_COLS ? all->cols - c : TILE_COLS;
-    t.w += r * all->ld_w + c;
-    t.up += r * all->ld_up;
-    t.down += c;
-    op_lowrank_tile(&t);
-}
-
-void op_lowrank_add(float *w, size_t rows, size_t cols, const float *up, const float *down,
-                    size_t rank, float scale, struct tpool *pool)
-{
-    struct op_lowrank t = { .w = w,
-                            .rows = rows,
-                            .cols = cols,
-                            .ld_w = cols,
-                            .up = up,
-                            .down = down,
-                            .rank = rank,
-                            .ld_up = rank,
-                            .ld_down = cols,
-                            .scale = scale };
-    if (!rows || !cols)
-        return;
-    size_t tasks = (rows + TILE_ROWS - 1) / TILE_ROWS * ((cols + TILE_COLS - 1) / TILE_COLS);
-    if (pool)
-        tpool_for(pool, tasks, add_task, &t);
-    else
-        for (size_t i = 0; i < tasks; i++)
-            add_task(&t, i, 0);
 }

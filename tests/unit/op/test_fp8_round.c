@@ -1,5 +1,6 @@
 /* Stochastic rounding to fp8: against the reference loop for every F16 value and against codes that
  * PyTorch made. */
+#include "support/op_ref.h"
 #include "support/rng.h"
 #include "support/test.h"
 
@@ -26,7 +27,7 @@ static void every_half_equals_the_reference(void **state)
         for (int i = 0; i < N; i++)
             chance[i] = round == 0 ? 0 : round == 1 ? 0x7ff : (uint32_t)rng_u64(&r);
         for (size_t t = 0; t < ARRAY_LEN(types); t++) {
-            op_fp8_round_ref(types[t], x, chance, want, N);
+            ref_fp8_round(types[t], x, chance, want, N);
             for (int level = 0; level <= (int)cpu_level(); level++) {
                 op_fp8_round_at((enum cpu_level)level, types[t], x, chance, got, N);
                 for (int i = 0; i < N; i++)

@@ -4,6 +4,7 @@
 #include "patch_toy.h"
 
 #include "support/oom.h"
+#include "support/op_ref.h"
 
 #include "base/crc32.h"
 #include "base/mt19937.h"
@@ -332,7 +333,7 @@ static void fp8_is_seeded_by_the_key(void **state)
                                  ? crc32_of(crc32_of(0, "diffusion_model.", 16), name, strlen(name))
                                  : crc32_of(0, key, strlen(key)));
             mt19937_fill(&g, chance, ROWS * COLS);
-            op_fp8_round_ref(DT_F8_E4M3, w, chance, want, ROWS * COLS);
+            ref_fp8_round(DT_F8_E4M3, w, chance, want, ROWS * COLS);
             assert_ok(res_tensor_read(m, 0, 0, got, sizeof got, &err), err);
             assert_memory_equal(got, want, sizeof got);
             res_unref(m);
@@ -385,14 +386,14 @@ static void odd_shapes_merge_like_whole_ones(void **state)
                                  .down = down };
         m.src = src, m.term = &term, m.terms = 1;
         dtype_desc(m.from)->to_f32(src, flat, n);
-        op_lowrank_add_ref(flat + term.row * m.cols, term.rows, m.cols, up, down, 1, 0.5f);
+        ref_lowrank_add(flat + term.row * m.cols, term.rows, m.cols, up, down, 1, 0.5f);
         if (chances) {
             uint32_t *all = malloc(n * sizeof *all);
             struct mt19937 g;
             assert_non_null(all);
             mt19937_init(&g, 7);
             mt19937_fill(&g, all, n);
-            op_fp8_round_ref(m.to, flat, all, want, n);
+            ref_fp8_round(m.to, flat, all, want, n);
             free(all);
         } else {
             dtype_desc(m.to)->from_f32(flat, want, n);

@@ -2,6 +2,7 @@
 #include "patch_toy.h"
 
 #include "support/oom.h"
+#include "support/op_ref.h"
 
 #include "base/crc32.h"
 #include "base/mt19937.h"
@@ -69,7 +70,7 @@ static void codes_fit_the_stored_scale(void **state)
                          dtype_name(row[i].scale), slope(got, want, scale));
             mt19937_init(&g, crc32_of(0, key, strlen(key)));
             mt19937_fill(&g, chance, ROWS * COLS);
-            op_fp8_round_ref(row[i].weight, over, chance, codes, ROWS * COLS);
+            ref_fp8_round(row[i].weight, over, chance, codes, ROWS * COLS);
             assert_ok(res_tensor_read(m, 1, 0, raw, sizeof raw, &err), err);
             assert_memory_equal(raw, codes, sizeof raw);
             res_unref(m);
