@@ -5,12 +5,10 @@
 
 static void check(struct op_check *c, const struct op_attention *a)
 {
-    want_dense_rows(c, "q", &a->q);
-    want_dense_rows(c, "k", &a->k);
-    want_dense_rows(c, "v", &a->v);
-    want_dense_rows(c, "y", &a->y);
-    want_dims(c, "q", &a->q, 4);
-    want_dims(c, "k", &a->k, 4);
+    want_heads(c, "q", &a->q);
+    want_heads(c, "k", &a->k);
+    want_heads(c, "v", &a->v);
+    want_heads(c, "y", &a->y);
     want_same_shape(c, "k", &a->k, "v", &a->v);
     want_same_shape(c, "q", &a->q, "y", &a->y);
     if (c->s)
@@ -20,17 +18,12 @@ static void check(struct op_check *c, const struct op_attention *a)
         REFUSE(c, "q %s does not fit k %s", SHAPE(&a->q), SHAPE(&a->k));
     if (q[3] > OP_HEAD_MAX)
         REFUSE(c, "q %s: heads of up to %d", SHAPE(&a->q), OP_HEAD_MAX);
-    want_whole_strides(c, "q", &a->q);
-    want_whole_strides(c, "k", &a->k);
-    want_whole_strides(c, "v", &a->v);
-    want_whole_strides(c, "y", &a->y);
     if (op_count(&a->q))
         want_filled(c, "k", &a->k);
     if (op_has(&a->mask)) {
         want_act_or_f32(c, "mask", &a->mask);
         want_packed_rows(c, "mask", &a->mask);
-        if (!c->s)
-            want_whole_strides(c, "mask", &a->mask);
+        want_whole_strides(c, "mask", &a->mask);
         want_dims(c, "mask", &a->mask, 4);
         const uint64_t *m = a->mask.shape.dim;
         if (!c->s && ((m[0] != 1 && m[0] != q[0]) || (m[1] != 1 && m[1] != q[2]) || m[2] != q[1] ||
@@ -49,19 +42,12 @@ static size_t scratch(const struct op_env *env, const struct op_attention *a)
     return ref_bytes((size_t)a->k.shape.dim[1], sizeof(double));
 }
 
-/* v[b, t, h, 0] */
-static float *at(const struct view *v, size_t b, size_t t, size_t h)
-{
-    return (float *)(void *)((char *)v->data + b * v->stride[0] + t * v->stride[1] +
-                             h * v->stride[2]);
-}
-
 /* The mask's row of scores [Tk] of query i, NULL without mask. */
 static const float *mask_row(const struct view *m, size_t b, size_t h, size_t i)
 {
     if (!m->data)
         return NULL;
-    return at(m, m->shape.dim[0] > 1 ? b : 0, m->shape.dim[1] > 1 ? h : 0, i);
+    return op_head_at(m, m->shape.dim[0] > 1 ? b : 0, m->shape.dim[1] > 1 ? h : 0, i);
 }
 
 /* Scores of one query over keys 0..n, then their exponentials relative to the largest; returns the
@@ -71,11 +57,11 @@ static double softmax_row(const struct op_attention *a, size_t b, size_t i, size
 {
     size_t D = op_row(&a->q);
     double scale = a->scale == 0 ? 1 / sqrt((double)D) : (double)a->scale;
-    const float *q = at(&a->q, b, i, h), *mask = mask_row(&a->mask, b, h, i);
+    const float *q = op_head_at(&a->q, b, i, h), *mask = mask_row(&a->mask, b, h, i);
     double most = -INFINITY, sum = 0;
     bool hidden = true;
     for (size_t t = 0; t < n; t++) {
-        s[t] = ref_dot(q, at(&a->k, b, t, h), D) * scale + (mask ? (double)mask[t] : 0);
+        s[t] = ref_dot(q, op_head_at(&a->k, b, t, h), D) * scale + (mask ? (double)mask[t] : 0);
         most = s[t] > most ? s[t] : most;
         hidden = hidden && s[t] == -INFINITY; /* a NaN is not hidden */
     }
@@ -100,11 +86,11 @@ static berth_status reference(const struct op_env *env, const struct op_attentio
                     return ref_cancelled("attention", err);
                 size_t n = a->causal && i + 1 < Tk ? i + 1 : Tk;
                 double sum = softmax_row(a, b, i, h, n, s);
-                float *y = at(&a->y, b, i, h);
+                float *y = op_head_at(&a->y, b, i, h);
                 for (size_t d = 0; d < D; d++) {
                     double o = 0;
                     for (size_t t = 0; sum != 0 && t < n; t++)
-                        o += s[t] * (double)at(&a->v, b, t, h)[d];
+                        o += s[t] * (double)op_head_at(&a->v, b, t, h)[d];
                     y[d] = sum != 0 ? (float)(o / sum) : 0;
                 }
             }

@@ -24,7 +24,6 @@ void want_float(struct op_check *c, const char *name, const struct view *v)
         REFUSE(c, "%s is %s, not F32, F16 or BF16", name, dtype_name(v->dtype));
 }
 
-/* Activations are of one type. */
 void want_act(struct op_check *c, const char *name, const struct view *v)
 {
     want_float(c, name, v);
@@ -37,8 +36,6 @@ void want_act(struct op_check *c, const char *name, const struct view *v)
                dtype_name(c->type));
 }
 
-/* What may be F32 beside activations of 16 bits: masks, modulation, sums. Activations come
- * first. */
 void want_act_or_f32(struct op_check *c, const char *name, const struct view *v)
 {
     want_operand(c, name, v);
@@ -58,7 +55,6 @@ void want_f32(struct op_check *c, const char *name, const struct view *v)
         REFUSE(c, "%s is %s, not F32", name, dtype_name(v->dtype));
 }
 
-/* Layouts, of operands whose type has been looked at. */
 void want_packed(struct op_check *c, const char *name, const struct view *v)
 {
     if (!c->s && !view_contiguous(v))
@@ -82,20 +78,20 @@ void want_whole_strides(struct op_check *c, const char *name, const struct view 
             REFUSE(c, "strides of %s %s are not whole elements", name, SHAPE(v));
 }
 
-/* Activations by their layout: without gaps, or only their rows. */
 void want_dense(struct op_check *c, const char *name, const struct view *v)
 {
     want_act(c, name, v);
     want_packed(c, name, v);
 }
 
-void want_dense_rows(struct op_check *c, const char *name, const struct view *v)
+void want_heads(struct op_check *c, const char *name, const struct view *v)
 {
     want_act(c, name, v);
     want_packed_rows(c, name, v);
+    want_dims(c, name, v, 4);
+    want_whole_strides(c, name, v);
 }
 
-/* Rows without gaps and evenly apart, none in another. */
 void want_even_rows(struct op_check *c, const char *name, const struct view *v)
 {
     size_t rows, stride;
@@ -115,7 +111,6 @@ void want_even_act(struct op_check *c, const char *name, const struct view *v)
     want_even_rows(c, name, v);
 }
 
-/* A weight of any type that becomes F32; a unit of `unit` elements (a row, a filter) is packed. */
 void want_weight(struct op_check *c, const char *name, const struct view *v, uint64_t unit)
 {
     want_operand(c, name, v);
@@ -153,7 +148,6 @@ void want_same_shape(struct op_check *c, const char *na, const struct view *a, c
         REFUSE(c, "%s %s and %s %s differ", na, SHAPE(a), nb, SHAPE(b));
 }
 
-/* v is [n]. */
 void want_vector(struct op_check *c, const char *name, const struct view *v, uint64_t n)
 {
     want_packed(c, name, v);
@@ -161,7 +155,6 @@ void want_vector(struct op_check *c, const char *name, const struct view *v, uin
         REFUSE(c, "%s %s is not [%llu]", name, SHAPE(v), (unsigned long long)n);
 }
 
-/* A bias or the parameters of a norm: [n]. */
 void want_param(struct op_check *c, const char *name, const struct view *v, uint64_t n)
 {
     want_float(c, name, v);
@@ -170,13 +163,11 @@ void want_param(struct op_check *c, const char *name, const struct view *v, uint
     want_vector(c, name, v, n);
 }
 
-/* [B, row of x], B being x's first dimension; any stride between the rows. pre: x was looked at. */
 void want_per_item(struct op_check *c, const char *name, const struct view *v, const struct view *x)
 {
     want_act_or_f32(c, name, v);
     want_packed_rows(c, name, v);
-    if (!c->s)
-        want_whole_strides(c, name, v);
+    want_whole_strides(c, name, v);
     if (!c->s && (x->shape.ndim < 2 || v->shape.ndim != 2 || v->shape.dim[0] != x->shape.dim[0] ||
                   v->shape.dim[1] != op_row(x)))
         REFUSE(c, "%s %s is not the first and last dimension of x %s", name, SHAPE(v), SHAPE(x));
@@ -188,7 +179,6 @@ void want_filled(struct op_check *c, const char *name, const struct view *v)
         REFUSE(c, "%s %s is empty", name, SHAPE(v));
 }
 
-/* Outputs and inputs apart; of two that are slices of one buffer only the caller knows. */
 void want_apart(struct op_check *c, const char *ny, const struct view *y, const char *nx,
                 const struct view *x)
 {
@@ -199,7 +189,6 @@ void want_apart(struct op_check *c, const char *ny, const struct view *y, const 
         REFUSE(c, "%s %s overlaps %s %s", ny, SHAPE(y), nx, SHAPE(x));
 }
 
-/* Either the very same memory, or none of it. */
 void want_same_or_apart(struct op_check *c, const char *ny, const struct view *y, const char *nx,
                         const struct view *x)
 {
@@ -207,7 +196,6 @@ void want_same_or_apart(struct op_check *c, const char *ny, const struct view *y
         want_apart(c, ny, y, nx, x);
 }
 
-/* What a norm reads: y's type or F32, in y's place only if it is as large. pre: y was looked at. */
 void want_norm_input(struct op_check *c, const struct view *x, const struct view *y)
 {
     want_act_or_f32(c, "x", x);

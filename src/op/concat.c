@@ -4,15 +4,13 @@
 static void check(struct op_check *c, const struct op_concat *a)
 {
     want_act(c, "y", &a->y);
-    if (!c->s)
-        want_whole_strides(c, "y", &a->y);
+    want_whole_strides(c, "y", &a->y);
     if (a->n == 0 || a->axis < 0 || a->axis >= a->y.shape.ndim)
         REFUSE(c, "%zu operands along axis %d of y %s", a->n, a->axis, SHAPE(&a->y));
     uint64_t sum = 0;
     for (size_t i = 0; i < a->n && !c->s; i++) {
         want_act(c, "x", &a->x[i]);
-        if (!c->s)
-            want_whole_strides(c, "x", &a->x[i]);
+        want_whole_strides(c, "x", &a->x[i]);
         want_dims(c, "x", &a->x[i], a->y.shape.ndim);
         if (c->s)
             return;
@@ -28,20 +26,24 @@ static void check(struct op_check *c, const struct op_concat *a)
                a->axis);
 }
 
-static berth_status reference(const struct op_env *env, const struct op_concat *a, berth_err *err)
+berth_status op_concat_by(const struct op_env *env, const struct op_concat *a, op_copy_fn *copy,
+                          berth_err *err)
 {
-    (void)env;
     uint64_t at = 0;
     for (size_t i = 0; i < a->n; i++) {
         uint64_t n = a->x[i].shape.dim[a->axis];
-        struct view part;
-        if (view_slice(&a->y, a->axis, at, at + n, &part, err))
+        struct op_copy part = { .x = a->x[i] };
+        if (view_slice(&a->y, a->axis, at, at + n, &part.y, err) ||
+            (op_count(&part.y) && copy(env, &part, err)))
             return err_add(err, "concat");
-        if (op_count(&part))
-            ref_copy_strided(&a->x[i], &part);
         at += n;
     }
     return BERTH_OK;
+}
+
+static berth_status reference(const struct op_env *env, const struct op_concat *a, berth_err *err)
+{
+    return op_concat_by(env, a, op_copy_def.reference, err);
 }
 
 const struct op_concat_def op_concat_def = {

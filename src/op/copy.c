@@ -24,8 +24,17 @@ static void check(struct op_check *c, const struct op_copy *a)
     want_apart(c, "y", &a->y, "x", &a->x);
 }
 
+berth_status op_copy_target(const struct op_copy *a, struct view *y, berth_err *err)
+{
+    *y = a->y;
+    if (shape_eq(&a->x.shape, &y->shape))
+        return BERTH_OK;
+    return view_init(y->dtype, &a->x.shape, y->data, view_span(y), y, err) ? err_add(err, "copy")
+                                                                           : BERTH_OK;
+}
+
 /* x's elements into y under the same shape, any strides. */
-void ref_copy_strided(const struct view *x, const struct view *y)
+static void copy_strided(const struct view *x, const struct view *y)
 {
     int nd = x->shape.ndim;
     size_t row = op_row(x), rows = op_count(x) / row;
@@ -52,11 +61,10 @@ static berth_status reference(const struct op_env *env, const struct op_copy *a,
         dtype_desc(a->x.dtype)->to_f32(a->x.data, op_f32(&a->y), op_count(&a->y));
         return BERTH_OK;
     }
-    struct view y = a->y;
-    if (!shape_eq(&a->x.shape, &y.shape) && /* y has no gaps then */
-        view_init(DT_F32, &a->x.shape, y.data, view_span(&y), &y, err))
-        return err_add(err, "copy");
-    ref_copy_strided(&a->x, &y);
+    struct view y;
+    if (op_copy_target(a, &y, err))
+        return err->code;
+    copy_strided(&a->x, &y);
     return BERTH_OK;
 }
 

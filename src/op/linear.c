@@ -42,11 +42,6 @@ static size_t scratch(const struct op_env *env, const struct op_linear *a)
     return ref_bytes(op_row(&a->x), sizeof(float));
 }
 
-static const float *row_of(const struct view *v, size_t stride, size_t i)
-{
-    return (const float *)(const void *)((const char *)v->data + i * stride);
-}
-
 static berth_status reference(const struct op_env *env, const struct op_linear *a, berth_err *err)
 {
     size_t k = op_row(&a->x), n = op_row(&a->y), rows, sx, sy, sadd = 0;
@@ -62,12 +57,12 @@ static berth_status reference(const struct op_env *env, const struct op_linear *
         ref_widen(&a->w, j, k, w);
         double bias = a->bias.data ? (double)op_f32(&a->bias)[j] : 0;
         for (size_t i = 0; i < rows; i++) {
-            double s = ref_dot(row_of(&a->x, sx, i), w, k) * scale + bias;
+            double s = ref_dot(op_bytes_on(&a->x, i * sx), w, k) * scale + bias;
             if (a->add.data)
-                s += (double)row_of(&a->add, sadd, i)[j];
+                s += (double)op_bytes_on(&a->add, i * sadd)[j];
             if (a->after == OP_AFTER_GELU_TANH)
                 s = ref_gelu_tanh(s);
-            ((float *)(void *)((char *)a->y.data + i * sy))[j] = (float)s;
+            op_bytes_on(&a->y, i * sy)[j] = (float)s;
         }
     }
     return BERTH_OK;

@@ -64,7 +64,7 @@ void want_even_rows(struct op_check *c, const char *name, const struct view *v);
 void want_whole_strides(struct op_check *c, const char *name, const struct view *v);
 /* Activations with a layout. */
 void want_dense(struct op_check *c, const char *name, const struct view *v);
-void want_dense_rows(struct op_check *c, const char *name, const struct view *v);
+void want_heads(struct op_check *c, const char *name, const struct view *v); /* [B, T, H, D] */
 void want_even_act(struct op_check *c, const char *name, const struct view *v);
 /* A weight of any type that becomes F32; a unit of `unit` elements (a row, a filter) is packed. */
 void want_weight(struct op_check *c, const char *name, const struct view *v, uint64_t unit);
@@ -185,8 +185,5 @@ static inline void ref_moments(const float *x, size_t n, double eps, bool rms, d
         q += ((double)x[i] - *mean) * ((double)x[i] - *mean);
     *inv = 1 / sqrt(q / (double)n + eps);
 }
-
-/* copy.c: x's elements into y under the same shape, any strides. F32. */
-void ref_copy_strided(const struct view *x, const struct view *y);
 
 #endif

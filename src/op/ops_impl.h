@@ -9,6 +9,13 @@
 void ref_resize2d_rows(const struct op_resize2d *a, size_t from, size_t to);
 void ref_pad2d_rows(const struct op_pad2d *a, size_t from, size_t to);
 
+/* y of a copy under x's shape; where they differ, y has no gaps. */
+berth_status op_copy_target(const struct op_copy *a, struct view *y, berth_err *err);
+/* Concatenation as copies of one operand after the other into its part of y. */
+typedef berth_status op_copy_fn(const struct op_env *env, const struct op_copy *a, berth_err *err);
+berth_status op_concat_by(const struct op_env *env, const struct op_concat *a, op_copy_fn *copy,
+                          berth_err *err);
+
 /* An optional operand that is there. Before there are addresses, its shape says so. */
 static inline bool op_has(const struct view *v)
 {

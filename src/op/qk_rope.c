@@ -3,14 +3,11 @@
 
 static void check(struct op_check *c, const struct op_qk_rope *a)
 {
-    want_dense_rows(c, "q", &a->q);
-    want_dense_rows(c, "k", &a->k);
-    want_dims(c, "q", &a->q, 4);
+    want_heads(c, "q", &a->q);
+    want_heads(c, "k", &a->k);
     want_same_shape(c, "q", &a->q, "k", &a->k);
     if (c->s)
         return;
-    want_whole_strides(c, "q", &a->q);
-    want_whole_strides(c, "k", &a->k);
     const uint64_t *q = a->q.shape.dim;
     if (q[3] % 2 || q[3] > OP_HEAD_MAX)
         REFUSE(c, "q %s: heads of an even size up to %d", SHAPE(&a->q), OP_HEAD_MAX);

@@ -54,12 +54,6 @@ struct job {
     size_t scratch;       /* bytes per worker */
 };
 
-static float *head_at(const struct view *v, size_t b, size_t t, size_t h)
-{
-    return (float *)(void *)((char *)v->data + b * v->stride[0] + t * v->stride[1] +
-                             h * v->stride[2]);
-}
-
 static void piece(void *user, size_t i, size_t worker)
 {
     const struct job *j = user;
@@ -70,10 +64,10 @@ static void piece(void *user, size_t i, size_t worker)
     size_t first = i % j->chunks * j->chunk, h = i / j->chunks % H, b = i / j->chunks / H;
     const struct view *m = &a->mask;
     struct attn_piece p = {
-        .q = head_at(&a->q, b, first, h),
-        .k = head_at(&a->k, b, 0, h),
-        .v = head_at(&a->v, b, 0, h),
-        .y = head_at(&a->y, b, first, h),
+        .q = op_head_at(&a->q, b, first, h),
+        .k = op_head_at(&a->k, b, 0, h),
+        .v = op_head_at(&a->v, b, 0, h),
+        .y = op_head_at(&a->y, b, first, h),
         .ldq = a->q.stride[1] / sizeof(float),
         .ldk = a->k.stride[1] / sizeof(float),
         .ldv = a->v.stride[1] / sizeof(float),
@@ -90,7 +84,7 @@ static void piece(void *user, size_t i, size_t worker)
         p.scale = (float)(1 / sqrt((double)p.dim));
     if (m->data) {
         p.ldm = m->stride[2] / sizeof(float);
-        p.mask = head_at(m, m->shape.dim[0] > 1 ? b : 0, m->shape.dim[1] > 1 ? h : 0, first);
+        p.mask = op_head_at(m, m->shape.dim[0] > 1 ? b : 0, m->shape.dim[1] > 1 ? h : 0, first);
     }
     j->kernel->run(&p);
 }

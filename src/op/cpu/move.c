@@ -143,27 +143,16 @@ berth_status cpu_copy(const struct op_env *env, const struct op_copy *a, berth_e
         cpu_spread(env, cpu_over(w.n, CPU_PIECE), w.n, widen_task, &w);
         return BERTH_OK;
     }
-    struct view y = a->y;
-    if (!shape_eq(&a->x.shape, &y.shape) && /* y has no gaps then */
-        view_init(DT_F32, &a->x.shape, y.data, view_span(&y), &y, err))
-        return err_add(err, "copy");
+    struct view y;
+    if (op_copy_target(a, &y, err))
+        return err->code;
     move(env, &a->x, &y);
     return BERTH_OK;
 }
 
 berth_status cpu_concat(const struct op_env *env, const struct op_concat *a, berth_err *err)
 {
-    uint64_t at = 0;
-    for (size_t i = 0; i < a->n; i++) {
-        uint64_t n = a->x[i].shape.dim[a->axis];
-        struct view part;
-        if (view_slice(&a->y, a->axis, at, at + n, &part, err))
-            return err_add(err, "concat");
-        if (op_count(&part))
-            move(env, &a->x[i], &part);
-        at += n;
-    }
-    return BERTH_OK;
+    return op_concat_by(env, a, cpu_copy, err);
 }
 
 /* ---- rows of pictures ---- */

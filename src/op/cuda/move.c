@@ -96,26 +96,15 @@ berth_status cuda_copy(const struct op_env *env, const struct op_copy *a, berth_
 {
     if (a->x.dtype != a->y.dtype)
         return convert(env, a, err);
-    struct view y = a->y;
-    if (!shape_eq(&a->x.shape, &y.shape) && /* y has no gaps then */
-        view_init(y.dtype, &a->x.shape, y.data, view_span(&y), &y, err))
-        return err_add(err, "copy");
+    struct view y;
+    if (op_copy_target(a, &y, err))
+        return err->code;
     return copy_strided(env, &a->x, &y, err);
 }
 
 berth_status cuda_concat(const struct op_env *env, const struct op_concat *a, berth_err *err)
 {
-    uint64_t at = 0;
-    for (size_t i = 0; i < a->n; i++) {
-        uint64_t n = a->x[i].shape.dim[a->axis];
-        struct view part;
-        if (view_slice(&a->y, a->axis, at, at + n, &part, err))
-            return err_add(err, "concat");
-        if (op_count(&part) && copy_strided(env, &a->x[i], &part, err))
-            return err_add(err, "concat");
-        at += n;
-    }
-    return BERTH_OK;
+    return op_concat_by(env, a, cuda_copy, err);
 }
 
 /* ---- embedding ---- */
