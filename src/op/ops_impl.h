@@ -5,9 +5,10 @@
 
 #include "op/ops.h"
 
-/* Rows [from, to) of the result, counted over all planes: for backends that only spread them. */
-void ref_resize2d_rows(const struct op_resize2d *a, size_t from, size_t to);
-void ref_pad2d_rows(const struct op_pad2d *a, size_t from, size_t to);
+/* Rows [from, to) of the result, counted over all planes: for backends that only spread them.
+ * args: struct op_resize2d, struct op_pad2d. */
+void ref_resize2d_rows(const void *args, size_t from, size_t to);
+void ref_pad2d_rows(const void *args, size_t from, size_t to);
 
 /* y of a copy under x's shape; where they differ, y has no gaps. */
 berth_status op_copy_target(const struct op_copy *a, struct view *y, berth_err *err);

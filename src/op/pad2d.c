@@ -23,8 +23,9 @@ static void check(struct op_check *c, const struct op_pad2d *a)
     want_apart(c, "y", &a->y, "x", &a->x);
 }
 
-void ref_pad2d_rows(const struct op_pad2d *a, size_t from, size_t to)
+void ref_pad2d_rows(const void *args, size_t from, size_t to)
 {
+    const struct op_pad2d *a = args;
     int nd = a->x.shape.ndim;
     size_t h = (size_t)a->x.shape.dim[nd - 2], w = (size_t)a->x.shape.dim[nd - 1];
     size_t oh = (size_t)a->y.shape.dim[nd - 2], ow = (size_t)a->y.shape.dim[nd - 1];

@@ -32,8 +32,9 @@ static size_t nearest(size_t i, size_t in, size_t out)
     return at < in ? at : in - 1;
 }
 
-void ref_resize2d_rows(const struct op_resize2d *a, size_t from, size_t to)
+void ref_resize2d_rows(const void *args, size_t from, size_t to)
 {
+    const struct op_resize2d *a = args;
     size_t h = (size_t)a->x.shape.dim[2], w = (size_t)a->x.shape.dim[3];
     size_t oh = (size_t)a->y.shape.dim[2], ow = (size_t)a->y.shape.dim[3];
     for (size_t r = from; r < to; r++) {

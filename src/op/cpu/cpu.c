@@ -50,10 +50,25 @@ void cpu_for(const struct op_env *env, size_t n, tpool_fn *fn, void *user)
             fn(user, i, 0);
 }
 
-void cpu_spread(const struct op_env *env, size_t n, size_t elements, tpool_fn *fn, void *user)
+struct ranges {
+    cpu_range_fn *fn;
+    const void *user;
+    size_t n, each; /* each: of a task */
+};
+
+static void range_task(void *user, size_t i, size_t worker)
 {
+    (void)worker;
+    const struct ranges *r = user;
+    size_t from = i * r->each;
+    r->fn(r->user, from, from + cpu_least(r->each, r->n - from));
+}
+
+void cpu_ranges(const struct op_env *env, size_t n, size_t size, cpu_range_fn *fn, const void *user)
+{
+    struct ranges r = { fn, user, n, size < CPU_PIECE ? CPU_PIECE / size : 1 };
     struct op_env here = *env;
-    if (elements <= 2 * CPU_PIECE)
+    if (n * size <= (size_t)2 * CPU_PIECE)
         here.pool = NULL;
-    cpu_for(&here, n, fn, user);
+    cpu_for(&here, cpu_over(n, r.each), range_task, &r);
 }

@@ -37,8 +37,12 @@ static inline size_t cpu_workers(const struct op_env *env)
 }
 /* fn for every i < n, on the pool when there is one. */
 void cpu_for(const struct op_env *env, size_t n, tpool_fn *fn, void *user);
-/* The same, but on this thread when `elements` are so few that waking others would take longer. */
-void cpu_spread(const struct op_env *env, size_t n, size_t elements, tpool_fn *fn, void *user);
+/* fn for ranges of [0, n) that are worth a task; each of the n has `size` elements. On this thread
+ * when there are so few that waking others would take longer. A range of elements (size 1) begins
+ * at whole blocks of every type. */
+typedef void cpu_range_fn(const void *user, size_t from, size_t to);
+void cpu_ranges(const struct op_env *env, size_t n, size_t size, cpu_range_fn *fn,
+                const void *user);
 
 /* Sizes of scratch: what does not fit is SIZE_MAX, which nobody has. */
 static inline size_t cpu_mul(size_t a, size_t b)

@@ -15,9 +15,7 @@ struct plan {
     size_t dim[SHAPE_MAX_DIMS], sx[SHAPE_MAX_DIMS], sy[SHAPE_MAX_DIMS]; /* strides in floats */
     const float *x;
     float *y;
-    int across;  /* transpose: the dimension that is contiguous in x; -1: none */
-    size_t rows; /* tasks' unit: a run, or a band of TILE rows of a transpose */
-    size_t each; /* of them per task */
+    int across; /* transpose: the dimension that is contiguous in x; -1: none */
 };
 
 static void join(struct plan *p, const struct view *x, const struct view *y)
@@ -73,12 +71,12 @@ static void move_band(const struct plan *p, size_t x, size_t y, size_t band)
     }
 }
 
-static void move_task(void *user, size_t i, size_t worker)
+/* Units [from, to): runs, or bands of TILE rows of a transpose. */
+static void move_units(const void *user, size_t from, size_t to)
 {
-    (void)worker;
     const struct plan *p = user;
     int last = p->ndim - 1;
-    for (size_t r = i * p->each; r < (i + 1) * p->each && r < p->rows; r++) {
+    for (size_t r = from; r < to; r++) {
         size_t x, y, band;
         begin_of(p, r, &x, &y, &band);
         if (p->across >= 0)
@@ -111,36 +109,29 @@ static void move(const struct op_env *env, const struct view *x, const struct vi
         p.sx[1] = p.sy[1] = 1;
         last = 1;
     }
-    p.rows = 1;
+    size_t units = 1;
     for (int d = 0; d < last; d++)
-        p.rows *= d == p.across ? (p.dim[d] + TILE - 1) / TILE : p.dim[d];
-    size_t unit = total / p.rows;
-    p.each = unit ? CPU_PIECE / unit + 1 : CPU_PIECE;
-    cpu_spread(env, (p.rows + p.each - 1) / p.each, total, move_task, &p);
+        units *= d == p.across ? cpu_over(p.dim[d], TILE) : p.dim[d];
+    cpu_ranges(env, units, cpu_over(total, units), move_units, &p);
 }
 
 struct widening {
     const struct dtype_desc *type;
     const char *x;
     float *y;
-    size_t n;
 };
 
-static void widen_task(void *user, size_t i, size_t worker)
+static void widen(const void *user, size_t from, size_t to)
 {
-    (void)worker;
     const struct widening *w = user;
-    size_t at = i * CPU_PIECE; /* whole blocks of every type */
-    w->type->to_f32(w->x + at / w->type->elems * w->type->bytes, w->y + at,
-                    cpu_least(CPU_PIECE, w->n - at));
+    w->type->to_f32(w->x + from / w->type->elems * w->type->bytes, w->y + from, to - from);
 }
 
 berth_status cpu_copy(const struct op_env *env, const struct op_copy *a, berth_err *err)
 {
     if (a->x.dtype != DT_F32) { /* no gaps on either side */
-        struct widening w = { .x = a->x.data, .y = op_f32(&a->y), .n = op_count(&a->y) };
-        w.type = dtype_desc(a->x.dtype);
-        cpu_spread(env, cpu_over(w.n, CPU_PIECE), w.n, widen_task, &w);
+        struct widening w = { dtype_desc(a->x.dtype), a->x.data, op_f32(&a->y) };
+        cpu_ranges(env, op_count(&a->y), 1, widen, &w);
         return BERTH_OK;
     }
     struct view y;
@@ -157,14 +148,10 @@ berth_status cpu_concat(const struct op_env *env, const struct op_concat *a, ber
 
 /* ---- rows of pictures ---- */
 
-struct rows_job {
-    const struct op_resize2d *resize;
-    const struct op_pad2d *pad;
-    size_t rows, each; /* rows per task */
-};
-
-static void twice_rows(const struct op_resize2d *a, size_t from, size_t to) /* rows of x */
+/* Networks double, as a rule: a row of x becomes two of y. */
+static void twice_rows(const void *user, size_t from, size_t to)
 {
+    const struct op_resize2d *a = user;
     size_t w = op_row(&a->x);
     for (size_t r = from; r < to; r++) {
         const float *x = op_f32(&a->x) + r * w;
@@ -175,40 +162,19 @@ static void twice_rows(const struct op_resize2d *a, size_t from, size_t to) /* r
     }
 }
 
-static void rows_task(void *user, size_t i, size_t worker)
-{
-    (void)worker;
-    const struct rows_job *j = user;
-    size_t from = i * j->each, to = from + j->each < j->rows ? from + j->each : j->rows;
-    if (j->pad)
-        ref_pad2d_rows(j->pad, from, to);
-    else if (j->rows == op_count_of(&j->resize->y, 0, 3))
-        ref_resize2d_rows(j->resize, from, to);
-    else
-        twice_rows(j->resize, from, to);
-}
-
-static void spread_rows(const struct op_env *env, struct rows_job *j, size_t row)
-{
-    j->each = CPU_PIECE / row + 1;
-    cpu_spread(env, (j->rows + j->each - 1) / j->each, j->rows * row, rows_task, j);
-}
-
 berth_status cpu_resize2d(const struct op_env *env, const struct op_resize2d *a, berth_err *err)
 {
     (void)err;
     const uint64_t *x = a->x.shape.dim, *y = a->y.shape.dim;
-    /* Networks double, as a rule: a row of x becomes two of y. */
     bool twice = a->kind == OP_NEAREST && y[2] == 2 * x[2] && y[3] == 2 * x[3];
-    struct rows_job j = { .resize = a, .rows = op_count_of(twice ? &a->x : &a->y, 0, 3) };
-    spread_rows(env, &j, op_row(&a->y));
+    cpu_ranges(env, op_count_of(twice ? &a->x : &a->y, 0, 3), op_row(&a->y),
+               twice ? twice_rows : ref_resize2d_rows, a);
     return BERTH_OK;
 }
 
 berth_status cpu_pad2d(const struct op_env *env, const struct op_pad2d *a, berth_err *err)
 {
     (void)err;
-    struct rows_job j = { .pad = a, .rows = op_count(&a->y) / op_row(&a->y) };
-    spread_rows(env, &j, op_row(&a->y));
+    cpu_ranges(env, op_count(&a->y) / op_row(&a->y), op_row(&a->y), ref_pad2d_rows, a);
     return BERTH_OK;
 }

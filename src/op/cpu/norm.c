@@ -153,55 +153,59 @@ static struct affine affine_of(const struct moments *m, double eps)
     return (struct affine) { c, (float)s, (float)(((double)c - m->mean) * s) };
 }
 
-struct job {
+struct group_job {
+    const struct op_group_norm *op;
     enum cpu_level level;
-    const struct op_group_norm *group;
-    const struct op_row_norm *row;
-    size_t rows_each; /* row norm: per task */
 };
 
-static void group_task(void *user, size_t g, size_t worker)
+static void groups(const void *user, size_t from, size_t to)
 {
-    (void)worker;
-    const struct job *j = user;
-    const struct op_group_norm *a = j->group;
+    const struct group_job *j = user;
+    const struct op_group_norm *a = j->op;
     size_t inner = op_count_of(&a->x, 2, a->x.shape.ndim);
     size_t per = (size_t)a->x.shape.dim[1] / a->groups, n = per * inner;
-    const float *x = op_f32(&a->x) + g * n;
-    float *y = op_f32(&a->y) + g * n;
-    struct moments m = moments_of(j->level, false, x, n);
-    struct affine f = affine_of(&m, (double)a->eps);
-    for (size_t i = 0; i < per; i++) {
-        size_t c = g % a->groups * per + i;
-        float w = op_f32(&a->w)[c], b = op_f32(&a->b)[c];
-        struct affine of = { f.c, f.s * w, (float)((double)f.t * (double)w + (double)b) };
-        (a->silu ? affine_silu_levels : affine_levels)[j->level](x + i * inner, y + i * inner,
-                                                                 inner, of);
+    for (size_t g = from; g < to; g++) {
+        const float *x = op_f32(&a->x) + g * n;
+        float *y = op_f32(&a->y) + g * n;
+        struct moments m = moments_of(j->level, false, x, n);
+        struct affine f = affine_of(&m, (double)a->eps);
+        for (size_t i = 0; i < per; i++) {
+            size_t c = g % a->groups * per + i;
+            float w = op_f32(&a->w)[c], b = op_f32(&a->b)[c];
+            struct affine of = { f.c, f.s * w, (float)((double)f.t * (double)w + (double)b) };
+            (a->silu ? affine_silu_levels : affine_levels)[j->level](x + i * inner, y + i * inner,
+                                                                     inner, of);
+        }
     }
 }
 
 berth_status cpu_group_norm(const struct op_env *env, const struct op_group_norm *a, berth_err *err)
 {
     (void)err;
-    struct job j = { .level = cpu_kernels(env), .group = a };
+    struct group_job j = { a, cpu_kernels(env) };
     size_t n = (size_t)a->x.shape.dim[0] * a->groups;
-    cpu_spread(env, n, op_count(&a->x), group_task, &j);
+    cpu_ranges(env, n, op_count(&a->x) / n, groups, &j);
     return BERTH_OK;
 }
 
-static void row_task(void *user, size_t i, size_t worker)
+struct row_job {
+    const struct op_row_norm *op;
+    enum cpu_level level;
+    size_t per_item; /* rows */
+};
+
+static void norm_rows(const void *user, size_t from, size_t to)
 {
-    (void)worker;
-    const struct job *j = user;
-    const struct op_row_norm *a = j->row;
-    size_t n = op_row(&a->x), rows = op_count(&a->x) / n, end = (i + 1) * j->rows_each;
-    for (size_t r = i * j->rows_each; r < (end < rows ? end : rows); r++) {
+    const struct row_job *j = user;
+    const struct op_row_norm *a = j->op;
+    size_t n = op_row(&a->x);
+    for (size_t r = from; r < to; r++) {
         const float *x = op_f32(&a->x) + r * n;
         float *y = op_f32(&a->y) + r * n;
         struct moments m = moments_of(j->level, a->rms, x, n);
         struct affine f = affine_of(&m, (double)a->eps);
         if (a->scale.data) {
-            size_t item = r / (rows / (size_t)a->x.shape.dim[0]);
+            size_t item = r / j->per_item;
             affine_mod_levels[j->level](x, y, n, f, op_row_at(&a->scale, item),
                                         op_row_at(&a->shift, item));
         } else {
@@ -214,15 +218,14 @@ berth_status cpu_row_norm(const struct op_env *env, const struct op_row_norm *a,
 {
     (void)err;
     size_t n = op_row(&a->x), rows = op_count(&a->x) / n;
-    struct job j = { .level = cpu_kernels(env), .row = a, .rows_each = CPU_PIECE / n + 1 };
-    cpu_spread(env, (rows + j.rows_each - 1) / j.rows_each, rows * n, row_task, &j);
+    struct row_job j = { a, cpu_kernels(env), rows / (size_t)a->x.shape.dim[0] };
+    cpu_ranges(env, rows, n, norm_rows, &j);
     return BERTH_OK;
 }
 
 struct rope_job {
     const struct op_qk_rope *op;
     enum cpu_level level;
-    size_t tokens, each; /* in all pictures, per task */
 };
 
 static void rope_head(const struct rope_job *j, float *x, const float *w, const float *table)
@@ -236,13 +239,12 @@ static void rope_head(const struct rope_job *j, float *x, const float *w, const 
     rope_levels[j->level](x, D, inv, w, table);
 }
 
-static void rope_task(void *user, size_t i, size_t worker)
+static void rope_tokens(const void *user, size_t from, size_t to)
 {
-    (void)worker;
     const struct rope_job *j = user;
     const struct op_qk_rope *a = j->op;
     size_t T = (size_t)a->q.shape.dim[1], H = (size_t)a->q.shape.dim[2];
-    for (size_t n = i * j->each; n < (i + 1) * j->each && n < j->tokens; n++) {
+    for (size_t n = from; n < to; n++) {
         size_t b = n / T, t = n % T;
         const float *table = op_f32(&a->table) + t * op_row(&a->q);
         for (size_t h = 0; h < H; h++) {
@@ -255,9 +257,7 @@ static void rope_task(void *user, size_t i, size_t worker)
 berth_status cpu_qk_rope(const struct op_env *env, const struct op_qk_rope *a, berth_err *err)
 {
     (void)err;
-    struct rope_job j = { .op = a, .level = cpu_kernels(env) };
-    j.tokens = op_count_of(&a->q, 0, 2);
-    j.each = CPU_PIECE / (2 * op_count_of(&a->q, 2, 4)) + 1;
-    cpu_spread(env, cpu_over(j.tokens, j.each), 2 * op_count(&a->q), rope_task, &j);
+    struct rope_job j = { a, cpu_kernels(env) };
+    cpu_ranges(env, op_count_of(&a->q, 0, 2), 2 * op_count_of(&a->q, 2, 4), rope_tokens, &j);
     return BERTH_OK;
 }

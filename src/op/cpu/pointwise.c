@@ -1,5 +1,4 @@
-/* pointwise.c: element by element. Loops over vmath.h, compiled for every level; pieces of
- * CPU_PIECE elements go to the pool. */
+/* pointwise.c: element by element. Loops over vmath.h, compiled for every level. */
 #include "op/cpu/vmath.h"
 #include "op/ops_impl.h"
 
@@ -29,50 +28,30 @@ void (*cpu_gelu_tanh(enum cpu_level l))(const float *x, float *y, size_t n)
     return gelu_tanh_levels[l];
 }
 
-static unary_fn *const *unary_of(enum op_unary_kind kind)
-{
-    switch (kind) {
-    case OP_SILU:
-        return silu_levels;
-    case OP_GELU:
-        return gelu_levels;
-    case OP_GELU_TANH:
-        return gelu_tanh_levels;
-    case OP_QUICK_GELU:
-        return quick_gelu_levels;
-    case OP_RELU:
-        return relu_levels;
-    case OP_TANH:
-        return tanh_levels;
-    case OP_SIGMOID:
-        return sigmoid_levels;
-    case OP_UNARY_COUNT:
-        break;
-    }
-    BUG("unary kind %d", (int)kind);
-}
+static unary_fn *const *const unary[OP_UNARY_COUNT] = {
+    [OP_SILU] = silu_levels,           [OP_GELU] = gelu_levels,
+    [OP_GELU_TANH] = gelu_tanh_levels, [OP_QUICK_GELU] = quick_gelu_levels,
+    [OP_RELU] = relu_levels,           [OP_TANH] = tanh_levels,
+    [OP_SIGMOID] = sigmoid_levels,
+};
 
 struct unary_job {
     unary_fn *fn;
     const float *x;
     float *y;
-    size_t n;
 };
 
-static void unary_task(void *user, size_t i, size_t worker)
+static void unary_range(const void *user, size_t from, size_t to)
 {
-    (void)worker;
     const struct unary_job *j = user;
-    size_t at = i * CPU_PIECE, left = j->n - at;
-    j->fn(j->x + at, j->y + at, left < CPU_PIECE ? left : CPU_PIECE);
+    j->fn(j->x + from, j->y + from, to - from);
 }
 
 berth_status cpu_unary(const struct op_env *env, const struct op_unary *a, berth_err *err)
 {
     (void)err;
-    struct unary_job j = { unary_of(a->kind)[cpu_kernels(env)], op_f32(&a->x), op_f32(&a->y),
-                           op_count(&a->x) };
-    cpu_spread(env, (j.n + CPU_PIECE - 1) / CPU_PIECE, j.n, unary_task, &j);
+    struct unary_job j = { unary[a->kind][cpu_kernels(env)], op_f32(&a->x), op_f32(&a->y) };
+    cpu_ranges(env, op_count(&a->x), 1, unary_range, &j);
     return BERTH_OK;
 }
 
@@ -108,9 +87,8 @@ typedef void binary_fn(const float *a, const float *b, bool one, float scale, fl
 struct binary_job {
     binary_fn *fn;
     const struct op_binary *op;
-    int outer;           /* dimensions in front of a run */
-    size_t run, runs;    /* elements of one, how many */
-    size_t pieces, each; /* pieces per run (long runs), runs per task (short ones) */
+    int outer;  /* dimensions in front of a run */
+    size_t run; /* elements of one */
     bool one;
 };
 
@@ -127,16 +105,13 @@ static size_t b_at(const struct binary_job *j, size_t r)
     return at;
 }
 
-static void binary_task(void *user, size_t i, size_t worker)
+static void binary_range(const void *user, size_t from, size_t to)
 {
-    (void)worker;
     const struct binary_job *j = user;
-    size_t first = i / j->pieces * j->each, piece = i % j->pieces;
-    for (size_t r = first; r < first + j->each && r < j->runs; r++) {
-        size_t from = piece * CPU_PIECE, left = j->run - from;
-        size_t n = j->pieces > 1 && left > CPU_PIECE ? CPU_PIECE : left;
-        size_t at = r * j->run + from;
-        const float *b = op_f32(&j->op->b) + b_at(j, r) + (j->one ? 0 : from);
+    for (size_t at = from, n; at < to; at += n) {
+        size_t in = at % j->run; /* of its run */
+        n = cpu_least(j->run - in, to - at);
+        const float *b = op_f32(&j->op->b) + b_at(j, at / j->run) + (j->one ? 0 : in);
         j->fn(op_f32(&j->op->a) + at, b, j->one, op_scale(j->op->scale), op_f32(&j->op->y) + at, n);
     }
 }
@@ -146,20 +121,14 @@ berth_status cpu_binary(const struct op_env *env, const struct op_binary *a, ber
     (void)err;
     const struct shape *s = &a->a.shape, *t = &a->b.shape;
     enum cpu_level l = cpu_kernels(env);
-    struct binary_job j = { .op = a, .outer = s->ndim, .run = 1, .pieces = 1, .each = 1 };
+    struct binary_job j = { .op = a, .outer = s->ndim, .run = 1 };
     j.fn = a->kind == OP_ADD ? add_levels[l] : a->kind == OP_SUB ? sub_levels[l] : mul_levels[l];
     /* The longest tail over which b is whole, or over which it is one number. */
     j.one = s->ndim > 0 && t->dim[s->ndim - 1] == 1;
     while (j.outer > 0 &&
            (j.one ? t->dim[j.outer - 1] == 1 : t->dim[j.outer - 1] == s->dim[j.outer - 1]))
         j.run *= (size_t)s->dim[--j.outer];
-    size_t total = op_count(&a->a);
-    j.runs = total / j.run;
-    if (j.run > CPU_PIECE)
-        j.pieces = (j.run + CPU_PIECE - 1) / CPU_PIECE;
-    else
-        j.each = CPU_PIECE / j.run;
-    cpu_spread(env, (j.runs + j.each - 1) / j.each * j.pieces, total, binary_task, &j);
+    cpu_ranges(env, op_count(&a->a), 1, binary_range, &j);
     return BERTH_OK;
 }
 
@@ -178,16 +147,15 @@ CLONES(gate, (const float *x, const float *gate, const float *z, float *y, size_
 struct gate_job {
     const struct op_gate *op;
     enum cpu_level level;
-    size_t rows, per_item, each; /* rows in all, with one gate, per task */
-    size_t sx, sz, sy;           /* bytes from row to row */
+    size_t per_item;   /* rows with one gate */
+    size_t sx, sz, sy; /* bytes from row to row */
 };
 
-static void gate_task(void *user, size_t i, size_t worker)
+static void gate_rows(const void *user, size_t from, size_t to)
 {
-    (void)worker;
     const struct gate_job *j = user;
     const struct op_gate *a = j->op;
-    for (size_t r = i * j->each; r < (i + 1) * j->each && r < j->rows; r++)
+    for (size_t r = from; r < to; r++)
         gate_levels[j->level](op_bytes_on(&a->x, r * j->sx), op_row_at(&a->gate, r / j->per_item),
                               op_bytes_on(&a->z, r * j->sz), op_bytes_on(&a->y, r * j->sy),
                               op_row(&a->y));
@@ -197,12 +165,12 @@ berth_status cpu_gate(const struct op_env *env, const struct op_gate *a, berth_e
 {
     (void)err;
     struct gate_job j = { .op = a, .level = cpu_kernels(env) };
-    op_rows(&a->x, &j.rows, &j.sx);
-    op_rows(&a->z, &j.rows, &j.sz);
-    op_rows(&a->y, &j.rows, &j.sy);
-    j.per_item = j.rows / (size_t)a->x.shape.dim[0];
-    j.each = CPU_PIECE / op_row(&a->y) + 1;
-    cpu_spread(env, cpu_over(j.rows, j.each), op_count(&a->y), gate_task, &j);
+    size_t rows;
+    op_rows(&a->x, &rows, &j.sx);
+    op_rows(&a->z, &rows, &j.sz);
+    op_rows(&a->y, &rows, &j.sy);
+    j.per_item = rows / (size_t)a->x.shape.dim[0];
+    cpu_ranges(env, rows, op_row(&a->y), gate_rows, &j);
     return BERTH_OK;
 }
 
@@ -228,26 +196,23 @@ CLONES(geglu_tanh, (const float *x, const float *g, float *y, size_t n), x, g, y
 struct geglu_job {
     const struct op_geglu *op;
     void (*fn)(const float *x, const float *g, float *y, size_t n);
-    size_t n, rows, each; /* row of y, rows, rows per task */
 };
 
-static void geglu_task(void *user, size_t i, size_t worker)
+static void geglu_rows(const void *user, size_t from, size_t to)
 {
-    (void)worker;
     const struct geglu_job *j = user;
-    for (size_t r = i * j->each; r < (i + 1) * j->each && r < j->rows; r++) {
-        const float *x = op_f32(&j->op->x) + r * 2 * j->n;
-        j->fn(x, x + j->n, op_f32(&j->op->y) + r * j->n, j->n);
+    size_t n = op_row(&j->op->y);
+    for (size_t r = from; r < to; r++) {
+        const float *x = op_f32(&j->op->x) + r * 2 * n;
+        j->fn(x, x + n, op_f32(&j->op->y) + r * n, n);
     }
 }
 
 berth_status cpu_geglu(const struct op_env *env, const struct op_geglu *a, berth_err *err)
 {
     (void)err;
-    struct geglu_job j = { .op = a, .n = op_row(&a->y) };
-    j.fn = (a->tanh ? geglu_tanh_levels : geglu_levels)[cpu_kernels(env)];
-    j.rows = op_count(&a->y) / j.n;
-    j.each = CPU_PIECE / j.n + 1;
-    cpu_spread(env, (j.rows + j.each - 1) / j.each, j.rows * j.n, geglu_task, &j);
+    struct geglu_job j = { a, (a->tanh ? geglu_tanh_levels : geglu_levels)[cpu_kernels(env)] };
+    size_t n = op_row(&a->y);
+    cpu_ranges(env, op_count(&a->y) / n, n, geglu_rows, &j);
     return BERTH_OK;
 }
