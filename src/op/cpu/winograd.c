@@ -71,7 +71,7 @@ static void plan(struct run *r, const struct gemm_level *l, const struct op_env 
     *r = (struct run) { .env = env,
                         .a = a,
                         .level = l,
-                        .turn = large(a) ? wino_4x4(l->level) : wino_2x2(l->level),
+                        .turn = &(large(a) ? wino_4x4 : wino_2x2)[l->level],
                         .ic = (size_t)w[1],
                         .oc = (size_t)w[0],
                         .h = (size_t)x[2],

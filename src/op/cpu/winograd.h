@@ -10,7 +10,7 @@
  *                           0 -1  1  0                     1/2 -1/2 1/2
  *                           0  1  0 -1                     0   0   1
  *         and for 4x4 the matrices that belong to 0, +-1/sqrt(2), +-sqrt(2) and infinity
- *         (winograd_turn4.c): with these the errors are less than half of those with the usual 0,
+ *         (winograd_4x4.c): with these the errors are less than half of those with the usual 0,
  *         +-1, +-2.
  *         Both sides are transformed straight into panels of gemm.h; a task then makes all products
  *         of some rows and one panel of tiles, and turns them into pixels while they are in its
@@ -21,12 +21,18 @@
  *         sums over the whole tile, and what is not a pixel's own cancels only up to rounding: a
  *         single value A leaves about 3e-6 A in the rest of its tile with 4x4, 1e-10 A with 2x2
  *         (tests/unit/op/test_gemm.c, outliers), a NaN or infinity a NaN.
- * Files   winograd.c driver; winograd_turn.c, winograd_turn4.c the transforms; winograd_impl.h
- *         between them. */
+ * Files   winograd.c driver; winograd_2x2.c, winograd_4x4.c the transforms, with
+ *         winograd_kernel.inc around them. */
 #ifndef OP_CPU_WINOGRAD_H
 #define OP_CPU_WINOGRAD_H
 
+#include "op/cpu/cpu_impl.h"
 #include "op/cpu/gemm.h"
+
+#include <string.h>
+#if CPU_X86
+#include <immintrin.h>
+#endif
 
 #define WINO_LANES 16 /* tiles, or filters, that a transform takes at a time */
 
@@ -70,7 +76,9 @@ struct wino_kind {
     void (*tiles)(const struct wino_tiles *t);
     void (*pixels)(const struct wino_pixels *t);
 };
-const struct wino_kind *wino_2x2(enum cpu_level l);
-const struct wino_kind *wino_4x4(enum cpu_level l);
+extern const struct wino_kind wino_2x2[CPU_LEVELS], wino_4x4[CPU_LEVELS];
+
+typedef float lanes[WINO_LANES];
+#define EACH(i) for (size_t i = 0; i < WINO_LANES; i++)
 
 #endif
