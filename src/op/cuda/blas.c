@@ -33,13 +33,11 @@ struct key {
 
 struct choice {
     struct key key;
-    struct choice *then;               /* in the order they were made */
     cublasLtMatmulDesc_t op;           /* the bias pointer in it is set before each run */
     cublasLtMatrixLayout_t w, x, c, y; /* c: as y, but of add */
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
     bool refused;
-    uint64_t runs;
 };
 
 struct blas { /* owner: executor; in CUDA_SLOT_BLAS of a card */
@@ -47,8 +45,7 @@ struct blas { /* owner: executor; in CUDA_SLOT_BLAS of a card */
     void *library;
     struct api api;
     cublasLtHandle_t handle;
-    struct map by_key; /* struct key -> struct choice * */
-    struct choice *first, **last;
+    struct map choices; /* struct key -> struct choice *, owned */
 };
 
 /* ---- the library ---- */
@@ -100,11 +97,12 @@ static void blas_close(void *p)
     struct blas *b = p;
     if (!b)
         return;
-    for (struct choice *c = b->first, *then; c; c = then) {
-        then = c->then;
-        choice_free(b, c);
-    }
-    map_release(&b->by_key);
+    const char *key;
+    size_t it = 0, len;
+    uint64_t at;
+    while (map_next(&b->choices, &it, &key, &len, &at))
+        choice_free(b, (struct choice *)(uintptr_t)at);
+    map_release(&b->choices);
     if (b->handle)
         b->api.cublasLtDestroy(b->handle);
     if (b->library)
@@ -172,7 +170,6 @@ static berth_status blas_get(const struct op_env *env, struct blas **out, berth_
         if (!b)
             return err_set(err, BERTH_ENOMEM, "%zu bytes for cuBLASLt", sizeof *b);
         b->phys = cuda_card_phys(card);
-        b->last = &b->first;
         if (library_open(b, err) || TRY(b, cublasLtCreate(&b->handle), err)) {
             blas_close(b);
             return err->code;
@@ -403,11 +400,11 @@ static berth_status choice_get(struct blas *b, const struct op_env *env,
 {
     const struct key k = key_of(p);
     uint64_t at;
-    if (map_get(&b->by_key, (const char *)&k, sizeof k, &at)) {
+    if (map_get(&b->choices, (const char *)&k, sizeof k, &at)) {
         *out = (struct choice *)(uintptr_t)at;
         return BERTH_OK;
     }
-    struct choice *c = map_reserve(&b->by_key, b->by_key.n + 1) ? calloc(1, sizeof *c) : NULL;
+    struct choice *c = map_reserve(&b->choices, b->choices.n + 1) ? calloc(1, sizeof *c) : NULL;
     if (!c)
         return err_set(err, BERTH_ENOMEM, "%zu bytes for the choice of a product", sizeof *c);
     memcpy(&c->key, &k, sizeof k);
@@ -415,10 +412,9 @@ static berth_status choice_get(struct blas *b, const struct op_env *env,
         choice_free(b, c);
         return err->code;
     }
-    if (map_add(&b->by_key, (const char *)&c->key, sizeof c->key, (uintptr_t)c) != MAP_ADDED)
+    if (map_add(&b->choices, (const char *)&c->key, sizeof c->key, (uintptr_t)c) != MAP_ADDED)
         BUG("a product was chosen for twice");
-    *b->last = *out = c;
-    b->last = &c->then;
+    *out = c;
     return BERTH_OK;
 }
 
@@ -435,7 +431,6 @@ berth_status blas_run(const struct op_env *env, const struct blas_product *p, vo
     if (blas_get(env, &b, err) || choice_get(b, env, p, &c, err))
         return err_add(err, "product of %zu x %zu x %zu in %s", p->m, p->n, p->k,
                        dtype_name(p->type));
-    c->runs++;
     *refused = c->refused;
     if (c->refused)
         return BERTH_OK;
@@ -451,50 +446,4 @@ berth_status blas_run(const struct op_env *env, const struct blas_product *p, vo
         return err_add(err, "product of %zu x %zu x %zu in %s", p->m, p->n, p->k,
                        dtype_name(p->type));
     return BERTH_OK;
-}
-
-/* ---- for benchmarks ---- */
-
-static uint32_t setting(struct blas *b, const struct choice *c,
-                        cublasLtMatmulAlgoConfigAttributes_t what)
-{
-    uint32_t v = 0;
-    size_t wrote;
-    cublasStatus_t r =
-        b->api.cublasLtMatmulAlgoConfigGetAttribute(&c->algo, what, &v, sizeof v, &wrote);
-    return r == CUBLAS_STATUS_SUCCESS ? v : 0;
-}
-
-size_t cuda_choices(const struct op_env *env, struct cuda_choice *out, size_t cap)
-{
-    struct cuda_card *card;
-    berth_err err;
-    size_t n = 0;
-    if (cuda_card(env, &card, &err) || !cuda_keep(card, CUDA_SLOT_BLAS)->p)
-        return 0;
-    struct blas *b = cuda_keep(card, CUDA_SLOT_BLAS)->p;
-    for (const struct choice *c = b->first; c; c = c->then, n++) {
-        if (n >= cap)
-            continue;
-        const struct key *k = &c->key;
-        out[n] = (struct cuda_choice) { .m = k->m,
-                                        .n = k->n,
-                                        .k = k->k,
-                                        .batch = k->batch,
-                                        .type = (enum dtype)k->type,
-                                        .to = (enum dtype)k->to,
-                                        .bias = k->bias,
-                                        .gelu = k->gelu,
-                                        .add = k->add,
-                                        .refused = c->refused,
-                                        .workspace = c->workspace,
-                                        .runs = c->runs };
-        if (c->refused)
-            continue;
-        out[n].algorithm = (int32_t)setting(b, c, CUBLASLT_ALGO_CONFIG_ID);
-        out[n].tile = setting(b, c, CUBLASLT_ALGO_CONFIG_TILE_ID);
-        out[n].stages = setting(b, c, CUBLASLT_ALGO_CONFIG_STAGES_ID);
-        out[n].split = setting(b, c, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
-    }
-    return n;
 }

@@ -53,19 +53,4 @@ size_t blas_workspace(size_t m, size_t n, size_t batch);
 berth_status blas_run(const struct op_env *env, const struct blas_product *p, void *work,
                       bool *refused, berth_err *err);
 
-/* ---- for benchmarks ---- */
-
-struct cuda_choice { /* a line of reports */
-    size_t m, n, k, batch;
-    enum dtype type, to;
-    bool bias, gelu, add, refused;
-    int32_t algorithm; /* its number in the library */
-    uint32_t tile, stages, split;
-    size_t workspace;
-    uint64_t runs; /* products with it so far */
-};
-/* All choices of the card in the order they were made: fills at most cap, returns how many there
- * are. 0 before its first product. */
-size_t cuda_choices(const struct op_env *env, struct cuda_choice *out, size_t cap);
-
 #endif

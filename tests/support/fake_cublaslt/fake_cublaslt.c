@@ -210,16 +210,6 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
-                                                    cublasLtMatmulAlgoConfigAttributes_t what,
-                                                    void *value, size_t bytes, size_t *wrote)
-{
-    (void)algo, (void)what;
-    memset(value, 0, bytes);
-    *wrote = bytes;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
 /* All of one of a batch, columns first without gaps: products ask for every value many times. */
 static double *widened(const void *p, const struct matrix *m, int32_t b)
 {
