@@ -18,17 +18,24 @@ static bool refused(struct dnn_graph *g, cudnnStatus_t s, const char *what)
     return true;
 }
 
-static dnn_desc make(struct dnn_graph *g, cudnnBackendDescriptorType_t type)
+/* NULL after a refusal. The caller destroys it. */
+static dnn_desc create(struct dnn_graph *g, cudnnBackendDescriptorType_t type)
 {
     dnn_desc out = NULL;
-    if (g->bad)
+    if (g->bad || refused(g, g->d->api.cudnnBackendCreateDescriptor(type, &out),
+                          "cudnnBackendCreateDescriptor"))
         return NULL;
+    return out;
+}
+
+/* The same for one that belongs to the plan. */
+static dnn_desc make(struct dnn_graph *g, cudnnBackendDescriptorType_t type)
+{
     if (g->p->owns >= DNN_DESCS)
         BUG("more than %zu descriptors in a graph", g->p->owns);
-    if (refused(g, g->d->api.cudnnBackendCreateDescriptor(type, &out),
-                "cudnnBackendCreateDescriptor"))
-        return NULL;
-    g->p->own[g->p->owns++] = out;
+    dnn_desc out = create(g, type);
+    if (out)
+        g->p->own[g->p->owns++] = out;
     return out;
 }
 
@@ -39,6 +46,16 @@ static void set_named(struct dnn_graph *g, dnn_desc d, cudnnBackendAttributeName
         refused(g, g->d->api.cudnnBackendSetAttribute(d, attr, type, n, p), name);
 }
 #define set(g, d, attr, type, n, p) set_named(g, d, attr, #attr, type, n, p)
+
+/* How many values of up to `room` there are goes to *n. False: it was refused. */
+static bool get_named(struct dnn_graph *g, dnn_desc d, cudnnBackendAttributeName_t attr,
+                      const char *name, cudnnBackendAttributeType_t type, int64_t room, int64_t *n,
+                      void *p)
+{
+    return !g->bad &&
+           !refused(g, g->d->api.cudnnBackendGetAttribute(d, attr, type, room, n, p), name);
+}
+#define get(g, d, attr, type, room, n, p) get_named(g, d, attr, #attr, type, room, n, p)
 
 #define set_desc(g, d, attr, p) set(g, d, attr, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, p)
 
@@ -216,13 +233,10 @@ static bool note_refused(cudnnBackendNumericalNote_t note, bool exact)
 /* Whether the engine's kernels come with cuDNN. */
 static bool comes_compiled(struct dnn_graph *g, dnn_desc engine)
 {
-    const struct dnn_api *f = &g->d->api;
     cudnnBackendBehaviorNote_t note[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT + 8];
-    int64_t notes = 0, room = sizeof note / sizeof *note;
-    if (refused(g,
-                f->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
-                                            CUDNN_TYPE_BEHAVIOR_NOTE, room, &notes, note),
-                "CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE") ||
+    int64_t notes = 0, room = ARRAY_LEN(note);
+    if (!get(g, engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE, room, &notes,
+             note) ||
         notes > room)
         return false;
     for (int64_t i = 0; i < notes; i++)
@@ -236,19 +250,15 @@ static bool allowed(struct dnn_graph *g, dnn_desc config, int64_t *number)
 {
     const struct dnn_api *f = &g->d->api;
     cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT + 8];
-    int64_t n = 0, notes = 0, room = sizeof note / sizeof *note;
-    dnn_desc engine = NULL;
-    if (refused(g, f->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine),
-                "cudnnBackendCreateDescriptor"))
+    int64_t n = 0, notes = 0, room = ARRAY_LEN(note);
+    g->bad = false;
+    dnn_desc engine = create(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    if (!engine)
         return false;
-    bool good = !refused(g,
-                         f->cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine),
-                         "CUDNN_ATTR_ENGINECFG_ENGINE") &&
-                !refused(g,
-                         f->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                                     CUDNN_TYPE_NUMERICAL_NOTE, room, &notes, note),
-                         "CUDNN_ATTR_ENGINE_NUMERICAL_NOTE") &&
+    bool good = get(g, config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
+                    &engine) &&
+                get(g, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, room,
+                    &notes, note) &&
                 notes <= room;
     *number = -1;
     if (good && f->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
@@ -264,29 +274,23 @@ static bool allowed(struct dnn_graph *g, dnn_desc config, int64_t *number)
 /* Makes a plan of the config if it wants at most `most` bytes. */
 static bool try_config(struct dnn_graph *g, dnn_desc config, int64_t most)
 {
-    const struct dnn_api *f = &g->d->api;
     struct dnn_plan *p = g->p;
     int64_t bytes = 0, n = 0;
-    dnn_desc plan = NULL;
     g->bad = false;
-    if (refused(g, f->cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan),
-                "cudnnBackendCreateDescriptor"))
+    dnn_desc plan = create(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    if (!plan)
         return false;
     set_desc(g, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &config);
     finish(g, plan, "a plan");
-    if (!g->bad)
-        refused(g,
-                f->cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                            CUDNN_TYPE_INT64, 1, &n, &bytes),
-                "CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE");
-    if (!g->bad && (bytes < 0 || bytes > most)) {
+    if (get(g, plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &bytes) &&
+        (bytes < 0 || bytes > most)) {
         snprintf(p->why, sizeof p->why, "engine %lld wants %lld bytes of workspace",
                  (long long)p->engine, (long long)bytes);
         g->bad = true;
         g->large = true;
     }
     if (g->bad) {
-        f->cudnnBackendDestroyDescriptor(plan);
+        g->d->api.cudnnBackendDestroyDescriptor(plan);
         return false;
     }
     p->workspace = bytes;
@@ -299,41 +303,29 @@ static bool try_config(struct dnn_graph *g, dnn_desc config, int64_t most)
 static int64_t ask(struct dnn_graph *g, dnn_desc graph, cudnnBackendHeurMode_t mode,
                    dnn_desc config[DNN_CONFIGS])
 {
-    const struct dnn_api *f = &g->d->api;
     int64_t want = 0, n = 0, made = 0;
-    dnn_desc heur = NULL;
     g->bad = false;
-    if (refused(g, f->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heur),
-                "cudnnBackendCreateDescriptor"))
+    dnn_desc heur = create(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    if (!heur)
         return 0;
     set_desc(g, heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &graph);
     set(g, heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     finish(g, heur, "heuristics");
-    if (!g->bad)
-        refused(g,
-                f->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                            CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &want, NULL),
-                "CUDNN_ATTR_ENGINEHEUR_RESULTS");
+    get(g, heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &want, NULL);
     if (want > DNN_CONFIGS)
         want = DNN_CONFIGS;
-    for (; !g->bad && made < want; made++)
-        if (refused(
-                g,
-                f->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config[made]),
-                "cudnnBackendCreateDescriptor"))
-            break;
-    if (!g->bad && made)
-        refused(g,
-                f->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                            CUDNN_TYPE_BACKEND_DESCRIPTOR, made, &n, config),
-                "CUDNN_ATTR_ENGINEHEUR_RESULTS");
+    while (made < want && (config[made] = create(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)))
+        made++;
+    if (made)
+        get(g, heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, made, &n,
+            config);
     if (g->bad || n < 0)
         n = 0;
     if (n > made)
         n = made;
     for (int64_t i = n; i < made; i++)
-        f->cudnnBackendDestroyDescriptor(config[i]);
-    f->cudnnBackendDestroyDescriptor(heur);
+        g->d->api.cudnnBackendDestroyDescriptor(config[i]);
+    g->d->api.cudnnBackendDestroyDescriptor(heur);
     return n;
 }
 
