@@ -164,19 +164,15 @@ struct op_gate {
 };
 
 /* ---- element by element; y may be x ---- */
-#define OP_UNARY_MAP(X)                                                                            \
-    X(SILU, "silu")                                                                                \
-    X(GELU, "gelu")                                                                                \
-    X(GELU_TANH, "gelu_tanh")                                                                      \
-    X(QUICK_GELU, "quick_gelu")                                                                    \
-    X(RELU, "relu")                                                                                \
-    X(TANH, "tanh")                                                                                \
-    X(SIGMOID, "sigmoid")
 enum op_unary_kind {
-#define OP_UNARY_ENUM(name, text) OP_##name,
-    OP_UNARY_MAP(OP_UNARY_ENUM)
-#undef OP_UNARY_ENUM
-        OP_UNARY_COUNT
+    OP_SILU,
+    OP_GELU,
+    OP_GELU_TANH,
+    OP_QUICK_GELU,
+    OP_RELU,
+    OP_TANH,
+    OP_SIGMOID,
+    OP_UNARY_COUNT
 };
 struct op_unary {
     enum op_unary_kind kind;
