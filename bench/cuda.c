@@ -218,7 +218,6 @@ int main(int argc, char **argv)
     struct spec spec;
     berth_err err;
     bool json;
-    char how[400];
     struct cuda_card *card;
     int code = bench_args(argc, argv, "usage: cuda\n", &json);
     if (code >= 0)
@@ -273,7 +272,11 @@ int main(int argc, char **argv)
     attention(&r, "attention, 10 x 64, 4096", 4096, 10, 64);
     moves(&r);
     pictures(&r);
-    printf("attention: %s\n", cuda_attention_how(card, how));
+    struct dnn *dnn = NULL;
+    if (dnn_of(card, &dnn, &err))
+        printf("attention: own kernels: %s\n", err.msg);
+    else
+        printf("attention: cuDNN %zu\n", dnn->version);
     dev_free(&r.mem);
     dev_free(&r.scratch);
     dev_owner_close(r.owner);

@@ -10,7 +10,7 @@
 
 #include "op/cuda/index.cuh"
 
-enum { CUDA_F32, CUDA_F16, CUDA_BF16 }; /* param.type */
+enum { CUDA_F32, CUDA_F16, CUDA_BF16 }; /* types of parameters and biases */
 /* The kinds of op/ops.h, which C++ does not read; pointwise.c asserts that they are the same. */
 enum { CUDA_SILU, CUDA_GELU, CUDA_GELU_TANH, CUDA_QUICK_GELU, CUDA_RELU, CUDA_TANH, CUDA_SIGMOID };
 enum { CUDA_ADD, CUDA_SUB, CUDA_MUL };
@@ -166,6 +166,142 @@ struct pad2d_args {
     struct fast_div h, w; /* of y */
     uint64_t in_h, in_w, top, left;
     int32_t circular, pad;
+};
+
+/* ---- expand.cu ---- */
+
+#define EXPAND_THREADS 256 /* of a block; each has two chunks of eight elements */
+
+struct expand_args {
+    const uint8_t *src;
+    void *dst;
+    uint64_t n;         /* elements, or chunks of blocks */
+    int32_t wide, type; /* what moves by 16 bytes lies at multiples of it; expand_any: of src */
+};
+
+/* ---- product.cu ---- */
+
+/* y[m][n] = after(sum over k of x[m][k] w[n][k] * scale + bias[n]) + add[m][n], for each of a batch
+ * (grid z). Leading dimensions in elements: from row to row. */
+struct product_args {
+    const void *x, *w, *bias, *add; /* bias, add: NULL is none */
+    void *y;
+    uint64_t m, n, k;
+    uint64_t ld_x, ld_add, ld_y;
+    uint64_t w_row;            /* vec: bytes of a row of w, as stored */
+    uint64_t w_n, w_k;         /* gemm: elements of w from n to n + 1, from k to k + 1 */
+    uint64_t of_x, of_w, of_y; /* gemm: elements from one of the batch to the next */
+    float scale;
+    int32_t bias_type; /* CUDA_F32 ... */
+    int32_t gelu;      /* after: the tanh form */
+    int32_t wide;      /* vec: rows of x and w begin at multiples of 16 bytes, k is one of 8 */
+};
+
+#define VEC_ROWS 4    /* of x that product_vec4 takes; product_vec1 takes one */
+#define VEC_WARPS 8   /* of a block, a row of w each */
+#define GEMM_TILE 64  /* rows and columns of y of a block */
+#define GEMM_DEPTH 16 /* of k at a time */
+#define GEMM_THREADS 256
+#define FINISH_THREADS 256
+
+/* ---- attention.cu ---- */
+
+enum {
+    ATTENTION_QUERIES = 64, /* of a block */
+    ATTENTION_KEYS = 64,    /* it looks at a time */
+    ATTENTION_THREADS = 256
+};
+
+enum attention_mask { ATTENTION_NO_MASK, ATTENTION_MASK_F32, ATTENTION_MASK_LIKE_Q };
+
+struct attention_args {
+    const void *q, *k, *v, *mask;
+    void *y;
+    int64_t qs[3], ks[3], vs[3], ys[3]; /* elements from one B, T, H to the next */
+    int64_t ms[3];                      /* of the mask: B, H, Tq; 0 where it repeats */
+    uint32_t B, H, Tq, Tk, D;
+    uint32_t tiles;  /* of queries */
+    uint32_t slices; /* of columns of the result: a block has one, and looks at all of D for it */
+    uint32_t mask_kind, causal;
+    float scale;
+};
+
+/* Rows of scores that become weights, a block each. */
+struct attention_rows {
+    const float *scores; /* pitch floats from row to row */
+    void *weights;       /* may be the scores, where they are F32 */
+    int64_t pitch;       /* elements of either */
+    uint32_t keys;
+    float size; /* what the weights of a row add up to */
+};
+
+/* Block i's share: heads outermost, so that blocks that run together read the same keys. */
+struct attention_share {
+    uint32_t b, h, slice, tile;
+};
+CUDA_BOTH struct attention_share attention_share_of(const struct attention_args *a, uint32_t i)
+{
+    struct attention_share s;
+    s.tile = i % a->tiles;
+    i /= a->tiles;
+    s.slice = i % a->slices;
+    i /= a->slices;
+    s.h = i % a->H;
+    s.b = i / a->H;
+    return s;
+}
+
+/* Keys that any query of a tile sees. */
+CUDA_BOTH uint32_t attention_keys(const struct attention_args *a, uint32_t tile)
+{
+    uint64_t end = ((uint64_t)tile + 1) * ATTENTION_QUERIES;
+    return a->causal && end < a->Tk ? (uint32_t)end : a->Tk;
+}
+
+/* ---- conv2d.cu ---- */
+
+enum {
+    CONV_THREADS = 256,
+    CONV_TILE = 64,
+    CONV_RUN = 1024 /* elements of a block of conv2d_finish */
+};
+
+/* Pixels of planes to pixels of channels and back: the planes are [n, channels, plane], of which
+ * pixels [from, from + pixels) count; the pixels are [n, pixels, padded], aligned to 4 bytes. */
+struct conv_turn {
+    const void *src;
+    void *dst;
+    const void *bias, *add; /* back only; NULL: none. add lies as dst does, and may be dst */
+    int64_t plane, from, pixels;
+    uint32_t channels, padded; /* padded is even */
+    int32_t bias_type;         /* CUDA_F32 ... */
+    uint32_t pairs;            /* planes can be read and written two pixels at a time */
+};
+
+/* dst[i] = src[i] in the type of dst, zeros from n on; src NULL: zeros. */
+struct conv_bias {
+    const void *src;
+    void *dst;
+    uint32_t n, padded;
+    int32_t type; /* CUDA_F32 ... */
+};
+
+/* dst[oc, rs, ic] = src[oc, ic, rs] * scale, zeros where oc or ic is beyond those of src. */
+struct conv_filter {
+    const void *src;
+    void *dst;
+    int64_t n; /* of dst */
+    uint32_t out, in, in_padded, window;
+    float scale;
+};
+
+/* dst = src + bias of the channel + add, all [n, channels, plane]. */
+struct conv_finish {
+    const void *src, *bias, *add;
+    void *dst;
+    int64_t plane;
+    uint32_t channels, runs; /* of CONV_RUN elements in a plane */
+    int32_t bias_type;
 };
 
 #endif

@@ -5,23 +5,19 @@
  *            aligned to 16 bytes, cards from sm_80 on. The graph is the one its fused engines
  *            recognise: a product, a scale, [-inf for later keys], softmax step by step, a product;
  *            where no engine takes that, attention as one operation.
- *            cuBLASLt: wide heads that cuDNN does not take, as two products (attention_wide.c).
+ *            cuBLASLt: wide heads that cuDNN does not take, as two products.
  * Own        F32, masks, any other head or stride, other cards; also where there is no cuDNN: the
- *            result is the same to rounding, only slower, so that is a choice and no error.
- *            cuda_attention_how() says which it is. */
-#include "op/cuda/attention_args.h"
-#include "op/cuda/attention_wide.h"
+ *            result is the same to rounding, only slower, so that is a choice and no error. */
+#include "op/cuda/args.cuh"
+#include "op/cuda/blas.h"
 #include "op/cuda/dnn.h"
 
 #include <assert.h>
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { CUDNN_HEAD = 512, CUDNN_SM = 80 };
-static_assert(sizeof(((struct dnn *)0)->attention_fell) == sizeof(((struct dnn_plan *)0)->why),
-              "copied");
 
 static float scale_of(const struct op_attention *a)
 {
@@ -32,20 +28,11 @@ static float scale_of(const struct op_attention *a)
 
 enum { UID_Q = 1, UID_K, UID_V, UID_Y, UID_SCALE, UID_NOTHING, UIDS = UID_NOTHING };
 
-/* Numbers of a key. */
-enum {
-    KEY_KIND,
-    KEY_TYPE,
-    KEY_CAUSAL,
-    KEY_B,
-    KEY_H,
-    KEY_TQ,
-    KEY_TK,
-    KEY_D,
-    KEY_STRIDES, /* of q, k, v, y: each B, H, T */
-    KEY_END = KEY_STRIDES + 12
+struct sdpa_key {
+    int64_t kind, type, causal, b, h, tq, tk, d;
+    int64_t stride[4][3]; /* of q, k, v, y: each B, H, T */
 };
-static_assert((int)KEY_END <= (int)DNN_KEY, "a key holds them");
+static_assert(sizeof(struct sdpa_key) <= sizeof(struct dnn_key), "a key holds it");
 
 /* Strides of v in elements, as cuDNN orders them: B, H, T. A dimension of 1 may have any in a view;
  * here it gets what it would have without gaps, so that equal graphs have equal keys. False: cuDNN
@@ -79,33 +66,35 @@ static bool key_of(const struct op_attention *a, struct dnn_key *key)
     enum dtype t = a->q.dtype;
     if ((t != DT_F16 && t != DT_BF16) || op_has(&a->mask) || q[3] % 8 || q[3] > CUDNN_HEAD)
         return false;
-    *key = (struct dnn_key) { { [KEY_KIND] = DNN_SDPA,
-                                [KEY_TYPE] = t,
-                                [KEY_CAUSAL] = a->causal,
-                                [KEY_B] = (int64_t)q[0],
-                                [KEY_H] = (int64_t)q[2],
-                                [KEY_TQ] = (int64_t)q[1],
-                                [KEY_TK] = (int64_t)a->k.shape.dim[1],
-                                [KEY_D] = (int64_t)q[3] } };
-    int64_t *s = key->v + KEY_STRIDES;
-    return strides_of(&a->q, s) && strides_of(&a->k, s + 3) && strides_of(&a->v, s + 6) &&
-           strides_of(&a->y, s + 9);
+    struct sdpa_key k = { .kind = DNN_SDPA,
+                          .type = t,
+                          .causal = a->causal,
+                          .b = (int64_t)q[0],
+                          .h = (int64_t)q[2],
+                          .tq = (int64_t)q[1],
+                          .tk = (int64_t)a->k.shape.dim[1],
+                          .d = (int64_t)q[3] };
+    bool taken = strides_of(&a->q, k.stride[0]) && strides_of(&a->k, k.stride[1]) &&
+                 strides_of(&a->v, k.stride[2]) && strides_of(&a->y, k.stride[3]);
+    *key = (struct dnn_key) { 0 };
+    memcpy(key, &k, sizeof k);
+    return taken;
 }
 
 /* [B, H, T, D] with strides i of the key; turned: [B, H, D, T]. */
-static dnn_desc operand(struct dnn_graph *g, const struct dnn_key *key, int64_t uid, int i,
+static dnn_desc operand(struct dnn_graph *g, const struct sdpa_key *key, int64_t uid, int i,
                         int64_t T, bool turned)
 {
-    const int64_t *v = key->v, *s = v + KEY_STRIDES + 3 * i;
+    const int64_t *s = key->stride[i];
     int row = turned ? 3 : 2, column = turned ? 2 : 3;
     struct dnn_tensor t = { .uid = uid,
                             .kind = DNN_REAL,
-                            .type = dnn_type((enum dtype)v[KEY_TYPE]),
-                            .dim = { v[KEY_B], v[KEY_H] },
+                            .type = dnn_type((enum dtype)key->type),
+                            .dim = { key->b, key->h },
                             .stride = { s[0], s[1] } };
     t.dim[row] = T;
     t.stride[row] = s[2];
-    t.dim[column] = v[KEY_D];
+    t.dim[column] = key->d;
     t.stride[column] = 1;
     return dnn_tensor(g, &t);
 }
@@ -159,14 +148,15 @@ static dnn_desc softmax(struct dnn_graph *g, const int64_t *dim, cudnnDataType_t
 static bool build(struct dnn_graph *g, const struct dnn_key *key, int attempt)
 {
     enum { WITH_LOG, WITHOUT_LOG, AS_ONE, ATTEMPTS };
-    const int64_t *n = key->v;
-    const int64_t dim[DNN_DIMS] = { n[KEY_B], n[KEY_H], n[KEY_TQ], n[KEY_TK] };
-    if (attempt == ATTEMPTS || (attempt == AS_ONE && n[KEY_CAUSAL]))
+    struct sdpa_key n;
+    memcpy(&n, key, sizeof n);
+    const int64_t dim[DNN_DIMS] = { n.b, n.h, n.tq, n.tk };
+    if (attempt == ATTEMPTS || (attempt == AS_ONE && n.causal))
         return false;
-    dnn_desc q = operand(g, key, UID_Q, 0, n[KEY_TQ], false);
-    dnn_desc k = operand(g, key, UID_K, 1, n[KEY_TK], attempt != AS_ONE);
-    dnn_desc v = operand(g, key, UID_V, 2, n[KEY_TK], false);
-    dnn_desc y = operand(g, key, UID_Y, 3, n[KEY_TQ], false);
+    dnn_desc q = operand(g, &n, UID_Q, 0, n.tq, false);
+    dnn_desc k = operand(g, &n, UID_K, 1, n.tk, attempt != AS_ONE);
+    dnn_desc v = operand(g, &n, UID_V, 2, n.tk, false);
+    dnn_desc y = operand(g, &n, UID_Y, 3, n.tq, false);
     dnn_desc scale = value(g, UID_SCALE);
     if (attempt == AS_ONE) {
         dnn_sdpa(g, q, k, v, scale, y);
@@ -176,10 +166,9 @@ static bool build(struct dnn_graph *g, const struct dnn_key *key, int attempt)
     dnn_desc product = dnn_between(g, f, dim), scores = dnn_between(g, f, dim);
     dnn_matmul(g, q, k, product);
     dnn_pointwise(g, CUDNN_POINTWISE_MUL, f, 0, product, scale, NULL, scores);
-    if (n[KEY_CAUSAL])
+    if (n.causal)
         scores = hide_later(g, dim, scores);
-    dnn_desc weights =
-        softmax(g, dim, dnn_type((enum dtype)n[KEY_TYPE]), scores, attempt == WITH_LOG);
+    dnn_desc weights = softmax(g, dim, dnn_type((enum dtype)n.type), scores, attempt == WITH_LOG);
     dnn_matmul(g, weights, v, y);
     return true;
 }
@@ -214,8 +203,6 @@ static berth_status plan_of(const struct op_env *env, const struct op_attention 
         return err_add(err, "attention");
     if (p->plan)
         *out = p;
-    else if (!wide_fits(a))
-        memcpy((*d)->attention_fell, p->why, sizeof p->why);
     return BERTH_OK;
 }
 
@@ -230,6 +217,155 @@ static berth_status with_cudnn(const struct op_env *env, const struct op_attenti
     if (dnn_run(env, d, p, a->causal ? UIDS : UIDS - 1, uid, at, env->scratch, err))
         return err_add(err, "attention of q %s, %llu keys, %s", shape_text(&a->q.shape, q),
                        (unsigned long long)a->k.shape.dim[1], dtype_name(a->q.dtype));
+    return BERTH_OK;
+}
+
+/* ---- wide heads, as those of a VAE, with cuBLASLt ---- */
+
+/* Scores of some queries, their weights, the weighted sum of values, then the next queries. 16,384
+ * tokens and one head of 512 are 550 GFLOP for plain multiply-adds without it. The parts follow
+ * from the shape alone. */
+#define NARROW 256 /* a head up to this has kernels of cuDNN's, or ours in one go */
+#define ROWS 1024  /* queries at a time, at most ... */
+#define SCORES ((uint64_t)32 << 20) /* ... of this many bytes of scores */
+#define ROWS_STEP 128
+/* A row of F16 weights adds up to this, and the second product takes it back: of many keys each has
+ * a weight that F16 has few bits for. A single one of it still fits. */
+#define F16_SIZE 32768.0f
+#define PLACE 256 /* of each part of scratch, and of a row of scores */
+
+struct wide {
+    const struct op_attention *a;
+    size_t heads, queries, keys, D;
+    size_t rows;                           /* queries at a time */
+    size_t pitch;                          /* elements from row to row of scores and of weights */
+    size_t in_scores, in_weights, in_work; /* bytes; no weights: they take the scores' place */
+};
+
+static size_t place(uint64_t bytes)
+{
+    return (size_t)((bytes + PLACE - 1) / PLACE * PLACE);
+}
+
+/* Whether it is for this one: every query sees every key. */
+static bool wide_fits(const struct op_attention *a)
+{
+    const uint64_t *q = a->q.shape.dim, Tk = a->k.shape.dim[1];
+    return q[3] > NARROW && q[3] <= INT32_MAX && q[1] <= INT32_MAX && Tk <= INT32_MAX && Tk > 0 &&
+           !a->causal && !op_has(&a->mask);
+}
+
+static struct wide wide_of(const struct op_attention *a)
+{
+    const uint64_t *q = a->q.shape.dim;
+    size_t elem = dtype_desc(a->q.dtype)->bytes;
+    struct wide w = { .a = a,
+                      .heads = (size_t)q[2],
+                      .queries = (size_t)q[1],
+                      .keys = (size_t)a->k.shape.dim[1],
+                      .D = (size_t)q[3] };
+    w.pitch = place(w.keys);
+    size_t most = (size_t)(SCORES / sizeof(float) / w.pitch);
+    most = most > ROWS ? ROWS : most > ROWS_STEP ? most / ROWS_STEP * ROWS_STEP : most ? most : 1;
+    w.rows = w.queries < most ? w.queries : most;
+    w.in_scores = w.rows * w.pitch * sizeof(float);
+    w.in_weights = a->q.dtype == DT_F32 ? 0 : w.rows * w.pitch * elem;
+    size_t first = blas_workspace(w.rows, w.keys, 1), second = blas_workspace(w.rows, w.D, 1);
+    w.in_work = first > second ? first : second;
+    return w;
+}
+
+static size_t wide_scratch(const struct op_attention *a)
+{
+    const struct wide w = wide_of(a);
+    return w.in_scores + w.in_weights + w.in_work + PLACE; /* scratch may begin between places */
+}
+
+/* Elements from one token to the next; a single one has any. */
+static size_t leading(const struct view *v)
+{
+    size_t elem = dtype_desc(v->dtype)->bytes;
+    return v->shape.dim[1] > 1 ? v->stride[1] / elem : (size_t)v->shape.dim[3];
+}
+
+static char *token(const struct view *v, size_t b, size_t h, size_t t)
+{
+    const uint64_t *n = v->shape.dim; /* dimensions of 1 may have any stride */
+    return (char *)v->data + (n[0] > 1 ? b * v->stride[0] : 0) + (n[1] > 1 ? t * v->stride[1] : 0) +
+           (n[2] > 1 ? h * v->stride[2] : 0);
+}
+
+static berth_status weigh(const struct op_env *env, const struct wide *w, size_t rows,
+                          const void *scores, void *weights, float size, berth_err *err)
+{
+    struct attention_rows g = { .scores = scores,
+                                .weights = weights,
+                                .pitch = (int64_t)w->pitch,
+                                .keys = (uint32_t)w->keys,
+                                .size = size };
+    return cuda_launch_blocks(env, CUDA_MODULE_attention, "attention_weights", w->a->q.dtype,
+                              (unsigned)rows, ATTENTION_THREADS, &g, err);
+}
+
+/* The next queries of head h of picture b, from number `from` on; rows: how many there are. */
+static berth_status some(const struct op_env *env, const struct wide *w, float scale, size_t b,
+                         size_t h, size_t from, size_t rows, bool *refused, berth_err *err)
+{
+    const struct op_attention *a = w->a;
+    enum dtype type = a->q.dtype;
+    char *scores = (char *)(((uintptr_t)env->scratch + PLACE - 1) / PLACE * PLACE);
+    char *weights = w->in_weights ? scores + w->in_scores : scores;
+    void *work = scores + w->in_scores + w->in_weights;
+    float size = type == DT_F16 ? F16_SIZE : 1;
+    const struct blas_product first = { .m = rows,
+                                        .n = w->keys,
+                                        .k = w->D,
+                                        .batch = 1,
+                                        .type = type,
+                                        .to = DT_F32,
+                                        .x = token(&a->q, b, h, from),
+                                        .w = token(&a->k, b, h, 0),
+                                        .y = scores,
+                                        .ld_x = leading(&a->q),
+                                        .ld_w = leading(&a->k),
+                                        .ld_y = w->pitch,
+                                        .scale = scale };
+    const struct blas_product second = { .m = rows,
+                                         .n = w->D,
+                                         .k = w->keys,
+                                         .batch = 1,
+                                         .type = type,
+                                         .to = type,
+                                         .w_turned = true,
+                                         .x = weights,
+                                         .w = token(&a->v, b, h, 0),
+                                         .y = token(&a->y, b, h, from),
+                                         .ld_x = w->pitch,
+                                         .ld_w = leading(&a->v),
+                                         .ld_y = leading(&a->y),
+                                         .scale = 1 / size };
+    if (blas_run(env, &first, work, refused, err))
+        return err->code;
+    if (*refused)
+        return BERTH_OK;
+    if (weigh(env, w, rows, scores, weights, size, err))
+        return err->code;
+    return blas_run(env, &second, work, refused, err);
+}
+
+/* *refused: the library has no algorithm, and y is undefined: compute it another way. */
+static berth_status wide_run(const struct op_env *env, const struct op_attention *a, float scale,
+                             bool *refused, berth_err *err)
+{
+    const struct wide w = wide_of(a);
+    *refused = false;
+    for (size_t b = 0; b < a->q.shape.dim[0]; b++)
+        for (size_t h = 0; h < w.heads; h++)
+            for (size_t from = 0, rows; from < w.queries && !*refused; from += rows) {
+                rows = w.queries - from < w.rows ? w.queries - from : w.rows;
+                if (some(env, &w, scale, b, h, from, rows, refused, err))
+                    return err->code;
+            }
     return BERTH_OK;
 }
 
@@ -282,15 +418,8 @@ static berth_status own(const struct op_env *env, const struct op_attention *a, 
         g.mask_kind = a->mask.dtype == DT_F32 ? ATTENTION_MASK_F32 : ATTENTION_MASK_LIKE_Q;
         steps(&a->mask, g.ms); /* of [1 or B, 1 or H, Tq, Tk] */
     }
-    void *args[] = { &g };
-    return cuda_launch(env,
-                       &(struct cuda_launch) { .module = CUDA_MODULE_attention,
-                                               .kernel = width[w].kernel,
-                                               .type = a->q.dtype,
-                                               .grid = { (unsigned)blocks },
-                                               .block = { ATTENTION_THREADS },
-                                               .args = args },
-                       err);
+    return cuda_launch_blocks(env, CUDA_MODULE_attention, width[w].kernel, a->q.dtype,
+                              (unsigned)blocks, ATTENTION_THREADS, &g, err);
 }
 
 /* ---- doors ---- */
@@ -344,20 +473,4 @@ size_t cuda_attention_scratch(const struct op_env *env, const struct op_attentio
     struct way w;
     berth_err err; /* cuda_attention_ready() says it */
     return way_of(env, a, &w, &err) ? 0 : scratch_of(a, &w);
-}
-
-const char *cuda_attention_how(struct cuda_card *c, char buf[400])
-{
-    char text[240];
-    struct dnn *d = NULL;
-    berth_err err;
-    if (cuda_card_phys(c)->sm < CUDNN_SM)
-        snprintf(buf, 400, "own kernels: cuDNN has none for sm_%d", cuda_card_phys(c)->sm);
-    else if (dnn_of(c, &d, &err))
-        snprintf(buf, 400, "own kernels: %s", dnn_text(c, text));
-    else if (d->attention_fell[0])
-        snprintf(buf, 400, "%s; own kernels for some: %s", dnn_text(c, text), d->attention_fell);
-    else
-        snprintf(buf, 400, "%s", dnn_text(c, text));
-    return buf;
 }

@@ -17,8 +17,7 @@
  *            d by 4 rows fall into 32 different banks.
  * Order      Sums run over keys in their order, 64 at a time, whatever runs beside: the same bits
  *            each time. */
-#include "op/cuda/attention_args.h"
-#include "op/cuda/types.cuh"
+#include "op/cuda/kernel.cuh"
 
 namespace
 {
@@ -46,7 +45,7 @@ __device__ void load_turned(float *dst, const T *x, int64_t stride, uint32_t row
         const T *from = x + (int64_t)(row0 + r) * stride;
 #pragma unroll
         for (uint32_t d = dl; d < DS; d += 8)
-            dst[d * PITCH + r] = in && d0 + d < D ? to_float(from[d0 + d]) : 0.0f;
+            dst[d * PITCH + r] = in && d0 + d < D ? to_f32(from[d0 + d]) : 0.0f;
     }
 }
 
@@ -58,7 +57,7 @@ __device__ void load_rows(float *dst, const T *x, int64_t stride, uint32_t row0,
 #pragma unroll
     for (uint32_t i = threadIdx.x; i < VS * DV; i += THREADS) {
         const uint32_t r = row0 + i / DV, c = c0 + i % DV;
-        dst[i] = r < rows && c < D ? to_float(x[(int64_t)r * stride + c]) : 0.0f;
+        dst[i] = r < rows && c < D ? to_f32(x[(int64_t)r * stride + c]) : 0.0f;
     }
 }
 
@@ -91,7 +90,7 @@ __device__ void add_scores(float s[4][4], const float *qs, const float *ks, uint
 template <typename T> __device__ float mask_at(const attention_args &a, int64_t i)
 {
     return a.mask_kind == ATTENTION_MASK_F32 ? ((const float *)a.mask)[i]
-                                             : to_float(((const T *)a.mask)[i]);
+                                             : to_f32(((const T *)a.mask)[i]);
 }
 
 /* Scale, mask, and nothing of keys that are not there. */
@@ -242,7 +241,7 @@ template <typename T, int DV> __device__ void attention(const attention_args &a)
         for (int j = 0; j < DV / 16; j++) {
             const uint32_t column = column0 + 64 * (j / 4) + 4 * tx + j % 4;
             if (column < a.D)
-                from_float(y + column, acc[i][j] * by);
+                y[column] = of_f32<T>(acc[i][j] * by);
         }
     }
 }
@@ -266,7 +265,7 @@ template <bool MAX> __device__ float of_block(float x, float *part)
 }
 
 /* A thread writes what it alone has read, so weights may lie where the scores do. */
-template <typename T> __device__ void weights_of_row(const attention_rows &a)
+template <typename T> __device__ void attention_weights_body(const attention_rows &a)
 {
     __shared__ float tops[THREADS / 32], sums[THREADS / 32];
     const float *s = a.scores + (int64_t)blockIdx.x * a.pitch;
@@ -279,33 +278,17 @@ template <typename T> __device__ void weights_of_row(const attention_rows &a)
         sum += expf(s[k] - top);
     const float by = a.size / of_block<false>(sum, sums);
     for (uint32_t k = threadIdx.x; k < a.keys; k += THREADS)
-        from_float(w + k, expf(s[k] - top) * by);
+        w[k] = of_f32<T>(expf(s[k] - top) * by);
 }
 
 } // namespace
 
-#define WEIGHTS(name, T)                                                                           \
-    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                                \
-        name(const __grid_constant__ attention_rows a)                                             \
-    {                                                                                              \
-        weights_of_row<T>(a);                                                                      \
-    }
-WEIGHTS(attention_weights_f32, float)
-WEIGHTS(attention_weights_f16, __half)
-WEIGHTS(attention_weights_bf16, __nv_bfloat16)
+KERNELS(attention_weights, attention_rows, THREADS)
 
-#define ATTENTION(name, T, DV, blocks)                                                             \
-    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, blocks)                        \
-        name(const __grid_constant__ attention_args a)                                             \
-    {                                                                                              \
-        attention<T, DV>(a);                                                                       \
-    }
-ATTENTION(attention_64_f32, float, 64, 2)
-ATTENTION(attention_128_f32, float, 128, 2)
-ATTENTION(attention_256_f32, float, 256, 1)
-ATTENTION(attention_64_f16, __half, 64, 2)
-ATTENTION(attention_128_f16, __half, 128, 2)
-ATTENTION(attention_256_f16, __half, 256, 1)
-ATTENTION(attention_64_bf16, __nv_bfloat16, 64, 2)
-ATTENTION(attention_128_bf16, __nv_bfloat16, 128, 2)
-ATTENTION(attention_256_bf16, __nv_bfloat16, 256, 1)
+#define ATTENTION(type, T)                                                                         \
+    ENTRY(attention_64_##type, attention_args, (attention<T, 64>), THREADS, 2)                     \
+    ENTRY(attention_128_##type, attention_args, (attention<T, 128>), THREADS, 2)                   \
+    ENTRY(attention_256_##type, attention_args, (attention<T, 256>), THREADS, 1)
+ATTENTION(f32, float)
+ATTENTION(f16, __half)
+ATTENTION(bf16, __nv_bfloat16)

@@ -14,11 +14,12 @@
  *            rounded before bias and add come in (in F32) and again after.
  * Scratch    [ widened filters, later a piece of x | filters | piece of y | of add | bias | cuDNN's
  *            workspace ]; in NCHW [ filters | result before the addition | workspace ]. */
-#include "op/cuda/conv2d_args.h"
 #include "op/cuda/conv2d_pieces.h"
 #include "op/cuda/dnn.h"
+#include "op/cuda/own.h"
 
 #include <assert.h>
+#include <string.h>
 
 #define PIECE ((uint64_t)256 << 20)
 #define ELEMENTS_MOST                                                                              \
@@ -44,42 +45,24 @@ enum { UID_X = 1, UID_W, UID_Y, UID_BIAS, UID_ADD, UIDS = UID_ADD };
 /* What a graph adds to the convolution. */
 enum inside { NOTHING_INSIDE, BIAS_INSIDE, BIAS_AND_ADD_INSIDE };
 
-/* Numbers of a key. */
-enum {
-    KEY_KIND,
-    KEY_TYPE,
-    KEY_LAYOUT,
-    KEY_N,
-    KEY_IC,
-    KEY_H,
-    KEY_W,
-    KEY_OC,
-    KEY_OH,
-    KEY_OW,
-    KEY_KH,
-    KEY_KW,
-    KEY_STRIDE,
-    KEY_GROUPS,
-    KEY_TOP,
-    KEY_LEFT,
-    KEY_BOTTOM,
-    KEY_RIGHT,
-    KEY_ALIGN,
-    KEY_INSIDE, /* at the first attempt; the second is the convolution alone */
-    KEY_END
+struct conv_key {
+    int64_t kind, type, layout;
+    int64_t n, ic, h, w, oc, oh, ow, kh, kw;
+    int64_t stride, groups, top, left, bottom, right, align;
+    int64_t inside; /* at the first attempt; the second is the convolution alone */
 };
-static_assert((int)KEY_END <= (int)DNN_KEY, "a key holds them");
+static_assert(sizeof(struct conv_key) <= sizeof(struct dnn_key), "a key holds it");
 
 /* uid 0: virtual, F32. */
-static dnn_desc operand(struct dnn_graph *g, const struct dnn_key *key, int64_t uid, int64_t n,
+static dnn_desc operand(struct dnn_graph *g, const struct conv_key *key, int64_t uid, int64_t n,
                         int64_t c, int64_t h, int64_t w)
 {
     struct dnn_tensor t = { .uid = uid,
                             .kind = DNN_REAL,
-                            .type = dnn_type((enum dtype)key->v[KEY_TYPE]),
+                            .type = dnn_type((enum dtype)key->type),
                             .dim = { n, c, h, w },
-                            .align = key->v[KEY_ALIGN] };
-    bool nhwc = key->v[KEY_LAYOUT] == NHWC;
+                            .align = key->align };
+    bool nhwc = key->layout == NHWC;
     t.stride[0] = c * h * w;
     t.stride[1] = nhwc ? 1 : h * w;
     t.stride[2] = nhwc ? w * c : w;
@@ -93,37 +76,37 @@ static dnn_desc operand(struct dnn_graph *g, const struct dnn_key *key, int64_t 
 }
 
 /* A picture like y. */
-static dnn_desc result(struct dnn_graph *g, const struct dnn_key *key, int64_t uid)
+static dnn_desc result(struct dnn_graph *g, const struct conv_key *key, int64_t uid)
 {
-    const int64_t *n = key->v;
-    return operand(g, key, uid, n[KEY_N], n[KEY_OC], n[KEY_OH], n[KEY_OW]);
+    return operand(g, key, uid, key->n, key->oc, key->oh, key->ow);
 }
 
 static bool build(struct dnn_graph *g, const struct dnn_key *key, int attempt)
 {
-    const int64_t *n = key->v;
+    struct conv_key k;
+    memcpy(&k, key, sizeof k);
     const cudnnDataType_t f = CUDNN_DATA_FLOAT;
-    if (attempt > (n[KEY_INSIDE] ? 1 : 0))
+    if (attempt > (k.inside ? 1 : 0))
         return false;
-    bool inside = n[KEY_INSIDE] && attempt == 0;
-    g->exact = n[KEY_TYPE] == DT_F32;
+    bool inside = k.inside && attempt == 0;
+    g->exact = k.type == DT_F32;
     g->ready = inside;
-    dnn_desc x = operand(g, key, UID_X, n[KEY_N], n[KEY_IC], n[KEY_H], n[KEY_W]);
-    dnn_desc w = operand(g, key, UID_W, n[KEY_OC], n[KEY_IC] / n[KEY_GROUPS], n[KEY_KH], n[KEY_KW]);
-    dnn_desc y = result(g, key, UID_Y), sum = inside ? result(g, key, 0) : y;
+    dnn_desc x = operand(g, &k, UID_X, k.n, k.ic, k.h, k.w);
+    dnn_desc w = operand(g, &k, UID_W, k.oc, k.ic / k.groups, k.kh, k.kw);
+    dnn_desc y = result(g, &k, UID_Y), sum = inside ? result(g, &k, 0) : y;
     dnn_conv(g,
-             &(struct dnn_conv) { .before = { n[KEY_TOP], n[KEY_LEFT] },
-                                  .after = { n[KEY_BOTTOM], n[KEY_RIGHT] },
-                                  .stride = { n[KEY_STRIDE], n[KEY_STRIDE] } },
+             &(struct dnn_conv) { .before = { k.top, k.left },
+                                  .after = { k.bottom, k.right },
+                                  .stride = { k.stride, k.stride } },
              x, w, sum);
     if (!inside)
         return true;
-    if (n[KEY_INSIDE] == BIAS_AND_ADD_INSIDE) {
-        dnn_desc add = result(g, key, UID_ADD), more = result(g, key, 0);
+    if (k.inside == BIAS_AND_ADD_INSIDE) {
+        dnn_desc add = result(g, &k, UID_ADD), more = result(g, &k, 0);
         dnn_pointwise(g, CUDNN_POINTWISE_ADD, f, 0, sum, add, NULL, more);
         sum = more;
     }
-    dnn_desc bias = operand(g, key, UID_BIAS, 1, n[KEY_OC], 1, 1);
+    dnn_desc bias = operand(g, &k, UID_BIAS, 1, k.oc, 1, 1);
     dnn_pointwise(g, CUDNN_POINTWISE_ADD, f, 0, sum, bias, NULL, y);
     return true;
 }
@@ -204,26 +187,28 @@ static void key_of(const struct job *j, const struct conv_piece *p, struct dnn_k
 {
     const struct op_conv2d *a = j->a;
     const uint64_t *x = a->x.shape.dim, *y = a->y.shape.dim, *w = a->w.shape.dim;
-    *key = (struct dnn_key) { { [KEY_KIND] = DNN_CONV,
-                                [KEY_TYPE] = a->x.dtype,
-                                [KEY_LAYOUT] = j->layout,
-                                [KEY_N] = (int64_t)p->n,
-                                [KEY_IC] = (int64_t)j->IC,
-                                [KEY_H] = (int64_t)p->i,
-                                [KEY_W] = (int64_t)x[3],
-                                [KEY_OC] = (int64_t)j->OC,
-                                [KEY_OH] = (int64_t)p->o,
-                                [KEY_OW] = (int64_t)y[3],
-                                [KEY_KH] = (int64_t)w[2],
-                                [KEY_KW] = (int64_t)w[3],
-                                [KEY_STRIDE] = op_or_one(a->stride),
-                                [KEY_GROUPS] = op_or_one(a->groups),
-                                [KEY_TOP] = p->top,
-                                [KEY_LEFT] = a->left,
-                                [KEY_BOTTOM] = p->bottom,
-                                [KEY_RIGHT] = a->right,
-                                [KEY_ALIGN] = align_of(j),
-                                [KEY_INSIDE] = j->inside } };
+    const struct conv_key k = { .kind = DNN_CONV,
+                                .type = a->x.dtype,
+                                .layout = j->layout,
+                                .n = (int64_t)p->n,
+                                .ic = (int64_t)j->IC,
+                                .h = (int64_t)p->i,
+                                .w = (int64_t)x[3],
+                                .oc = (int64_t)j->OC,
+                                .oh = (int64_t)p->o,
+                                .ow = (int64_t)y[3],
+                                .kh = (int64_t)w[2],
+                                .kw = (int64_t)w[3],
+                                .stride = op_or_one(a->stride),
+                                .groups = op_or_one(a->groups),
+                                .top = p->top,
+                                .left = a->left,
+                                .bottom = p->bottom,
+                                .right = a->right,
+                                .align = align_of(j),
+                                .inside = j->inside };
+    *key = (struct dnn_key) { 0 };
+    memcpy(key, &k, sizeof k);
 }
 
 static berth_status plan_of(struct dnn *d, const struct job *j, const struct conv_piece *p,
@@ -292,11 +277,6 @@ static berth_status prepare(const struct op_env *env, const struct op_conv2d *a,
 
 /* ---- running ---- */
 
-static uint32_t bias_type(const struct view *bias)
-{
-    return bias->dtype == DT_F16 ? 1 : bias->dtype == DT_BF16 ? 2 : 0;
-}
-
 static void *in_scratch(const struct op_env *env, size_t at)
 {
     return (char *)env->scratch + at;
@@ -313,14 +293,11 @@ static berth_status launch(const struct op_env *env, const char *kernel, enum dt
     if (gx > INT32_MAX || gy > 65535 || gz > 65535)
         return err_set(err, BERTH_EUNSUPPORTED, "conv2d: %s in %llu x %llu x %llu blocks", kernel,
                        (unsigned long long)gx, (unsigned long long)gy, (unsigned long long)gz);
-    return cuda_launch(env,
-                       &(struct cuda_launch) { .module = CUDA_MODULE_conv2d,
-                                               .kernel = kernel,
-                                               .type = type,
-                                               .grid = { (unsigned)gx, (unsigned)gy, (unsigned)gz },
-                                               .block = { CONV_THREADS },
-                                               .args = (void *[]) { args } },
-                       err);
+    const struct cuda_launch l = {
+        CUDA_MODULE_conv2d, kernel, type, { (unsigned)gx, (unsigned)gy, (unsigned)gz },
+        { CONV_THREADS },   args
+    };
+    return cuda_launch(env, &l, err);
 }
 
 /* Filters in the type and order of the graph: *out. */
@@ -371,7 +348,7 @@ static berth_status bias_ready(const struct op_env *env, const struct job *j, vo
                            .dst = *out = in_scratch(env, j->bias),
                            .n = (uint32_t)a->w.shape.dim[0],
                            .padded = (uint32_t)j->OC,
-                           .type = bias_type(&a->bias) };
+                           .type = own_type(a->bias.dtype) };
     return launch(env, "conv2d_bias", a->x.dtype, (j->OC + CONV_THREADS - 1) / CONV_THREADS, 1, 1,
                   &b, err);
 }
@@ -414,7 +391,7 @@ static berth_status as_it_lies(const struct op_env *env, struct dnn *d, const st
                              .add = a->add.data,
                              .plane = (int64_t)(y[2] * y[3]),
                              .channels = (uint32_t)y[1],
-                             .bias_type = bias_type(&a->bias) };
+                             .bias_type = own_type(a->bias.dtype) };
     f.runs = (uint32_t)((y[2] * y[3] + CONV_RUN - 1) / CONV_RUN);
     return launch(env, "conv2d_finish", a->y.dtype, y[0] * y[1] * f.runs, 1, 1, &f, err);
 }
@@ -470,7 +447,7 @@ static berth_status turned(const struct op_env *env, struct dnn *d, const struct
     y.src = at[UID_Y - 1];
     if (!inside) {
         y.bias = a->bias.data;
-        y.bias_type = bias_type(&a->bias);
+        y.bias_type = own_type(a->bias.dtype);
         y.add = a->add.data ? turn_of(&a->add, p, p->o0, p->o, j->OC).src : NULL;
     }
     return turn(env, "conv2d_unpack", a->y.dtype, &y, y.channels, p->n, err);

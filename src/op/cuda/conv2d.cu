@@ -5,8 +5,7 @@
  * channel. conv2d_pack turns a tile of 64 pixels by 64 channels through shared memory, two values
  * at a time, conv2d_unpack turns it back. What cuDNN did not add, bias and `add`, comes in there:
  * in F32, rounding once. */
-#include "op/cuda/conv2d_args.h"
-#include "op/cuda/types.cuh"
+#include "op/cuda/kernel.cuh"
 
 namespace
 {
@@ -15,37 +14,6 @@ constexpr int TILE = CONV_TILE, THREADS = CONV_THREADS;
 constexpr int PITCH =
     TILE / 2 + 1; /* words of two values; every second row of a column: 16 banks */
 static_assert(TILE == 64 && THREADS % 32 == 0, "a warp has a row of the tile");
-
-/* 16 bits as they lie in memory. */
-template <typename T> __device__ float bits_to_float(uint16_t bits);
-template <> __device__ float bits_to_float<__half>(uint16_t bits)
-{
-    return __half2float(__ushort_as_half(bits));
-}
-template <> __device__ float bits_to_float<__nv_bfloat16>(uint16_t bits)
-{
-    return __bfloat162float(__ushort_as_bfloat16(bits));
-}
-
-__device__ uint32_t bits_of(__half x)
-{
-    return __half_as_ushort(x);
-}
-__device__ uint32_t bits_of(__nv_bfloat16 x)
-{
-    return __bfloat16_as_ushort(x);
-}
-
-__device__ float bias_at(const void *bias, uint32_t type, uint32_t i)
-{
-    if (!bias)
-        return 0.0f;
-    if (type == 1)
-        return to_float(((const __half *)bias)[i]);
-    if (type == 2)
-        return to_float(((const __nv_bfloat16 *)bias)[i]);
-    return ((const float *)bias)[i];
-}
 
 /* Halves of two words: the low ones, the high ones. */
 __device__ uint32_t low_halves(uint32_t a, uint32_t b)
@@ -59,7 +27,7 @@ __device__ uint32_t high_halves(uint32_t a, uint32_t b)
 
 /* Block: x tiles of pixels, y tiles of channels, z pictures. A warp has a row of the tile: its
  * threads two neighbours each. Two rows of the tile then are two columns of the result. */
-__device__ void pack(const conv_turn &a)
+__device__ void conv2d_pack_body(const conv_turn &a)
 {
     __shared__ uint32_t tile[TILE * PITCH]; /* [channel][two pixels] */
     const int64_t p0 = (int64_t)blockIdx.x * TILE;
@@ -94,19 +62,7 @@ __device__ void pack(const conv_turn &a)
     }
 }
 
-/* One value of the result with what is still to be added; its bits. */
-template <typename T>
-__device__ uint32_t with_more(const conv_turn &a, uint32_t bits, float bias, int64_t at)
-{
-    float x = bits_to_float<T>((uint16_t)bits) + bias;
-    if (a.add)
-        x += to_float(((const T *)a.add)[at]);
-    T rounded;
-    from_float(&rounded, x);
-    return bits_of(rounded);
-}
-
-/* Two neighbouring pixels of a channel. */
+/* Two neighbouring pixels of a channel, with what is still to be added. */
 template <typename T>
 __device__ void put(const conv_turn &a, int64_t picture, uint32_t channel, int64_t p, uint32_t two)
 {
@@ -114,23 +70,29 @@ __device__ void put(const conv_turn &a, int64_t picture, uint32_t channel, int64
         return;
     const int64_t at = picture + (int64_t)channel * a.plane + p;
     const bool second = p + 1 < a.pixels;
-    uint32_t low = two & 0xffffu, high = two >> 16;
     if (a.bias || a.add) {
-        const float bias = bias_at(a.bias, a.bias_type, channel);
-        low = with_more<T>(a, low, bias, at);
-        high = second ? with_more<T>(a, high, bias, at + 1) : 0;
+        const float bias = bias_at(a.bias_type, a.bias, channel);
+        float x[2];
+        unpack2<T>(two, x);
+        x[0] += bias;
+        x[1] += bias;
+        if (a.add) {
+            x[0] += to_f32(((const T *)a.add)[at]);
+            x[1] += second ? to_f32(((const T *)a.add)[at + 1]) : 0.0f;
+        }
+        two = pack2<T>(x[0], x[1]);
     }
     uint16_t *dst = (uint16_t *)a.dst + at;
     if (a.pairs) {
-        *(uint32_t *)dst = low | high << 16;
+        *(uint32_t *)dst = two;
         return;
     }
-    dst[0] = (uint16_t)low;
+    dst[0] = (uint16_t)two;
     if (second)
-        dst[1] = (uint16_t)high;
+        dst[1] = (uint16_t)(two >> 16);
 }
 
-template <typename T> __device__ void unpack(const conv_turn &a)
+template <typename T> __device__ void conv2d_unpack_body(const conv_turn &a)
 {
     __shared__ uint32_t tile[TILE * PITCH]; /* [pixel][two channels] */
     static_assert(sizeof(T) == sizeof(uint16_t), "16 bits");
@@ -154,14 +116,14 @@ template <typename T> __device__ void unpack(const conv_turn &a)
     }
 }
 
-template <typename T> __device__ void bias_of_type(const conv_bias &a)
+template <typename T> __device__ void conv2d_bias_body(const conv_bias &a)
 {
     const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
     if (i < a.padded)
-        from_float((T *)a.dst + i, i < a.n ? bias_at(a.src, a.type, i) : 0.0f);
+        ((T *)a.dst)[i] = of_f32<T>(i < a.n ? bias_at(a.type, a.src, i) : 0.0f);
 }
 
-template <typename T> __device__ void filter(const conv_filter &a)
+template <typename T> __device__ void conv2d_filter_body(const conv_filter &a)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= a.n)
@@ -172,63 +134,28 @@ template <typename T> __device__ void filter(const conv_filter &a)
     const int64_t oc = rest / a.window;
     float x = 0;
     if (oc < a.out && ic < a.in)
-        x = to_float(((const T *)a.src)[(oc * a.in + ic) * a.window + rs]) * a.scale;
-    from_float((T *)a.dst + i, x);
+        x = to_f32(((const T *)a.src)[(oc * a.in + ic) * a.window + rs]) * a.scale;
+    ((T *)a.dst)[i] = of_f32<T>(x);
 }
 
-template <typename T> __device__ void finish(const conv_finish &a)
+template <typename T> __device__ void conv2d_finish_body(const conv_finish &a)
 {
     const int64_t plane = blockIdx.x / a.runs; /* of all pictures */
     const int64_t from = (int64_t)(blockIdx.x % a.runs) * CONV_RUN;
-    const float bias = bias_at(a.bias, a.bias_type, (uint32_t)(plane % a.channels));
+    const float bias = bias_at(a.bias_type, a.bias, (uint32_t)(plane % a.channels));
     for (int64_t p = from + threadIdx.x; p < a.plane && p < from + CONV_RUN; p += THREADS) {
         const int64_t at = plane * a.plane + p;
-        float x = to_float(((const T *)a.src)[at]) + bias;
+        float x = to_f32(((const T *)a.src)[at]) + bias;
         if (a.add)
-            x += to_float(((const T *)a.add)[at]);
-        from_float((T *)a.dst + at, x);
+            x += to_f32(((const T *)a.add)[at]);
+        ((T *)a.dst)[at] = of_f32<T>(x);
     }
 }
 
 } // namespace
 
-extern "C" __global__ void __launch_bounds__(CONV_THREADS)
-    conv2d_pack(const __grid_constant__ conv_turn a)
-{
-    pack(a);
-}
-extern "C" __global__ void __launch_bounds__(CONV_THREADS)
-    conv2d_unpack_f16(const __grid_constant__ conv_turn a)
-{
-    unpack<__half>(a);
-}
-extern "C" __global__ void __launch_bounds__(CONV_THREADS)
-    conv2d_unpack_bf16(const __grid_constant__ conv_turn a)
-{
-    unpack<__nv_bfloat16>(a);
-}
-extern "C" __global__ void __launch_bounds__(CONV_THREADS)
-    conv2d_bias_f16(const __grid_constant__ conv_bias a)
-{
-    bias_of_type<__half>(a);
-}
-extern "C" __global__ void __launch_bounds__(CONV_THREADS)
-    conv2d_bias_bf16(const __grid_constant__ conv_bias a)
-{
-    bias_of_type<__nv_bfloat16>(a);
-}
-
-#define EACH_TYPE(suffix, T)                                                                       \
-    extern "C" __global__ void __launch_bounds__(CONV_THREADS)                                     \
-        conv2d_filter_##suffix(const __grid_constant__ conv_filter a)                              \
-    {                                                                                              \
-        filter<T>(a);                                                                              \
-    }                                                                                              \
-    extern "C" __global__ void __launch_bounds__(CONV_THREADS)                                     \
-        conv2d_finish_##suffix(const __grid_constant__ conv_finish a)                              \
-    {                                                                                              \
-        finish<T>(a);                                                                              \
-    }
-EACH_TYPE(f32, float)
-EACH_TYPE(f16, __half)
-EACH_TYPE(bf16, __nv_bfloat16)
+ENTRY(conv2d_pack, conv_turn, conv2d_pack_body, THREADS)
+KERNELS_16(conv2d_unpack, conv_turn, THREADS)
+KERNELS_16(conv2d_bias, conv_bias, THREADS)
+KERNELS(conv2d_filter, conv_filter, THREADS)
+KERNELS(conv2d_finish, conv_finish, THREADS)

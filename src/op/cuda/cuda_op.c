@@ -6,15 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    KERNEL_NAME = 56,
-    SHARED_PLAIN = 48 << 10, /* bytes of shared memory a block gets without asking */
-};
+enum { KERNEL_NAME = 56 };
 
 struct kernel {
     char key[KERNEL_NAME]; /* its module as a character, then its name with its type */
     CUfunction fn;
-    unsigned shared; /* the most it may have so far */
 };
 
 struct cuda_card { /* owner: executor */
@@ -181,29 +177,12 @@ static berth_status kernel_get(struct cuda_card *c, const struct cuda_launch *l,
     if (k) {
         memcpy(k->key, key, sizeof key);
         k->fn = fn;
-        k->shared = SHARED_PLAIN;
     }
     if (!k || map_add(&c->kernels, k->key, strlen(k->key), (uintptr_t)k) != MAP_ADDED) {
         free(k);
         return err_set(err, BERTH_ENOMEM, "%s: its kernel %s", c->phys->base.name, name);
     }
     *out = k;
-    return BERTH_OK;
-}
-
-/* More shared memory than every block gets is asked for once. */
-static berth_status kernel_shared(struct cuda_card *c, struct kernel *k, unsigned shared,
-                                  berth_err *err)
-{
-    if (shared <= k->shared)
-        return BERTH_OK;
-    if (CUDA_TRY(
-            c->phys,
-            cuFuncSetAttribute(k->fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared),
-            err))
-        return err_add(err, "%u bytes of shared memory for %s, a block may have %zu", shared,
-                       (k->key + 1), c->phys->shared_max);
-    k->shared = shared;
     return BERTH_OK;
 }
 
@@ -216,15 +195,23 @@ berth_status cuda_launch(const struct op_env *env, const struct cuda_launch *l, 
 {
     struct cuda_card *c = NULL;
     struct kernel *k = NULL;
-    if (cuda_card(env, &c, err) || kernel_get(c, l, &k, err) || kernel_shared(c, k, l->shared, err))
+    if (cuda_card(env, &c, err) || kernel_get(c, l, &k, err))
         return err->code;
     const unsigned g[3] = { or_one(l->grid[0]), or_one(l->grid[1]), or_one(l->grid[2]) };
     const unsigned b[3] = { or_one(l->block[0]), or_one(l->block[1]), or_one(l->block[2]) };
     if (CUDA_TRY(c->phys,
-                 cuLaunchKernel(k->fn, g[0], g[1], g[2], b[0], b[1], b[2], l->shared,
-                                cuda_stream(env->stream), l->args, NULL),
+                 cuLaunchKernel(k->fn, g[0], g[1], g[2], b[0], b[1], b[2], 0,
+                                cuda_stream(env->stream), (void *[]) { l->args }, NULL),
                  err))
-        return err_add(err, "%s in %u x %u x %u blocks of %u x %u x %u threads and %u bytes",
-                       (k->key + 1), g[0], g[1], g[2], b[0], b[1], b[2], l->shared);
+        return err_add(err, "%s in %u x %u x %u blocks of %u x %u x %u threads", k->key + 1, g[0],
+                       g[1], g[2], b[0], b[1], b[2]);
     return BERTH_OK;
+}
+
+berth_status cuda_launch_blocks(const struct op_env *env, enum cuda_module module,
+                                const char *kernel, enum dtype type, unsigned blocks,
+                                unsigned threads, void *args, berth_err *err)
+{
+    const struct cuda_launch l = { module, kernel, type, { blocks }, { threads }, args };
+    return cuda_launch(env, &l, err);
 }

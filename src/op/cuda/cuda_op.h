@@ -83,11 +83,14 @@ struct cuda_launch {
     const char *kernel;         /* without the type */
     enum dtype type;            /* F32, F16, BF16: "_f32" ...; DT_NONE: the name is complete */
     unsigned grid[3], block[3]; /* 0 counts as 1 */
-    unsigned shared;            /* bytes */
-    void **args;                /* as cuLaunchKernel */
+    void *args;                 /* its struct */
 };
 /* Queued on env->stream. Kernels are looked up once and kept. */
 berth_status cuda_launch(const struct op_env *env, const struct cuda_launch *l, berth_err *err);
+/* The same in one dimension. */
+berth_status cuda_launch_blocks(const struct op_env *env, enum cuda_module module,
+                                const char *kernel, enum dtype type, unsigned blocks,
+                                unsigned threads, void *args, berth_err *err);
 
 /* "f32", "f16", "bf16". */
 const char *cuda_type_name(enum dtype t);

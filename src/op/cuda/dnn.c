@@ -116,56 +116,31 @@ void dnn_close(void *p)
     free(d);
 }
 
-/* Made even where the library is missing, so that it is looked for once. */
-static berth_status opened(struct cuda_card *c, struct dnn **out, berth_err *err)
+berth_status dnn_of(struct cuda_card *c, struct dnn **out, berth_err *err)
 {
     struct cuda_keep *keep = cuda_keep(c, CUDA_SLOT_DNN);
     struct cuda_phys *phys = cuda_card_phys(c);
+    *out = NULL;
     if (cuda_current(phys, err))
         return err->code;
-    if (!keep->p) {
-        struct dnn *d = calloc(1, sizeof *d);
-        if (!d)
+    struct dnn *d = keep->p;
+    if (!d) { /* made even where the library is missing, so that it is looked for once */
+        if (!(d = calloc(1, sizeof *d)))
             return err_set(err, BERTH_ENOMEM, "cuDNN of %s", phys->base.name);
         d->phys = phys;
         library_open(d);
         *keep = (struct cuda_keep) { .p = d, .close = dnn_close };
     }
-    struct dnn *d = keep->p;
-    if (!d->missing[0] && !d->handle && start(d, err))
-        return err->code;
-    *out = d;
-    return BERTH_OK;
-}
-
-berth_status dnn_of(struct cuda_card *c, struct dnn **out, berth_err *err)
-{
-    *out = NULL;
-    struct dnn *d = NULL;
-    if (opened(c, &d, err))
-        return err->code;
     if (d->missing[0])
         return err_set(
             err, BERTH_EUNSUPPORTED,
             "%s needs cuDNN 9 and has none: %s. Install NVIDIA's cuDNN 9 for CUDA %d where the "
             "loader finds it (or name its folder in LD_LIBRARY_PATH)",
-            d->phys->base.name, d->missing, d->phys->api->driver / 1000);
+            phys->base.name, d->missing, phys->api->driver / 1000);
+    if (!d->handle && start(d, err))
+        return err->code;
     *out = d;
     return BERTH_OK;
-}
-
-const char *dnn_text(struct cuda_card *c, char buf[240])
-{
-    struct dnn *d = NULL;
-    berth_err err;
-    if (opened(c, &d, &err))
-        snprintf(buf, 240, "%.230s", err.msg);
-    else if (d->missing[0])
-        snprintf(buf, 240, "%s", d->missing);
-    else
-        snprintf(buf, 240, "cuDNN %zu.%zu.%zu", d->version / 10000, d->version / 100 % 100,
-                 d->version % 100);
-    return buf;
 }
 
 /* ---- plans ---- */

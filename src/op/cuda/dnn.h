@@ -99,9 +99,6 @@ struct dnn {
     size_t version;         /* 91900 */
     struct map plans;       /* struct dnn_key -> struct dnn_plan *, owned */
     char missing[200];      /* why there is no cuDNN here; "": there is */
-    char attention_fell
-        [160]; /* why the latest attention that cuDNN was asked for went to our own kernels;
-                                  "": none did */
 };
 
 /* Whether the library can be opened here; no card is needed. */
@@ -111,8 +108,6 @@ berth_status dnn_library(berth_err *err);
  * install. BERTH_ENODEVMEM, BERTH_ENOMEM, BERTH_EDEVICE: it is there, but not now. */
 berth_status dnn_of(struct cuda_card *c, struct dnn **out, berth_err *err);
 void dnn_close(void *d); /* struct dnn, from the heap: cuda_keep.close; NULL is fine */
-/* "cuDNN 9.19.0", or why there is none. buf: for the answer. Opens it if it is not. */
-const char *dnn_text(struct cuda_card *c, char buf[240]);
 
 /* ---- describing a graph ---- */
 
@@ -184,9 +179,5 @@ void dnn_plan_release(struct dnn *d, struct dnn_plan *p);
  * (read by the call). workspace: p->workspace bytes of the card, aligned as its memory is. */
 berth_status dnn_run(const struct op_env *env, struct dnn *d, const struct dnn_plan *p, size_t n,
                      const int64_t *uid, void *const *at, void *workspace, berth_err *err);
-
-/* What F16 and BF16 attention of ordinary shapes runs on: "cuDNN 9.19.0", or "own kernels: " and
- * why; both where cuDNN refused a shape. buf: for the answer. attention.c has it. */
-const char *cuda_attention_how(struct cuda_card *c, char buf[400]);
 
 #endif

@@ -1,7 +1,6 @@
 /* expand: stored weights become activations' types, by the kernels of expand.cu. */
-#include "op/cuda/cuda_op.h"
-#include "op/cuda/expand_args.h"
 #include "op/cuda/expand_decode.h"
+#include "op/cuda/own.h"
 
 #include <limits.h>
 
@@ -35,24 +34,19 @@ berth_status cuda_expand(const struct op_env *env, enum dtype from, const void *
     if (!at_multiple(src, quant ? DEC_ALIGN(f->bytes) : f->bytes))
         return err_set(err, BERTH_EINVAL, "%s to %s: %p is not aligned", f->name, dtype_name(to),
                        src);
-    size_t count = quant ? n / 8 : n; /* chunks of eight, or elements */
-    size_t a_block = !kernel_of[from] ? EXPAND_THREADS
-                     : quant          ? 2 * EXPAND_THREADS
-                                      : 16 * EXPAND_THREADS;
-    size_t blocks = (count + a_block - 1) / a_block;
+    const char *kernel = kernel_of[from] ? kernel_of[from] : "expand_any";
+    struct expand_args k = { .src = src,
+                             .dst = dst,
+                             .n = quant ? n / 8 : n, /* chunks of eight, or elements */
+                             .wide = at_multiple(dst, 16) && (quant || at_multiple(src, 16)),
+                             .type = (int32_t)from };
+    size_t a_block = (size_t)EXPAND_THREADS * (!kernel_of[from] ? 1 : quant ? 2 : 16);
+    size_t blocks = (k.n + a_block - 1) / a_block;
     if (blocks > INT_MAX)
         return err_set(err, BERTH_ELIMIT, "%s to %s: %zu elements at once", f->name, dtype_name(to),
                        n);
-    int last = !kernel_of[from] ? (int)from /* which type; else whether 16 bytes move at once */
-                                : at_multiple(dst, 16) && (quant || at_multiple(src, 16));
-    void *args[] = { &src, &dst, &count, &last };
-    const struct cuda_launch l = { .module = CUDA_MODULE_expand,
-                                   .kernel = kernel_of[from] ? kernel_of[from] : "expand_any",
-                                   .type = to,
-                                   .grid = { (unsigned)blocks },
-                                   .block = { EXPAND_THREADS },
-                                   .args = args };
-    if (cuda_launch(env, &l, err))
+    if (cuda_launch_blocks(env, CUDA_MODULE_expand, kernel, to, (unsigned)blocks, EXPAND_THREADS,
+                           &k, err))
         return err_add(err, "%s to %s", f->name, dtype_name(to));
     return BERTH_OK;
 }

@@ -5,83 +5,69 @@
  * of 18 or 34 bytes lie badly for wide loads, but neighbours read the same sectors at the same
  * time, so the first level of cache makes up for it and no shared memory is needed.
  *
- * Arguments  src, dst; n elements (chunks of blocks); wide: what is moved by 16 bytes lies at
- *            multiples of that. A block of EXPAND_THREADS threads has twice as many chunks. */
+ * A block of EXPAND_THREADS threads has twice as many chunks. */
 #include "op/cuda/stored.cuh"
 
-#include "op/cuda/expand_args.h"
 #include "tensor/dtype.h"
 
-template <class A> INLINE void put_chunk(typename A::T *dst, const float v[8], int wide)
+template <class T> INLINE void put_chunk(T *dst, const float v[8], int wide)
 {
     if (wide) {
-        A::put8(dst, v);
+        store8(dst, v);
         return;
     }
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        A::put(dst + i, v[i]);
+        dst[i] = of_f32<T>(v[i]);
 }
 
-template <class B, class A>
-INLINE void blocks(const uint8_t *__restrict__ src, typename A::T *__restrict__ dst, size_t chunks,
-                   int wide)
+template <class B, class T> INLINE void blocks(const struct expand_args &a)
 {
+    const uint8_t *__restrict__ src = a.src;
+    T *__restrict__ dst = (T *)a.dst;
     size_t first = (size_t)blockIdx.x * (2 * EXPAND_THREADS), c = first + threadIdx.x;
     size_t d = c + EXPAND_THREADS;
     float v[8], w[8];
-    if (first + 2 * EXPAND_THREADS <= chunks) {
+    if (first + 2 * EXPAND_THREADS <= a.n) {
         B::get8(src, c, v);
         B::get8(src, d, w);
-        put_chunk<A>(dst + 8 * c, v, wide);
-        put_chunk<A>(dst + 8 * d, w, wide);
+        put_chunk(dst + 8 * c, v, a.wide);
+        put_chunk(dst + 8 * d, w, a.wide);
         return;
     }
-    if (c < chunks) {
+    if (c < a.n) {
         B::get8(src, c, v);
-        put_chunk<A>(dst + 8 * c, v, wide);
+        put_chunk(dst + 8 * c, v, a.wide);
     }
-    if (d < chunks) {
+    if (d < a.n) {
         B::get8(src, d, w);
-        put_chunk<A>(dst + 8 * d, w, wide);
+        put_chunk(dst + 8 * d, w, a.wide);
     }
 }
 
-template <class P, class A>
-INLINE void plains(const uint8_t *__restrict__ src, typename A::T *__restrict__ dst, size_t n,
-                   int wide)
+template <class P, class T> INLINE void plains(const struct expand_args &a)
 {
+    const uint8_t *__restrict__ src = a.src;
+    T *__restrict__ dst = (T *)a.dst;
     size_t first = (size_t)blockIdx.x * (2 * EXPAND_THREADS), c = first + threadIdx.x;
-    if (wide && 8 * (first + 2 * EXPAND_THREADS) <= n) {
+    if (a.wide && 8 * (first + 2 * EXPAND_THREADS) <= a.n) {
         float v[8], w[8];
         P::get8(src, c, v);
         P::get8(src, c + EXPAND_THREADS, w);
-        A::put8(dst + 8 * c, v);
-        A::put8(dst + 8 * (c + EXPAND_THREADS), w);
+        store8(dst + 8 * c, v);
+        store8(dst + 8 * (c + EXPAND_THREADS), w);
         return;
     }
     size_t end = 8 * (first + 2 * EXPAND_THREADS);
-    end = end < n ? end : n;
+    end = end < a.n ? end : a.n;
     for (size_t i = 8 * first + threadIdx.x; i < end; i += EXPAND_THREADS)
-        A::put(dst + i, P::get(src, i));
+        dst[i] = of_f32<T>(P::get(src, i));
 }
 
 #define TYPES(id, body, of)                                                                        \
-    extern "C" __global__ void __launch_bounds__(EXPAND_THREADS)                                   \
-        expand_##id##_f32(const uint8_t *src, float *dst, size_t n, int wide)                      \
-    {                                                                                              \
-        body<of##_##id, act_f32>(src, dst, n, wide);                                               \
-    }                                                                                              \
-    extern "C" __global__ void __launch_bounds__(EXPAND_THREADS)                                   \
-        expand_##id##_f16(const uint8_t *src, uint16_t *dst, size_t n, int wide)                   \
-    {                                                                                              \
-        body<of##_##id, act_f16>(src, dst, n, wide);                                               \
-    }                                                                                              \
-    extern "C" __global__ void __launch_bounds__(EXPAND_THREADS)                                   \
-        expand_##id##_bf16(const uint8_t *src, uint16_t *dst, size_t n, int wide)                  \
-    {                                                                                              \
-        body<of##_##id, act_bf16>(src, dst, n, wide);                                              \
-    }
+    ENTRY(expand_##id##_f32, expand_args, (body<of##_##id, float>), EXPAND_THREADS)                \
+    ENTRY(expand_##id##_f16, expand_args, (body<of##_##id, __half>), EXPAND_THREADS)               \
+    ENTRY(expand_##id##_bf16, expand_args, (body<of##_##id, __nv_bfloat16>), EXPAND_THREADS)
 #define PLAIN(id) TYPES(id, plains, plain)
 #define BLOCK(id, elems, bytes) TYPES(id, blocks, block)
 STORED_PLAINS(PLAIN)
@@ -137,14 +123,10 @@ INLINE float rounded(const uint8_t *src, size_t i, int type, bool odd)
     return rounded_int(v < 0 ? 0 - (uint64_t)v : (uint64_t)v, v < 0, odd);
 }
 
-#define ANY(name, odd)                                                                             \
-    extern "C" __global__ void __launch_bounds__(EXPAND_THREADS)                                   \
-        expand_any_##name(const uint8_t *src, act_##name::T *dst, size_t n, int type)              \
-    {                                                                                              \
-        size_t i = (size_t)blockIdx.x * EXPAND_THREADS + threadIdx.x;                              \
-        if (i < n)                                                                                 \
-            act_##name::put(dst + i, rounded(src, i, type, odd));                                  \
-    }
-ANY(f32, false)
-ANY(f16, true)
-ANY(bf16, true)
+template <class T> INLINE void expand_any_body(const struct expand_args &a)
+{
+    size_t i = (size_t)blockIdx.x * EXPAND_THREADS + threadIdx.x;
+    if (i < a.n)
+        ((T *)a.dst)[i] = of_f32<T>(rounded(a.src, i, a.type, sizeof(T) < sizeof(float)));
+}
+KERNELS(expand_any, expand_args, EXPAND_THREADS)

@@ -14,27 +14,26 @@
 typedef uint64_t u64;
 typedef uint32_t u32;
 
-/* One kernel per type: name_f32, name_f16, name_bf16 of the template name_body<T>. */
-#define KERNELS(name, threads)                                                                     \
-    KERNEL_OF(name, threads, f32, float)                                                           \
-    KERNEL_OF(name, threads, f16, __half)                                                          \
-    KERNEL_OF(name, threads, bf16, __nv_bfloat16)
-#define KERNEL_OF(name, threads, t, T)                                                             \
-    extern "C" __global__ void __launch_bounds__(threads)                                          \
-        name##_##t(const __grid_constant__ struct name##_args a)                                   \
+/* ENTRY(name, arguments, body, threads of a block, ...): a kernel that the host finds by its
+ * name. */
+#define ENTRY(name, args, body, ...)                                                               \
+    extern "C" __global__ void __launch_bounds__(__VA_ARGS__)                                      \
+        name(const __grid_constant__ struct args a)                                                \
     {                                                                                              \
-        name##_body<T>(a);                                                                         \
+        body(a);                                                                                   \
     }
+/* One kernel per type: name_f32, name_f16, name_bf16 of the template name_body<T>; or of 16 bits
+ * alone. */
+#define KERNELS(name, args, threads)                                                               \
+    ENTRY(name##_f32, args, name##_body<float>, threads)                                           \
+    KERNELS_16(name, args, threads)
+#define KERNELS_16(name, args, threads)                                                            \
+    ENTRY(name##_f16, args, name##_body<__half>, threads)                                          \
+    ENTRY(name##_bf16, args, name##_body<__nv_bfloat16>, threads)
 /* Those that read F32 and write 16 bits: name_of_f32_f16 and _bf16 of name_body<float, T>. */
-#define KERNELS_OF_F32(name, threads)                                                              \
-    KERNEL_OF_F32(name, threads, f16, __half)                                                      \
-    KERNEL_OF_F32(name, threads, bf16, __nv_bfloat16)
-#define KERNEL_OF_F32(name, threads, t, T)                                                         \
-    extern "C" __global__ void __launch_bounds__(threads)                                          \
-        name##_of_f32_##t(const __grid_constant__ struct name##_args a)                            \
-    {                                                                                              \
-        name##_body<float, T>(a);                                                                  \
-    }
+#define KERNELS_OF_F32(name, args, threads)                                                        \
+    ENTRY(name##_of_f32_f16, args, (name##_body<float, __half>), threads)                          \
+    ENTRY(name##_of_f32_bf16, args, (name##_body<float, __nv_bfloat16>), threads)
 
 /* ---- one element ---- */
 
@@ -128,6 +127,19 @@ template <class T> DEV void store(void *p, u64 unit, const float *f)
 {
     ((uint4 *)p)[unit] = pack<T>(f);
 }
+/* Eight elements: 16 bytes or twice that. */
+template <class T> DEV void load8(const T *p, float *f)
+{
+    load<T>(p, 0, f);
+    if constexpr (vec<T>::n == 4)
+        load<T>(p, 1, f + 4);
+}
+template <class T> DEV void store8(T *p, const float *f)
+{
+    store<T>(p, 0, f);
+    if constexpr (vec<T>::n == 4)
+        store<T>(p, 1, f + 4);
+}
 /* N elements, which may be half of 16 bytes. */
 template <class T, int N> DEV void store_n(void *p, u64 unit, const float *f)
 {
@@ -153,6 +165,12 @@ DEV float param_at(int type, const void *p, u64 i)
     if (type == CUDA_F16)
         return __half2float(((const __half *)p)[i]);
     return __bfloat162float(((const __nv_bfloat16 *)p)[i]);
+}
+
+/* Of a bias, which may be absent. */
+DEV float bias_at(int type, const void *p, u64 i)
+{
+    return p ? param_at(type, p, i) : 0.0f;
 }
 
 /* N elements from element `unit * N` on; aligned to N elements. */

@@ -10,11 +10,11 @@
  *                  not: the same bits.
  * Refusals A product that cuBLASLt has no kernel for with its bias and GELU is computed without,
  *          and a kernel of ours does those; one it has none for at all is computed by ours, slowly.
- *          Both are logged when they are first met (blas.h), and cuda_choices() shows them.
+ *          Both are logged when they are first met (blas.h).
  * Scratch  [bias in y's type | x in fp8 | a piece of w | workspace], as far as needed. */
 #include "op/cuda/blas.h"
 #include "op/cuda/expand_decode.h"
-#include "op/cuda/product_args.h"
+#include "op/cuda/own.h"
 
 #include <limits.h>
 
@@ -113,11 +113,6 @@ berth_status cuda_linear_ready(const struct op_env *env, const struct op_linear 
 
 /* ---- kernels of ours ---- */
 
-static int32_t bias_type(enum dtype t)
-{
-    return t == DT_F16 ? PRODUCT_F16 : t == DT_BF16 ? PRODUCT_BF16 : PRODUCT_F32;
-}
-
 static struct product_args args_of(const struct job *j)
 {
     const struct op_linear *a = j->a;
@@ -137,7 +132,7 @@ static struct product_args args_of(const struct job *j)
         .w_n = j->k,
         .w_k = 1,
         .scale = a->scaled ? a->scale : 1,
-        .bias_type = bias_type(a->bias.dtype),
+        .bias_type = own_type(a->bias.dtype),
         .gelu = a->after == OP_AFTER_GELU_TANH,
     };
 }
@@ -174,27 +169,16 @@ static berth_status few_rows(const struct op_env *env, const struct job *j, bert
     if (!dtype_is_quant(w))
         odd |= (uintptr_t)p.w | j->row_bytes;
     p.wide = odd % 16 == 0 && j->k % 8 == 0;
-    void *args[] = { &p };
-    const struct cuda_launch l = { .module = CUDA_MODULE_product,
-                                   .kernel = j->m == 1 ? vec1[w] : vec4[w],
-                                   .type = j->type,
-                                   .grid = { tiles(j->n, VEC_WARPS) },
-                                   .block = { 32 * VEC_WARPS },
-                                   .args = args };
-    return cuda_launch(env, &l, err);
+    return cuda_launch_blocks(env, CUDA_MODULE_product, j->m == 1 ? vec1[w] : vec4[w], j->type,
+                              tiles(j->n, VEC_WARPS), 32 * VEC_WARPS, &p, err);
 }
 
 static berth_status launch(const struct op_env *env, const char *kernel, enum dtype type,
                            struct product_args *p, unsigned grid_x, unsigned grid_y,
                            unsigned threads, berth_err *err)
 {
-    void *args[] = { p };
-    const struct cuda_launch l = { .module = CUDA_MODULE_product,
-                                   .kernel = kernel,
-                                   .type = type,
-                                   .grid = { grid_x, grid_y },
-                                   .block = { threads },
-                                   .args = args };
+    const struct cuda_launch l = { CUDA_MODULE_product, kernel,      type,
+                                   { grid_x, grid_y },  { threads }, p };
     return cuda_launch(env, &l, err);
 }
 
@@ -218,7 +202,7 @@ static berth_status multiply(const struct op_env *env, const struct blas_product
                               .n = p->n,
                               .ld_y = p->ld_y,
                               .bias = p->bias,
-                              .bias_type = bias_type(p->to),
+                              .bias_type = own_type(p->to),
                               .gelu = p->gelu };
     return launch(env, "product_finish", p->to, &f, tiles(p->n, FINISH_THREADS), most_y(p->m),
                   FINISH_THREADS, err);
@@ -313,7 +297,7 @@ static berth_status in_pieces(const struct op_env *env, const struct job *j, con
         g.y = p.y;
         g.add = p.add;
         g.bias = p.bias;
-        g.bias_type = bias_type(j->to);
+        g.bias_type = own_type(j->to);
         if (launch(env, j->to == j->type ? "product_gemm" : "product_gemm_to_f32", j->type, &g,
                    tiles(n, GEMM_TILE), most_y(tiles(j->m, GEMM_TILE)), GEMM_THREADS, err))
             return err->code;

@@ -1,7 +1,7 @@
 /* matmul: products of activations, all of a batch at once, by cuBLASLt; what it has no kernel for
  * by product.cu's. Scratch is its workspace. */
+#include "op/cuda/args.cuh"
 #include "op/cuda/blas.h"
-#include "op/cuda/product_args.h"
 
 #include <limits.h>
 
@@ -42,15 +42,13 @@ static berth_status by_ours(const struct op_env *env, const struct blas_product 
                                   .of_w = p->of_w,
                                   .of_y = p->of_y,
                                   .scale = 1 };
-        void *args[] = { &g };
-        const struct cuda_launch l = {
-            .module = CUDA_MODULE_product,
-            .kernel = "product_gemm",
-            .type = p->to,
-            .grid = { (unsigned)across, down < GRID_YZ ? (unsigned)down : GRID_YZ, (unsigned)now },
-            .block = { GEMM_THREADS },
-            .args = args
-        };
+        unsigned high = down < GRID_YZ ? (unsigned)down : GRID_YZ;
+        const struct cuda_launch l = { CUDA_MODULE_product,
+                                       "product_gemm",
+                                       p->to,
+                                       { (unsigned)across, high, (unsigned)now },
+                                       { GEMM_THREADS },
+                                       &g };
         if (cuda_launch(env, &l, err))
             return err_add(err, "matmul");
     }

@@ -40,7 +40,7 @@ static berth_status turn(const struct op_env *env, const struct op_copy *a, cons
                                    .type = DT_NONE,
                                    .grid = { own_blocks(k.tiles, 1) },
                                    .block = { CUDA_TILE, OWN_THREADS / CUDA_TILE },
-                                   .args = (void *[]) { &k } };
+                                   .args = &k };
     return cuda_launch(env, &l, err);
 }
 

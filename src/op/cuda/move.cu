@@ -20,16 +20,10 @@ template <class U> DEV void copy_units(const struct copy_args &a)
     }
 }
 
-#define COPY_OF(bytes, U)                                                                          \
-    extern "C" __global__ void __launch_bounds__(256)                                              \
-        copy_##bytes(const __grid_constant__ struct copy_args a)                                   \
-    {                                                                                              \
-        copy_units<U>(a);                                                                          \
-    }
-COPY_OF(16, uint4)
-COPY_OF(8, uint2)
-COPY_OF(4, uint32_t)
-COPY_OF(2, uint16_t)
+ENTRY(copy_16, copy_args, copy_units<uint4>, 256)
+ENTRY(copy_8, copy_args, copy_units<uint2>, 256)
+ENTRY(copy_4, copy_args, copy_units<uint32_t>, 256)
+ENTRY(copy_2, copy_args, copy_units<uint16_t>, 256)
 
 /* A tile of two dimensions is read in x's order and written in y's. Blocks of CUDA_TILE x 8. */
 template <class U> DEV void turn_tiles(const struct turn_args &a)
@@ -57,14 +51,8 @@ template <class U> DEV void turn_tiles(const struct turn_args &a)
     }
 }
 
-#define TURN_OF(bytes, U)                                                                          \
-    extern "C" __global__ void __launch_bounds__(256)                                              \
-        turn_##bytes(const __grid_constant__ struct turn_args a)                                   \
-    {                                                                                              \
-        turn_tiles<U>(a);                                                                          \
-    }
-TURN_OF(4, uint32_t)
-TURN_OF(2, uint16_t)
+ENTRY(turn_4, turn_args, turn_tiles<uint32_t>, 256)
+ENTRY(turn_2, turn_args, turn_tiles<uint16_t>, 256)
 
 /* Between the three types, without gaps. The type in the name is y's. */
 template <class T> DEV void convert_body(const struct convert_args &a)
@@ -83,7 +71,7 @@ template <class T> DEV void convert_body(const struct convert_args &a)
         ((T *)a.y)[at] = of_f32<T>(param_at(a.from, a.x, at));
     }
 }
-KERNELS(convert, 256)
+KERNELS(convert, convert_args, 256)
 
 /* ---- embedding ---- */
 
@@ -95,7 +83,6 @@ DEV bool gather_row(const struct gather_args &a, u64 i, u64 *row)
     return id >= 0 && *row < a.rows;
 }
 
-#define embedding_args gather_args
 template <class T> DEV void embedding_body(const struct gather_args &a)
 {
     EACH(i, a.n)
@@ -105,7 +92,7 @@ template <class T> DEV void embedding_body(const struct gather_args &a)
         ((T *)a.y)[i] = of_f32<T>(v);
     }
 }
-KERNELS(embedding, 256)
+KERNELS(embedding, gather_args, 256)
 
 /* Rows as they are stored. */
 template <class U> DEV void gather_units(const struct gather_args &a)
@@ -120,15 +107,9 @@ template <class U> DEV void gather_units(const struct gather_args &a)
     }
 }
 
-#define GATHER_OF(bytes, U)                                                                        \
-    extern "C" __global__ void __launch_bounds__(256)                                              \
-        gather_##bytes(const __grid_constant__ struct gather_args a)                               \
-    {                                                                                              \
-        gather_units<U>(a);                                                                        \
-    }
-GATHER_OF(16, uint4)
-GATHER_OF(2, uint16_t)
-GATHER_OF(1, uint8_t)
+ENTRY(gather_16, gather_args, gather_units<uint4>, 256)
+ENTRY(gather_2, gather_args, gather_units<uint16_t>, 256)
+ENTRY(gather_1, gather_args, gather_units<uint8_t>, 256)
 
 /* ---- resize2d, pad2d ---- */
 
@@ -177,7 +158,7 @@ template <class T> DEV void resize2d_body(const struct resize2d_args &a)
         }
     }
 }
-KERNELS(resize2d, 256)
+KERNELS(resize2d, resize2d_args, 256)
 
 /* Where coordinate i of y looks in n of x, `before` of which are padding; n: nowhere. */
 DEV u64 pad_from(u64 i, u64 before, u64 n, int circular)
@@ -201,4 +182,4 @@ template <class T> DEV void pad2d_body(const struct pad2d_args &a)
         ((T *)a.y)[i] = v;
     }
 }
-KERNELS(pad2d, 256)
+KERNELS(pad2d, pad2d_args, 256)

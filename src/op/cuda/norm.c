@@ -46,7 +46,7 @@ berth_status cuda_row_norm(const struct op_env *env, const struct op_row_norm *a
                                        : narrows ? "row_norm_any_of_f32"
                                                  : "row_norm_any",
                              .type = a->y.dtype,
-                             .args = (void *[]) { &k } };
+                             .args = &k };
     if (packed && threads <= WARP) {
         l.block[0] = WARP;
         l.block[1] = ROW_WARPS;
@@ -108,17 +108,12 @@ berth_status cuda_group_norm(const struct op_env *env, const struct op_group_nor
                                  .silu = a->silu };
     k.packed_sums = own_aligned(k.x) && p.size % per_unit == 0;
     k.packed = k.packed_sums && own_aligned(k.y) && inner % per_unit == 0;
-    struct cuda_launch l = { .module = CUDA_MODULE_norm,
-                             .kernel = "group_sums",
-                             .type = type,
-                             .grid = { own_blocks(k.all, 1) },
-                             .block = { OWN_THREADS },
-                             .args = (void *[]) { &k } };
-    if (cuda_launch(env, &l, err))
+    unsigned blocks = own_blocks(k.all, 1);
+    if (cuda_launch_blocks(env, CUDA_MODULE_norm, "group_sums", type, blocks, OWN_THREADS, &k, err))
         return err->code;
-    l.kernel = type == a->y.dtype ? "group_norm" : "group_norm_of_f32";
-    l.type = a->y.dtype;
-    return cuda_launch(env, &l, err);
+    return cuda_launch_blocks(env, CUDA_MODULE_norm,
+                              type == a->y.dtype ? "group_norm" : "group_norm_of_f32", a->y.dtype,
+                              blocks, OWN_THREADS, &k, err);
 }
 
 /* ---- qk_rope ---- */
@@ -155,11 +150,6 @@ berth_status cuda_qk_rope(const struct op_env *env, const struct op_qk_rope *a, 
     uint64_t lanes = dim[3] / own_per_unit(type);
     packed = packed && lanes <= WARP && (lanes & (lanes - 1)) == 0;
     k.lanes = packed ? (uint32_t)lanes : WARP;
-    struct cuda_launch l = { .module = CUDA_MODULE_norm,
-                             .kernel = packed ? "qk_rope" : "qk_rope_any",
-                             .type = type,
-                             .grid = { own_blocks(k.rows, 1) },
-                             .block = { OWN_THREADS },
-                             .args = (void *[]) { &k } };
-    return cuda_launch(env, &l, err);
+    return cuda_launch_blocks(env, CUDA_MODULE_norm, packed ? "qk_rope" : "qk_rope_any", type,
+                              own_blocks(k.rows, 1), OWN_THREADS, &k, err);
 }

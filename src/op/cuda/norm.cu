@@ -111,11 +111,10 @@ template <class X, class Y = X> DEV void row_norm_body(const struct row_norm_arg
         row_out<X, Y>(a, r, v, affine_of(mean, d, n, a.eps));
     }
 }
-KERNELS(row_norm, 1024)
-KERNELS_OF_F32(row_norm, 1024)
+KERNELS(row_norm, row_norm_args, 1024)
+KERNELS_OF_F32(row_norm, row_norm_args, 1024)
 
 /* Rows of any length and place: a block per row, which is read three times. */
-#define row_norm_any_args row_norm_args
 template <class X, class Y = X> DEV void row_norm_any_body(const struct row_norm_args &a)
 {
     float n = (float)a.row;
@@ -155,8 +154,8 @@ template <class X, class Y = X> DEV void row_norm_any_body(const struct row_norm
         }
     }
 }
-KERNELS(row_norm_any, 1024)
-KERNELS_OF_F32(row_norm_any, 1024)
+KERNELS(row_norm_any, row_norm_args, 1024)
+KERNELS_OF_F32(row_norm_any, row_norm_args, 1024)
 
 /* ---- group_norm: chunks of groups are summed up, then a block joins those of its group ---- */
 
@@ -230,7 +229,6 @@ template <class T> DEV struct moments chunk_any(const T *x, u64 len)
     return m;
 }
 
-#define group_sums_args group_norm_args
 template <class T> DEV void group_sums_body(const struct group_norm_args &a)
 {
     int turn = 0;
@@ -247,7 +245,7 @@ template <class T> DEV void group_sums_body(const struct group_norm_args &a)
             ((float2 *)a.part)[at] = make_float2(mean, m2);
     }
 }
-KERNELS(group_sums, 256)
+KERNELS(group_sums, group_norm_args, 256)
 
 /* Mean and 1 / sqrt(variance + eps) of a group, from its chunks. */
 DEV struct affine group_join(const struct group_norm_args &a, u64 group, int *turn)
@@ -325,8 +323,8 @@ template <class X, class Y = X> DEV void group_norm_body(const struct group_norm
         }
     }
 }
-KERNELS(group_norm, 256)
-KERNELS_OF_F32(group_norm, 256)
+KERNELS(group_norm, group_norm_args, 256)
+KERNELS_OF_F32(group_norm, group_norm_args, 256)
 
 /* ---- qk_rope: a block takes the heads of one position, of q and of k ---- */
 
@@ -383,10 +381,9 @@ template <class T> DEV void qk_rope_body(const struct qk_rope_args &a)
         }
     }
 }
-KERNELS(qk_rope, 256)
+KERNELS(qk_rope, qk_rope_args, 256)
 
 /* Heads of any even size and place: a warp each, pair by pair, read twice. */
-#define qk_rope_any_args qk_rope_args
 template <class T> DEV void qk_rope_any_body(const struct qk_rope_args &a)
 {
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -418,4 +415,4 @@ template <class T> DEV void qk_rope_any_body(const struct qk_rope_args &a)
         }
     }
 }
-KERNELS(qk_rope_any, 256)
+KERNELS(qk_rope_any, qk_rope_args, 256)

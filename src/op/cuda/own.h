@@ -1,5 +1,5 @@
-/* own: what norm.c, pointwise.c and move.c share: the arguments of our own kernels and how many
- * blocks they take. For this folder. */
+/* own: what the files that launch our own kernels share: their arguments and how many blocks they
+ * take. For this folder. */
 #ifndef OP_CUDA_OWN_H
 #define OP_CUDA_OWN_H
 
@@ -33,7 +33,7 @@ static inline size_t own_per_unit(enum dtype t)
     return (size_t)OWN_UNIT / dtype_desc(t)->bytes;
 }
 
-/* CUDA_F32 ... pre: F32, F16, BF16. */
+/* CUDA_F32 ...; an absent bias has any type. */
 static inline int32_t own_type(enum dtype t)
 {
     return t == DT_F32 ? CUDA_F32 : t == DT_F16 ? CUDA_F16 : CUDA_BF16;
@@ -67,13 +67,8 @@ static inline berth_status own_launch(const struct op_env *env, enum cuda_module
                                       const char *kernel, enum dtype type, uint64_t n, void *args,
                                       berth_err *err)
 {
-    const struct cuda_launch l = { .module = module,
-                                   .kernel = kernel,
-                                   .type = type,
-                                   .grid = { own_blocks(n, OWN_THREADS) },
-                                   .block = { OWN_THREADS },
-                                   .args = (void *[]) { args } };
-    return cuda_launch(env, &l, err);
+    return cuda_launch_blocks(env, module, kernel, type, own_blocks(n, OWN_THREADS), OWN_THREADS,
+                              args, err);
 }
 
 #endif

@@ -29,7 +29,7 @@ template <class T> DEV void gate_body(const struct gate_args &a)
         }
     }
 }
-KERNELS(gate, 256)
+KERNELS(gate, gate_args, 256)
 
 /* ---- unary: the order of the kinds is op/ops.h's; pointwise.c holds the two together ---- */
 
@@ -89,7 +89,7 @@ template <class T> DEV void unary_body(const struct unary_args &a)
         return unary_all<T, CUDA_SIGMOID>(a);
     }
 }
-KERNELS(unary, 256)
+KERNELS(unary, unary_args, 256)
 
 /* ---- binary: a (+, -, *) b * scale ---- */
 
@@ -108,7 +108,8 @@ DEV u64 binary_below(const struct binary_args &a, u64 i)
     return at;
 }
 
-template <class T> DEV void binary_body(const struct binary_args &a)
+/* T: of y, and of a and b, or where ANY these have types of their own. */
+template <class T, bool ANY> DEV void binary_all(const struct binary_args &a)
 {
     constexpr int N = vec<T>::n;
     int last = a.nd - 1;
@@ -118,50 +119,36 @@ template <class T> DEV void binary_body(const struct binary_args &a)
         const T *b = (const T *)a.b + at;
         if (a.packed) {
             float x[N], v[N];
-            load<T>(a.a, i, x);
-            if (a.sb[last]) {
-                load<T>(b, 0, v);
-            } else {
-                float one = to_f32(*b);
+            if constexpr (ANY)
+                param_load<N>(a.a_type, a.a, i, x);
+            else
+                load<T>(a.a, i, x);
+            if (!a.sb[last]) {
+                float one = ANY ? param_at(a.b_type, a.b, at) : to_f32(*b);
                 for (int j = 0; j < N; j++)
                     v[j] = one;
+            } else if constexpr (ANY) {
+                param_load<N>(a.b_type, a.b, at / N, v);
+            } else {
+                load<T>(b, 0, v);
             }
             for (int j = 0; j < N; j++)
                 x[j] = binary_of(a.kind, x[j], v[j] * a.scale);
             store<T>(a.y, i, x);
         } else {
-            float x = to_f32(((const T *)a.a)[i]);
-            ((T *)a.y)[i] = of_f32<T>(binary_of(a.kind, x, to_f32(*b) * a.scale));
+            float x = ANY ? param_at(a.a_type, a.a, i) : to_f32(((const T *)a.a)[i]);
+            float v = ANY ? param_at(a.b_type, a.b, at) : to_f32(*b);
+            ((T *)a.y)[i] = of_f32<T>(binary_of(a.kind, x, v * a.scale));
         }
     }
 }
-KERNELS(binary, 256)
 
-/* y is F32, a and b are of any type; four elements at a time where packed. */
-extern "C" __global__ void __launch_bounds__(256)
-    binary_to_f32(const __grid_constant__ struct binary_args a)
+template <class T> DEV void binary_body(const struct binary_args &a)
 {
-    constexpr int N = vec<float>::n;
-    int last = a.nd - 1;
-    EACH(i, a.n)
-    {
-        u64 at = binary_below(a, i);
-        if (a.packed) {
-            float x[N], v[N];
-            param_load<N>(a.a_type, a.a, i, x);
-            if (a.sb[last])
-                param_load<N>(a.b_type, a.b, at / N, v);
-            else
-                v[0] = v[1] = v[2] = v[3] = param_at(a.b_type, a.b, at);
-            for (int j = 0; j < N; j++)
-                x[j] = binary_of(a.kind, x[j], v[j] * a.scale);
-            store<float>(a.y, i, x);
-        } else {
-            float x = param_at(a.a_type, a.a, i);
-            ((float *)a.y)[i] = binary_of(a.kind, x, param_at(a.b_type, a.b, at) * a.scale);
-        }
-    }
+    binary_all<T, false>(a);
 }
+KERNELS(binary, binary_args, 256)
+ENTRY(binary_to_f32, binary_args, (binary_all<float, true>), 256)
 
 /* ---- geglu: x[..., 2C] to y[..., C] ---- */
 
@@ -187,7 +174,7 @@ template <class T> DEV void geglu_body(const struct geglu_args &a)
         }
     }
 }
-KERNELS(geglu, 256)
+KERNELS(geglu, geglu_args, 256)
 
 /* ---- timestep: frequencies and angles are rounded where torch rounds them; they are few ---- */
 
@@ -207,4 +194,4 @@ template <class T> DEV void timestep_body(const struct timestep_args &a)
         EACH(r, a.n)
     ((T *)a.y)[r * a.dim + a.dim - 1] = of_f32<T>(0.0f);
 }
-KERNELS(timestep, 256)
+KERNELS(timestep, timestep_args, 256)

@@ -11,30 +11,17 @@
  *   round        activations to fp8
  * The order of a sum follows from k and the weight's type alone: the same bits for each row,
  * whatever is computed with it. */
-#include "op/cuda/kernel.cuh"
-#include "op/cuda/product_args.h"
 #include "op/cuda/stored.cuh"
 
-INLINE float bias_at(const product_args &a, uint64_t n)
+/* What becomes of a sum; T: type of y and add. */
+template <class T> INLINE void put_result(const product_args &a, uint64_t m, uint64_t n, float sum)
 {
-    if (!a.bias)
-        return 0;
-    if (a.bias_type == PRODUCT_F32)
-        return ((const float *)a.bias)[n];
-    uint32_t h = ((const uint16_t *)a.bias)[n];
-    return a.bias_type == PRODUCT_F16 ? from_f16(h) : dec_one_bf16(h);
-}
-
-/* What becomes of a sum; A: type of y and add. */
-template <class A> INLINE void put_result(const product_args &a, uint64_t m, uint64_t n, float sum)
-{
-    typedef typename A::T T;
-    float v = sum * a.scale + bias_at(a, n);
+    float v = sum * a.scale + bias_at(a.bias_type, a.bias, n);
     if (a.gelu)
         v = f_gelu_tanh(v);
     if (a.add)
-        v += A::get((const T *)a.add + m * a.ld_add + n);
-    A::put((T *)a.y + m * a.ld_y + n, v);
+        v += to_f32(((const T *)a.add)[m * a.ld_add + n]);
+    ((T *)a.y)[m * a.ld_y + n] = of_f32<T>(v);
 }
 
 /* ---- few rows ---- */
@@ -63,21 +50,9 @@ template <class B> struct from_block {
     }
 };
 
-template <class A, bool WIDE>
-INLINE void x_get8(const typename A::T *row, uint64_t chunk, uint64_t k, float v[8])
-{
-    if constexpr (WIDE) {
-        A::get8(row + 8 * chunk, v);
-    } else {
-        for (int i = 0; i < 8; i++)
-            v[i] = 8 * chunk + i < k ? A::get(row + 8 * chunk + i) : 0.0f;
-    }
-}
-
 /* A lane's share of row . x[r]. */
-template <class W, class A, int ROWS, bool WIDE>
-INLINE void few_sums(const uint8_t *__restrict__ row, const typename A::T *const *x, uint64_t k,
-                     float *sum)
+template <class W, class T, int ROWS, bool WIDE>
+INLINE void few_sums(const uint8_t *__restrict__ row, const T *const *x, uint64_t k, float *sum)
 {
     const uint64_t chunks = (k + 7) / 8;
     constexpr int AHEAD = WIDE ? W::AHEAD : 1;
@@ -87,7 +62,7 @@ INLINE void few_sums(const uint8_t *__restrict__ row, const typename A::T *const
         W::template get8<WIDE>(row, c, k, w);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            x_get8<A, WIDE>(x[r], c, k, v);
+            from_plain<plain<T>>::template get8<WIDE>((const uint8_t *)x[r], c, k, v);
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 sum[r] = fmaf(v[i], w[i], sum[r]);
@@ -96,9 +71,8 @@ INLINE void few_sums(const uint8_t *__restrict__ row, const typename A::T *const
 }
 
 /* ROWS of x at once; rows beyond a.m repeat the last one and are thrown away. */
-template <class W, class A, int ROWS> INLINE void few(const product_args &a)
+template <class W, class T, int ROWS> INLINE void few(const product_args &a)
 {
-    typedef typename A::T T;
     const unsigned lane = threadIdx.x % 32;
     const uint64_t n = (uint64_t)blockIdx.x * VEC_WARPS + threadIdx.x / 32;
     if (n >= a.n) /* all of a warp */
@@ -112,9 +86,9 @@ template <class W, class A, int ROWS> INLINE void few(const product_args &a)
         sum[r] = 0;
     }
     if (a.wide)
-        few_sums<W, A, ROWS, true>(row, x, a.k, sum);
+        few_sums<W, T, ROWS, true>(row, x, a.k, sum);
     else
-        few_sums<W, A, ROWS, false>(row, x, a.k, sum);
+        few_sums<W, T, ROWS, false>(row, x, a.k, sum);
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
 #pragma unroll
@@ -123,27 +97,20 @@ template <class W, class A, int ROWS> INLINE void few(const product_args &a)
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
         if (lane == (unsigned)r && (uint64_t)r < a.m)
-            put_result<A>(a, r, n, sum[r]);
+            put_result<T>(a, r, n, sum[r]);
 }
 
-#define VEC(id, from, of, name)                                                                    \
-    extern "C" __global__ void __launch_bounds__(32 * VEC_WARPS)                                   \
-        product_vec1_##id##_##name(const __grid_constant__ product_args a)                         \
-    {                                                                                              \
-        few<from<of##_##id>, act_##name, 1>(a);                                                    \
-    }                                                                                              \
-    extern "C" __global__ void __launch_bounds__(32 * VEC_WARPS)                                   \
-        product_vec4_##id##_##name(const __grid_constant__ product_args a)                         \
-    {                                                                                              \
-        few<from<of##_##id>, act_##name, VEC_ROWS>(a);                                             \
-    }
+#define VEC(id, from, of, name, T)                                                                 \
+    ENTRY(product_vec1_##id##_##name, product_args, (few<from<of##_##id>, T, 1>), 32 * VEC_WARPS)  \
+    ENTRY(product_vec4_##id##_##name, product_args, (few<from<of##_##id>, T, VEC_ROWS>),           \
+          32 * VEC_WARPS)
 #define PLAIN(id)                                                                                  \
-    VEC(id, from_plain, plain, f32)                                                                \
-    VEC(id, from_plain, plain, f16)                                                                \
-    VEC(id, from_plain, plain, bf16)
+    VEC(id, from_plain, plain, f32, float)                                                         \
+    VEC(id, from_plain, plain, f16, __half)                                                        \
+    VEC(id, from_plain, plain, bf16, __nv_bfloat16)
 #define BLOCK(id, elems, bytes)                                                                    \
-    VEC(id, from_block, block, f16)                                                                \
-    VEC(id, from_block, block, bf16)
+    VEC(id, from_block, block, f16, __half)                                                        \
+    VEC(id, from_block, block, bf16, __nv_bfloat16)
 STORED_PLAINS(PLAIN)
 DEC_QUANTS(BLOCK) /* in F32 they are expanded: nobody computes in F32 for speed */
 
@@ -153,18 +120,17 @@ DEC_QUANTS(BLOCK) /* in F32 they are expanded: nobody computes in F32 for speed 
 static_assert(SIDE * SIDE == GEMM_THREADS, "a thread for each 4 x 4");
 static_assert(GEMM_TILE * GEMM_DEPTH % GEMM_THREADS == 0, "whole loads");
 
-/* w is of A's type, y and add of Y's. Grid: x over n, y over m (in turns, should there be more rows
+/* w is of type T, y and add of Y. Grid: x over n, y over m (in turns, should there be more rows
  * than a grid has), z over the batch. */
-template <class A, class Y = A> INLINE void gemm(const product_args &all)
+template <class T, class Y> INLINE void gemm(const product_args &all)
 {
-    typedef typename A::T T;
     __shared__ float xs[GEMM_DEPTH][GEMM_TILE + 4], ws[GEMM_DEPTH][GEMM_TILE + 4];
     const unsigned t = threadIdx.x, tn = t % SIDE, tm = t / SIDE;
     const uint64_t n0 = (uint64_t)blockIdx.x * GEMM_TILE;
     const T *x = (const T *)all.x + blockIdx.z * all.of_x;
     const T *w = (const T *)all.w + blockIdx.z * all.of_w;
     product_args a = all;
-    a.y = (typename Y::T *)all.y + blockIdx.z * all.of_y;
+    a.y = (Y *)all.y + blockIdx.z * all.of_y;
 
     for (uint64_t m0 = (uint64_t)blockIdx.y * GEMM_TILE; m0 < a.m;
          m0 += (uint64_t)gridDim.y * GEMM_TILE) { /* the same for all threads */
@@ -174,9 +140,9 @@ template <class A, class Y = A> INLINE void gemm(const product_args &all)
             for (unsigned i = t; i < GEMM_TILE * GEMM_DEPTH; i += GEMM_THREADS) {
                 unsigned k = i % GEMM_DEPTH, r = i / GEMM_DEPTH;
                 bool in = k0 + k < a.k;
-                xs[k][r] = in && m0 + r < a.m ? A::get(x + (m0 + r) * a.ld_x + k0 + k) : 0.0f;
+                xs[k][r] = in && m0 + r < a.m ? to_f32(x[(m0 + r) * a.ld_x + k0 + k]) : 0.0f;
                 ws[k][r] =
-                    in && n0 + r < a.n ? A::get(w + (n0 + r) * a.w_n + (k0 + k) * a.w_k) : 0.0f;
+                    in && n0 + r < a.n ? to_f32(w[(n0 + r) * a.w_n + (k0 + k) * a.w_k]) : 0.0f;
             }
             __syncthreads();
 #pragma unroll
@@ -196,59 +162,43 @@ template <class A, class Y = A> INLINE void gemm(const product_args &all)
     }
 }
 
-/* y = gelu(y + bias), rounded once more. Grid: x over n, y over m in turns. */
-template <class A> INLINE void finish(const product_args &a)
+template <class T> INLINE void product_gemm_body(const product_args &a)
 {
-    typedef typename A::T T;
+    gemm<T, T>(a);
+}
+KERNELS(product_gemm, product_args, GEMM_THREADS)
+
+template <class T> INLINE void product_gemm_to_f32_body(const product_args &a)
+{
+    gemm<T, float>(a);
+}
+KERNELS_16(product_gemm_to_f32, product_args, GEMM_THREADS)
+
+/* y = gelu(y + bias), rounded once more. Grid: x over n, y over m in turns. */
+template <class T> INLINE void product_finish_body(const product_args &a)
+{
     uint64_t n = (uint64_t)blockIdx.x * FINISH_THREADS + threadIdx.x;
     if (n >= a.n)
         return;
-    float bias = bias_at(a, n);
+    float bias = bias_at(a.bias_type, a.bias, n);
     for (uint64_t m = blockIdx.y; m < a.m; m += gridDim.y) {
         T *y = (T *)a.y + m * a.ld_y + n;
-        float v = A::get(y) + bias;
-        A::put(y, a.gelu ? f_gelu_tanh(v) : v);
+        float v = to_f32(*y) + bias;
+        *y = of_f32<T>(a.gelu ? f_gelu_tanh(v) : v);
     }
 }
+KERNELS(product_finish, product_args, FINISH_THREADS)
 
 /* y[m][k], packed, is x in fp8: to nearest, beyond 448 the largest. Grid: x over k, y over m in
  * turns. */
-template <class A> INLINE void round_e4m3(const product_args &a)
+template <class T> INLINE void product_round_body(const product_args &a)
 {
     uint64_t k = (uint64_t)blockIdx.x * FINISH_THREADS + threadIdx.x;
     if (k >= a.k)
         return;
     for (uint64_t m = blockIdx.y; m < a.m; m += gridDim.y) {
-        float v = A::get((const typename A::T *)a.x + m * a.ld_x + k);
+        float v = to_f32(((const T *)a.x)[m * a.ld_x + k]);
         ((uint8_t *)a.y)[m * a.k + k] = __nv_cvt_float_to_fp8(v, __NV_SATFINITE, __NV_E4M3);
     }
 }
-
-#define OTHERS(name)                                                                               \
-    extern "C" __global__ void __launch_bounds__(GEMM_THREADS)                                     \
-        product_gemm_##name(const __grid_constant__ product_args a)                                \
-    {                                                                                              \
-        gemm<act_##name>(a);                                                                       \
-    }                                                                                              \
-    extern "C" __global__ void __launch_bounds__(FINISH_THREADS)                                   \
-        product_finish_##name(const __grid_constant__ product_args a)                              \
-    {                                                                                              \
-        finish<act_##name>(a);                                                                     \
-    }
-OTHERS(f32)
-OTHERS(f16)
-OTHERS(bf16)
-
-#define OF_16_BITS(name)                                                                           \
-    extern "C" __global__ void __launch_bounds__(GEMM_THREADS)                                     \
-        product_gemm_to_f32_##name(const __grid_constant__ product_args a)                         \
-    {                                                                                              \
-        gemm<act_##name, act_f32>(a);                                                              \
-    }                                                                                              \
-    extern "C" __global__ void __launch_bounds__(FINISH_THREADS)                                   \
-        product_round_##name(const __grid_constant__ product_args a)                               \
-    {                                                                                              \
-        round_e4m3<act_##name>(a);                                                                 \
-    }
-OF_16_BITS(f16)
-OF_16_BITS(bf16)
+KERNELS_16(product_round, product_args, FINISH_THREADS)

@@ -1,7 +1,6 @@
-/* stored.cuh: activations and stored weights as kernels of expand.cu and product.cu read and write
- * them, eight elements (a chunk) at a time where they lie well.
+/* stored.cuh: stored weights as kernels of expand.cu and product.cu read them, eight elements (a
+ * chunk) at a time where they lie well.
  *
- *   struct act_<type>    T, one element; get, put; get8, put8 of 16-byte aligned memory
  *   struct plain_<id>    a type of one element a block: get(src, i), get8(src, chunk) of memory
  *                        aligned to 16 bytes
  *   struct block_<id>    a GGML type: CHUNKS of a block, get8(src, chunk)
@@ -10,100 +9,30 @@
 #define OP_CUDA_STORED_CUH
 
 #include "op/cuda/expand_decode.h"
+#include "op/cuda/kernel.cuh"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
-#define INLINE static __device__ __forceinline__
+#define INLINE DEV
+
+template <class T> struct plain {
+    INLINE float get(const uint8_t *src, size_t i)
+    {
+        return to_f32(((const T *)src)[i]);
+    }
+    INLINE void get8(const uint8_t *src, size_t chunk, float v[8])
+    {
+        load8((const T *)src + 8 * chunk, v);
+    }
+};
+typedef plain<float> plain_f32;
+typedef plain<__half> plain_f16;
+typedef plain<__nv_bfloat16> plain_bf16;
 
 INLINE float from_f16(uint32_t h)
 {
     return __half2float(__ushort_as_half((unsigned short)h));
 }
-
-INLINE uint32_t two_f16(float lo, float hi)
-{
-    __half2 h = __floats2half2_rn(lo, hi);
-    return (uint32_t)__half_as_ushort(h.x) | (uint32_t)__half_as_ushort(h.y) << 16;
-}
-
-INLINE uint32_t two_bf16(float lo, float hi)
-{
-    __nv_bfloat162 h = __floats2bfloat162_rn(lo, hi);
-    return (uint32_t)__bfloat16_as_ushort(h.x) | (uint32_t)__bfloat16_as_ushort(h.y) << 16;
-}
-
-/* Eight elements of 16 bits in four words. */
-#define SIXTEEN(name, widen, two)                                                                  \
-    struct act_##name {                                                                            \
-        typedef uint16_t T;                                                                        \
-        INLINE float get(const T *p)                                                               \
-        {                                                                                          \
-            return widen(*p);                                                                      \
-        }                                                                                          \
-        INLINE void put(T *p, float v)                                                             \
-        {                                                                                          \
-            *p = (uint16_t)two(v, 0);                                                              \
-        }                                                                                          \
-        INLINE void get8(const T *p, float v[8])                                                   \
-        {                                                                                          \
-            uint4 u = *(const uint4 *)p;                                                           \
-            v[0] = widen(u.x & 0xffff), v[1] = widen(u.x >> 16);                                   \
-            v[2] = widen(u.y & 0xffff), v[3] = widen(u.y >> 16);                                   \
-            v[4] = widen(u.z & 0xffff), v[5] = widen(u.z >> 16);                                   \
-            v[6] = widen(u.w & 0xffff), v[7] = widen(u.w >> 16);                                   \
-        }                                                                                          \
-        INLINE void put8(T *p, const float v[8])                                                   \
-        {                                                                                          \
-            *(uint4 *)p =                                                                          \
-                make_uint4(two(v[0], v[1]), two(v[2], v[3]), two(v[4], v[5]), two(v[6], v[7]));    \
-        }                                                                                          \
-    };
-SIXTEEN(f16, from_f16, two_f16)
-SIXTEEN(bf16, dec_one_bf16, two_bf16)
-#undef SIXTEEN
-
-struct act_f32 {
-    typedef float T;
-    INLINE float get(const T *p)
-    {
-        return *p;
-    }
-    INLINE void put(T *p, float v)
-    {
-        *p = v;
-    }
-    INLINE void get8(const T *p, float v[8])
-    {
-        float4 lo = ((const float4 *)p)[0], hi = ((const float4 *)p)[1];
-        v[0] = lo.x, v[1] = lo.y, v[2] = lo.z, v[3] = lo.w;
-        v[4] = hi.x, v[5] = hi.y, v[6] = hi.z, v[7] = hi.w;
-    }
-    INLINE void put8(T *p, const float v[8])
-    {
-        ((float4 *)p)[0] = make_float4(v[0], v[1], v[2], v[3]);
-        ((float4 *)p)[1] = make_float4(v[4], v[5], v[6], v[7]);
-    }
-};
-
-/* ---- plain weights ---- */
-
-#define WIDE_PLAIN(name)                                                                           \
-    struct plain_##name {                                                                          \
-        INLINE float get(const uint8_t *src, size_t i)                                             \
-        {                                                                                          \
-            return act_##name::get((const act_##name::T *)src + i);                                \
-        }                                                                                          \
-        INLINE void get8(const uint8_t *src, size_t chunk, float v[8])                             \
-        {                                                                                          \
-            act_##name::get8((const act_##name::T *)src + 8 * chunk, v);                           \
-        }                                                                                          \
-    };
-WIDE_PLAIN(f32)
-WIDE_PLAIN(f16)
-WIDE_PLAIN(bf16)
-#undef WIDE_PLAIN
 
 /* Two bytes: lower, upper. Chips that multiply fp8 also widen it, two at a time. */
 template <__nv_fp8_interpretation_t KIND> INLINE void two_f8(uint32_t b, float *lo, float *hi)

@@ -5,8 +5,7 @@
 #ifndef UNIT_OP_CUDA_BETWEEN_H
 #define UNIT_OP_CUDA_BETWEEN_H
 
-#include "op/cuda/attention_args.h"
-#include "op/cuda/conv2d_args.h"
+#include "op/cuda/args.cuh"
 #include "op/cuda/cuda_op.h"
 #include "support/rng.h"
 #include "unit/op/op_device.h"
@@ -88,7 +87,7 @@ static void launch_conv(struct stand *s, const char *kernel, enum dtype type,
                                    .type = type,
                                    .grid = { grid[0], grid[1], grid[2] },
                                    .block = { CONV_THREADS },
-                                   .args = (void *[]) { args } };
+                                   .args = args };
     berth_err err = { 0 };
     assert_ok(cuda_launch(&env, &l, &err), err);
 }
@@ -267,7 +266,7 @@ static void check_bias(struct stand *s, enum dtype type, struct rng *rng)
         enum dtype from = act_types[i % TYPES];
         struct conv_bias b = { .n = 1 + 131 * i,
                                .padded = (131 * i + 8) / 8 * 8,
-                               .type = i % TYPES };
+                               .type = (int32_t)(i % TYPES) };
         struct range x = range_of(s, from, b.n, rng), y = range_of(s, type, b.padded, rng);
         b.src = i < TYPES ? at_card(&x) : NULL, b.dst = at_card(&y);
         launch_conv(s, "conv2d_bias", type, (unsigned[]) { blocks_of(b.padded), 1, 1 }, &b);
@@ -291,7 +290,7 @@ static void check_finish(struct stand *s, enum dtype type, struct rng *rng)
         struct conv_finish f = { .plane = at[i].plane,
                                  .channels = at[i].channels,
                                  .runs = (uint32_t)((plane + CONV_RUN - 1) / CONV_RUN),
-                                 .bias_type = i % TYPES };
+                                 .bias_type = (int32_t)(i % TYPES) };
         struct range x = range_of(s, type, n, rng), y = range_of(s, type, n, rng);
         struct range bias = range_of(s, from, at[i].channels, rng);
         f.src = at_card(&x), f.dst = at_card(&y);
@@ -350,7 +349,7 @@ static void check_rows(struct stand *s, enum dtype type, uint32_t keys)
                                                   .type = type,
                                                   .grid = { ROWS },
                                                   .block = { ATTENTION_THREADS },
-                                                  .args = (void *[]) { &g } },
+                                                  .args = &g },
                           &err),
               err);
     uint16_t *now = fetch(s, type == DT_F32 ? &scores : &weights);

@@ -9,17 +9,16 @@
 
 struct CUfunc_st {
     char name[64];
-    int shared; /* attribute, 0: never set */
 };
 
 static struct log_of {
     CUresult answer_load, answer_function, answer_launch;
-    int loads, unloads, functions, attributes, launches, closed;
+    int loads, unloads, functions, launches, closed;
     const void *image;
     struct CUfunc_st function[64];
     struct { /* the latest launch */
         char kernel[64];
-        unsigned grid[3], block[3], shared;
+        unsigned grid[3], block[3];
         char args[sizeof(struct turn_args)];
     } last;
 } seen;
@@ -49,14 +48,6 @@ static CUresult function(CUfunction *out, CUmodule m, const char *name)
     return CUDA_SUCCESS;
 }
 
-static CUresult attribute(CUfunction f, CUfunction_attribute which, int value)
-{
-    assert_int_equal(which, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
-    seen.attributes++;
-    f->shared = value;
-    return value > 200000 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
 static size_t args_bytes(const char *kernel)
 {
     static const struct {
@@ -77,15 +68,14 @@ static CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsi
                        unsigned by, unsigned bz, unsigned shared, CUstream s, void **args,
                        void **extra)
 {
-    assert_true(s && !extra);
+    assert_true(s && !extra && !shared);
     seen.launches++;
     memcpy(seen.last.kernel, f->name, sizeof f->name);
     memcpy(seen.last.grid, (unsigned[]) { gx, gy, gz }, sizeof seen.last.grid);
     memcpy(seen.last.block, (unsigned[]) { bx, by, bz }, sizeof seen.last.block);
-    seen.last.shared = shared;
     assert_true(gx && gy && gz && gx <= INT32_MAX && gy <= 65535 && gz <= 65535);
     assert_true(bx && by && bz && bx * by * bz <= 1024);
-    if (args && args_bytes(f->name))
+    if (args[0] && args_bytes(f->name))
         memcpy(seen.last.args, args[0], args_bytes(f->name));
     return seen.answer_launch;
 }
@@ -111,7 +101,6 @@ static int open_card(void **state)
     s->api.cuModuleLoadData = load;
     s->api.cuModuleUnload = unload;
     s->api.cuModuleGetFunction = function;
-    s->api.cuFuncSetAttribute = attribute;
     s->api.cuLaunchKernel = launch;
     p->api = &s->api;
     s->env =
@@ -156,26 +145,6 @@ static void kernels_are_looked_up_once(void **state)
     assert_clean(&s->rig);
     s->set = NULL; /* closed: what the teardown needs is gone */
     s->stream = NULL;
-}
-
-static void shared_memory_is_asked_for_once(void **state)
-{
-    struct stand *s = *state;
-    berth_err err = { 0 };
-    struct cuda_launch l = {
-        .module = CUDA_MODULE_attention, .kernel = "x", .type = DT_F32, .shared = 48 << 10
-    };
-    assert_ok(cuda_launch(&s->env, &l, &err), err);
-    assert_int_equal(seen.attributes, 0);
-    l.shared++;
-    assert_ok(cuda_launch(&s->env, &l, &err), err);
-    assert_ok(cuda_launch(&s->env, &l, &err), err);
-    assert_true(seen.attributes == 1 && seen.function[0].shared == (48 << 10) + 1);
-    l.shared = 300000;
-    assert_fails(cuda_launch(&s->env, &l, &err), err, BERTH_EDEVICE, "300000 bytes of shared");
-    l.shared = 100;
-    assert_ok(cuda_launch(&s->env, &l, &err), err);
-    assert_int_equal(seen.last.shared, 100);
 }
 
 static void failures_say_what_was_wanted(void **state)
@@ -431,7 +400,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(kernels_are_looked_up_once),
-        TEST(shared_memory_is_asked_for_once),
         TEST(failures_say_what_was_wanted),
         TEST(memory_may_be_short),
         TEST(made_ready_once),
