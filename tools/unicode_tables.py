@@ -63,16 +63,16 @@ def joins(c):
 
 
 def runs(value, none):
-    """[first, last, value] of neighbours with one value other than `none`."""
+    """[first, count, value] of neighbours with one value other than `none`."""
     out = []
-    for c in range(LAST + 1):
-        v = none if 0xD800 <= c <= 0xDFFF else value(c)
+    for c in POINTS:
+        v = value(c)
         if v == none:
             continue
-        if out and out[-1][1] == c - 1 and out[-1][2] == v:
-            out[-1][1] = c
+        if out and out[-1][0] + out[-1][1] == c and out[-1][2] == v:
+            out[-1][1] += 1
         else:
-            out.append([c, c, v])
+            out.append([c, 1, v])
     return out
 
 
@@ -137,31 +137,33 @@ def digests():
     print("joins    0x%016x" % fnv(joins(c) for c in POINTS))
 
 
-def emit(name, kind, rows, fmt, about):
+def emit(name, kind, rows, about):
+    """Rows of numbers as structs, single numbers as they are; decimal, because that is shortest."""
     print("/* %s */" % about)
     print("static const %s %s[] = {" % (kind, name))
-    line = "   "
+    line = "    "
     for r in rows:
-        item = " " + fmt(r) + ","
+        item = "%d," % r if isinstance(r, int) else "{%s}," % ",".join(map(str, r))
         if len(line) + len(item) > 100:
             print(line)
-            line = "   "
+            line = "    "
         line += item
     print(line)
     print("};\n")
 
 
 def tables():
-    print("""/* tokenizers %s and Unicode %s, written by tools/unicode_tables.py: do not edit. For unicode.c
- * alone. */
+    print("""/* tokenizers %s and Unicode %s, written by tools/unicode_tables.py: do not edit.
+ * For unicode.c alone. */
 /* clang-format off */
 #ifndef TEXT_UNICODE_TABLES_H
 #define TEXT_UNICODE_TABLES_H
 
 #include <stdint.h>
 
-struct uc_run { /* value of first..last */
-    uint32_t first, last;
+struct uc_run { /* value of `count` code points */
+    uint32_t first;
+    uint16_t count;
     uint8_t value;
 };
 struct uc_lower { /* first, first + step, ... (count of them): add delta */
@@ -170,26 +172,26 @@ struct uc_lower { /* first, first + step, ... (count of them): add delta */
     uint8_t step;
     int32_t delta;
 };
-struct uc_decomp { /* cp = a, or a and b (0: none); pair: a and b compose to it again */
+struct uc_two { /* cp decomposes to a and b */
     uint32_t cp, a, b;
-    uint8_t pair;
 };
 """ % (tokenizers.__version__, u.unidata_version))
-    run = lambda r: "{0x%x,0x%x,%d}" % tuple(r)
-    emit("uc_classes", "struct uc_run", runs(klass, OTHER), run,
+    emit("uc_classes", "struct uc_run", runs(klass, OTHER),
          "enum uc_class, where it is not UC_OTHER")
-    emit("uc_cccs", "struct uc_run", runs(ccc, 0), run,
-         "canonical combining classes other than 0")
-    emit("uc_lowers", "struct uc_lower", lower_runs(), lambda r: "{0x%x,%d,%d,%d}" % tuple(r),
-         "lower case, without U+0130")
+    emit("uc_cccs", "struct uc_run", runs(ccc, 0), "canonical combining classes other than 0")
+    emit("uc_lowers", "struct uc_lower", lower_runs(), "lower case, without U+0130")
     ds = decompositions()
-    emit("uc_decomps", "struct uc_decomp", ds, lambda r: "{0x%x,0x%x,0x%x,%d}" % r,
-         "canonical decompositions, by code point; Hangul is arithmetic")
-    order = sorted((i for i, d in enumerate(ds) if d[3]), key=lambda i: ds[i][1:3])
-    emit("uc_pairs", "uint16_t", order, str, "of uc_decomps with pair set, by a and then b")
-    emit("uc_zeros", "uint32_t", digit_zeros(), lambda z: "0x%x" % z,
-         "zeros of the decimal digits; 1 to 9 follow each")
-    emit("uc_joins_runs", "struct uc_run", runs(joins, 0), run,
+    one, two = {d[0]: d[1] for d in ds if not d[2]}, [d for d in ds if d[2]]
+    emit("uc_ones_runs", "struct uc_run", runs(lambda c: int(c in one), 0),
+         "code points that decompose to one; Hangul is arithmetic")
+    emit("uc_ones", "uint32_t", list(one.values()), "what they decompose to, one after the other")
+    emit("uc_twos", "struct uc_two", [d[:3] for d in two],
+         "code points that decompose to two, in order")
+    emit("uc_pairs", "uint16_t", sorted((i for i, d in enumerate(two) if d[3]),
+                                        key=lambda i: two[i][1:3]),
+         "of uc_twos those that a and b compose to again, by a and then b")
+    emit("uc_zeros", "uint32_t", digit_zeros(), "zeros of the decimal digits; 1 to 9 follow each")
+    emit("uc_joins_runs", "struct uc_run", runs(joins, 0),
          "characters that belong to the grapheme in front of them")
     print("#endif")
 

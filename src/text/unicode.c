@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#define COUNT(a) (sizeof(a) / sizeof *(a))
-
 /* Hangul syllables are composed by arithmetic: leading, vowel and trailing jamo. */
 enum {
     S_BASE = 0xac00,
@@ -26,7 +24,7 @@ static uint8_t run_value(const struct uc_run *r, size_t n, uint32_t c)
         size_t mid = n / 2;
         if (c < r[mid].first) {
             n = mid;
-        } else if (c > r[mid].last) {
+        } else if (c - r[mid].first >= r[mid].count) {
             r += mid + 1;
             n -= mid + 1;
         } else {
@@ -38,12 +36,12 @@ static uint8_t run_value(const struct uc_run *r, size_t n, uint32_t c)
 
 enum uc_class uc_class(uint32_t c)
 {
-    return (enum uc_class)run_value(uc_classes, COUNT(uc_classes), c);
+    return (enum uc_class)run_value(uc_classes, ARRAY_LEN(uc_classes), c);
 }
 
 static uint8_t ccc(uint32_t c)
 {
-    return c < 0x300 ? 0 : run_value(uc_cccs, COUNT(uc_cccs), c);
+    return c < 0x300 ? 0 : run_value(uc_cccs, ARRAY_LEN(uc_cccs), c);
 }
 
 bool uc_isspace(uint32_t c)
@@ -53,12 +51,12 @@ bool uc_isspace(uint32_t c)
 
 bool uc_joins(uint32_t c)
 {
-    return c >= 0x300 && run_value(uc_joins_runs, COUNT(uc_joins_runs), c);
+    return c >= 0x300 && run_value(uc_joins_runs, ARRAY_LEN(uc_joins_runs), c);
 }
 
 int uc_decimal(uint32_t c)
 {
-    for (size_t i = 0; i < COUNT(uc_zeros) && uc_zeros[i] <= c; i++)
+    for (size_t i = 0; i < ARRAY_LEN(uc_zeros) && uc_zeros[i] <= c; i++)
         if (c - uc_zeros[i] < 10)
             return (int)(c - uc_zeros[i]);
     return -1;
@@ -97,19 +95,31 @@ bool uc_decode(const char *s, size_t n, struct vec *out)
 
 /* ---- normalisation ---- */
 
-static const struct uc_decomp *decomp_find(uint32_t c)
+/* What c decomposes to, once; b 0: one code point. False: to nothing else. */
+static bool decompose_once(uint32_t c, uint32_t *a, uint32_t *b)
 {
-    size_t lo = 0, hi = COUNT(uc_decomps);
+    size_t lo = 0, hi = ARRAY_LEN(uc_twos), at = 0;
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
-        if (uc_decomps[mid].cp == c)
-            return &uc_decomps[mid];
-        if (uc_decomps[mid].cp < c)
+        if (uc_twos[mid].cp == c) {
+            *a = uc_twos[mid].a;
+            *b = uc_twos[mid].b;
+            return true;
+        }
+        if (uc_twos[mid].cp < c)
             lo = mid + 1;
         else
             hi = mid;
     }
-    return NULL;
+    for (size_t i = 0; i < ARRAY_LEN(uc_ones_runs) && uc_ones_runs[i].first <= c; i++) {
+        if (c - uc_ones_runs[i].first < uc_ones_runs[i].count) {
+            *a = uc_ones[at + c - uc_ones_runs[i].first];
+            *b = 0;
+            return true;
+        }
+        at += uc_ones_runs[i].count;
+    }
+    return false;
 }
 
 /* The whole canonical decomposition of c, in order. Only the first of two parts decomposes again,
@@ -122,11 +132,11 @@ static bool decompose(uint32_t c, struct vec *out)
                push(out, V_BASE + s % (V_COUNT * T_COUNT) / T_COUNT) &&
                (t == 0 || push(out, T_BASE + t));
     }
-    uint32_t tail[8];
+    uint32_t tail[8], b;
     size_t n = 0;
-    for (const struct uc_decomp *d; n < COUNT(tail) && (d = decomp_find(c)); c = d->a)
-        if (d->b)
-            tail[n++] = d->b;
+    while (n < ARRAY_LEN(tail) && decompose_once(c, &c, &b))
+        if (b)
+            tail[n++] = b;
     if (!push(out, c))
         return false;
     while (n > 0)
@@ -169,10 +179,10 @@ static uint32_t compose(uint32_t a, uint32_t b)
         return S_BASE + ((a - L_BASE) * V_COUNT + (b - V_BASE)) * T_COUNT;
     if (a - S_BASE < S_COUNT && (a - S_BASE) % T_COUNT == 0 && b - T_BASE - 1 < T_COUNT - 1)
         return a + (b - T_BASE);
-    size_t lo = 0, hi = COUNT(uc_pairs);
+    size_t lo = 0, hi = ARRAY_LEN(uc_pairs);
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
-        const struct uc_decomp *d = &uc_decomps[uc_pairs[mid]];
+        const struct uc_two *d = &uc_twos[uc_pairs[mid]];
         if (d->a == a && d->b == b)
             return d->cp;
         if (d->a < a || (d->a == a && d->b < b))
@@ -234,7 +244,7 @@ bool uc_nfc(struct vec *v)
 
 static uint32_t lower(uint32_t c)
 {
-    size_t lo = 0, hi = COUNT(uc_lowers);
+    size_t lo = 0, hi = ARRAY_LEN(uc_lowers);
     while (lo < hi) { /* the last run that begins at or before c */
         size_t mid = lo + (hi - lo) / 2;
         if (uc_lowers[mid].first <= c)
