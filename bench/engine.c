@@ -290,7 +290,7 @@ static int bench_vae(struct bench *b)
     for (int i = 0; i < TRIES; i++) {
         struct vae_job j = { .net = net, .vae = &vae };
         double start = bench_now_ms();
-        if (vae_decode(&j, z, 1, H, W, out, &err))
+        if (vae_decode(&j, z, &(struct shape) { 4, { 1, 4, H, W } }, out, &err))
             return failed(&err, "vae");
         best = fmin(best, (bench_now_ms() - start) / 1e3);
     }

@@ -48,10 +48,10 @@ berth_status vae_find(const struct weights *w, const char *part, char root[ARCH_
 /* Dry runs of both halves. What is missing is said when its half runs: the other may do. */
 static berth_status run_dry(struct net *net, const struct vae_net *v, size_t side, berth_err *err)
 {
-    struct vae_pass small = { .vae = v, .frames = 1, .h = side, .w = side };
-    struct vae_pass large = {
-        .vae = v, .frames = 1, .h = side * v->latent.ratio, .w = side * v->latent.ratio
-    };
+    const struct shape still = { 4, { 1, v->latent.channels, side, side } };
+    const struct shape video = { 5, { 1, v->latent.channels, 1, side, side } };
+    struct vae_pass small = { .vae = v, .shape = v->latent.rank == 3 ? video : still };
+    struct vae_pass large = { .vae = v, .shape = vae_decoded(v, &small.shape) };
     uint64_t peak;
     berth_status s =
         v->encoder ? net_predict(net, v->family->encode, &large, &peak, err) : BERTH_OK;

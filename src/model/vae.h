@@ -1,14 +1,15 @@
 /* vae: pictures to latents and back (spec: vae.md).
  *
+ * Shapes     Latents [n, c, h, w], of video [n, c, t, h, w]: what the format says. Pictures as the
+ *            network has them are [n, 3, h * r, w * r], of video [n, 3, frames, h * r, w * r]; as
+ *            nodes have them, [n, h, w, 3] and [n, frames, h, w, 3], 0..1.
  * Config     from names and shapes. A file may have the encoder or the decoder alone.
  * Batches    go item by item: the pass of one picture fills every processor, and memory is that of
  *            one.
  * Tiling     overlapping pieces blended as ComfyUI does it: three passes with different tiles,
  *            averaged. Automatic: when a whole pass has no room (net.h, Ladder) the tiles of vae.md
  *            7 are used, then ever smaller ones, down to VAE_TILE_MIN; log and job say so.
- * Pictures   Values between nodes: pictures [n, h, w, 3] 0..1, latents [n, c, h/r, w/r] unscaled.
- * Video      Latents [n, c, t, h/r, w/r]; decoded, frames are pictures: n times as many as
- *            latent_frames() says. Of what is encoded every picture is a video of its own.
+ *            A tile of video has all of its frames.
  * Threads    Executor; vae_detect() any.
  * Adding     a VAE: a folder src/model/vae_<x>/ that exports `const struct vae_family vae_<x>`, and
  *            the line VAE(<x>) in vaes.def.
@@ -38,11 +39,10 @@ struct vae_net { /* what a file's VAE looks like */
 
 struct vae_pass { /* of one item, or of a tile of it; host memory, borrowed */
     const struct vae_net *vae;
-    size_t frames; /* latent frames, of video; else 1 */
-    size_t h, w;
-    const float *in; /* decode [z, h, w]; encode [3, h, w] */
-    float *out;      /* decode [3, h * ratio, w * ratio]; encode [z, h / ratio, w / ratio]. Of video
-                        in and out have frames behind the channels: latent_frames() of pixels */
+    struct shape
+        shape; /* of in, with a batch of 1; what comes out is vae_decoded(), vae_encoded() */
+    const float *in;
+    float *out;
 };
 
 struct vae_family {
@@ -90,33 +90,34 @@ struct vae_job {
     /* Tiles in latent units (decode) or pixels (encode); 0: whole, tiles only when there is no
      * room */
     size_t tile_x, tile_y, overlap;
-    size_t
-        frames; /* of an item, when video is decoded: latent ones; else 0. A tile has all of them */
-    bool tiled; /* out: it was, though nobody asked. Later items begin with tiles then */
+    bool tiled;   /* out: it was, though nobody asked. Later items begin with tiles then */
     size_t tiles; /* out: so many for the last item, all three passes; of those nobody asked for */
     uint64_t rungs; /* out: how often it turned to tiles, or to smaller ones, for want of memory */
 };
-/* Raw modules: z [n, z, h, w] -> [n, 3, h*r, w*r] nominally -1..1; and back (the mean), h and w
- * multiples of r. BERTH_EUNSUPPORTED: the file has no such half. BERTH_EINVAL: tiles that do not
- * overlap properly. */
-berth_status vae_decode(struct vae_job *j, const float *z, size_t n, size_t h, size_t w, float *out,
+/* What comes out of these, as the network has them. An encoder leaves out pixels and frames that
+ * fill no latent pixel or frame. */
+struct shape vae_decoded(const struct vae_net *v, const struct shape *latents);
+struct shape vae_encoded(const struct vae_net *v, const struct shape *pictures);
+/* The network alone, s of what comes in: pictures nominally -1..1; encoding gives the mean, and all
+ * of s counts. BERTH_EUNSUPPORTED: the file has no such half. BERTH_EINVAL: not of such a shape, or
+ * tiles that do not overlap properly. */
+berth_status vae_decode(struct vae_job *j, const float *z, const struct shape *s, float *out,
                         berth_err *err);
-berth_status vae_encode(struct vae_job *j, const float *x, size_t n, size_t h, size_t w, float *out,
+berth_status vae_encode(struct vae_job *j, const float *x, const struct shape *s, float *out,
                         berth_err *err);
-/* As nodes see them: latent -> [n, h*r, w*r, 3] 0..1; pictures (any channels >= 3, the first three
- * count; sizes cut to multiples of r, centred) -> latent. *_size(): of the results. */
-berth_status vae_decode_image(struct vae_job *j, const float *z, size_t n, size_t h, size_t w,
+/* As nodes have pictures; s is [n, h, w, c] or [n, frames, h, w, c] of what is encoded: the first
+ * three channels count, sides are cut in the middle, frames at the end. */
+berth_status vae_decode_image(struct vae_job *j, const float *z, const struct shape *s, float *out,
+                              berth_err *err);
+berth_status vae_encode_image(struct vae_job *j, const float *image, const struct shape *s,
                               float *out, berth_err *err);
-void vae_encoded_size(const struct vae_net *v, size_t h, size_t w, size_t *lh, size_t *lw);
-berth_status vae_encode_image(struct vae_job *j, const float *image, size_t n, size_t h, size_t w,
-                              size_t c, float *out, berth_err *err);
+/* Such pictures as the network has them, cut to what it encodes. */
+struct shape vae_pictures(const struct vae_net *v, const struct shape *image);
 /* Peak of a pass, before it runs: of one item, since they go one by one, or of the largest tile the
  * job asks for. It is the compute device's memory; pictures, latents, tiles and their sums are host
  * buffers beside it: for each of the n items in and out, and with tiles 4 * (3 or z) bytes for
  * every pixel or latent pixel once more. */
-berth_status vae_predict_decode(struct vae_job *j, size_t h, size_t w, uint64_t *peak,
-                                berth_err *err);
-berth_status vae_predict_encode(struct vae_job *j, size_t h, size_t w, uint64_t *peak,
-                                berth_err *err);
+berth_status vae_predict(struct vae_job *j, bool decode, const struct shape *s, uint64_t *peak,
+                         berth_err *err);
 
 #endif

@@ -15,24 +15,18 @@
 
 struct vae_way vae_way(const struct vae_job *j, bool decode)
 {
-    const struct vae_net *v = j->vae;
-    size_t frames = vae_frames(j);
-    struct vae_way enc = { .name = "encode",
-                           .forward = v->family->encode,
-                           .in_planes = 3 * latent_frames(&v->latent, frames),
-                           .out_planes = v->latent.channels * frames,
-                           .tile = 512,
-                           .overlap = 64,
-                           .tile_min = VAE_TILE_MIN * (size_t)v->latent.ratio };
-    struct vae_way dec = { .name = "decode",
-                           .forward = v->family->decode,
-                           .in_planes = v->latent.channels * frames,
-                           .out_planes = 3 * latent_frames(&v->latent, frames),
-                           .up = true,
-                           .tile = 64,
-                           .overlap = 16,
-                           .tile_min = VAE_TILE_MIN };
-    return decode ? dec : enc;
+    const struct vae_family *f = j->vae->family;
+    return decode ? (struct vae_way) { .name = "decode",
+                                       .forward = f->decode,
+                                       .up = true,
+                                       .tile = 64,
+                                       .overlap = 16,
+                                       .tile_min = VAE_TILE_MIN }
+                  : (struct vae_way) { .name = "encode",
+                                       .forward = f->encode,
+                                       .tile = 512,
+                                       .overlap = 64,
+                                       .tile_min = VAE_TILE_MIN * (size_t)j->vae->latent.ratio };
 }
 
 struct cover { /* the tiles of one pass along one side */
@@ -56,14 +50,14 @@ static size_t cover_at(const struct cover *c, size_t i, size_t *len)
 
 struct work { /* of one item */
     struct vae_job *j;
+    const struct vae_item *item;
     const struct vae_way *way;
-    struct vae_progress at;
     size_t done, total; /* tiles of the item, all passes */
-    const float *in;    /* [c, h, w] */
-    size_t h, w;
-    size_t oh, ow;             /* of the result */
+    const float *in;    /* [planes, h, w] */
+    size_t planes, h, w;
+    size_t out_planes, oh, ow; /* of the result */
     float *tile_in, *tile_out; /* room for the largest tile of a pass */
-    float *sum, *weight;       /* [c, oh, ow], [oh, ow] of a pass */
+    float *sum, *weight;       /* [out_planes, oh, ow], [oh, ow] of a pass */
 };
 
 /* Sizes and places in the result; half to even, as the reference rounds. */
@@ -73,8 +67,8 @@ static size_t scaled(const struct work *k, size_t n)
                       : (size_t)nearbyint((double)n / (double)k->j->vae->latent.ratio);
 }
 
-/* What the network makes of n: an encoder cuts what does not fill a latent pixel. */
-static size_t made(const struct work *k, size_t n)
+/* How many the network gives for n: an encoder cuts what does not fill a latent pixel. */
+static size_t whole(const struct work *k, size_t n)
 {
     return k->way->up ? n * k->j->vae->latent.ratio : n / k->j->vae->latent.ratio;
 }
@@ -92,7 +86,7 @@ static float feather(size_t i, size_t n, size_t f)
     return m;
 }
 
-/* Adds the tile, [c, th, tw] in k->tile_out, at (y, x) of the result. */
+/* Adds the tile, [planes, th, tw] in k->tile_out, at (y, x) of the result. */
 static void blend(struct work *k, size_t y, size_t x, size_t th, size_t tw, size_t f)
 {
     size_t rows = th < k->oh - y ? th : k->oh - y, cols = tw < k->ow - x ? tw : k->ow - x;
@@ -101,42 +95,41 @@ static void blend(struct work *k, size_t y, size_t x, size_t th, size_t tw, size
         for (size_t q = 0; q < cols; q++) {
             float m = fy * feather(q, tw, f);
             weight[q] += m;
-            for (size_t c = 0; c < k->way->out_planes; c++)
+            for (size_t c = 0; c < k->out_planes; c++)
                 k->sum[(c * k->oh + y + i) * k->ow + x + q] +=
                     k->tile_out[(c * th + i) * tw + q] * m;
         }
     }
 }
 
-static berth_status forward(struct vae_job *j, const struct vae_way *way, const float *in, size_t h,
-                            size_t w, float *out, berth_err *err)
+/* All of an item, or a tile of it. */
+static berth_status forward(struct vae_job *j, const struct vae_item *item, size_t h, size_t w,
+                            const float *in, float *out, berth_err *err)
 {
-    struct vae_pass p = {
-        .vae = j->vae, .frames = vae_frames(j), .h = h, .w = w, .in = in, .out = out
-    };
-    return net_forward(j->net, way->forward, &p, err);
+    struct vae_pass p = { .vae = j->vae, .shape = item->in, .in = in, .out = out };
+    p.shape.dim[p.shape.ndim - 2] = h;
+    p.shape.dim[p.shape.ndim - 1] = w;
+    return net_forward(j->net, item->way->forward, &p, err);
 }
 
 static berth_status one_tile(struct work *k, size_t y, size_t x, size_t th, size_t tw,
                              size_t overlap, berth_err *err)
 {
-    for (size_t c = 0; c < k->way->in_planes; c++)
+    for (size_t c = 0; c < k->planes; c++)
         for (size_t i = 0; i < th; i++)
             memcpy(k->tile_in + (c * th + i) * tw, k->in + (c * k->h + y + i) * k->w + x,
                    tw * sizeof(float));
     /* A rest that fills no latent pixel is no tile; its neighbours reach over it, or pass() says
      * so. */
-    bool some = made(k, th) && made(k, tw);
-    if (some && forward(k->j, k->way, k->tile_in, th, tw, k->tile_out, err))
+    bool some = whole(k, th) && whole(k, tw);
+    if (some && forward(k->j, k->item, th, tw, k->tile_in, k->tile_out, err))
         return err->code;
     if (some)
-        blend(k, scaled(k, y), scaled(k, x), made(k, th), made(k, tw), scaled(k, overlap));
+        blend(k, scaled(k, y), scaled(k, x), whole(k, th), whole(k, tw), scaled(k, overlap));
     k->done++;
-    struct vae_progress at = k->at;
-    if (k->j->step &&
-        k->j->step(k->j->user, at.item * k->total + k->done, at.items * k->total, err))
-        return err->code;
-    return BERTH_OK;
+    return k->j->step ? k->j->step(k->j->user, k->item->i * k->total + k->done,
+                                   k->item->items * k->total, err)
+                      : BERTH_OK;
 }
 
 /* One pass; its result is added to out. */
@@ -145,7 +138,7 @@ static berth_status pass(struct work *k, size_t tile_x, size_t tile_y, size_t ov
 {
     struct cover cy = cover(k->h, tile_y, overlap), cx = cover(k->w, tile_x, overlap);
     size_t area = k->oh * k->ow, y, x, th, tw;
-    memset(k->sum, 0, k->way->out_planes * area * sizeof(float));
+    memset(k->sum, 0, k->out_planes * area * sizeof(float));
     memset(k->weight, 0, area * sizeof(float));
     if (k->h <= tile_y && k->w <= tile_x) { /* one tile is all of it: no feathers */
         if (one_tile(k, 0, 0, k->h, k->w, k->h + k->w, err))
@@ -166,7 +159,7 @@ static berth_status pass(struct work *k, size_t tile_x, size_t tile_y, size_t ov
                            "tiles of %zu x %zu overlapping by %zu leave a gap at %zu, %zu of the "
                            "latent: multiples of %u have none",
                            tile_x, tile_y, overlap, i % k->ow, i / k->ow, k->j->vae->latent.ratio);
-    for (size_t c = 0; c < k->way->out_planes; c++)
+    for (size_t c = 0; c < k->out_planes; c++)
         for (size_t i = 0; i < area; i++)
             out[c * area + i] += k->sum[c * area + i] / k->weight[i];
     return BERTH_OK;
@@ -198,9 +191,9 @@ static berth_status work_init(struct work *k, const struct form form[3], berth_e
         out_tile = fits && n > out_tile ? n : out_tile;
     }
     if (!fits || !sz_mul(k->oh, k->ow, &area) ||
-        !sz_mul(tile, k->way->in_planes * sizeof(float), &in_bytes) ||
-        !sz_mul(out_tile, k->way->out_planes * sizeof(float), &out_bytes) ||
-        !sz_mul(area, k->way->out_planes * sizeof(float), &sum_bytes))
+        !sz_mul(tile, k->planes * sizeof(float), &in_bytes) ||
+        !sz_mul(out_tile, k->out_planes * sizeof(float), &out_bytes) ||
+        !sz_mul(area, k->out_planes * sizeof(float), &sum_bytes))
         return err_set(err, BERTH_ELIMIT, "%zu x %zu is too large to %s", k->w, k->h, k->way->name);
     k->tile_in = malloc(in_bytes);
     k->tile_out = malloc(out_bytes);
@@ -214,17 +207,20 @@ static berth_status work_init(struct work *k, const struct form form[3], berth_e
     return BERTH_OK;
 }
 
-static berth_status tiled(struct vae_job *j, const struct vae_way *way, struct vae_progress at,
-                          const float *in, size_t h, size_t w, struct form t, size_t overlap,
-                          float *out, berth_err *err)
+static berth_status tiled(struct vae_job *j, const struct vae_item *item, const float *in,
+                          struct form t, size_t overlap, float *out, berth_err *err)
 {
+    const struct vae_way *way = item->way;
     const struct form wide = { 2 * t.x, t.y / 2 }, tall = { t.x / 2, 2 * t.y };
     /* sums are rounded: the reference's order */
     const struct form order[3] = { way->up ? tall : t, wide, way->up ? t : tall };
-    struct work k = { .j = j, .way = way, .at = at, .in = in, .h = h, .w = w };
+    const size_t h = (size_t)shape_last(&item->in, 2), w = (size_t)shape_last(&item->in, 1);
+    struct work k = { .j = j, .item = item, .way = way, .in = in, .h = h, .w = w };
+    k.planes = (size_t)shape_inner(&item->in, 1) / (h * w);
     k.oh = scaled(&k, h);
     k.ow = scaled(&k, w);
-    size_t n = way->out_planes * k.oh * k.ow;
+    size_t n = (size_t)shape_inner(&item->out, 1);
+    k.out_planes = n / (k.oh * k.ow);
     if (t.x / 2 <= overlap || t.y / 2 <= overlap || (!way->up && t.x / 2 < j->vae->latent.ratio) ||
         (!way->up && t.y / 2 < j->vae->latent.ratio))
         return err_set(err, BERTH_EINVAL,
@@ -244,15 +240,17 @@ static berth_status tiled(struct vae_job *j, const struct vae_way *way, struct v
     return s;
 }
 
-berth_status vae_item(struct vae_job *j, const struct vae_way *way, struct vae_progress at,
-                      const float *in, size_t h, size_t w, float *out, berth_err *err)
+berth_status vae_item(struct vae_job *j, const struct vae_item *item, const float *in, float *out,
+                      berth_err *err)
 {
+    const struct vae_way *way = item->way;
+    const size_t h = (size_t)shape_last(&item->in, 2), w = (size_t)shape_last(&item->in, 1);
     struct form t = { j->tile_x, j->tile_y ? j->tile_y : j->tile_x };
     size_t overlap = j->overlap;
     if (!t.x) {
-        berth_status s = j->tiled ? BERTH_ENODEVMEM : forward(j, way, in, h, w, out, err);
+        berth_status s = j->tiled ? BERTH_ENODEVMEM : forward(j, item, h, w, in, out, err);
         if (s == BERTH_OK && j->step)
-            s = j->step(j->user, at.item + 1, at.items, err);
+            s = j->step(j->user, item->i + 1, item->items, err);
         if (s != BERTH_ENODEVMEM)
             return s;
         t = (struct form) { way->tile, way->tile };
@@ -272,7 +270,7 @@ berth_status vae_item(struct vae_job *j, const struct vae_way *way, struct vae_p
                      "picture differs where tiles meet\"",
                      way->name, w, h, t.x, overlap);
         }
-        berth_status s = tiled(j, way, at, in, h, w, t, overlap, out, err);
+        berth_status s = tiled(j, item, in, t, overlap, out, err);
         if (s != BERTH_ENODEVMEM || t.x / 2 < way->tile_min || t.y / 2 < way->tile_min)
             return s ? err_add(err, "VAE %s of %zu x %zu", way->name, w, h) : BERTH_OK;
     }

@@ -69,17 +69,15 @@ static void report(struct node_call *c, struct ready_vae *v, const char *what,
 /* What one pass will take; told before it begins, as sampling does. A pass that cannot be says so
  * itself. */
 static void tell_peak(struct node_call *c, struct ready_vae *v, struct vae_job *j, bool decodes,
-                      size_t n, size_t h, size_t w)
+                      const struct shape *s)
 {
     uint64_t peak;
     berth_err unread = { 0 };
-    berth_status s = decodes ? vae_predict_decode(j, h, w, &peak, &unread)
-                             : vae_predict_encode(j, h, w, &peak, &unread);
-    if (!s)
-        ready_tell_peak(c, v->m, decodes ? "decode" : "encode", n, peak);
+    if (!vae_predict(j, decodes, s, &peak, &unread))
+        ready_tell_peak(c, v->m, decodes ? "decode" : "encode", (size_t)s->dim[0], peak);
 }
 
-/* [n, z, h, w] -> [n, h * r, w * r, 3]; [n, z, t, h, w] -> [n * frames, h * r, w * r, 3] */
+/* Pictures [n, h, w, 3] of latents; of video all frames, one video after the other. */
 static berth_status decode(struct node_call *c, struct ready_vae *v, const struct latent *l,
                            struct tiling t, struct htensor **out, berth_err *err)
 {
@@ -91,18 +89,18 @@ static berth_status decode(struct node_call *c, struct ready_vae *v, const struc
                        "a latent %s; '%.80s' is a VAE of %s and decodes [n, %u, %sh, w]",
                        shape_text(&z->shape, text), res_info(v->m).name, f->name, f->channels,
                        f->rank == 3 ? "t, " : "");
-    size_t n = dim(z, 0), h = (size_t)shape_last(&z->shape, 2), r = f->ratio;
-    size_t w = (size_t)shape_last(&z->shape, 1), frames = f->rank == 3 ? dim(z, 2) : 0;
+    size_t h = (size_t)shape_last(&z->shape, 2), w = (size_t)shape_last(&z->shape, 1);
     if (h > SIDE_MAX || w > SIDE_MAX)
         return err_set(err, BERTH_ELIMIT, "a latent of %zux%zu", w, h);
-    berth_status s = image_tensor(n * latent_frames(f, frames), h * r, w * r, 3, out, err);
+    const struct shape made = vae_decoded(&v->vae, &z->shape);
+    size_t frames = (size_t)(made.dim[0] * (f->rank == 3 ? made.dim[2] : 1));
+    berth_status s = image_tensor(frames, h * f->ratio, w * f->ratio, 3, out, err);
     struct work k;
     work_init(&k, c, v, t);
-    k.job.frames = frames;
     if (!s)
-        tell_peak(c, v, &k.job, true, n, h, w);
+        tell_peak(c, v, &k.job, true, &z->shape);
     if (!s)
-        s = vae_decode_image(&k.job, z->data, n, h, w, (*out)->data, err);
+        s = vae_decode_image(&k.job, z->data, &z->shape, (*out)->data, err);
     v->rungs += k.job.rungs;
     if (s)
         return err_add(err, "decoding with '%.80s'", res_info(v->m).name);
@@ -110,26 +108,27 @@ static berth_status decode(struct node_call *c, struct ready_vae *v, const struc
     return BERTH_OK;
 }
 
-/* [n, h, w, c] -> [n, z, h / r, w / r] */
+/* A latent of each picture; a VAE of video takes all of them for the frames of one. */
 static berth_status encode(struct node_call *c, struct ready_vae *v, const struct htensor *image,
                            struct tiling t, struct htensor **out, berth_err *err)
 {
-    size_t n = dim(image, 0), h = dim(image, 1), w = dim(image, 2), lh, lw;
-    if (dim(image, 3) < 3)
-        return err_set(err, BERTH_EINVAL, "a picture of %zu channels; a VAE encodes 3",
-                       dim(image, 3));
-    vae_encoded_size(&v->vae, h, w, &lh, &lw);
-    if (!lh || !lw)
+    size_t n = dim(image, 0), h = dim(image, 1), w = dim(image, 2), ch = dim(image, 3);
+    const struct shape video = { 5, { 1, n, h, w, ch } };
+    const struct shape *from = v->vae.latent.rank == 3 ? &video : &image->shape;
+    const struct shape pictures = vae_pictures(&v->vae, from);
+    const struct shape latents = vae_encoded(&v->vae, &pictures);
+    if (ch < 3)
+        return err_set(err, BERTH_EINVAL, "a picture of %zu channels; a VAE encodes 3", ch);
+    if (!shape_last(&latents, 2) || !shape_last(&latents, 1))
         return err_set(err, BERTH_EINVAL, "a picture of %zux%zu is smaller than a latent pixel", w,
                        h);
-    struct shape s = { .ndim = 4, .dim = { n, v->vae.latent.channels, lh, lw } };
-    berth_status st = htensor_new(&s, out, err);
+    berth_status st = htensor_new(&latents, out, err);
     struct work k;
     work_init(&k, c, v, t);
     if (!st)
-        tell_peak(c, v, &k.job, false, n, lh * v->vae.latent.ratio, lw * v->vae.latent.ratio);
+        tell_peak(c, v, &k.job, false, &pictures);
     if (!st)
-        st = vae_encode_image(&k.job, image->data, n, h, w, dim(image, 3), (*out)->data, err);
+        st = vae_encode_image(&k.job, image->data, from, (*out)->data, err);
     v->rungs += k.job.rungs;
     if (st)
         return err_add(err, "encoding with '%.80s'", res_info(v->m).name);

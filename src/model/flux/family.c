@@ -110,19 +110,7 @@ static berth_status forward(struct net *net, const struct family_config *cfg,
                             const struct family_batch *b, uint64_t *peak, berth_err *err)
 {
     struct own *own = own_of(cfg);
-    struct flux_in in = { .n = (size_t)b->shape.dim[0],
-                          .h = (size_t)b->shape.dim[2],
-                          .w = (size_t)b->shape.dim[3],
-                          .x = b->x,
-                          .t = b->t,
-                          .context = b->context,
-                          .tokens = b->tokens,
-                          .y = b->y,
-                          .guidance = b->guidance,
-                          .exact_guidance = b->exact_guidance,
-                          .out = b->out };
-    return peak ? flux_predict(net, &own->net, &in, peak, err)
-                : flux_forward(net, &own->net, &in, &own->host, err);
+    return flux_forward(net, &own->net, b, &own->host, peak, err);
 }
 
 const struct family family_flux = {

@@ -13,7 +13,7 @@
  *            pass: positions are the same for every step of a picture.
  * Trust      A file's counts meet the limits below before they size anything; shapes the config is
  *            not read from meet their layer's checks (op/ops.h).
- * Threads    flux_forward(), flux_predict(): executor; the rest any.
+ * Threads    flux_forward(): executor; the rest any.
  * Numbers    Golden: tests/golden/model/test_flux.c
  * Files      family.c the descriptor, config.c detection, names.c, host.c patches and positions,
  *            forward.c, lora.c what adapters call its tensors, presets.c */
@@ -24,6 +24,7 @@
 #include "net/net.h"
 
 struct arch_net;
+struct family_batch;
 struct lora_table;
 struct preset;
 
@@ -67,8 +68,9 @@ extern const struct preset *const flux_presets[];
 
 /* Host memory that passes use; zeroed is empty. Owner: who runs the net. */
 struct flux_host {
-    float *table;        /* [tokens + picture, head_dim / 2, 2]: cos and sin of every position */
-    size_t tokens, h, w; /* that it was made for; 0: none */
+    float *table;  /* [tokens + picture, head_dim / 2, 2]: cos and sin of every position */
+    size_t tokens; /* that it was made for; 0: none */
+    uint64_t h, w;
     float *patches, *result; /* [n, picture, 4 * channels]: what goes in, what came out. A pass that
                                 goes wrong on the way back is run again, so they are two */
     size_t patches_cap, result_cap;
@@ -77,29 +79,16 @@ struct flux_host {
 };
 void flux_host_release(struct flux_host *host);
 
-struct flux_in { /* of one pass; all n of them have one size. Host memory, borrowed */
-    size_t n, h, w;
-    const float *x;       /* [n, in_channels, h, w] */
-    const float *t;       /* [n], 0..1 */
-    const float *context; /* [n, tokens, context_dim] */
-    size_t tokens;
-    const float *y;        /* [n, vec_dim] */
-    const float *guidance; /* [n]; NULL: the term is left out. Not looked at without f->guidance */
-    bool exact_guidance;   /* diffusion_args */
-    float *out;            /* [n, out_channels, h, w]: velocity, noise - picture */
-};
-berth_status flux_forward(struct net *net, const struct flux_net *f, const struct flux_in *in,
-                          struct flux_host *host, berth_err *err);
-/* Of in only n, h, w, tokens, and whether there is guidance. */
-berth_status flux_predict(struct net *net, const struct flux_net *f, const struct flux_in *in,
-                          uint64_t *peak, berth_err *err);
+/* family.forward of it; host: for the latents it computes. */
+berth_status flux_forward(struct net *net, const struct flux_net *f, const struct family_batch *b,
+                          struct flux_host *host, uint64_t *peak, berth_err *err);
 
 /* ---- host.c, for forward.c ---- */
 
 /* Rows or columns of patches. */
-static inline uint64_t flux_side(size_t n)
+static inline uint64_t flux_side(uint64_t n)
 {
-    return ((uint64_t)n + FLUX_PATCH - 1) / FLUX_PATCH;
+    return (n + FLUX_PATCH - 1) / FLUX_PATCH;
 }
 #define FLUX_TIMES 1000.0f /* noise levels and guidances, before they are embedded */
 /* What is embedded for a guidance. It reaches the reference rounded to the type it computes in, and
@@ -107,12 +96,11 @@ static inline uint64_t flux_side(size_t n)
 float flux_guidance(float guidance, enum dtype act);
 /* Table, patches and room for numbers of such a pass. */
 berth_status flux_host_fill(struct flux_host *host, const struct flux_net *f,
-                            const struct flux_in *in, berth_err *err);
-/* Patches [n, picture, 4 * channels] of latents [n, channels, h, w]: a token's features are ordered
- * channel, row, column of its pixels. Odd sizes wrap around to the first row and column. */
-void flux_patchify(const float *x, size_t n, size_t channels, size_t h, size_t w, float *out);
+                            const struct family_batch *b, berth_err *err);
+/* Patches [n, picture, 4 * channels] of latents s: [n, channels, h, w]. A token's features are
+ * ordered channel, row, column of its pixels. Odd sizes wrap around to the first row and column. */
+void flux_patchify(const float *x, const struct shape *s, float *out);
 /* And back; what was wrapped around is left out. */
-void flux_unpatchify(const float *patches, size_t n, size_t channels, size_t h, size_t w,
-                     float *out);
+void flux_unpatchify(const float *patches, const struct shape *s, float *out);
 
 #endif

@@ -13,13 +13,15 @@
  * products do so within one use of their layer. */
 #include "model/flux/flux.h"
 
+#include "model/families.h"
+
 #include <stdlib.h>
 
 #define EPS 1e-6f
 
 struct pass {
     const struct flux_net *f;
-    const struct flux_in *in;
+    const struct family_batch *in;
     const struct flux_host *host; /* NULL: sizes alone are asked for */
     uint64_t B, L, I, T;
     struct act x;             /* [B, T, D] */
@@ -342,7 +344,7 @@ static void single_block(struct net_run *r, const struct pass *p, uint32_t n)
 /* Numbers as they are embedded, on the host. */
 static void numbers(struct net_run *r, const struct pass *p, float *time, float *guidance)
 {
-    for (size_t i = 0; i < p->in->n; i++) {
+    for (size_t i = 0; i < p->B; i++) {
         time[i] = p->in->t[i] * FLUX_TIMES;
         if (p->in->guidance)
             guidance[i] =
@@ -366,15 +368,15 @@ static struct act embedder(struct net_run *r, const char *name, struct act a, st
 
 static struct act embed(struct net_run *r, const struct pass *p)
 {
-    const struct flux_in *in = p->in;
-    float *time = p->host ? p->host->number : NULL, *guidance = time ? time + in->n : NULL;
+    const struct family_batch *in = p->in;
+    float *time = p->host ? p->host->number : NULL, *guidance = time ? time + p->B : NULL;
     struct shape s = { .ndim = 2, .dim = { p->B, p->f->vec_dim } };
     if (time)
         numbers(r, p, time, guidance);
-    struct act a = net_timestep(r, time, in->n, FLUX_TIME_WIDTH);
+    struct act a = net_timestep(r, time, (size_t)p->B, FLUX_TIME_WIDTH);
     struct act vec = embedder(r, "time_in", a, (struct act) { .addr = 0 });
     if (p->f->guidance && in->guidance) {
-        a = net_timestep(r, guidance, in->n, FLUX_TIME_WIDTH);
+        a = net_timestep(r, guidance, (size_t)p->B, FLUX_TIME_WIDTH);
         vec = embedder(r, "guidance_in", a, vec);
     }
     vec = embedder(r, "vector_in", net_input(r, &s, in->y), vec);
@@ -417,7 +419,7 @@ static void forward(struct net_run *r, void *user)
 {
     struct pass p = *(const struct pass *)user;
     const struct flux_net *f = p.f;
-    const struct flux_in *in = p.in;
+    const struct family_batch *in = p.in;
     struct shape xs = shape3(p.B, p.T, f->hidden);
     struct shape ps = shape3(p.B, p.I, f->in_channels * FLUX_PATCH * FLUX_PATCH);
     struct shape cs = shape3(p.B, p.L, f->context_dim);
@@ -442,23 +444,27 @@ static void forward(struct net_run *r, void *user)
 
 /* ---- doors ---- */
 
-static berth_status pass_open(struct pass *p, const struct flux_net *f, const struct flux_in *in,
-                              const struct flux_host *host, berth_err *err)
+static berth_status pass_open(struct pass *p, const struct flux_net *f,
+                              const struct family_batch *in, const struct flux_host *host,
+                              berth_err *err)
 {
+    const uint64_t n = in->shape.dim[0], h = in->shape.dim[2], w = in->shape.dim[3];
     *p = (struct pass) { .f = f,
                          .in = in,
                          .host = host,
-                         .B = in->n,
+                         .B = n,
                          .L = in->tokens,
-                         .a = calloc(in->n, sizeof *p->a),
-                         .b = calloc(in->n, sizeof *p->b),
-                         .each = calloc(in->n, sizeof *p->each) };
-    if (in->h > UINT32_MAX || in->w > UINT32_MAX || in->tokens > UINT32_MAX) /* so that T fits */
-        return err_set(err, BERTH_ELIMIT, "latents of %zu x %zu with %zu tokens", in->w, in->h,
-                       in->tokens);
-    p->I = flux_side(in->h) * flux_side(in->w);
+                         .a = calloc(n, sizeof *p->a),
+                         .b = calloc(n, sizeof *p->b),
+                         .each = calloc(n, sizeof *p->each) };
+    if (h > UINT32_MAX || w > UINT32_MAX || in->tokens > UINT32_MAX) /* so that T fits */
+        return err_set(err, BERTH_ELIMIT, "latents of %llu x %llu with %zu tokens",
+                       (unsigned long long)w, (unsigned long long)h, in->tokens);
+    p->I = flux_side(h) * flux_side(w);
     p->T = p->L + p->I;
-    return p->a && p->b && p->each ? BERTH_OK : err_set(err, BERTH_ENOMEM, "%zu latents", in->n);
+    return p->a && p->b && p->each
+               ? BERTH_OK
+               : err_set(err, BERTH_ENOMEM, "%llu latents", (unsigned long long)n);
 }
 
 static void pass_close(struct pass *p)
@@ -468,28 +474,21 @@ static void pass_close(struct pass *p)
     free(p->each);
 }
 
-berth_status flux_forward(struct net *net, const struct flux_net *f, const struct flux_in *in,
-                          struct flux_host *host, berth_err *err)
+berth_status flux_forward(struct net *net, const struct flux_net *f, const struct family_batch *b,
+                          struct flux_host *host, uint64_t *peak, berth_err *err)
 {
     struct pass p;
-    berth_status s = pass_open(&p, f, in, host, err);
-    if (!s)
-        s = flux_host_fill(host, f, in, err);
-    if (!s)
-        s = net_forward(net, forward, &p, err);
-    if (!s)
-        flux_unpatchify(host->result, in->n, (size_t)f->out_channels, in->h, in->w, in->out);
-    pass_close(&p);
-    return s;
-}
-
-berth_status flux_predict(struct net *net, const struct flux_net *f, const struct flux_in *in,
-                          uint64_t *peak, berth_err *err)
-{
-    struct pass p;
-    berth_status s = pass_open(&p, f, in, NULL, err);
-    if (!s)
+    struct shape out = b->shape;
+    out.dim[1] = f->out_channels;
+    berth_status s = pass_open(&p, f, b, peak ? NULL : host, err);
+    if (!s && peak)
         s = net_predict(net, forward, &p, peak, err);
+    if (!s && !peak)
+        s = flux_host_fill(host, f, b, err);
+    if (!s && !peak)
+        s = net_forward(net, forward, &p, err);
+    if (!s && !peak)
+        flux_unpatchify(host->result, &out, b->out);
     pass_close(&p);
     return s;
 }

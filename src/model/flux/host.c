@@ -1,6 +1,8 @@
 /* What a pass of Flux takes from the host: patches of latents, positions as angles. */
 #include "model/flux/flux.h"
 
+#include "model/families.h"
+
 #include "base/sz.h"
 #include "tensor/dtype.h"
 
@@ -36,9 +38,10 @@ float flux_guidance(float guidance, enum dtype act)
 
 /* ---- patches ---- */
 
-void flux_patchify(const float *x, size_t n, size_t channels, size_t h, size_t w, float *out)
+void flux_patchify(const float *x, const struct shape *s, float *out)
 {
-    const size_t rows = (size_t)flux_side(h), cols = (size_t)flux_side(w);
+    const size_t n = (size_t)s->dim[0], channels = (size_t)s->dim[1], h = (size_t)s->dim[2];
+    const size_t w = (size_t)s->dim[3], rows = (size_t)flux_side(h), cols = (size_t)flux_side(w);
     for (size_t b = 0; b < n; b++)
         for (size_t i = 0; i < rows; i++)
             for (size_t j = 0; j < cols; j++)
@@ -50,10 +53,10 @@ void flux_patchify(const float *x, size_t n, size_t channels, size_t h, size_t w
                 }
 }
 
-void flux_unpatchify(const float *patches, size_t n, size_t channels, size_t h, size_t w,
-                     float *out)
+void flux_unpatchify(const float *patches, const struct shape *s, float *out)
 {
-    const size_t rows = (size_t)flux_side(h), cols = (size_t)flux_side(w);
+    const size_t n = (size_t)s->dim[0], channels = (size_t)s->dim[1], h = (size_t)s->dim[2];
+    const size_t w = (size_t)s->dim[3], rows = (size_t)flux_side(h), cols = (size_t)flux_side(w);
     for (size_t b = 0; b < n; b++)
         for (size_t i = 0; i < rows; i++)
             for (size_t j = 0; j < cols; j++)
@@ -120,46 +123,50 @@ static bool room(float **p, size_t *cap, size_t n)
 }
 
 static berth_status make_table(struct flux_host *host, const struct flux_net *f,
-                               const struct flux_in *in, berth_err *err)
+                               const struct family_batch *b, berth_err *err)
 {
-    const size_t picture = (size_t)(flux_side(in->h) * flux_side(in->w)); /* fits: patches do */
+    const uint64_t h = b->shape.dim[2], w = b->shape.dim[3];
+    const size_t rows = (size_t)flux_side(h), cols = (size_t)flux_side(w);
+    const size_t picture = rows * cols; /* fits: patches do */
     size_t all, count, bytes;
-    if (host->table && host->tokens == in->tokens && host->h == in->h && host->w == in->w)
+    if (host->table && host->tokens == b->tokens && host->h == h && host->w == w)
         return BERTH_OK;
     free(host->table);
     host->table = NULL;
-    if (!sz_add(picture, in->tokens, &all) || !sz_mul(all, f->head_dim, &count) ||
+    if (!sz_add(picture, b->tokens, &all) || !sz_mul(all, f->head_dim, &count) ||
         !sz_mul(count, sizeof(float), &bytes) || !(host->table = malloc(bytes)))
-        return err_set(err, BERTH_ENOMEM, "positions of %zu tokens and %zu patches", in->tokens,
+        return err_set(err, BERTH_ENOMEM, "positions of %zu tokens and %zu patches", b->tokens,
                        picture);
-    fill_table(f, in->tokens, (size_t)flux_side(in->h), (size_t)flux_side(in->w), host->table);
-    host->tokens = in->tokens;
-    host->h = in->h;
-    host->w = in->w;
+    fill_table(f, b->tokens, rows, cols, host->table);
+    host->tokens = b->tokens;
+    host->h = h;
+    host->w = w;
     return BERTH_OK;
 }
 
-/* Floats of n latents' patches. */
-static bool patch_floats(const struct flux_in *in, uint64_t channels, size_t *out)
+/* Floats of patches of latents with so many channels. */
+static bool patch_floats(const struct shape *s, uint64_t channels, size_t *out)
 {
     size_t picture;
-    return sz_mul((size_t)flux_side(in->h), (size_t)flux_side(in->w), &picture) &&
-           sz_mul(picture, in->n, out) &&
+    return sz_mul((size_t)flux_side(s->dim[2]), (size_t)flux_side(s->dim[3]), &picture) &&
+           sz_mul(picture, (size_t)s->dim[0], out) &&
            sz_mul(*out, (size_t)channels * FLUX_PATCH * FLUX_PATCH, out);
 }
 
 berth_status flux_host_fill(struct flux_host *host, const struct flux_net *f,
-                            const struct flux_in *in, berth_err *err)
+                            const struct family_batch *b, berth_err *err)
 {
+    struct shape in = b->shape;
     size_t patches, result, numbers;
-    if (!patch_floats(in, f->in_channels, &patches) ||
-        !patch_floats(in, f->out_channels, &result) ||
-        !sz_mul(in->n, GUIDANCE_AND_TIME, &numbers) ||
+    char text[SHAPE_TEXT_MAX];
+    in.dim[1] = f->in_channels;
+    if (!patch_floats(&in, f->in_channels, &patches) ||
+        !patch_floats(&in, f->out_channels, &result) ||
+        !sz_mul((size_t)in.dim[0], GUIDANCE_AND_TIME, &numbers) ||
         !room(&host->patches, &host->patches_cap, patches) ||
         !room(&host->result, &host->result_cap, result) ||
         !room(&host->number, &host->number_cap, numbers))
-        return err_set(err, BERTH_ENOMEM, "patches of %zu latents of %zu x %zu", in->n, in->w,
-                       in->h);
-    flux_patchify(in->x, in->n, (size_t)f->in_channels, in->h, in->w, host->patches);
-    return make_table(host, f, in, err);
+        return err_set(err, BERTH_ENOMEM, "patches of latents %s", shape_text(&in, text));
+    flux_patchify(b->x, &in, host->patches);
+    return make_table(host, f, b, err);
 }

@@ -230,17 +230,7 @@ static void no_concat(const struct diffusion_info *info, size_t pixels, float *o
 static berth_status forward(struct net *net, const struct family_config *cfg,
                             const struct family_batch *b, uint64_t *peak, berth_err *err)
 {
-    struct unet_in in = { .n = (size_t)b->shape.dim[0],
-                          .h = (size_t)b->shape.dim[2],
-                          .w = (size_t)b->shape.dim[3],
-                          .x = b->x,
-                          .t = b->t,
-                          .context = b->context,
-                          .tokens = b->tokens,
-                          .y = b->y,
-                          .out = b->out };
-    return peak ? unet_predict(net, unet_of(cfg), &in, peak, err)
-                : unet_forward(net, unet_of(cfg), &in, err);
+    return unet_forward(net, unet_of(cfg), b, peak, err);
 }
 
 const struct family family_unet = {

@@ -14,6 +14,8 @@
  * are added. F16 has 3 bits more and stays as it is. */
 #include "model/unet/unet.h"
 
+#include "model/families.h"
+
 #include <math.h>
 
 #define GROUPS 32
@@ -22,7 +24,7 @@
 
 struct pass {
     const struct unet_net *u;
-    const struct unet_in *in;
+    const struct family_batch *in;
     struct act emb;     /* [B, 4M], SiLU applied: what every res block wants */
     struct act context; /* [B, L, context_dim] */
     struct act skip[UNET_BLOCKS_MAX];
@@ -228,16 +230,16 @@ static struct act transformer(struct net_run *r, const struct pass *p, uint32_t 
 }
 
 /* The embedding of time, and of SDXL's vector, behind the SiLU that every res block begins with. */
-static struct act embed(struct net_run *r, const struct unet_net *u, const struct unet_in *in)
+static struct act embed(struct net_run *r, const struct unet_net *u, const struct family_batch *in)
 {
-    struct act t = net_timestep(r, in->t, in->n, u->model_channels); /* [B, M] */
-    struct act a = net_linear(r, t, "time_embed.0");                 /* [B, 4M] */
+    struct act t = net_timestep(r, in->t, (size_t)in->shape.dim[0], u->model_channels); /* [B, M] */
+    struct act a = net_linear(r, t, "time_embed.0"); /* [B, 4M] */
     net_drop(r, &t);
     net_unary(r, &a, OP_SILU);
     struct act emb = net_linear(r, a, "time_embed.2");
     net_drop(r, &a);
     if (u->adm_channels) {
-        struct shape s = { .ndim = 2, .dim = { in->n, u->adm_channels } };
+        struct shape s = { .ndim = 2, .dim = { in->shape.dim[0], u->adm_channels } };
         struct act y = net_input(r, &s, in->y);
         a = net_linear(r, y, "label_emb.0.0");
         net_drop(r, &y);
@@ -324,9 +326,9 @@ static void forward(struct net_run *r, void *user)
 {
     struct pass p = *(const struct pass *)user;
     const struct unet_net *u = p.u;
-    const struct unet_in *in = p.in;
-    struct shape xs = shape4(in->n, u->in_channels, in->h, in->w);
-    struct shape cs = shape3(in->n, in->tokens, u->context_dim);
+    const struct family_batch *in = p.in;
+    struct shape xs = in->shape, cs = shape3(xs.dim[0], in->tokens, u->context_dim);
+    xs.dim[1] = u->in_channels;
     p.emb = embed(r, u, in);
     p.context = net_input(r, &cs, in->context);
 
@@ -353,16 +355,9 @@ static void forward(struct net_run *r, void *user)
     net_drop(r, &x);
 }
 
-berth_status unet_forward(struct net *net, const struct unet_net *u, const struct unet_in *in,
-                          berth_err *err)
-{
-    struct pass p = { .u = u, .in = in };
-    return net_forward(net, forward, &p, err);
-}
-
-berth_status unet_predict(struct net *net, const struct unet_net *u, const struct unet_in *in,
+berth_status unet_forward(struct net *net, const struct unet_net *u, const struct family_batch *b,
                           uint64_t *peak, berth_err *err)
 {
-    struct pass p = { .u = u, .in = in };
-    return net_predict(net, forward, &p, peak, err);
+    struct pass p = { .u = u, .in = b };
+    return peak ? net_predict(net, forward, &p, peak, err) : net_forward(net, forward, &p, err);
 }

@@ -11,7 +11,7 @@
  * Heads      The file does not say. Without an extra vector and with convolutions as projections: 8
  *            of them (SD1); else 64 wide (SD2, SDXL). Whoever knows better changes `heads` after
  *            unet_detect().
- * Threads    unet_forward(), unet_predict(): executor; the rest any.
+ * Threads    unet_forward(): executor; the rest any.
  * Numbers    F32 on the cpu. Golden: tests/golden/model/test_unet.c
  * Files      family.c the descriptor, config.c detection (through canonical.h), names.c, forward.c,
  *            lora.c what adapters call its tensors, keys.c and presets.c synthetic models */
@@ -22,6 +22,7 @@
 #include "net/net.h"
 
 struct arch_net;
+struct family_batch;
 struct lora_table;
 struct preset;
 
@@ -59,18 +60,8 @@ bool unet_diffusers_name(const char *path, uint32_t res, char *out, size_t cap);
 void unet_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net);
 extern const struct preset *const unet_presets[];
 
-struct unet_in { /* of one pass; all n of them have one size. Host memory, borrowed */
-    size_t n, h, w;
-    const float *x;       /* [n, in_channels, h, w], scaled for the network */
-    const float *t;       /* [n] timesteps */
-    const float *context; /* [n, tokens, context_dim] */
-    size_t tokens;
-    const float *y; /* [n, adm_channels]; NULL without adm */
-    float *out;     /* [n, out_channels, h, w] */
-};
-berth_status unet_forward(struct net *net, const struct unet_net *u, const struct unet_in *in,
-                          berth_err *err);
-berth_status unet_predict(struct net *net, const struct unet_net *u, const struct unet_in *in,
+/* family.forward of it. */
+berth_status unet_forward(struct net *net, const struct unet_net *u, const struct family_batch *b,
                           uint64_t *peak, berth_err *err);
 
 #endif

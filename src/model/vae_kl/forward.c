@@ -88,8 +88,7 @@ void vae_kl_decode(struct net_run *r, void *user)
 {
     const struct vae_pass *p = user;
     const struct vae_kl *v = vae_kl_in(p->vae);
-    struct shape zs = { .ndim = 4, .dim = { 1, p->vae->latent.channels, p->h, p->w } };
-    struct act x = net_input(r, &zs, p->in);
+    struct act x = net_input(r, &p->shape, p->in);
     if (v->post_quant)
         x = conv(r, x, "post_quant_conv", NET_1X1);
     size_t top = net_enter(r, "decoder.");
@@ -122,8 +121,7 @@ void vae_kl_encode(struct net_run *r, void *user)
     static const struct net_conv down = { .stride = 2, .bottom = 1, .right = 1 };
     const struct vae_pass *p = user;
     const struct vae_kl *v = vae_kl_in(p->vae);
-    struct shape xs = { .ndim = 4, .dim = { 1, 3, p->h, p->w } };
-    struct act x = net_input(r, &xs, p->in);
+    struct act x = net_input(r, &p->shape, p->in);
     size_t top = net_enter(r, "encoder.");
     x = conv(r, x, "conv_in", NET_PAD1);
     for (uint32_t level = 0; level < v->levels && !net_bad(r); level++) {

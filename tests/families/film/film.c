@@ -83,6 +83,7 @@ static void checkpoint_keys(struct keys *k)
     keys_leave(k, mark);
     mark = keys_enter(k, "first_stage_model");
     keys_conv(k, "film_decoder", 3, C, 3);
+    keys_conv(k, "film_encoder", C, 3, 4);
     keys_leave(k, mark);
     mark = keys_enter(k, "cond_stage_model.transformer");
     keys_clip(k, &(struct clip_config) {

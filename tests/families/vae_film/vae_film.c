@@ -1,5 +1,5 @@
-/* vae_film: the film's VAE, its decoder alone. A latent frame stands for 4 x 4 pixels and, but for
- * the first, for two frames. */
+/* vae_film: the film's VAE. A latent frame stands for 4 x 4 pixels and, but for the first, for two
+ * frames, of which the encoder sees the first. */
 #include "model/vae.h"
 
 static bool vae_at(const struct weights *w, const char *root)
@@ -17,6 +17,7 @@ static berth_status config(const struct weights *w, const char *root, struct vae
         .name = "the film kind", .channels = 4, .rank = 3, .ratio = 4, .time_ratio = 2
     };
     out->decoder = true;
+    out->encoder = arch_find(w, root, "film_encoder.weight");
     return BERTH_OK;
 }
 
@@ -26,26 +27,53 @@ static net_names_fn *names(const struct vae_net *v)
     return NULL;
 }
 
+static const int swap[] = { 1, 0, 2, 3 }; /* channels and frames */
+
+/* Takes x [C, T, h, w]: `to` frames of it, as its format spreads them over the time. */
+static struct act spread(struct net_run *r, struct act x, uint64_t to)
+{
+    const uint64_t C = x.shape.dim[0], T = x.shape.dim[1], h = x.shape.dim[2], w = x.shape.dim[3];
+    struct act rows = net_reshape(r, x, &(struct shape) { 4, { 1, C, T, h * w } });
+    struct act y = net_nearest(r, rows, to, h * w);
+    net_drop(r, &rows);
+    return y;
+}
+
 /* Every frame by itself; then all but the first are there twice. */
 static void decode(struct net_run *r, void *user)
 {
     const struct vae_pass *p = user;
-    const uint64_t T = p->frames, h = 4 * (uint64_t)p->h, w = 4 * (uint64_t)p->w;
-    struct act z = net_input(r, &(struct shape) { 4, { 4, T, p->h, p->w } }, p->in);
-    struct act frames = net_permute(r, z, (const int[]) { 1, 0, 2, 3 });
+    const uint64_t *d = p->shape.dim, T = d[2], h = 4 * d[3], w = 4 * d[4];
+    struct act z = net_input(r, &(struct shape) { 4, { 4, T, d[3], d[4] } }, p->in);
+    struct act frames = net_permute(r, z, swap);
     net_drop(r, &z);
     struct act big = net_nearest(r, frames, h, w);
     net_drop(r, &frames);
     struct act x = net_conv2d(r, big, "film_decoder", NET_PAD1); /* [T, 3, h, w] */
     net_drop(r, &big);
-    struct act rows = net_permute(r, x, (const int[]) { 1, 0, 2, 3 });
+    struct act rows = net_permute(r, x, swap);
     net_drop(r, &x);
-    rows = net_reshape(r, rows, &(struct shape) { 4, { 1, 3, T, h * w } });
-    struct act twice = net_nearest(r, rows, 2 * T, h * w);
-    net_drop(r, &rows);
+    struct act twice = spread(r, rows, 2 * T);
     struct act out = net_slice(r, twice, 2, 1, 2 * T); /* [1, 3, 2T - 1, h * w] */
     net_drop(r, &twice);
     net_finite(r, out, "the decoded video");
+    net_output(r, out, p->out);
+    net_drop(r, &out);
+}
+
+static void encode(struct net_run *r, void *user)
+{
+    const struct vae_pass *p = user;
+    const uint64_t *d = p->shape.dim, T = d[2];
+    struct act x = net_input(r, &(struct shape) { 4, { 3, T, d[3], d[4] } }, p->in);
+    struct act frames = net_permute(r, x, swap);
+    net_drop(r, &x);
+    struct act z = net_conv2d(r, frames, "film_encoder", (struct net_conv) { .stride = 4 });
+    net_drop(r, &frames);
+    struct act rows = net_permute(r, z, swap);
+    net_drop(r, &z);
+    struct act out = spread(r, rows, (T + 1) / 2);
+    net_finite(r, out, "the encoded video");
     net_output(r, out, p->out);
     net_drop(r, &out);
 }
@@ -57,4 +85,5 @@ const struct vae_family vae_film = {
     .config = config,
     .names = names,
     .decode = decode,
+    .encode = encode,
 };

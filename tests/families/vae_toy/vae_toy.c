@@ -29,9 +29,8 @@ static net_names_fn *names(const struct vae_net *v)
 static void decode(struct net_run *r, void *user)
 {
     const struct vae_pass *p = user;
-    struct act z =
-        net_input(r, &(struct shape) { 4, { 1, p->vae->latent.channels, p->h, p->w } }, p->in);
-    struct act big = net_nearest(r, z, 4 * (uint64_t)p->h, 4 * (uint64_t)p->w);
+    struct act z = net_input(r, &p->shape, p->in);
+    struct act big = net_nearest(r, z, 4 * p->shape.dim[2], 4 * p->shape.dim[3]);
     net_drop(r, &z);
     struct act x = net_conv2d(r, big, "toy_decoder", NET_PAD1);
     net_drop(r, &big);
@@ -43,7 +42,7 @@ static void decode(struct net_run *r, void *user)
 static void encode(struct net_run *r, void *user)
 {
     const struct vae_pass *p = user;
-    struct act x = net_input(r, &(struct shape) { 4, { 1, 3, p->h, p->w } }, p->in);
+    struct act x = net_input(r, &p->shape, p->in);
     struct act z = net_conv2d(r, x, "toy_encoder", (struct net_conv) { .stride = 4 });
     net_drop(r, &x);
     net_finite(r, z, "the encoded latent");

@@ -9,7 +9,7 @@
 #include "support/where.h"
 
 #include "base/json.h"
-#include "model/diffusion.h"
+#include "model/families.h"
 #include "model/unet/unet.h"
 #include "net/net_impl.h"
 #include "unit/op/op_rounding.h"
@@ -127,17 +127,15 @@ static void run_case(struct model *m, const struct weights *w, const char *name,
     uint64_t peak;
     berth_err err = { 0 };
     assert_true(x && t && context && want && out && !y == !m->u.adm_channels);
-    struct unet_in in = { .n = (size_t)xs.dim[0],
-                          .h = (size_t)xs.dim[2],
-                          .w = (size_t)xs.dim[3],
-                          .x = x,
-                          .t = t,
-                          .context = context,
-                          .tokens = (size_t)cs.dim[1],
-                          .y = y,
-                          .out = out };
-    assert_ok(unet_predict(m->net, &m->u, &in, &peak, &err), err);
-    assert_ok(unet_forward(m->net, &m->u, &in, &err), err);
+    struct family_batch in = { .shape = xs,
+                               .x = x,
+                               .t = t,
+                               .context = context,
+                               .tokens = (size_t)cs.dim[1],
+                               .y = y,
+                               .out = out };
+    assert_ok(unet_forward(m->net, &m->u, &in, &peak, &err), err);
+    assert_ok(unet_forward(m->net, &m->u, &in, NULL, &err), err);
     assert_int_equal(net_report(m->net).peak, peak);
     snprintf(what, sizeof what, "%s %s", name, lead);
     snprintf(out_name, sizeof out_name, "%sout", lead);

@@ -47,15 +47,12 @@ static void decode_case(struct vae_job *j, const struct weights *w, const char *
     uint64_t peak;
     berth_err err = { 0 };
     assert_true(out && image);
-    assert_ok(vae_predict_decode(j, (size_t)zs.dim[2], (size_t)zs.dim[3], &peak, &err), err);
-    assert_ok(vae_decode(j, z, (size_t)zs.dim[0], (size_t)zs.dim[2], (size_t)zs.dim[3], out, &err),
-              err);
+    assert_ok(vae_predict(j, true, &zs, &peak, &err), err);
+    assert_ok(vae_decode(j, z, &zs, out, &err), err);
     assert_int_equal(net_report(j->net).peak, peak);
     assert_near("decoded", out, want, n, limit_of(file, lead, "decoded"));
     /* as nodes see it: the same, clamped, colours together */
-    assert_ok(vae_decode_image(j, z, (size_t)zs.dim[0], (size_t)zs.dim[2], (size_t)zs.dim[3], image,
-                               &err),
-              err);
+    assert_ok(vae_decode_image(j, z, &zs, image, &err), err);
     for (size_t i = 0; i < n; i++) {
         float v = (out[i / hw % 3 * hw + i / (3 * hw) * 3 * hw + i % hw] + 1.0f) / 2.0f;
         v = v < 0 ? 0 : v > 1 ? 1 : v;
@@ -77,8 +74,7 @@ static void encode_case(struct vae_job *j, const struct weights *w, const char *
     float *out = calloc(n, sizeof *out);
     berth_err err = { 0 };
     assert_true(x && out);
-    assert_ok(vae_encode(j, x, (size_t)xs.dim[0], (size_t)xs.dim[2], (size_t)xs.dim[3], out, &err),
-              err);
+    assert_ok(vae_encode(j, x, &xs, out, &err), err);
     assert_near("encoded", out, want, n, limit_of(file, lead, "encoded"));
     free(x), free(want), free(out);
 }

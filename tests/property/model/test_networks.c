@@ -203,12 +203,13 @@ static berth_status try_vae(const char *path, struct rng *r, berth_err *err)
                latent = (size_t)v.latent.channels * h * w;
         float *z = noise_floats(1, latent), *x = noise_floats(2, pixels);
         struct vae_job j = { .net = net, .vae = &v };
+        const struct shape zs = { 4, { 1, v.latent.channels, h, w } }, xs = vae_decoded(&v, &zs);
         uint64_t peak;
-        s = vae_predict_decode(&j, h, w, &peak, err);
+        s = vae_predict(&j, true, &zs, &peak, err);
         if (!s)
-            assert_ok(vae_decode(&j, z, 1, h, w, x, err), *err);
+            assert_ok(vae_decode(&j, z, &zs, x, err), *err);
         if (!s)
-            s = vae_encode(&j, x, 1, h * v.latent.ratio, w * v.latent.ratio, z, err);
+            s = vae_encode(&j, x, &xs, z, err);
         free(z), free(x);
     }
     net_close(net);

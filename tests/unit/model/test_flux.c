@@ -177,14 +177,15 @@ static void patches_wrap_around(void **state)
         float *x = noise_floats(s, count), *p = calloc(tokens * 4 * C, sizeof *p),
               *back = calloc(count, sizeof *back);
         assert_true(p && back);
-        flux_patchify(x, n, C, h, w, p);
+        const struct shape latents = { 4, { n, C, h, w } };
+        flux_patchify(x, &latents, p);
         for (size_t t = 0; t < tokens; t++)
             for (size_t f = 0; f < (size_t)4 * C; f++) {
                 size_t b = t / (rows * cols), i = t / cols % rows, j = t % cols;
                 size_t y = (2 * i + f / 2 % 2) % h, z = (2 * j + f % 2) % w;
                 assert_true(p[t * 4 * C + f] == x[((b * C + f / 4) * h + y) * w + z]);
             }
-        flux_unpatchify(p, n, C, h, w, back);
+        flux_unpatchify(p, &latents, back);
         assert_memory_equal(x, back, count * sizeof *x);
         free(x), free(p), free(back);
     }

@@ -2,6 +2,7 @@
 #include "support/nets.h"
 #include "support/sparse.h"
 
+#include "model/families.h"
 #include "model/preset.h"
 #include "model/unet/presets.h"
 #include "model/unet/unet.h"
@@ -197,16 +198,14 @@ static float *pass(const char *path, const struct unet_config *c, struct unet_ne
           *ctx = noise_floats(2, 2 * L * (size_t)c->context_dim),
           *y = noise_floats(3, 2 * (size_t)c->adm_channels + 1), *out = calloc(*n, sizeof *out);
     assert_non_null(out);
-    struct unet_in in = { .n = 2,
-                          .h = h,
-                          .w = w,
-                          .x = x,
-                          .t = (const float[]) { 500.0f, 3.0f },
-                          .context = ctx,
-                          .tokens = L,
-                          .y = c->adm_channels ? y : NULL,
-                          .out = out };
-    assert_ok(unet_forward(net, u, &in, &err), err);
+    struct family_batch in = { .shape = { 4, { 2, c->in_channels, h, w } },
+                               .x = x,
+                               .t = (const float[]) { 500.0f, 3.0f },
+                               .context = ctx,
+                               .tokens = L,
+                               .y = c->adm_channels ? y : NULL,
+                               .out = out };
+    assert_ok(unet_forward(net, u, &in, NULL, &err), err);
     free(x), free(ctx), free(y);
     net_close(net);
     net_rig_close(&g);
@@ -310,10 +309,13 @@ static void norms_have_their_own_epsilon(void **state)
     assert_ok(unet_detect(res_weights(g.m), "", &u, &err), err);
     struct net_args a = net_rig_args(&g);
     assert_ok(net_open(&a, &net, &err), err);
-    struct unet_in in = {
-        .n = 1, .h = SIDE, .w = SIDE, .x = x, .t = &t, .context = ctx, .tokens = 1, .out = out
-    };
-    assert_ok(unet_forward(net, &u, &in, &err), err);
+    struct family_batch in = { .shape = { 4, { 1, 4, SIDE, SIDE } },
+                               .x = x,
+                               .t = &t,
+                               .context = ctx,
+                               .tokens = 1,
+                               .out = out };
+    assert_ok(unet_forward(net, &u, &in, NULL, &err), err);
     for (size_t ch = 0; ch < 4; ch++) { /* 32 groups of one channel each */
         double n[HW];
         float h[HW];
@@ -444,13 +446,13 @@ static void no_tensor_may_be_missing(void **state)
                 continue;
             net_rig_open(&g, "cpu=256m", keys_file_changed(&k, "less", change, &x), NULL, NULL);
             struct net_args a = net_rig_args(&g);
-            struct unet_in in = { .n = 1, .h = 8, .w = 8, .tokens = 3 };
+            struct family_batch in = { .shape = { 4, { 1, 4, 8, 8 } }, .tokens = 3 };
             berth_status s = unet_detect(res_weights(g.m), "", &u, &err);
             u.heads = adm ? 4 : u.heads; /* the toy's own */
             if (!s)
                 s = net_open(&a, &net, &err);
             if (!s)
-                s = unet_predict(net, &u, &in, &peak, &err);
+                s = unet_forward(net, &u, &in, &peak, &err);
             if (!s)
                 fail_msg("without '%s' it runs", x.name);
             if (s == BERTH_ENOTFOUND && !strstr(err.msg, x.name))
@@ -472,7 +474,7 @@ static void gaps_and_leftovers(void **state)
     uint64_t peak;
     const char *first;
     berth_err err = { 0 };
-    struct unet_in in = { .n = 1, .h = 8, .w = 8, .tokens = 3 };
+    struct family_batch in = { .shape = { 4, { 1, 4, 8, 8 } }, .tokens = 3 };
     struct wrong x = { .name = "time_embed.2.bias",
                        .instead = "input_blocks.1.1.transformer_blocks.2.norm1.weight" };
     (void)state;
@@ -487,7 +489,7 @@ static void gaps_and_leftovers(void **state)
     struct net_args a = net_rig_args(&g);
     assert_ok(unet_detect(res_weights(g.m), "", &u, &err), err);
     assert_ok(net_open(&a, &net, &err), err);
-    assert_fails(unet_predict(net, &u, &in, &peak, &err), err, BERTH_ENOTFOUND,
+    assert_fails(unet_forward(net, &u, &in, &peak, &err), err, BERTH_ENOTFOUND,
                  "out.2: no such weight 'out.2.bias' in '");
     assert_true(net_unused(net, &first) >= 1);
     net_close(net);
@@ -530,8 +532,8 @@ static void layers_check_their_weights(void **state)
     assert_ok(unet_detect(res_weights(g.m), "", &u, &err), err);
     struct net_args a = net_rig_args(&g);
     assert_ok(net_open(&a, &net, &err), err);
-    struct unet_in in = { .n = 1, .h = 8, .w = 8, .tokens = 3 };
-    assert_fails(unet_predict(net, &u, &in, &peak, &err), err, BERTH_EINVAL,
+    struct family_batch in = { .shape = { 4, { 1, 4, 8, 8 } }, .tokens = 3 };
+    assert_fails(unet_forward(net, &u, &in, &peak, &err), err, BERTH_EINVAL,
                  "middle_block.0.in_layers.2");
     net_close(net);
     net_rig_close(&g);

@@ -50,6 +50,18 @@ static float *room(size_t n)
     return p;
 }
 
+static berth_status decode_hw(struct vae_job *j, const float *z, size_t n, size_t h, size_t w,
+                              float *out, berth_err *err)
+{
+    return vae_decode(j, z, &(struct shape) { 4, { n, j->vae->latent.channels, h, w } }, out, err);
+}
+
+static berth_status encode_hw(struct vae_job *j, const float *x, size_t n, size_t h, size_t w,
+                              float *out, berth_err *err)
+{
+    return vae_encode(j, x, &(struct shape) { 4, { n, 3, h, w } }, out, err);
+}
+
 /* ---- tiles ---- */
 
 /* The rule of vae.md 7 for one pass, with a mask in memory, added to out. */
@@ -71,8 +83,8 @@ static void plain_pass(struct vae_rig *r, bool decode, const float *in, int h, i
             for (int i = 0; i < ci * th * tw; i++)
                 piece[i] = in[(i / (th * tw) * h + y + i / tw % th) * w + x + i % tw];
             struct vae_job whole = { .net = r->net, .vae = &r->v };
-            assert_ok((decode ? vae_decode : vae_encode)(&whole, piece, 1, (size_t)th, (size_t)tw,
-                                                         got, &err),
+            assert_ok((decode ? decode_hw : encode_hw)(&whole, piece, 1, (size_t)th, (size_t)tw,
+                                                       got, &err),
                       err);
             for (int i = 0; i < mh * mw; i++)
                 mask[i] = 1;
@@ -138,12 +150,12 @@ static void tiles_are_blended_by_the_rule(void **state)
         r.j.tile_x = list[i].tile_x;
         r.j.tile_y = list[i].tile_y;
         r.j.overlap = list[i].overlap;
-        assert_ok((d ? vae_decode : vae_encode)(&r.j, in, 1, h, w, got, &err), err);
+        assert_ok((d ? decode_hw : encode_hw)(&r.j, in, 1, h, w, got, &err), err);
         assert_near(d ? "tiled decode" : "tiled encode", got, want, n, 1e-6);
         assert_false(r.j.tiled);
         /* and it is not the whole's */
         struct vae_job whole = { .net = r.net, .vae = &r.v };
-        assert_ok((d ? vae_decode : vae_encode)(&whole, in, 1, h, w, got, &err), err);
+        assert_ok((d ? decode_hw : encode_hw)(&whole, in, 1, h, w, got, &err), err);
         assert_true(i == 2 || rel_error(got, want, n) > 1e-4);
         free(in), free(want), free(got);
     }
@@ -158,15 +170,16 @@ static void tiles_that_cannot_be_are_refused(void **state)
     (void)state;
     rig_open(&r, "cpu=256m", file_of(&small, "small"));
     r.j.tile_x = 8, r.j.tile_y = 8, r.j.overlap = 4;
-    assert_fails(vae_decode(&r.j, in, 1, 16, 16, out, &err), err, BERTH_EINVAL, "overlapping by 4");
+    assert_fails(decode_hw(&r.j, in, 1, 16, 16, out, &err), err, BERTH_EINVAL, "overlapping by 4");
     r.j.tile_x = 1, r.j.tile_y = 1, r.j.overlap = 0;
-    assert_fails(vae_decode(&r.j, in, 1, 16, 16, out, &err), err, BERTH_EINVAL, "1 x 1");
+    assert_fails(decode_hw(&r.j, in, 1, 16, 16, out, &err), err, BERTH_EINVAL, "1 x 1");
     r.j.tile_x = 0;
-    assert_fails(vae_decode(&r.j, in, 1, 0, 16, out, &err), err, BERTH_EINVAL, "16 x 0");
-    assert_fails(vae_encode(&r.j, in, 1, 8, 9, out, &err), err, BERTH_EINVAL, "9 x 8");
-    assert_fails(vae_encode_image(&r.j, in, 1, 8, 8, 2, out, &err), err, BERTH_EINVAL,
-                 "2 channels");
-    assert_fails(vae_encode_image(&r.j, in, 1, 1, 8, 3, out, &err), err, BERTH_EINVAL, "8 x 0");
+    assert_fails(decode_hw(&r.j, in, 1, 0, 16, out, &err), err, BERTH_EINVAL, "16 x 0");
+    assert_fails(encode_hw(&r.j, in, 1, 8, 9, out, &err), err, BERTH_EINVAL, "9 x 8");
+    assert_fails(vae_encode_image(&r.j, in, &(struct shape) { 4, { 1, 8, 8, 2 } }, out, &err), err,
+                 BERTH_EINVAL, "2 channels");
+    assert_fails(vae_encode_image(&r.j, in, &(struct shape) { 4, { 1, 1, 8, 3 } }, out, &err), err,
+                 BERTH_EINVAL, "8 x 0");
     free(out);
     rig_close(&r);
 }
@@ -195,15 +208,15 @@ static void steps_are_told_and_can_end_it(void **state)
     rig_open(&r, "cpu=256m", file_of(&small, "small"));
     r.j.step = on_step;
     r.j.user = &s;
-    assert_ok(vae_decode(&r.j, in, 2, 12, 12, out, &err), err);
+    assert_ok(decode_hw(&r.j, in, 2, 12, 12, out, &err), err);
     assert_true(s.calls == 2 && s.done == 2 && s.total == 2);
     assert_int_equal(net_report(r.j.net).backward, 0); /* in the order that streams fetch */
     s = (struct steps) { 0 };
     r.j.tile_x = r.j.tile_y = 8, r.j.overlap = 2;
-    assert_ok(vae_decode(&r.j, in, 2, 12, 12, out, &err), err);
+    assert_ok(decode_hw(&r.j, in, 2, 12, 12, out, &err), err);
     assert_true(s.done == s.total && s.calls == s.total && s.total > 2);
     s = (struct steps) { .stop = 3 };
-    assert_fails(vae_decode(&r.j, in, 2, 12, 12, out, &err), err, BERTH_ECANCELED, "enough");
+    assert_fails(decode_hw(&r.j, in, 2, 12, 12, out, &err), err, BERTH_ECANCELED, "enough");
     assert_int_equal(s.calls, 3);
     free(in), free(out);
     rig_close(&r);
@@ -242,11 +255,15 @@ static void tiles_come_by_themselves_when_there_is_no_room(void **state)
     berth_err err = { 0 };
     (void)state;
     rig_open(&r, "cpu=256m", path);
-    assert_ok(vae_decode(&r.j, in, 1, h, w, whole, &err), err);
-    assert_ok(vae_predict_decode(&r.j, h, w, &peak, &err), err);
-    assert_ok(vae_predict_decode(&r.j, 32, 32, &tile_peak, &err), err);
+    assert_ok(decode_hw(&r.j, in, 1, h, w, whole, &err), err);
+    assert_ok(vae_predict(&r.j, true, &(struct shape) { 4, { 1, r.v.latent.channels, h, w } },
+                          &peak, &err),
+              err);
+    assert_ok(vae_predict(&r.j, true, &(struct shape) { 4, { 1, r.v.latent.channels, 32, 32 } },
+                          &tile_peak, &err),
+              err);
     struct vae_job tiles = { .net = r.net, .vae = &r.v, .tile_x = 32, .tile_y = 32, .overlap = 8 };
-    assert_ok(vae_decode(&tiles, in, 1, h, w, asked, &err), err);
+    assert_ok(decode_hw(&tiles, in, 1, h, w, asked, &err), err);
     rig_close(&r);
 
     /* tiles of 64 do not fit either */
@@ -257,7 +274,7 @@ static void tiles_come_by_themselves_when_there_is_no_room(void **state)
     r.j.log = &log;
     r.j.step = on_step;
     r.j.user = &steps;
-    assert_ok(vae_decode(&r.j, in, 1, h, w, got, &err), err);
+    assert_ok(decode_hw(&r.j, in, 1, h, w, got, &err), err);
     assert_true(r.j.tiled && told == 2 && r.j.rungs == 2);
     assert_true(r.j.tiles > 3 && r.j.tiles == steps.total);
     assert_memory_equal(got, asked, n * sizeof *got);
@@ -266,7 +283,7 @@ static void tiles_come_by_themselves_when_there_is_no_room(void **state)
 
     /* not even the smallest */
     open_with(&r, path, 4096);
-    assert_fails(vae_decode(&r.j, in, 1, h, w, got, &err), err, BERTH_ENODEVMEM, "VAE decode of");
+    assert_fails(decode_hw(&r.j, in, 1, h, w, got, &err), err, BERTH_ENODEVMEM, "VAE decode of");
     rig_close(&r);
     free(in), free(whole), free(asked), free(got);
 }
@@ -281,14 +298,14 @@ static void pictures_are_cut_in_the_middle(void **state)
     };
     struct vae_rig r;
     float *image = noise_floats(5, n * h * w * c), *x = room(n * 3 * ch * cw);
-    size_t lh, lw;
     berth_err err = { 0 };
     (void)state;
     rig_open(&r, "cpu=256m", file_of(&three, "three"));
     assert_true(r.v.latent.ratio == 4 && r.v.latent.channels == 16 && !vae_kl_in(&r.v)->quant &&
                 !vae_kl_in(&r.v)->post_quant);
-    vae_encoded_size(&r.v, h, w, &lh, &lw);
-    assert_true(lh == 3 && lw == 5);
+    const struct shape cut = vae_pictures(&r.v, &(struct shape) { 4, { n, h, w, c } });
+    assert_true(shape_eq(&cut, &(struct shape) { 4, { n, 3, ch, cw } }));
+    const size_t lh = 3, lw = 5;
     float *want = room(n * 16 * lh * lw), *got = room(n * 16 * lh * lw);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < 3; k++)
@@ -296,8 +313,8 @@ static void pictures_are_cut_in_the_middle(void **state)
                 for (size_t p = 0; p < cw; p++) /* 15 % 4 / 2 = 1, 22 % 4 / 2 = 1 */
                     x[((i * 3 + k) * ch + y) * cw + p] =
                         image[((i * h + y + 1) * w + p + 1) * c + k] * 2 - 1;
-    assert_ok(vae_encode(&r.j, x, n, ch, cw, want, &err), err);
-    assert_ok(vae_encode_image(&r.j, image, n, h, w, c, got, &err), err);
+    assert_ok(encode_hw(&r.j, x, n, ch, cw, want, &err), err);
+    assert_ok(vae_encode_image(&r.j, image, &(struct shape) { 4, { n, h, w, c } }, got, &err), err);
     assert_memory_equal(want, got, n * 16 * lh * lw * sizeof *got);
     free(image), free(x), free(want), free(got);
     rig_close(&r);
@@ -329,7 +346,7 @@ static void the_epsilon_of_norms(void **state)
     keys_vae(&k, &one);
     rig_open(&r, "cpu=64m", keys_file_made(&k, "last", last_norm));
     keys_release(&k);
-    assert_ok(vae_decode(&r.j, z, 1, 5, 6, out, &err), err);
+    assert_ok(decode_hw(&r.j, z, 1, 5, 6, out, &err), err);
     for (size_t c = 0; c < 3; c++) {
         plain_norm(z + c * HW, HW, 1e-6, n);
         for (size_t i = 0; i < HW; i++)
@@ -444,8 +461,8 @@ static void other_names_are_the_same_network(void **state)
         const struct vae_kl *v = vae_kl_in(&r.v);
         assert_true(v->diffusers == list[i].diffusers && v->nested_quant == list[i].nested);
         assert_true(v->quant && v->post_quant && v->levels == 2 && v->dec_blocks == 2);
-        assert_ok(vae_decode(&r.j, z, 1, h, w, i ? picture : first_picture, &err), err);
-        assert_ok(vae_encode(&r.j, x, 1, 2 * h, 2 * w, i ? latent : first_latent, &err), err);
+        assert_ok(decode_hw(&r.j, z, 1, h, w, i ? picture : first_picture, &err), err);
+        assert_ok(encode_hw(&r.j, x, 1, 2 * h, 2 * w, i ? latent : first_latent, &err), err);
         if (i) {
             assert_memory_equal(picture, first_picture, sizeof picture);
             assert_memory_equal(latent, first_latent, sizeof latent);
@@ -468,12 +485,12 @@ static void halves_can_stand_alone(void **state)
         assert_int_equal(r.v.decoder, !half);
         assert_int_equal(r.v.latent.channels, 4);
         if (half) {
-            assert_ok(vae_encode(&r.j, x, 1, 8, 8, z, &err), err);
-            assert_fails(vae_decode(&r.j, z, 1, 4, 4, x, &err), err, BERTH_EUNSUPPORTED,
+            assert_ok(encode_hw(&r.j, x, 1, 8, 8, z, &err), err);
+            assert_fails(decode_hw(&r.j, z, 1, 4, 4, x, &err), err, BERTH_EUNSUPPORTED,
                          "no decoder");
         } else {
-            assert_ok(vae_decode(&r.j, z, 1, 4, 4, x, &err), err);
-            assert_fails(vae_encode(&r.j, x, 1, 8, 8, z, &err), err, BERTH_EUNSUPPORTED,
+            assert_ok(decode_hw(&r.j, z, 1, 4, 4, x, &err), err);
+            assert_fails(encode_hw(&r.j, x, 1, 8, 8, z, &err), err, BERTH_EUNSUPPORTED,
                          "no encoder");
         }
         rig_close(&r);
@@ -533,9 +550,9 @@ static void no_tensor_may_be_missing(void **state)
             berth_status s = vae_open(&a, NULL, &v, &net, &err);
             struct vae_job j = { .net = net, .vae = &v };
             if (!s)
-                s = vae_decode(&j, z, 1, 4, 4, x, &err);
+                s = decode_hw(&j, z, 1, 4, 4, x, &err);
             if (!s)
-                s = vae_encode(&j, x, 1, 8, 8, z, &err);
+                s = encode_hw(&j, x, 1, 8, 8, z, &err);
             if (!s)
                 fail_msg("without '%s' it runs", c.drop);
             net_close(net);
@@ -554,7 +571,7 @@ static void tiles_with_gaps_are_told(void **state)
     rig_open(&r, "cpu=256m", file_of(&small, "small"));
     r.j.tile_x = r.j.tile_y = 14; /* halves of 7 pixels make 3 latent ones of 2 */
     r.j.overlap = 0;
-    assert_fails(vae_encode(&r.j, x, 1, 24, 24, z, &err), err, BERTH_EINVAL, "multiples of 2");
+    assert_fails(encode_hw(&r.j, x, 1, 24, 24, z, &err), err, BERTH_EINVAL, "multiples of 2");
     free(x);
     free(z);
     rig_close(&r);
@@ -576,7 +593,7 @@ static void no_memory_is_survived(void **state)
         s = vae_open(&a, NULL, &v, &net, &err);
         if (!s) {
             struct vae_job j = { .net = net, .vae = &v, .tile_x = 8, .tile_y = 8, .overlap = 2 };
-            s = vae_decode_image(&j, z, 1, 12, 12, out, &err);
+            s = vae_decode_image(&j, z, &(struct shape) { 4, { 1, 4, 12, 12 } }, out, &err);
         }
         oom_off();
         assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && err.msg[0]));

@@ -191,6 +191,55 @@ static void samples_previews_and_decodes_video(void **state)
     scene_close(&s);
 }
 
+/* The latent of pictures [n, h, w, 3]; a reference. */
+static struct htensor *encode(struct scene *s, const char *node, struct htensor *pictures)
+{
+    struct call x;
+    struct value *v = value_tensor(htensor_ref(pictures));
+    rig_call(&s->r, &x, node, strstr(node, "Tiled") ? "{\"tile_size\": 64, \"overlap\": 0}" : "{}");
+    call_give(&x, "vae", s->ckpt.out[2].at[0]);
+    call_give(&x, "pixels", v);
+    run(&x);
+    struct htensor *z = htensor_ref(x.out[0].at[0]->latent.samples);
+    value_unref(v);
+    call_release(&x);
+    return z;
+}
+
+/* Pictures are the frames of one video: this VAE sees frame 0, 1, 3 of five, as if each were alone;
+ * a sixth fills no latent frame. Odd sides are cut. */
+static void encodes_video(void **state)
+{
+    enum { H = 26, W = 35, HW = 6 * 8 };
+    static const size_t seen[] = { 0, 1, 3 };
+    struct scene s;
+    berth_err err = { 0 };
+    (void)state;
+    scene_open_of(&s, "film-checkpoint");
+    for (uint64_t frames = 5; frames <= 6; frames++) {
+        struct htensor *film, *one;
+        assert_ok(htensor_new(&(struct shape) { 4, { frames, H, W, 3 } }, &film, &err), err);
+        assert_ok(htensor_new(&(struct shape) { 4, { 1, H, W, 3 } }, &one, &err), err);
+        for (size_t i = 0; i < htensor_count(film); i++)
+            film->data[i] = (float)(i * 7919 % 1009) / 1009;
+        struct htensor *z = encode(&s, "VAEEncode", film), *t = encode(&s, "VAEEncodeTiled", film);
+        assert_true(shape_eq(&z->shape, &(struct shape) { 5, { 1, 4, 3, 6, 8 } }));
+        for (size_t i = 0; i < htensor_count(z); i++) /* the mean of three passes */
+            assert_true(fabsf(z->data[i] - t->data[i]) < 1e-5f);
+        for (size_t k = 0; k < ARRAY_LEN(seen); k++) {
+            memcpy(one->data, film->data + seen[k] * H * W * 3, (size_t)H * W * 3 * sizeof(float));
+            struct htensor *alone = encode(&s, "VAEEncode", one);
+            assert_true(shape_eq(&alone->shape, &(struct shape) { 5, { 1, 4, 1, 6, 8 } }));
+            for (size_t c = 0; c < 4; c++)
+                assert_memory_equal(z->data + (c * 3 + k) * HW, alone->data + c * HW,
+                                    HW * sizeof(float));
+            htensor_unref(alone);
+        }
+        htensor_unref(film), htensor_unref(one), htensor_unref(z), htensor_unref(t);
+    }
+    scene_close(&s);
+}
+
 /* One mask is every frame's; three are one for each; two are spread over the time. */
 static void paints_frames_by_their_masks(void **state)
 {
@@ -348,6 +397,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_and_decodes),
         cmocka_unit_test(samples_previews_and_decodes_video),
+        cmocka_unit_test(encodes_video),
         cmocka_unit_test(paints_frames_by_their_masks),
         cmocka_unit_test(says_whose_latents_it_takes),
         cmocka_unit_test(other_names_are_the_same_network),
