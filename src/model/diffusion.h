@@ -33,6 +33,8 @@ struct diffusion_info {
     bool guidance; /* has a guidance embedding */
     bool inpaint;  /* takes a mask and a masked latent beside x; in_channels says if something else
                        is */
+    /* A picture to edit, beside x, is in the model's scale (CosXL); else as the VAE gives it. */
+    bool scaled_edit;
     enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
 };
 

@@ -196,21 +196,18 @@ static berth_status concat_latent(struct node_call *c, const struct cond_entry *
     return BERTH_OK;
 }
 
-/* [batch, c, h, w]: the picture that instructions are about (InstructPix2Pix). As the VAE gives it,
- * but for CosXL's network, which learned scaled ones. Without a picture: the network's own,
- * zeros. */
+/* [batch, c, h, w]: the picture that instructions are about (InstructPix2Pix). Without one: the
+ * network's own, zeros. */
 static berth_status resolve_edited(struct node_call *c, const struct cond_entry *e,
                                    const struct cond_scene *scene, const float **out,
                                    berth_err *err)
 {
-    const struct diffusion_info *info = scene->info;
     const struct shape *s = &scene->shape;
     size_t b = (size_t)s->dim[0], each = (size_t)shape_inner(s, 1), latents;
     const float *latent;
-    bool cosxl = info->adm == ADM_SDXL && info->predicts == PREDICT_V && info->sigma_data > 0;
     if (!e->concat_latent)
         return BERTH_OK;
-    if (concat_latent(c, e, scene, cosxl, &latents, &latent, err))
+    if (concat_latent(c, e, scene, scene->info->scaled_edit, &latents, &latent, err))
         return err->code;
     float *p = take(scene, b * each, sizeof *p, err);
     if (!p)

@@ -94,6 +94,7 @@ static berth_status sdxl_prediction(const struct weights *w, const char *part,
     } else if (marker(w, part, "edm_vpred.sigma_max")) {
         info->predicts = PREDICT_V;
         info->sigma_data = 1.0;
+        info->scaled_edit = true;
         if (read_sigma(w, part, "edm_vpred.sigma_max", 120.0, &info->sigma_max, err) ||
             read_sigma(w, part, "edm_vpred.sigma_min", 0.002, &info->sigma_min, err))
             return err->code;

@@ -272,6 +272,7 @@ static void files_say_what_they_predict(void **state)
         assert_int_equal(info.zsnr, list[i].zsnr);
         assert_true(fabs(info.sigma_min - list[i].sigma_min) < 1e-9);
         assert_true(fabs(info.sigma_max - list[i].sigma_max) < 1e-9);
+        assert_int_equal(info.scaled_edit, list[i].sigma_max == 50); /* CosXL */
         assert_string_equal(info.latent.name, list[i].latent);
         weights_close(w);
     }
