@@ -199,6 +199,11 @@ berth_status latent_noise(struct node_call *c, const struct latent *l, const str
 berth_status latent_fit(const struct latent *l, const struct diffusion_info *info,
                         struct htensor **out, berth_err *err);
 bool all_zero(const float *x, size_t n);
+/* A noise mask over latents of shape s: its planes are for the pictures of a batch, or for the
+ * frames of every video in it. A mask [n, c, t, h, w] has its own items and channels, which are
+ * repeated. out: of shape s. */
+berth_status latent_mask(struct node_call *c, const struct htensor *mask, const struct shape *s,
+                         float *out, berth_err *err);
 
 /* sample_conds.c: conditionings as the guide wants them. */
 struct sampled_cond { /* guide_cond.cond */
@@ -211,7 +216,7 @@ struct cond_scene { /* what they are resolved against; borrowed */
     const struct msampling *ms;
     struct shape shape;  /* of info's format */
     const float *latent; /* in the model's scale */
-    const float *mask;   /* [b, ..., h, w]; NULL: none */
+    const float *mask;   /* of that shape; NULL: none */
     struct arena *mem;   /* results live there */
 };
 struct cond_list {

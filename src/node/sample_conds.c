@@ -225,7 +225,7 @@ static berth_status resolve_concat(struct node_call *c, const struct cond_entry 
 {
     const struct shape *s = &scene->shape;
     size_t b = (size_t)s->dim[0], ch = (size_t)s->dim[1], hw = (size_t)shape_inner(s, 2);
-    size_t masks = b, latents;
+    size_t masks = b, latents, apart = e->concat_mask ? hw : ch * hw; /* the first channel's */
     const float *mask = scene->mask, *latent;
     *out = NULL;
     if (!scene->info->inpaint && scene->info->in_channels == 2 * ch)
@@ -246,7 +246,7 @@ static berth_status resolve_concat(struct node_call *c, const struct cond_entry 
     *out = p;
     for (size_t i = 0; i < b; i++, p += (1 + ch) * hw) {
         for (size_t k = 0; k < hw; k++)
-            p[k] = nearbyintf(mask[spread(i, masks, b) * hw + k]);
+            p[k] = nearbyintf(mask[spread(i, masks, b) * apart + k]);
         memcpy(p + hw, latent + spread(i, latents, b) * ch * hw, ch * hw * sizeof *p);
     }
     return BERTH_OK;

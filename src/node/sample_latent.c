@@ -51,6 +51,44 @@ berth_status latent_fit(const struct latent *l, const struct diffusion_info *inf
     return *out ? BERTH_OK : err->code;
 }
 
+/* Frame i of `count`, each of n values, out of `have` masks that are spread over the time: linear
+ * between their centres, as the sides are. One mask is every frame's. */
+static void mask_frame(const float *masks, size_t have, size_t i, size_t count, size_t n,
+                       float *out)
+{
+    float at = ((float)i + 0.5f) * ((float)have / (float)count) - 0.5f;
+    at = at > 0 ? at : 0;
+    size_t from = (size_t)at < have ? (size_t)at : have - 1;
+    size_t to = from + 1 < have ? from + 1 : from;
+    float second = at - (float)from, first = 1.0f - second;
+    for (size_t k = 0; k < n; k++)
+        out[k] = from == to ? masks[from * n + k]
+                            : first * masks[from * n + k] + second * masks[to * n + k];
+}
+
+berth_status latent_mask(struct node_call *c, const struct htensor *mask, const struct shape *s,
+                         float *out, berth_err *err)
+{
+    const size_t h = (size_t)shape_last(s, 2), w = (size_t)shape_last(s, 1), hw = h * w;
+    const size_t channels = (size_t)s->dim[1], frames = (size_t)shape_inner(s, 2) / hw;
+    const bool video = s->ndim == 5, whole = video && mask->shape.ndim == 5;
+    struct htensor *sized = NULL;
+    if (!htensor_count(mask))
+        return err_set(err, BERTH_EINVAL, "a mask without pixels");
+    if (scale_planes(c, mask, w, h, "bilinear", false, &sized, err))
+        return err->code;
+    const size_t planes = htensor_count(sized) / hw; /* items, channels, frames: */
+    const size_t items = whole ? dim(mask, 0) : video ? 1 : planes;
+    const size_t each = whole ? dim(mask, 1) : 1, have = planes / (items * each);
+    for (size_t i = 0; i < (size_t)s->dim[0] * channels; i++) {
+        size_t group = i / channels % items * each + i % channels % each;
+        for (size_t f = 0; f < frames; f++, out += hw)
+            mask_frame(sized->data + group * have * hw, have, f, frames, hw, out);
+    }
+    htensor_unref(sized);
+    return BERTH_OK;
+}
+
 /* One draw for each index up to the largest; those that are asked for are kept. Up to
  * INDEX_MAX draws of a picture's size: an interrupt ends them. */
 static berth_status indexed_noise(struct node_call *c, const int64_t *index, size_t n, size_t item,
@@ -111,9 +149,9 @@ struct run { /* of one sample_latent() */
     float *x;
     float *last; /* D of the last step; NULL: nobody wants it */
     bool stepped;
-    float *mask;     /* [b, ..., h, w]; NULL: none */
-    float *mask_now; /* DifferentialDiffusion: the mask of a noise level; else NULL */
-    double differ;   /* its strength; NAN: not asked for */
+    float *mask;         /* of the latent's shape; NULL: none */
+    float *mask_now;     /* DifferentialDiffusion: the mask of a noise level; else NULL */
+    double differential; /* its strength; NAN: not asked for */
     struct cond_list list[LISTS];
     struct guide guide;
     bool predicted; /* the peak was told */
@@ -127,46 +165,19 @@ static float *floats(struct run *r, size_t n, berth_err *err)
     return p;
 }
 
-/* Frame i of `count`, each of n values, out of `have` masks that are spread over the time: linear
- * between their centres, as the sides are. One mask is every frame's. */
-static void mask_frame(const float *masks, size_t have, size_t i, size_t count, size_t n,
-                       float *out)
-{
-    float at = ((float)i + 0.5f) * ((float)have / (float)count) - 0.5f;
-    at = at > 0 ? at : 0;
-    size_t from = (size_t)at < have ? (size_t)at : have - 1;
-    size_t to = from + 1 < have ? from + 1 : from;
-    float second = at - (float)from, first = 1.0f - second;
-    for (size_t k = 0; k < n; k++)
-        out[k] = from == to ? masks[from * n + k]
-                            : first * masks[from * n + k] + second * masks[to * n + k];
-}
-
-/* The noise mask over the batch, in the latent's size. Its masks are for the pictures of the batch,
- * or for the frames of every video in it. */
+/* The noise mask over the latent, and what DifferentialDiffusion makes of it. */
 static berth_status prepare_mask(struct run *r, berth_err *err)
 {
-    struct htensor *mask = r->q->latent->noise_mask, *to = NULL;
-    size_t b = (size_t)r->shape.dim[0], each = (size_t)shape_inner(&r->shape, 2);
-    size_t h = (size_t)shape_last(&r->shape, 2), w = (size_t)shape_last(&r->shape, 1);
-    size_t hw = h * w, frames = each / hw;
-    bool video = r->info.latent.rank == 3;
+    const struct htensor *mask = r->q->latent->noise_mask;
     if (!mask)
         return BERTH_OK;
-    r->mask = floats(r, b * each, err);
-    if (!r->mask || scale_planes(r->c, mask, w, h, "bilinear", false, &to, err))
+    r->mask = floats(r, r->n, err);
+    if (!r->mask || latent_mask(r->c, mask, &r->shape, r->mask, err))
         return err_add(err, "the noise mask");
-    size_t have = htensor_count(to) / hw;
-    for (size_t i = 0; i < b * frames; i++)
-        if (video)
-            mask_frame(to->data, have, i % frames, frames, hw, r->mask + i * hw);
-        else
-            memcpy(r->mask + i * hw, to->data + i % have * hw, hw * sizeof(float));
-    htensor_unref(to);
-    r->differ = option_number(r->q->model, "differential", NAN);
-    if (isnan(r->differ))
+    r->differential = option_number(r->q->model, "differential", NAN);
+    if (isnan(r->differential))
         return BERTH_OK;
-    r->mask_now = floats(r, b * each, err);
+    r->mask_now = floats(r, r->n, err);
     return r->mask_now ? BERTH_OK : err->code;
 }
 
@@ -264,17 +275,17 @@ static berth_status predict(void *user, const struct guide_batch *b, berth_err *
 }
 
 /* DifferentialDiffusion: what of the mask takes part at this noise level. */
-static void differ(struct run *r, float sigma)
+static void mask_at(struct run *r, float sigma)
 {
-    size_t n = (size_t)(r->shape.dim[0] * shape_inner(&r->shape, 2));
     float last = r->q->sigmas[r->q->n - 1], min = ms_sigma_min(&r->ms);
     float from = ms_timestep(&r->ms, r->q->sigmas[0]);
     float to = ms_timestep(&r->ms, last > min ? last : min);
     float threshold = (ms_timestep(&r->ms, sigma) - to) / (from - to);
-    bool blend = r->differ > 0 && r->differ < 1;
-    for (size_t i = 0; i < n; i++) {
+    bool blend = r->differential > 0 && r->differential < 1;
+    for (size_t i = 0; i < r->n; i++) {
         float on = r->mask[i] >= threshold ? 1.0f : 0.0f;
-        r->mask_now[i] = blend ? (float)r->differ * on + (float)(1 - r->differ) * r->mask[i] : on;
+        r->mask_now[i] =
+            blend ? (float)r->differential * on + (float)(1 - r->differential) * r->mask[i] : on;
     }
 }
 
@@ -285,7 +296,7 @@ static berth_status denoise(void *user, const float *x, float sigma, float *deno
     if (call_check(r->c, err))
         return err->code;
     if (r->mask_now)
-        differ(r, sigma);
+        mask_at(r, sigma);
     return guide_denoise(&r->guide, x, sigma, denoised, uncond, err);
 }
 
@@ -440,7 +451,7 @@ static berth_status run(struct run *r, struct latent *out, struct latent *denois
 berth_status sample_latent(struct node_call *c, const struct sampling_request *q,
                            struct latent *out, struct latent *denoised, berth_err *err)
 {
-    struct run r = { .c = c, .q = q, .differ = NAN };
+    struct run r = { .c = c, .q = q, .differential = NAN };
     *out = (struct latent) { 0 };
     if (denoised)
         *denoised = (struct latent) { 0 };

@@ -353,12 +353,9 @@ static berth_status finish(const struct scene *s, float *out, float *uncond, ber
 /* x where the mask is 1, y where it is 0. */
 static void blend(const struct scene *s, const float *x, const float *y, float *out)
 {
-    size_t each = pixels(s);
-    for (size_t i = 0; i < s->b * s->c; i++, x += each, y += each, out += each) {
-        const float *m = s->g->mask + i / s->c * each;
-        for (size_t k = 0; k < each; k++)
-            out[k] = x[k] * m[k] + y[k] * (1.0f - m[k]);
-    }
+    const float *m = s->g->mask;
+    for (size_t i = 0; i < elements(s); i++)
+        out[i] = x[i] * m[i] + y[i] * (1.0f - m[i]);
 }
 
 /* Outside of the mask the network sees the picture, as noisy as the rest is by now. */

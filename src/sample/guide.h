@@ -66,8 +66,8 @@ struct guide { /* filled by the caller, constant while sampling; everything borr
     double cfg_middle;
     bool nested;
     /* inpainting; NULL: none */
-    const float *mask;           /* [b, ..., h, w], 1 = denoise */
-    const float *latent, *noise; /* [b, c, ..., h, w], in the model's scale; only with a mask */
+    const float *mask;           /* of the latent's shape, 1 = denoise */
+    const float *latent, *noise; /* in the model's scale; only with a mask */
     guide_net_fn *net;
     void *user;
 };

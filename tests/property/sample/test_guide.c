@@ -102,7 +102,7 @@ static void world_init(struct world *o, uint64_t seed)
     size_t n = o->b * o->c * o->h * o->w;
     assert_ok(ms_init(&o->ms, &(struct ms_config) { .type = coin(r) ? MS_EPS : MS_V }, &err), err);
     o->x = fill(o, n, -2, 2), o->latent = fill(o, n, -1, 1), o->noise = fill(o, n, -2, 2);
-    o->inpaint = fill(o, o->b * o->h * o->w, 0, 1);
+    o->inpaint = fill(o, n, 0, 1);
     o->out = fill(o, n, 0, 0), o->uncond = fill(o, n, 0, 0);
     o->g = (struct guide) { .ms = &o->ms,
                             .shape = { .ndim = 4, .dim = { o->b, o->c, o->h, o->w } },
@@ -206,7 +206,7 @@ static void compare(const struct world *o, double sigma, bool asked)
                 for (size_t px = 0; px < o->w; px++, i++) {
                     double x = o->x[i], m = 1;
                     if (g->mask) {
-                        m = o->inpaint[(item * o->h + y) * o->w + px];
+                        m = o->inpaint[i];
                         x = x * m + (o->noise[i] * sigma + o->latent[i]) * (1 - m);
                     }
                     double pos = mean(o, 0, g->positives, sigma, item, y, px, x);

@@ -448,10 +448,9 @@ static void inpainting(void **state)
     (void)state;
     struct rig *r = rig_new(2, 2, MS_EPS);
     struct guide_cond p = cond(&five);
-    float mask[2 * HW], latent[4 * HW], noise[4 * HW], sigma = 2, root = sqrtf(5);
-    for (size_t i = 0; i < 2 * HW; i++)
-        mask[i] = (float)(i % 3) / 2;
+    float mask[4 * HW], latent[4 * HW], noise[4 * HW], sigma = 2, root = sqrtf(5);
     for (size_t i = 0; i < 4 * HW; i++) {
+        mask[i] = (float)(i % 3) / 2;
         latent[i] = (float)(i % 11) / 11;
         noise[i] = (float)(i % 7) / 7 - 0.5f;
     }
@@ -460,7 +459,7 @@ static void inpainting(void **state)
     r->g.mask = mask, r->g.latent = latent, r->g.noise = noise;
     denoise(r, sigma);
     for (size_t i = 0; i < 4 * HW; i++) {
-        float m = mask[i / (2 * HW) * HW + i % HW];
+        float m = mask[i];
         float x = r->x[i] * m + (noise[i] * sigma + latent[i]) * (1 - m);
         float d = x - (5 + x / root) * sigma;
         assert_float_equal(r->out[i], d * m + latent[i] * (1 - m), 1e-5f);
