@@ -298,13 +298,13 @@ bool packs_reply(struct http_req *r, const char *rel, size_t n)
 /* ---- lists ---- */
 
 /* Scripts below a folder, as /extensions/NAME/...; name NULL: those of the frontend itself. */
-static void add_scripts(struct later *l, const char *folder, const char *name, bool *first)
+static void add_scripts(struct server *s, const char *folder, const char *name, struct jsonout *j)
 {
     struct tree t = { 0 };
     berth_err err = { 0 };
     const struct tree_args all = { .recurse = true };
     if (tree_list(folder, &all, &t, &err) && err.code != BERTH_ENOTFOUND)
-        log_warn(&l->server->log, "frontend.extensions", "why=%s", err.msg);
+        log_warn(&s->log, "frontend.extensions", "why=%s", err.msg);
     for (size_t i = 0; i < t.n; i++) {
         struct str url = { 0 };
         if (!str_ends(t.at[i].rel, strlen(t.at[i].rel), ".js"))
@@ -315,11 +315,8 @@ static void add_scripts(struct later *l, const char *folder, const char *name, b
             str_addc(&url, '/');
         }
         str_adds(&url, t.at[i].rel);
-        if (!*first)
-            str_addc(&l->body, ',');
-        *first = false;
-        js_write_string(str_c(&url), url.n, &l->body);
-        l->body.bad |= url.bad;
+        jo_text(j, NULL, str_c(&url), url.n);
+        j->out->bad |= url.bad;
         str_release(&url);
     }
     tree_release(&t);
@@ -329,17 +326,16 @@ static void extensions_work(struct later *l)
 {
     const struct packs *p = l->server->packs;
     struct str root = { 0 };
-    bool first = true;
-    str_addc(&l->body, '[');
+    struct jsonout j = { .out = &l->body };
+    jo_open(&j, NULL, '[');
     if (l->server->cfg.frontend) {
         str_addf(&root, "%s/extensions", l->server->cfg.frontend);
-        add_scripts(l, str_c(&root), NULL, &first);
+        add_scripts(l->server, str_c(&root), NULL, &j);
     }
     for (size_t i = 0; p && i < p->packs; i++)
         if (p->pack[i].web)
-            add_scripts(l, p->pack[i].web, p->pack[i].name, &first);
-    str_addc(&l->body, ']');
-    later_made(l);
+            add_scripts(l->server, p->pack[i].web, p->pack[i].name, &j);
+    jo_close(&j, ']');
     str_release(&root);
 }
 
@@ -383,27 +379,14 @@ static void templates_work(struct later *l)
     later_json(l, 200, all);
 }
 
-static void list_later(struct http_req *r, void (*work)(struct later *l))
-{
-    struct later *l = calloc(1, sizeof *l);
-    if (!l) {
-        http_reply_json(r, 500, NULL);
-        return;
-    }
-    l->lane = AUX_LISTS;
-    l->work = work;
-    l->release = later_plain;
-    later_run(r, l);
-}
-
 void route_extensions(struct http_req *r)
 {
-    list_later(r, extensions_work);
+    later_start(r, AUX_LISTS, extensions_work);
 }
 
 void route_workflow_templates(struct http_req *r)
 {
-    list_later(r, templates_work);
+    later_start(r, AUX_LISTS, templates_work);
 }
 
 void route_workflow_template(struct http_req *r)

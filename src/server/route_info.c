@@ -9,107 +9,70 @@
 
 /* ---- node definitions ---- */
 
-/* "name": def. A definition that cannot be made is left out, with a word in the log. */
-static bool add_definition(struct server *s, const struct node_class *c, bool first,
-                           struct str *out)
+/* A definition that cannot be made is left out, with a word in the log. */
+static void add_definition(struct server *s, const struct node_class *c, struct jsonout *j)
 {
     json_t *info = NULL;
     berth_err err = { 0 };
-    if (node_info(engine_env(s->engine), c, &info, &err)) {
+    if (node_info(engine_env(s->engine), c, &info, &err))
         log_warn(&s->log, "node.info", "class=%s why=%s", c->name, err.msg);
-        return false;
-    }
-    if (!first)
-        str_addc(out, ',');
-    js_write_string(c->name, strlen(c->name), out);
-    str_addc(out, ':');
-    js_write(info, 0, out);
+    else
+        jo_value(j, c->name, info);
     json_decref(info);
-    return true;
 }
 
-struct definitions { /* their choices are files: folders are read */
-    struct later base;
-    bool all;
-    const struct node_class *only; /* else; NULL: there is no such class */
-};
-
+/* Of all classes, or of the one that the path names. Choices are files: folders are read. */
 static void definitions_work(struct later *l)
 {
-    const struct definitions *d = (const struct definitions *)l;
-    bool first = true;
-    str_addc(&l->body, '{');
-    for (size_t i = 0; d->all && i < node_count(); i++)
-        if (add_definition(l->server, node_at(i), first, &l->body))
-            first = false;
-    if (d->only)
-        add_definition(l->server, d->only, true, &l->body);
-    str_addc(&l->body, '}');
-    later_made(l);
-}
-
-static void run_definitions(struct http_req *r, bool all, const struct node_class *only)
-{
-    struct definitions *d = calloc(1, sizeof *d);
-    if (!d) {
-        http_reply_json(r, 500, NULL);
-        return;
-    }
-    d->base.lane = AUX_LISTS;
-    d->base.work = definitions_work;
-    d->base.release = later_plain;
-    d->all = all;
-    d->only = only;
-    later_run(r, &d->base);
+    struct jsonout j = { .out = &l->body };
+    const struct node_class *only = l->r->params ? node_find(str_c(&l->r->param[0])) : NULL;
+    jo_open(&j, NULL, '{');
+    for (size_t i = 0; !l->r->params && i < node_count(); i++)
+        add_definition(l->server, node_at(i), &j);
+    if (only)
+        add_definition(l->server, only, &j);
+    jo_close(&j, '}');
 }
 
 void route_object_info(struct http_req *r)
 {
-    run_definitions(r, true, NULL);
-}
-
-void route_object_info_one(struct http_req *r)
-{
-    run_definitions(r, false, node_find(str_c(&r->param[0])));
+    later_start(r, AUX_LISTS, definitions_work);
 }
 
 /* ---- the machine ---- */
 
-/* --enable-manager in argv would make the frontend look for a Manager that is not here. */
-static void add_argv(const struct server *s, struct str *out)
-{
-    bool first = true;
-    for (size_t i = 0; i < s->cfg.argc; i++) {
-        const char *a = s->cfg.argv[i];
-        if (strncmp(a, "--enable-manager", 16) == 0)
-            continue;
-        if (!first)
-            str_addc(out, ',');
-        js_write_string(a, strlen(a), out);
-        first = false;
-    }
-}
-
 void route_system_stats(struct http_req *r)
 {
-    struct server *s = r->server;
-    struct str out = { 0 };
+    const struct server *s = r->server;
+    struct str out = { 0 }, version = { 0 };
+    struct jsonout j = { .out = &out };
     uint64_t total = 0, unused = 0;
     berth_err err = { 0 };
     if (meminfo_read("", &total, &unused, &err))
         total = unused = 0;
-    str_addf(&out,
-             "{\"system\":{\"os\":\"linux\",\"ram_total\":%llu,\"ram_free\":%llu,"
-             "\"comfyui_version\":\"" COMFYUI_VERSION "\",\"required_frontend_version\":null,"
-             "\"installed_templates_version\":null,\"required_templates_version\":null,"
-             "\"python_version\":\"none (Berth %s)\",\"pytorch_version\":\"none (Berth %s)\","
-             "\"embedded_python\":false,\"argv\":[",
-             (unsigned long long)total, (unsigned long long)unused, berth_version(),
-             berth_version());
-    add_argv(s, &out);
-    str_adds(&out, "]},\"devices\":");
-    worker_stats_json(s, &out);
-    str_addc(&out, '}');
+    str_addf(&version, "none (Berth %s)", berth_version());
+    jo_open(&j, NULL, '{');
+    jo_open(&j, "system", '{');
+    jo_str(&j, "os", "linux");
+    jo_u64(&j, "ram_total", total);
+    jo_u64(&j, "ram_free", unused);
+    jo_str(&j, "comfyui_version", COMFYUI_VERSION);
+    jo_str(&j, "required_frontend_version", NULL);
+    jo_str(&j, "installed_templates_version", NULL);
+    jo_str(&j, "required_templates_version", NULL);
+    jo_str(&j, "python_version", str_c(&version));
+    jo_str(&j, "pytorch_version", str_c(&version));
+    jo_bool(&j, "embedded_python", false);
+    jo_open(&j, "argv", '[');
+    for (size_t i = 0; i < s->cfg.argc; i++) /* it would make the frontend look for a Manager */
+        if (strncmp(s->cfg.argv[i], "--enable-manager", 16) != 0)
+            jo_str(&j, NULL, s->cfg.argv[i]);
+    jo_close(&j, ']');
+    jo_close(&j, '}');
+    jo_raw(&j, "devices", "", 0); /* its value: */
+    worker_stats_json(r->server, &out);
+    jo_close(&j, '}');
+    str_release(&version);
     http_reply_json_text(r, 200, &out);
 }
 

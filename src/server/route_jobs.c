@@ -311,33 +311,34 @@ static json_t *job_of(struct store *st, const struct brief *b)
 
 static void jobs_release(struct later *l)
 {
-    struct jobs_query *q = (struct jobs_query *)l;
-    free(q->workflow);
-    free(q);
+    free(((struct jobs_query *)l)->workflow);
 }
 
 static void write_page(struct jobs_query *q, const struct vec *all, struct str *out)
 {
-    size_t n = 0, from = (uint64_t)q->offset < all->n ? (size_t)q->offset : all->n;
+    size_t from = (uint64_t)q->offset < all->n ? (size_t)q->offset : all->n;
     size_t to =
         q->has_limit && (uint64_t)q->limit < all->n - from ? from + (size_t)q->limit : all->n;
-    str_adds(out, "{\"jobs\":[");
+    struct jsonout j = { .out = out };
+    jo_open(&j, NULL, '{');
+    jo_open(&j, "jobs", '[');
     for (size_t i = from; i < to; i++) {
         json_t *job = job_of(q->base.server->store, vec_at(all, i));
-        if (!job)
-            continue;
-        if (n++)
-            str_addc(out, ',');
-        js_write(job, 0, out);
+        if (job)
+            jo_value(&j, NULL, job);
         json_decref(job);
     }
-    str_addf(out, "],\"pagination\":{\"offset\":%lld,\"limit\":", (long long)q->offset);
+    jo_close(&j, ']');
+    jo_open(&j, "pagination", '{');
+    jo_i64(&j, "offset", q->offset);
     if (q->has_limit)
-        str_addf(out, "%lld", (long long)q->limit);
+        jo_i64(&j, "limit", q->limit);
     else
-        str_adds(out, "null");
-    str_addf(out, ",\"total\":%zu,\"has_more\":%s}}", all->n,
-             to < all->n && from < to ? "true" : "false");
+        jo_str(&j, "limit", NULL);
+    jo_u64(&j, "total", all->n);
+    jo_bool(&j, "has_more", to < all->n && from < to);
+    jo_close(&j, '}');
+    jo_close(&j, '}');
 }
 
 static void jobs_work(struct later *l)
@@ -355,23 +356,16 @@ static void jobs_work(struct later *l)
         st = err_set(&err, BERTH_ENOMEM, "listing jobs");
     if (all.n)
         qsort(all.p, all.n, all.elem, by_key);
-    if (st) {
+    if (st)
         later_err(l, 0, &err);
-    } else {
+    else
         write_page(q, &all, &l->body);
-        later_made(l);
-    }
     for (size_t i = 0; i < all.n; i++)
         free(((struct brief *)vec_at(&all, i))->id);
     vec_release(&all);
 }
 
 /* ---- what was asked for ---- */
-
-static void wrong(struct http_req *r, const char *text)
-{
-    http_reply_json(r, 400, json_pack("{s:s}", "error", text));
-}
 
 static char *lower(char *s)
 {
@@ -419,7 +413,7 @@ static bool read_status(struct http_req *r, struct jobs_query *q)
                  "Invalid status value(s): %s. Valid values: pending, in_progress, completed, "
                  "failed, cancelled",
                  str_c(&unknown));
-        wrong(r, str_c(&text));
+        reply_wrong(r, str_c(&text));
     }
     str_release(&v);
     str_release(&unknown);
@@ -448,15 +442,15 @@ static bool read_query(struct http_req *r, struct jobs_query *q)
     if (!read_status(r, q))
         return false;
     if (!read_choice(r, "sort_by", "created_at", "execution_duration", &q->by_duration))
-        wrong(r, "sort_by must be 'created_at' or 'execution_duration'");
+        reply_wrong(r, "sort_by must be 'created_at' or 'execution_duration'");
     else if (!read_choice(r, "sort_order", "desc", "asc", &q->ascending))
-        wrong(r, "sort_order must be 'asc' or 'desc'");
+        reply_wrong(r, "sort_order must be 'asc' or 'desc'");
     else if (!query_int(r, "limit", &q->has_limit, &q->limit))
-        wrong(r, "limit must be an integer");
+        reply_wrong(r, "limit must be an integer");
     else if (q->has_limit && q->limit <= 0)
-        wrong(r, "limit must be a positive integer");
+        reply_wrong(r, "limit must be a positive integer");
     else if (!query_int(r, "offset", &has_offset, &q->offset))
-        wrong(r, "offset must be an integer");
+        reply_wrong(r, "offset must be an integer");
     else
         return true;
     return false;
@@ -464,17 +458,13 @@ static bool read_query(struct http_req *r, struct jobs_query *q)
 
 void route_jobs_get(struct http_req *r)
 {
-    struct jobs_query *q = calloc(1, sizeof *q);
+    struct jobs_query *q = later_new(r, sizeof *q, AUX_LISTS, jobs_work);
     struct str w = { 0 };
-    if (!q) {
-        http_reply_json(r, 500, NULL);
+    if (!q)
         return;
-    }
-    q->base.lane = AUX_LISTS;
-    q->base.work = jobs_work;
     q->base.release = jobs_release;
     if (!read_query(r, q)) {
-        jobs_release(&q->base);
+        later_free(&q->base);
         return;
     }
     if (q->offset < 0)
@@ -482,7 +472,7 @@ void route_jobs_get(struct http_req *r)
     if (http_query(r, "workflow_id", &w) && w.n)
         q->workflow = str_take(&w);
     str_release(&w);
-    later_run(r, &q->base);
+    later_run(&q->base);
 }
 
 /* ---- one job ---- */
@@ -494,21 +484,10 @@ static bool keep_whole(void *user, const struct store_entry *e)
     return false;
 }
 
-struct one_job {
-    struct later base;
-    char *id;
-};
-
-static void one_release(struct later *l)
-{
-    free(((struct one_job *)l)->id);
-    free(l);
-}
-
 static void one_work(struct later *l)
 {
     struct store *st = l->server->store;
-    const char *id = ((struct one_job *)l)->id;
+    const char *id = str_c(&l->r->param[0]);
     json_t *o = NULL;
     berth_err err = { 0 };
     struct store_job j = { 0 };
@@ -528,29 +507,7 @@ static void one_work(struct later *l)
 
 void route_jobs_one(struct http_req *r)
 {
-    struct one_job *x = calloc(1, sizeof *x);
-    if (!x || !(x->id = strdup(str_c(&r->param[0])))) {
-        free(x);
-        http_reply_json(r, 500, NULL);
-        return;
-    }
-    x->base.lane = AUX_LISTS;
-    x->base.work = one_work;
-    x->base.release = one_release;
-    later_run(r, &x->base);
-}
-
-struct canceling { /* off the loop: a job that leaves the queue may wait for the disk */
-    struct later base;
-    json_t *ids; /* owned; not all need be texts */
-    bool one;    /* the answer is about this one */
-};
-
-static void canceling_release(struct later *l)
-{
-    struct canceling *x = (struct canceling *)l;
-    json_decref(x->ids);
-    free(x);
+    later_start(r, AUX_LISTS, one_work);
 }
 
 static bool job_cancel(struct server *s, const char *id, berth_err *err)
@@ -561,48 +518,38 @@ static bool job_cancel(struct server *s, const char *id, berth_err *err)
     return worker_interrupt(s, id) || gone;
 }
 
-static void canceling_work(struct later *l)
+/* Of the ids in "job_ids", those that were canceled. Not all need be texts. On AUX_FILES: a job
+ * that leaves the queue may wait for the disk. */
+static void cancel_work(struct later *l)
 {
-    struct canceling *x = (struct canceling *)l;
+    const json_t *ids = json_object_get(l->json, "job_ids");
     json_t *gone = json_array();
     berth_err err = { 0 };
-    for (size_t i = 0; i < json_array_size(x->ids) && !err.code; i++) {
-        json_t *id = json_array_get(x->ids, i);
+    for (size_t i = 0; i < json_array_size(ids) && !err.code; i++) {
+        json_t *id = json_array_get(ids, i);
         if (js_kind(id) == JS_STRING && job_cancel(l->server, json_string_value(id), &err))
             json_array_append(gone, id);
     }
     if (err.code)
         later_err(l, 0, &err);
-    else if (x->one)
-        later_json(l, 200, json_pack("{s:b}", "cancelled", json_array_size(gone) > 0));
     else
         later_json(l, 200, json_pack("{s:O}", "cancelled", gone));
     json_decref(gone);
 }
 
-/* Takes ids; NULL: no memory. */
-static void cancel(struct http_req *r, json_t *ids, bool one)
+static void cancel_one_work(struct later *l)
 {
-    struct canceling *x = ids ? calloc(1, sizeof *x) : NULL;
-    if (!x) {
-        json_decref(ids);
-        http_reply_json(r, 500, NULL);
-        return;
-    }
-    *x = (struct canceling) { .base = { .work = canceling_work, .release = canceling_release },
-                              .ids = ids,
-                              .one = one };
-    later_run(r, &x->base);
+    berth_err err = { 0 };
+    bool gone = job_cancel(l->server, str_c(&l->r->param[0]), &err);
+    if (err.code)
+        later_err(l, 0, &err);
+    else
+        later_json(l, 200, json_pack("{s:b}", "cancelled", gone));
 }
 
 void route_jobs_cancel_one(struct http_req *r)
 {
-    json_t *ids = json_array();
-    if (json_array_append_new(ids, json_stringn_nocheck(str_c(&r->param[0]), r->param[0].n))) {
-        json_decref(ids);
-        ids = NULL;
-    }
-    cancel(r, ids, true);
+    later_start(r, AUX_FILES, cancel_one_work);
 }
 
 void route_jobs_cancel(struct http_req *r)
@@ -610,7 +557,7 @@ void route_jobs_cancel(struct http_req *r)
     json_t *body;
     if (!http_json(r, NULL, &body))
         return;
-    json_t *ids = json_object_get(body, "job_ids");
-    cancel(r, json_is_array(ids) ? json_incref(ids) : json_array(), false);
-    json_decref(body);
+    struct later *l = later_new_json(r, sizeof *l, AUX_FILES, cancel_work, body);
+    if (l)
+        later_run(l);
 }

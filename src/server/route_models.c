@@ -32,10 +32,10 @@ void route_models(struct http_req *r)
     http_reply_json(r, 200, out);
 }
 
-struct names_of {
+struct listing { /* of a model folder */
     struct later base;
-    const char *key; /* the table's own */
-    bool stems;      /* without extensions */
+    size_t key; /* of the folder */
+    bool stems; /* without extensions */
 };
 
 /* As os.path.splitext: ".x" is no extension. */
@@ -48,10 +48,11 @@ static void cut_extension(char *name)
 
 static void names_work(struct later *l)
 {
-    const struct names_of *w = (const struct names_of *)l;
+    const struct listing *w = (const struct listing *)l;
+    struct folders *f = l->server->cfg.folders;
     struct names x = { 0 };
     berth_err err = { 0 };
-    if (folders_list(l->server->cfg.folders, w->key, &x, &err)) {
+    if (folders_list(f, folders_key(f, w->key), &x, &err)) {
         later_err(l, 0, &err);
     } else {
         for (size_t i = 0; w->stems && i < x.n; i++)
@@ -61,31 +62,29 @@ static void names_work(struct later *l)
     names_release(&x);
 }
 
-static void list_names(struct http_req *r, const char *folder, bool stems)
+static void list_folder(struct http_req *r, const char *folder, bool stems, later_fn *work)
 {
-    const struct folders *f = r->server->cfg.folders;
-    size_t key = folders_find(f, folder, true);
-    struct names_of *w = key == SIZE_MAX ? NULL : calloc(1, sizeof *w);
-    if (!w) {
-        http_reply_empty(r, key == SIZE_MAX ? 404 : 500);
+    size_t key = folders_find(r->server->cfg.folders, folder, true);
+    if (key == SIZE_MAX) {
+        http_reply_empty(r, 404);
         return;
     }
-    w->base.lane = AUX_LISTS;
-    w->base.work = names_work;
-    w->base.release = later_plain;
-    w->key = folders_key(f, key);
+    struct listing *w = later_new(r, sizeof *w, AUX_LISTS, work);
+    if (!w)
+        return;
+    w->key = key;
     w->stems = stems;
-    later_run(r, &w->base);
+    later_run(&w->base);
 }
 
 void route_models_one(struct http_req *r)
 {
-    list_names(r, str_c(&r->param[0]), false);
+    list_folder(r, str_c(&r->param[0]), false, names_work);
 }
 
 void route_embeddings(struct http_req *r)
 {
-    list_names(r, "embeddings", true);
+    list_folder(r, "embeddings", true, names_work);
 }
 
 /* ---- the header of a safetensors file ---- */
@@ -160,9 +159,7 @@ struct metadata {
 
 static void metadata_release(struct later *l)
 {
-    struct metadata *m = (struct metadata *)l;
-    free(m->path);
-    free(m);
+    free(((struct metadata *)l)->path);
 }
 
 static void metadata_work(struct later *l)
@@ -189,25 +186,19 @@ void route_view_metadata(struct http_req *r)
     struct str name = { 0 }, path = { 0 };
     berth_err err = { 0 };
     struct metadata *m = NULL;
-    struct str flag = { 0 };
-    bool ours = http_query(r, "berth", &flag) && strcmp(str_c(&flag), "1") == 0;
+    bool ours = query_is(r, "berth", "1");
     bool found = folders_find(f, str_c(&r->param[0]), false) != SIZE_MAX &&
                  http_query(r, "filename", &name) &&
                  (ours || str_ends(str_c(&name), name.n, ".safetensors")) &&
                  !folders_resolve(f, str_c(&r->param[0]), str_c(&name), &path, &err);
     if (!found) {
         http_reply_empty(r, 404);
-    } else if (!(m = calloc(1, sizeof *m)) || !(m->path = str_take(&path))) {
-        free(m);
-        http_reply_json(r, 500, NULL);
-    } else {
-        m->base.lane = AUX_LISTS;
-        m->base.work = metadata_work;
+    } else if ((m = later_new(r, sizeof *m, AUX_LISTS, metadata_work))) {
         m->base.release = metadata_release;
+        m->path = str_take(&path);
         m->ours = ours;
-        later_run(r, &m->base);
+        later_run(&m->base);
     }
-    str_release(&flag);
     str_release(&name);
     str_release(&path);
 }
@@ -235,11 +226,6 @@ void route_experiment_models(struct http_req *r)
     http_reply_json(r, 200, out);
 }
 
-struct files_of {
-    struct later base;
-    size_t key;
-};
-
 /* The sidebar shows models, whatever else its folder may hold, and nothing that is hidden. */
 static bool is_shown(const char *name)
 {
@@ -258,7 +244,7 @@ static void files_work(struct later *l)
 {
     struct folder_files x = { 0 };
     berth_err err = { 0 };
-    if (folders_files(l->server->cfg.folders, ((struct files_of *)l)->key, &x, &err)) {
+    if (folders_files(l->server->cfg.folders, ((struct listing *)l)->key, &x, &err)) {
         later_err(l, 0, &err);
         return;
     }
@@ -277,17 +263,7 @@ static void files_work(struct later *l)
 
 void route_experiment_models_one(struct http_req *r)
 {
-    size_t key = folders_find(r->server->cfg.folders, str_c(&r->param[0]), true);
-    struct files_of *x = key == SIZE_MAX ? NULL : calloc(1, sizeof *x);
-    if (!x) {
-        http_reply_empty(r, key == SIZE_MAX ? 404 : 500);
-        return;
-    }
-    x->base.lane = AUX_LISTS;
-    x->base.work = files_work;
-    x->base.release = later_plain;
-    x->key = key;
-    later_run(r, &x->base);
+    list_folder(r, str_c(&r->param[0]), false, files_work);
 }
 
 /* A picture beside the model: x.safetensors -> x.png, x.preview.png, ... as WebP. */
@@ -299,7 +275,6 @@ struct model_picture {
 static void picture_release(struct later *l)
 {
     str_release(&((struct model_picture *)l)->stem);
-    free(l);
 }
 
 static bool picture_webp(const char *path, struct str *out)
@@ -336,32 +311,24 @@ void route_model_preview(struct http_req *r)
     struct folders *f = r->server->cfg.folders;
     size_t key = folders_find(f, str_c(&r->param[0]), true);
     int64_t index = -1;
+    struct str path = { 0 };
     struct model_picture *p = NULL;
     berth_err err = { 0 };
     if (key == SIZE_MAX || !py_int(str_c(&r->param[1]), r->param[1].n, &index) || index < 0 ||
-        (uint64_t)index >= folders_dirs(f, key) || !(p = calloc(1, sizeof *p)) ||
+        (uint64_t)index >= folders_dirs(f, key) ||
         path_inside(folders_dir(f, key, (size_t)index), str_c(&r->param[2]), r->param[2].n, true,
-                    &p->stem, &err)) {
-        if (p)
-            picture_release(&p->base);
+                    &path, &err)) {
         http_reply_empty(r, 404);
-        return;
+    } else if ((p = later_new(r, sizeof *p, AUX_PICTURES, picture_work))) {
+        const char *dot = strrchr(path_base(path.p), '.');
+        str_add(&p->stem, path.p, dot ? (size_t)(dot - path.p) : path.n);
+        p->base.release = picture_release;
+        later_run(&p->base);
     }
-    const char *dot = strrchr(path_base(p->stem.p), '.');
-    if (dot)
-        p->stem.n = (size_t)(dot - p->stem.p);
-    p->base.lane = AUX_PICTURES;
-    p->base.work = picture_work;
-    p->base.release = picture_release;
-    later_run(r, &p->base);
+    str_release(&path);
 }
 
 /* ---- plain folders ---- */
-
-struct top_files {
-    struct later base;
-    const char *root;
-};
 
 static int newest_first(const void *a, const void *b)
 {
@@ -376,7 +343,8 @@ static void top_files_work(struct later *l)
     struct tree t = { 0 };
     berth_err err = { 0 };
     const struct tree_args top = { 0 };
-    if (tree_list(((struct top_files *)l)->root, &top, &t, &err) && err.code != BERTH_ENOTFOUND) {
+    const char *root = folder_of_type(l->server, str_c(&l->r->param[0]));
+    if (tree_list(root, &top, &t, &err) && err.code != BERTH_ENOTFOUND) {
         later_err(l, 0, &err);
     } else {
         json_t *out = json_array();
@@ -391,20 +359,10 @@ static void top_files_work(struct later *l)
 
 void route_internal_files(struct http_req *r)
 {
-    const char *root = folder_of_type(r->server, str_c(&r->param[0]));
-    struct top_files *x = root ? calloc(1, sizeof *x) : NULL;
-    if (!x) {
-        if (root)
-            http_reply_json(r, 500, NULL);
-        else
-            http_reply_json(r, 400, json_pack("{s:s}", "error", "Invalid directory type"));
-        return;
-    }
-    x->base.lane = AUX_LISTS;
-    x->base.work = top_files_work;
-    x->base.release = later_plain;
-    x->root = root;
-    later_run(r, &x->base);
+    if (folder_of_type(r->server, str_c(&r->param[0])))
+        later_start(r, AUX_LISTS, top_files_work);
+    else
+        reply_wrong(r, "Invalid directory type");
 }
 
 void route_internal_folder_paths(struct http_req *r)

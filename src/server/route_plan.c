@@ -21,20 +21,12 @@
 
 #include <stdlib.h>
 
-struct planning {
+struct planning { /* base.json: the body */
     struct later base;
-    json_t *body; /* owned; the lane's meanwhile */
     struct plan_devices devices;
     struct alloc alloc;
     struct quotas quotas;
 };
-
-static void planning_release(struct later *l)
-{
-    struct planning *p = (struct planning *)l;
-    json_decref(p->body);
-    free(p);
-}
 
 /* ---- the file ---- */
 
@@ -59,8 +51,8 @@ static berth_status find_file(struct planning *p, struct str *out, berth_err *er
 {
     const char *folder, *name, *path;
     struct folders *f = p->base.server->cfg.folders;
-    if (body_text(p->body, "folder", &folder, err) || body_text(p->body, "name", &name, err) ||
-        body_text(p->body, "path", &path, err))
+    if (body_text(p->base.json, "folder", &folder, err) ||
+        body_text(p->base.json, "name", &name, err) || body_text(p->base.json, "path", &path, err))
         return err->code;
     if (path[0] && (folder[0] || name[0]))
         return err_set(err, BERTH_EINVAL, "path beside folder and name: which one?");
@@ -81,7 +73,7 @@ static berth_status find_file(struct planning *p, struct str *out, berth_err *er
 static berth_status read_devices(struct planning *p, berth_err *err)
 {
     const char *text;
-    if (body_text(p->body, "devices", &text, err))
+    if (body_text(p->base.json, "devices", &text, err))
         return err->code;
     if (!text[0])
         return BERTH_OK;
@@ -98,11 +90,11 @@ static berth_status make(struct planning *p, const struct blocks *b, struct plan
     enum plan_layout layout = PLAN_SPREAD;
     struct str text = { 0 };
     berth_status st = read_devices(p, err);
-    st = st ? st : body_text(p->body, "layout", &layout_text, err);
-    st = st ? st : body_text(p->body, "compute", &compute, err);
+    st = st ? st : body_text(p->base.json, "layout", &layout_text, err);
+    st = st ? st : body_text(p->base.json, "compute", &compute, err);
     if (!st && layout_text[0] && !plan_layout_parse(layout_text, strlen(layout_text), &layout))
         st = err_set(err, BERTH_EINVAL, "layout '%.40s' is neither spread nor tail", layout_text);
-    st = st ? st : body_allocation(p->body, &text, &given, err);
+    st = st ? st : body_allocation(p->base.json, &text, &given, err);
     const char *on = !st && compute[0] ? compute : NULL;
     if (!st && text.n) {
         st = alloc_parse(text.p, text.n, &p->alloc, err);
@@ -121,8 +113,8 @@ static berth_status plan_file(struct planning *p, struct str *out, berth_err *er
     struct plan plan = { 0 };
     struct str path = { 0 };
     const char *part, *dtype;
-    berth_status st = body_text(p->body, "part", &part, err);
-    st = st ? st : body_text(p->body, "weight_dtype", &dtype, err);
+    berth_status st = body_text(p->base.json, "part", &part, err);
+    st = st ? st : body_text(p->base.json, "weight_dtype", &dtype, err);
     st = st ? st : find_file(p, &path, err);
     st = st ? st : weights_open(str_c(&path), NULL, &w, err);
     if (!st && dtype[0] && strcmp(dtype, "default") != 0)
@@ -147,11 +139,8 @@ static void plan_work(struct later *l)
 {
     struct planning *p = (struct planning *)l;
     berth_err err = { 0 };
-    if (plan_file(p, &l->body, &err)) {
+    if (plan_file(p, &l->body, &err))
         later_err_json(l, err.code == BERTH_ELIMIT ? 400 : 0, &err);
-        return;
-    }
-    later_made(l);
 }
 
 /* Takes the body. */
@@ -184,18 +173,14 @@ void route_berth_plan(struct http_req *r)
         plan_of_model(r, body);
         return;
     }
-    struct planning *p = NULL;
-    if (!body_check(body, known, &err) && !(p = calloc(1, sizeof *p)))
-        err_set(&err, BERTH_ENOMEM, "a plan");
-    if (!p) {
+    if (body_check(body, known, &err)) {
         http_reply_err(r, 0, &err);
         json_decref(body);
         return;
     }
-    p->base.lane = AUX_PICTURES;
-    p->base.work = plan_work;
-    p->base.release = planning_release;
-    p->body = body;
+    struct planning *p = later_new_json(r, sizeof *p, AUX_PICTURES, plan_work, body);
+    if (!p)
+        return;
     worker_plan_devices(r->server, &p->devices);
-    later_run(r, &p->base);
+    later_run(&p->base);
 }

@@ -16,78 +16,39 @@ static void queue_work(struct later *l)
     berth_err err = { 0 };
     if (store_queue_json(l->server->store, &l->body, &err))
         later_err(l, 0, &err);
-    else
-        later_made(l);
 }
 
 void route_queue_get(struct http_req *r)
 {
-    struct later *l = calloc(1, sizeof *l);
-    if (!l) {
-        http_reply_json(r, 500, NULL);
-        return;
-    }
-    l->lane = AUX_LISTS;
-    l->work = queue_work;
-    l->release = later_plain;
-    later_run(r, l);
+    later_start(r, AUX_LISTS, queue_work);
 }
 
-/* An object, or something that acts like an empty one: false and a 400 for the rest. */
-static bool body_object(struct http_req *r, const char *empty, json_t **out)
-{
-    if (!http_json(r, empty, out))
-        return false;
-    if (json_is_object(*out))
-        return true;
-    json_decref(*out);
-    http_reply_text(r, 400, "the body is not a JSON object");
-    return false;
-}
-
-struct change { /* of queue or history */
+struct change { /* of queue or history; base.json is the body, an object */
     struct later base;
-    json_t *body; /* owned; an object */
-    size_t gone;  /* prompts that left the queue */
+    size_t gone; /* prompts that left the queue */
 };
 
-static void change_release(struct later *l)
-{
-    struct change *x = (struct change *)l;
-    json_decref(x->body);
-    free(x);
-}
-
 /* Takes the body. */
-static void change_start(struct http_req *r, json_t *body, void (*work)(struct later *l),
-                         void (*after)(struct later *l))
+static void change_start(struct http_req *r, json_t *body, later_fn *work, later_fn *after)
 {
-    struct change *x = calloc(1, sizeof *x);
-    if (!x) {
-        json_decref(body);
-        http_reply_json(r, 500, NULL);
+    struct change *x = later_new_json(r, sizeof *x, AUX_FILES, work, body);
+    if (!x)
         return;
-    }
-    *x = (struct change) { .base = { .work = work, .release = change_release, .after = after },
-                           .body = body };
-    later_run(r, &x->base);
+    x->base.after = after;
+    later_run(&x->base);
 }
 
-static void change_run(struct http_req *r, void (*work)(struct later *l),
-                       void (*after)(struct later *l))
+static void change_run(struct http_req *r, later_fn *work, later_fn *after)
 {
     json_t *body;
-    if (body_object(r, NULL, &body))
+    if (!http_json(r, NULL, &body))
+        return;
+    if (json_is_object(body)) {
         change_start(r, body, work, after);
-}
-
-/* The answer to a change: nothing but its status. */
-static void changed(struct later *l, const berth_err *err)
-{
-    if (err->code)
-        later_err(l, 0, err);
-    else
-        l->status = 200;
+        return;
+    }
+    json_decref(body);
+    http_reply_text(r, 400, "the body is not a JSON object");
 }
 
 static void queue_change(struct later *l)
@@ -97,12 +58,13 @@ static void queue_change(struct later *l)
     berth_err err = { 0 };
     size_t n = 0;
     const char **ids = NULL;
-    if (py_truth(json_object_get(x->body, "clear")))
+    if (py_truth(json_object_get(l->json, "clear")))
         x->gone += store_clear(st, &err);
-    if (!err.code && json_ids(json_object_get(x->body, "delete"), &ids, &n) && n)
+    if (!err.code && json_ids(json_object_get(l->json, "delete"), &ids, &n) && n)
         x->gone += store_delete(st, ids, n, &err);
     free(ids);
-    changed(l, &err);
+    if (err.code)
+        later_err(l, 0, &err);
 }
 
 static void queue_changed(struct later *l)
@@ -121,11 +83,14 @@ static void queue_state(struct server *s, struct str *out)
 {
     struct store *st = s->store;
     size_t pending = store_pending(st), all = store_remaining(st);
-    str_addf(out, "{\"paused\":%s,\"running\":%zu,\"pending\":%zu,\"history\":%zu,\"executing\":",
-             store_paused(st) ? "true" : "false", all > pending ? all - pending : 0, pending,
-             store_history_count(st));
-    worker_running_json(s, out);
-    str_addc(out, '}');
+    struct jsonout j = { .out = out };
+    jo_open(&j, NULL, '{');
+    jo_bool(&j, "paused", store_paused(st));
+    jo_u64(&j, "running", all > pending ? all - pending : 0);
+    jo_u64(&j, "pending", pending);
+    jo_u64(&j, "history", store_history_count(st));
+    worker_running_json(s, "executing", &j);
+    jo_close(&j, '}');
 }
 
 void route_queue_state_get(struct http_req *r)
@@ -138,17 +103,15 @@ void route_queue_state_get(struct http_req *r)
 /* One of the two; both were looked at before. */
 static void queue_state_change(struct later *l)
 {
-    const json_t *body = ((struct change *)l)->body, *move = json_object_get(body, "move");
+    const json_t *move = json_object_get(l->json, "move");
     struct store *st = l->server->store;
     berth_err err = { 0 };
     if (move ? store_move(st, json_string_value(json_object_get(move, "prompt_id")),
                           json_string_value(json_object_get(move, "before")), &err)
-             : store_pause(st, json_is_true(json_object_get(body, "paused")), &err)) {
+             : store_pause(st, json_is_true(json_object_get(l->json, "paused")), &err))
         later_err_json(l, err.code == BERTH_ELIMIT ? 409 : 0, &err); /* no number is left there */
-    } else {
+    else
         queue_state(l->server, &l->body);
-        later_made(l);
-    }
 }
 
 /* Who shows queue or history asks for them again after a status. */
@@ -223,11 +186,8 @@ static void listing_work(struct later *l)
 {
     struct listing *x = (struct listing *)l;
     berth_err err = { 0 };
-    if (store_history_json(l->server->store, &x->page, &l->body, &err)) {
+    if (store_history_json(l->server->store, &x->page, &l->body, &err))
         later_err(l, 0, &err);
-        return;
-    }
-    later_made(l);
 }
 
 void route_history_get(struct http_req *r)
@@ -238,69 +198,39 @@ void route_history_get(struct http_req *r)
         http_reply_text(r, 400, "max_items and offset must be integers");
         return;
     }
-    struct listing *x = calloc(1, sizeof *x);
-    if (!x) {
-        http_reply_json(r, 500, NULL);
+    struct listing *x = later_new(r, sizeof *x, AUX_LISTS, listing_work);
+    if (!x)
         return;
-    }
-    x->base.lane = AUX_LISTS;
-    x->base.work = listing_work;
-    x->base.release = later_plain;
     x->page = page;
-    later_run(r, &x->base);
+    later_run(&x->base);
 }
-
-struct one {
-    struct later base;
-    char *id;
-};
 
 static void one_work(struct later *l)
 {
     berth_err err = { 0 };
-    if (store_history_one(l->server->store, ((struct one *)l)->id, &l->body, &err))
+    if (store_history_one(l->server->store, str_c(&l->r->param[0]), &l->body, &err))
         later_err(l, 0, &err);
-    else
-        later_made(l);
-}
-
-static void one_release(struct later *l)
-{
-    free(((struct one *)l)->id);
-    free(l);
 }
 
 void route_history_one(struct http_req *r)
 {
-    struct one *x = calloc(1, sizeof *x);
-    char *id = strdup(str_c(&r->param[0]));
-    if (!x || !id) {
-        free(x);
-        free(id);
-        http_reply_json(r, 500, NULL);
-        return;
-    }
-    x->base.lane = AUX_LISTS;
-    x->base.work = one_work;
-    x->base.release = one_release;
-    x->id = id;
-    later_run(r, &x->base);
+    later_start(r, AUX_LISTS, one_work);
 }
 
 static void history_change(struct later *l)
 {
-    const json_t *body = ((struct change *)l)->body;
     struct store *st = l->server->store;
     berth_err err = { 0 };
     size_t n = 0;
     const char **ids = NULL;
     berth_status s = BERTH_OK;
-    if (py_truth(json_object_get(body, "clear")))
+    if (py_truth(json_object_get(l->json, "clear")))
         s = store_history_clear(st, &err);
-    if (!s && json_ids(json_object_get(body, "delete"), &ids, &n) && n)
+    if (!s && json_ids(json_object_get(l->json, "delete"), &ids, &n) && n)
         s = store_history_delete(st, ids, n, &err);
     free(ids);
-    changed(l, s ? &err : &(berth_err) { 0 });
+    if (s)
+        later_err(l, 0, &err);
 }
 
 void route_history_post(struct http_req *r)

@@ -59,7 +59,6 @@ static void upload_release(struct later *l)
     str_release(&u->png);
     if (u->fd >= 0)
         close(u->fd);
-    free(u);
 }
 
 /* ---- reading the body, loop ---- */
@@ -156,53 +155,6 @@ static bool on_end(void *user)
     u->now = F_OTHER;
     return true;
 }
-
-static bool upload_begin(struct http_req *r)
-{
-    struct upload *u = calloc(1, sizeof *u);
-    if (!u) {
-        http_reply_json(r, 500, NULL);
-        return false;
-    }
-    u->base.server = r->server;
-    u->base.release = upload_release;
-    u->fd = -1;
-    u->now = F_OTHER;
-    struct multipart_events ev = { u, on_part, on_data, on_end };
-    if (multipart_new(http1_get(r->h, "content-type"), &ev, &u->mp, &u->err)) {
-        reply_trouble(r, &u->err);
-        upload_release(&u->base);
-        return false;
-    }
-    r->sink = u;
-    return true;
-}
-
-static bool upload_write(struct http_req *r, const char *p, size_t n)
-{
-    struct upload *u = r->sink;
-    berth_err err = { 0 };
-    if (!multipart_feed(u->mp, p, n, &err))
-        return true;
-    if (u->status) {
-        struct str text = { 0 };
-        err_http_text(&u->err, &text);
-        http_reply_take(r, u->status, "text/plain; charset=utf-8", &text);
-    } else {
-        reply_trouble(r, &err);
-    }
-    return false;
-}
-
-static void upload_abort(struct http_req *r)
-{
-    struct upload *u = r->sink;
-    r->sink = NULL;
-    if (u)
-        upload_release(&u->base);
-}
-
-const struct http_sink sink_upload = { upload_begin, upload_write, upload_abort };
 
 /* ---- where it goes, AUX_FILES from here on ---- */
 
@@ -476,22 +428,57 @@ static void upload_work(struct later *l)
     target_release(&t);
 }
 
+static bool upload_begin(struct http_req *r)
+{
+    struct upload *u = later_new(r, sizeof *u, AUX_FILES, upload_work);
+    if (!u)
+        return false;
+    u->base.release = upload_release;
+    u->fd = -1;
+    u->now = F_OTHER;
+    struct multipart_events ev = { u, on_part, on_data, on_end };
+    if (multipart_new(http1_get(r->h, "content-type"), &ev, &u->mp, &u->err)) {
+        reply_trouble(r, &u->err);
+        later_free(&u->base);
+        return false;
+    }
+    r->sink = u;
+    return true;
+}
+
+static bool upload_write(struct http_req *r, const char *p, size_t n)
+{
+    struct upload *u = r->sink;
+    berth_err err = { 0 };
+    if (!multipart_feed(u->mp, p, n, &err))
+        return true;
+    if (u->status) {
+        struct str text = { 0 };
+        err_http_text(&u->err, &text);
+        http_reply_take(r, u->status, "text/plain; charset=utf-8", &text);
+    } else {
+        reply_trouble(r, &err);
+    }
+    return false;
+}
+
+const struct http_sink sink_upload = { upload_begin, upload_write, later_abort };
+
 static void finish(struct http_req *r, bool mask)
 {
     struct upload *u = r->sink;
     r->sink = NULL;
     u->mask = mask;
     u->base.compute = mask ? mask_compute : NULL;
-    u->base.work = upload_work;
     if (!multipart_done(u->mp)) {
         http_reply_text(r, 400, "the body ends before its last boundary");
     } else if (!u->has_file || u->filename.n == 0 || u->filename.bad) {
         http_reply_empty(r, 400);
     } else {
-        later_run(r, &u->base);
+        later_run(&u->base);
         return;
     }
-    upload_release(&u->base);
+    later_free(&u->base);
 }
 
 void route_upload_image(struct http_req *r)

@@ -153,14 +153,7 @@ static void users_work(struct later *l)
 
 void route_users_get(struct http_req *r)
 {
-    struct later *l = calloc(1, sizeof *l);
-    if (!l) {
-        http_reply_json(r, 500, NULL);
-        return;
-    }
-    l->work = users_work;
-    l->release = later_plain;
-    later_run(r, l);
+    later_start(r, AUX_FILES, users_work);
 }
 
 struct new_user {
@@ -171,7 +164,6 @@ struct new_user {
 static void new_user_release(struct later *l)
 {
     str_release(&((struct new_user *)l)->name);
-    free(l);
 }
 
 /* Whatever is not a letter, digit, '-' or '_' becomes one '-' per run; a uuid makes it unique. */
@@ -213,13 +205,13 @@ static void new_user_work(struct later *l)
         json_object_set_new(users, "default", json_string("default"));
     json_object_foreach(users, k, v)
     {
-        taken = taken || (json_is_string(v) && !strcmp(json_string_value(v), u->name.p));
+        taken = taken || (json_is_string(v) && !strcmp(json_string_value(v), str_c(&u->name)));
     }
     user_id(&u->name, &id);
     users_file(l->server, &path);
     if (taken)
         later_json(l, 400, error_json("Duplicate username."));
-    else if (id.bad || path.bad ||
+    else if (u->name.bad || id.bad || path.bad ||
              json_object_set_new(users, id.p, json_stringn(u->name.p, u->name.n)))
         later_json(l, 500, NULL);
     else if (write_object(l->server, path.p, users, USERS_MAX, broken, &err))
@@ -245,50 +237,32 @@ void route_users_post(struct http_req *r)
         n--;
     struct new_user *u = NULL;
     if (n == 0 || n > USERNAME_MAX || strncmp(p, "__", 2) == 0)
-        http_reply_json(r, 400, error_json("username not provided, or not usable"));
-    else if (!(u = calloc(1, sizeof *u)))
-        http_reply_json(r, 500, NULL);
-    if (u) {
+        reply_wrong(r, "username not provided, or not usable");
+    else if ((u = later_new(r, sizeof *u, AUX_FILES, new_user_work))) {
         str_add(&u->name, p, n);
-        u->base.work = new_user_work;
         u->base.release = new_user_release;
-        if (u->name.bad) {
-            new_user_release(&u->base);
-            http_reply_json(r, 500, NULL);
-        } else {
-            later_run(r, &u->base);
-        }
+        later_run(&u->base);
     }
     json_decref(body);
 }
 
 /* ---- settings ---- */
 
-struct settings { /* read, or changed */
+struct settings { /* read, or changed; of the request's user */
     struct later base;
-    char *user; /* NULL: unknown */
-    char *id;   /* of one setting; NULL: all */
-    bool change;
-    struct str body; /* of a change. An empty one takes the setting out: "undefined" arrives so */
+    const char *id; /* of one setting, the request's; NULL: all */
+    bool change;    /* to the request's body; an empty one, JavaScript's undefined, takes it out */
 };
-
-static void settings_release(struct later *l)
-{
-    struct settings *c = (struct settings *)l;
-    free(c->user);
-    free(c->id);
-    str_release(&c->body);
-    free(c);
-}
 
 /* *out NULL: the setting goes. False: replied. */
 static bool read_value(struct settings *c, json_t **out)
 {
     berth_err err = { 0 };
     *out = NULL;
-    if (c->id && !c->body.n)
+    const struct str *body = &c->base.r->body;
+    if (c->id && !body->n)
         return true;
-    if (http_body_json(&c->body, NULL, out, &err)) {
+    if (http_body_json(body, NULL, out, &err)) {
         later_err_json(&c->base, err.code == BERTH_ENOMEM ? 503 : 400, &err);
         return false;
     }
@@ -333,8 +307,6 @@ static void settings_of(struct settings *c, const char *root, const char *path, 
         if (path_make_dirs(root, &err) ||
             write_object(l->server, path, all, SETTINGS_MAX, broken, &err))
             later_err(l, 0, &err);
-        else
-            l->status = 200;
     }
     json_decref(all);
 }
@@ -344,7 +316,7 @@ static void settings_work(struct later *l)
     struct settings *c = (struct settings *)l;
     struct str root = { 0 }, path = { 0 };
     json_t *value = NULL;
-    int status = user_root(l->server, c->user, &root);
+    int status = user_root(l->server, l->r->user, &root);
     str_addf(&path, "%s/comfy.settings.json", str_c(&root));
     if (status)
         later_text(l, status, status == 401 ? "unknown user" : "the users cannot be read");
@@ -357,45 +329,22 @@ static void settings_work(struct later *l)
     str_release(&path);
 }
 
-static void settings_run(struct http_req *r, bool one, bool change)
+static void settings_run(struct http_req *r, bool change)
 {
-    struct settings *c = calloc(1, sizeof *c);
-    if (c) {
-        c->base.work = settings_work;
-        c->base.release = settings_release;
-        c->change = change;
-        c->user = r->user ? strdup(r->user) : NULL;
-        c->id = one ? strdup(str_c(&r->param[0])) : NULL;
-    }
-    if (!c || (r->user && !c->user) || (one && !c->id)) {
-        if (c)
-            settings_release(&c->base);
-        http_reply_json(r, 500, NULL);
+    struct settings *c = later_new(r, sizeof *c, AUX_FILES, settings_work);
+    if (!c)
         return;
-    }
-    if (change) {
-        c->body = r->body;
-        r->body = (struct str) { 0 };
-    }
-    later_run(r, &c->base);
+    c->change = change;
+    c->id = r->params ? str_c(&r->param[0]) : NULL;
+    later_run(&c->base);
 }
 
 void route_settings_get(struct http_req *r)
 {
-    settings_run(r, false, false);
-}
-
-void route_setting_get(struct http_req *r)
-{
-    settings_run(r, true, false);
+    settings_run(r, false);
 }
 
 void route_settings_post(struct http_req *r)
 {
-    settings_run(r, false, true);
-}
-
-void route_setting_post(struct http_req *r)
-{
-    settings_run(r, true, true);
+    settings_run(r, true);
 }

@@ -90,13 +90,18 @@ static berth_status make_parent(const struct user_file *f, berth_err *err)
 
 /* ---- reading ---- */
 
+/* The file that the path names: 0, or the status that says why not. */
+static int find_file(const struct http_req *r, struct user_file *f)
+{
+    struct stat st;
+    int status = user_file_init(r, str_c(&r->param[0]), r->param[0].n, false, f);
+    return status ? status : user_file_stat(f, &st) && S_ISREG(st.st_mode) ? 0 : 404;
+}
+
 void route_userdata_get(struct http_req *r)
 {
     struct user_file f = { 0 };
-    struct stat st;
-    int status = user_file_init(r, str_c(&r->param[0]), r->param[0].n, false, &f);
-    if (!status && (!user_file_stat(&f, &st) || !S_ISREG(st.st_mode)))
-        status = 404;
+    int status = find_file(r, &f);
     if (status) {
         http_reply_empty(r, status);
     } else {
@@ -109,16 +114,33 @@ void route_userdata_get(struct http_req *r)
     user_file_release(&f);
 }
 
-struct userdata_list {
+struct userdata { /* a list, a file that is written, or a move */
     struct later base;
-    struct user_file f;
-    bool recurse, full, split;
+    struct user_file f, to; /* to: of a move */
+    struct file_new *file;  /* being written */
+    bool recurse, full, split, only_new;
 };
 
-static void list_release(struct later *l)
+static void userdata_release(struct later *l)
 {
-    user_file_release(&((struct userdata_list *)l)->f);
-    free(l);
+    struct userdata *u = (struct userdata *)l;
+    file_new_abort(u->file);
+    user_file_release(&u->f);
+    user_file_release(&u->to);
+}
+
+/* With what the query says of files. NULL: it replied. */
+static struct userdata *userdata_new(struct http_req *r, later_fn *work)
+{
+    struct userdata *u = later_new(r, sizeof *u, AUX_FILES, work);
+    if (!u)
+        return NULL;
+    u->base.release = userdata_release;
+    u->recurse = query_true(r, "recurse");
+    u->full = query_true(r, "full_info");
+    u->split = query_true(r, "split");
+    u->only_new = query_is(r, "overwrite", "false");
+    return u;
 }
 
 /* [rel, part, part, ...] */
@@ -133,7 +155,7 @@ static json_t *split_path(const char *rel)
 
 static void list_work(struct later *l)
 {
-    struct userdata_list *u = (struct userdata_list *)l;
+    struct userdata *u = (struct userdata *)l;
     struct tree t = { 0 };
     berth_err err = { 0 };
     const struct tree_args args = { .recurse = u->recurse };
@@ -154,44 +176,6 @@ static void list_work(struct later *l)
     }
     tree_release(&t);
     later_json(l, 200, out);
-}
-
-static struct userdata_list *list_new(struct http_req *r)
-{
-    struct userdata_list *u = calloc(1, sizeof *u);
-    if (!u)
-        http_reply_json(r, 500, NULL);
-    else
-        u->base.release = list_release;
-    return u;
-}
-
-void route_userdata_list(struct http_req *r)
-{
-    struct str dir = { 0 };
-    if (!http_query(r, "dir", &dir) || dir.n == 0) {
-        http_reply_text(r, 400, "Directory not provided");
-        str_release(&dir);
-        return;
-    }
-    struct userdata_list *u = list_new(r);
-    int status = u ? user_file_init(r, dir.p, dir.n, false, &u->f) : 0;
-    str_release(&dir);
-    if (!u)
-        return;
-    if (status) {
-        http_reply_text(r, status,
-                        status == 401   ? "unknown user"
-                        : status >= 500 ? "the folder cannot be read"
-                                        : "Invalid directory");
-        list_release(&u->base);
-        return;
-    }
-    u->base.work = list_work;
-    u->recurse = query_true(r, "recurse");
-    u->full = query_true(r, "full_info");
-    u->split = query_true(r, "split");
-    later_run(r, &u->base);
 }
 
 /* ---- v2: folders too ---- */
@@ -221,7 +205,7 @@ static json_t *tree_item(const struct tree_entry *e, const char *folder)
 
 static void tree_work(struct later *l)
 {
-    struct userdata_list *u = (struct userdata_list *)l;
+    struct userdata *u = (struct userdata *)l;
     struct tree t = { 0 };
     struct stat st;
     berth_err err = { 0 };
@@ -251,68 +235,67 @@ static void tree_work(struct later *l)
     tree_release(&t);
 }
 
+/* unknown: the status for a user whom nobody knows; wrong: the text for a name that is refused. */
+static void list_run(struct http_req *r, const struct str *dir, int unknown, const char *wrong,
+                     later_fn *work)
+{
+    struct userdata *u = userdata_new(r, work);
+    int status = u ? user_file_init(r, str_c(dir), dir->n, false, &u->f) : 0;
+    if (u && !status)
+        later_run(&u->base);
+    if (!status)
+        return;
+    later_free(&u->base);
+    if (status >= 500)
+        http_reply_text(r, status, "the folder cannot be read");
+    else if (status == 401)
+        http_reply_text(r, unknown, "unknown user");
+    else
+        http_reply_text(r, status, wrong);
+}
+
+void route_userdata_list(struct http_req *r)
+{
+    struct str dir = { 0 };
+    if (!http_query(r, "dir", &dir) || dir.n == 0)
+        http_reply_text(r, 400, "Directory not provided");
+    else
+        list_run(r, &dir, 401, "Invalid directory", list_work);
+    str_release(&dir);
+}
+
 void route_userdata_tree(struct http_req *r)
 {
     struct str path = { 0 };
-    struct userdata_list *u = list_new(r);
-    if (!u)
-        return;
     http_query(r, "path", &path);
-    int status = user_file_init(r, str_c(&path), path.n, false, &u->f);
+    list_run(r, &path, 403, "Invalid path", tree_work);
     str_release(&path);
-    if (status) {
-        http_reply_text(r, status >= 500 ? status : 403,
-                        status == 401   ? "unknown user"
-                        : status >= 500 ? "the folder cannot be read"
-                                        : "Invalid path");
-        list_release(&u->base);
-        return;
-    }
-    u->base.work = tree_work;
-    later_run(r, &u->base);
 }
 
 /* ---- writing ---- */
 
-struct userdata_file {
-    struct later base;
-    struct user_file f;
-    struct file_new *file;
-    bool full, only_new;
-};
-
-static void file_release(struct later *l)
+static void file_work(struct later *l)
 {
-    struct userdata_file *u = (struct userdata_file *)l;
-    file_new_abort(u->file);
-    user_file_release(&u->f);
-    free(u);
-}
-
-static bool wants_new(const struct http_req *r)
-{
-    struct str v = { 0 };
-    bool yes = http_query(r, "overwrite", &v) && strcmp(str_c(&v), "false") == 0;
-    str_release(&v);
-    return yes;
-}
-
-static void already_there(struct later *l)
-{
-    later_text(l, 409, "File already exists");
+    struct userdata *u = (struct userdata *)l;
+    berth_err err = { 0 };
+    struct file_new *f = u->file;
+    u->file = NULL; /* commit closes it in every case */
+    berth_status st = u->only_new ? file_new_commit_new(f, &err) : file_new_commit(f, &err);
+    if (st == BERTH_EBUSY)
+        later_text(l, 409, "File already exists");
+    else if (st)
+        later_err(l, 0, &err);
+    else
+        later_json(l, 200, file_answer(&u->f, u->full));
 }
 
 static bool file_begin(struct http_req *r)
 {
-    struct userdata_file *u = calloc(1, sizeof *u);
+    struct userdata *u = userdata_new(r, file_work);
     struct stat st;
     berth_err err = { 0 };
-    if (!u) {
-        http_reply_json(r, 500, NULL);
+    if (!u)
         return false;
-    }
-    u->base.release = file_release;
-    u->only_new = wants_new(r);
     int status = user_file_init(r, str_c(&r->param[0]), r->param[0].n, true, &u->f);
     if (status)
         http_reply_empty(r, status);
@@ -324,25 +307,16 @@ static bool file_begin(struct http_req *r)
              file_new_open(u->f.path.p, r->h->has_length ? r->h->length : 0, &u->file, &err))
         reply_trouble(r, &err);
     else {
-        u->full = query_true(r, "full_info");
         r->sink = u;
         return true;
     }
-    file_release(&u->base);
+    later_free(&u->base);
     return false;
-}
-
-static void file_abort(struct http_req *r)
-{
-    struct userdata_file *u = r->sink;
-    r->sink = NULL;
-    if (u)
-        file_release(&u->base);
 }
 
 static bool file_write(struct http_req *r, const char *p, size_t n)
 {
-    struct userdata_file *u = r->sink;
+    struct userdata *u = r->sink;
     berth_err err = { 0 };
     if (!file_new_write(u->file, p, n, &err))
         return true;
@@ -350,38 +324,19 @@ static bool file_write(struct http_req *r, const char *p, size_t n)
     return false;
 }
 
-const struct http_sink sink_userdata = { file_begin, file_write, file_abort };
-
-static void file_work(struct later *l)
-{
-    struct userdata_file *u = (struct userdata_file *)l;
-    berth_err err = { 0 };
-    struct file_new *f = u->file;
-    u->file = NULL; /* commit closes it in every case */
-    berth_status st = u->only_new ? file_new_commit_new(f, &err) : file_new_commit(f, &err);
-    if (st == BERTH_EBUSY)
-        already_there(l);
-    else if (st)
-        later_err(l, 0, &err);
-    else
-        later_json(l, 200, file_answer(&u->f, u->full));
-}
+const struct http_sink sink_userdata = { file_begin, file_write, later_abort };
 
 void route_userdata_post(struct http_req *r)
 {
-    struct userdata_file *u = r->sink;
+    struct userdata *u = r->sink;
     r->sink = NULL;
-    u->base.work = file_work;
-    later_run(r, &u->base);
+    later_run(&u->base);
 }
 
 void route_userdata_delete(struct http_req *r)
 {
     struct user_file f = { 0 };
-    struct stat st;
-    int status = user_file_init(r, str_c(&r->param[0]), r->param[0].n, false, &f);
-    if (!status && (!user_file_stat(&f, &st) || !S_ISREG(st.st_mode)))
-        status = 404;
+    int status = find_file(r, &f);
     if (!status)
         status = unlink(f.path.p) == 0 ? 204 : errno == ENOENT ? 404 : 403;
     http_reply_empty(r, status);
@@ -390,24 +345,10 @@ void route_userdata_delete(struct http_req *r)
 
 /* ---- moving ---- */
 
-struct userdata_move {
-    struct later base;
-    struct user_file from, to;
-    bool full, only_new;
-};
-
-static void move_release(struct later *l)
-{
-    struct userdata_move *m = (struct userdata_move *)l;
-    user_file_release(&m->from);
-    user_file_release(&m->to);
-    free(m);
-}
-
 /* errno after false. */
-static bool move_file(const struct userdata_move *m)
+static bool move_file(const struct userdata *m)
 {
-    const char *from = m->from.path.p, *to = m->to.path.p;
+    const char *from = m->f.path.p, *to = m->to.path.p;
     struct stat st;
     if (!m->only_new)
         return !rename(from, to);
@@ -423,14 +364,14 @@ static bool move_file(const struct userdata_move *m)
 
 static void move_work(struct later *l)
 {
-    struct userdata_move *m = (struct userdata_move *)l;
+    struct userdata *m = (struct userdata *)l;
     berth_err err = { 0 };
     if (make_parent(&m->to, &err)) {
         later_err(l, 0, &err);
     } else if (move_file(m)) {
         later_json(l, 200, file_answer(&m->to, m->full));
     } else if (errno == EEXIST && m->only_new) {
-        already_there(l);
+        later_text(l, 409, "File already exists");
     } else {
         int e = errno;
         bool asked_wrongly = e == EISDIR || e == ENOTDIR || e == EINVAL || e == ENOTEMPTY;
@@ -438,34 +379,28 @@ static void move_work(struct later *l)
                 e == ENOENT     ? BERTH_ENOTFOUND
                 : asked_wrongly ? BERTH_EINVAL
                                 : BERTH_EIO,
-                e, "moving '%s' to '%s'", str_c(&m->from.rel), str_c(&m->to.rel));
+                e, "moving '%s' to '%s'", str_c(&m->f.rel), str_c(&m->to.rel));
         later_err(l, 0, &err);
     }
 }
 
 void route_userdata_move(struct http_req *r)
 {
-    struct userdata_move *m = calloc(1, sizeof *m);
+    struct userdata *m = userdata_new(r, move_work);
     struct stat st;
-    if (!m) {
-        http_reply_json(r, 500, NULL);
+    if (!m)
         return;
-    }
-    m->base.work = move_work;
-    m->base.release = move_release;
-    m->full = query_true(r, "full_info");
-    int status = user_file_init(r, str_c(&r->param[0]), r->param[0].n, false, &m->from);
-    if (!status && (m->from.rel.n == 0 || !user_file_stat(&m->from, &st)))
+    int status = user_file_init(r, str_c(&r->param[0]), r->param[0].n, false, &m->f);
+    if (!status && (m->f.rel.n == 0 || !user_file_stat(&m->f, &st)))
         status = 404;
     if (!status)
         status = user_file_init(r, str_c(&r->param[1]), r->param[1].n, true, &m->to);
     if (!status && m->to.rel.n == 0)
         status = 403;
-    m->only_new = wants_new(r);
     if (!status) {
-        later_run(r, &m->base);
+        later_run(&m->base);
         return;
     }
     http_reply_empty(r, status);
-    move_release(&m->base);
+    later_free(&m->base);
 }

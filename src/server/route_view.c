@@ -66,9 +66,7 @@ struct conversion {
 
 static void conversion_release(struct later *l)
 {
-    struct conversion *c = (struct conversion *)l;
-    free(c->path);
-    free(c);
+    free(((struct conversion *)l)->path);
 }
 
 /* Black, with the picture's alpha. */
@@ -119,7 +117,6 @@ static void conversion_work(struct later *l)
         later_err(l, 0, &err);
         return;
     }
-    l->status = 200;
     l->type = types[c->want];
 }
 
@@ -180,22 +177,13 @@ void route_view(struct http_req *r)
         goto done;
     }
     disposition_text(str_c(&asked), &disposition);
-    if (!(c = calloc(1, sizeof *c))) {
-        http_reply_json(r, 500, NULL);
-        goto done;
-    }
-    *c = want;
-    c->base.lane = AUX_PICTURES;
-    c->base.work = conversion_work;
-    c->base.release = conversion_release;
-    c->base.disposition = str_take(&disposition);
-    c->path = str_take(&path);
-    if (c->path)
-        later_run(r, &c->base);
-    else {
-        free(c->base.disposition);
-        conversion_release(&c->base);
-        http_reply_json(r, 500, NULL);
+    if ((c = later_new(r, sizeof *c, AUX_PICTURES, conversion_work))) {
+        want.base = c->base;
+        *c = want;
+        c->base.release = conversion_release;
+        c->base.disposition = str_take(&disposition);
+        c->path = str_take(&path);
+        later_run(&c->base);
     }
 done:
     str_release(&path);

@@ -12,8 +12,8 @@
 
 struct waiting {
     struct later base;
-    size_t most, seen, listed; /* waiting prompts: to list, met, listed */
-    struct str running, list;  /* JSON */
+    size_t most, seen;        /* waiting prompts: to list, met */
+    struct str running, list; /* JSON; list: without its brackets */
 };
 
 static void waiting_release(struct later *l)
@@ -21,27 +21,23 @@ static void waiting_release(struct later *l)
     struct waiting *x = (struct waiting *)l;
     str_release(&x->running);
     str_release(&x->list);
-    free(x);
 }
 
-static void add_item(const struct store_job *j, struct str *out)
+static void add_item(const struct store_job *j, struct jsonout *out)
 {
-    str_adds(out, "{\"prompt_id\":");
-    js_write_string(j->id, strlen(j->id), out);
-    str_addf(out, ",\"number\":%s,\"create_time\":%lld}", j->number, (long long)j->created_ms);
+    jo_open(out, NULL, '{');
+    jo_str(out, "prompt_id", j->id);
+    jo_raw(out, "number", j->number, strlen(j->number));
+    jo_i64(out, "create_time", j->created_ms);
+    jo_close(out, '}');
 }
 
 static bool see_job(void *user, const struct store_job *j, bool running)
 {
     struct waiting *x = user;
-    if (running) {
-        if (!x->running.n) /* the answer has room for one */
-            add_item(j, &x->running);
-    } else if (x->seen++ < x->most) {
-        if (x->listed++)
-            str_addc(&x->list, ',');
-        add_item(j, &x->list);
-    }
+    struct jsonout out = { .out = running ? &x->running : &x->list, .depth = 1 };
+    if (running ? !x->running.n : x->seen++ < x->most) /* of those that run, the first one */
+        add_item(j, &out);
     return true;
 }
 
@@ -53,11 +49,16 @@ static void waiting_work(struct later *l)
         later_err(l, 0, &err);
         return;
     }
+    struct jsonout j = { .out = &l->body };
     l->body.bad |= x->running.bad || x->list.bad;
-    str_addf(&l->body, "{\"running\":%s,\"waiting\":[", x->running.n ? str_c(&x->running) : "null");
-    str_adds(&l->body, str_c(&x->list));
-    str_addf(&l->body, "],\"total\":%zu}", x->seen);
-    later_made(l);
+    jo_open(&j, NULL, '{');
+    jo_fmt(&j, "running", "%s", x->running.n ? x->running.p : "null");
+    jo_open(&j, "waiting", '[');
+    if (x->list.n)
+        jo_raw(&j, NULL, x->list.p, x->list.n);
+    jo_close(&j, ']');
+    jo_u64(&j, "total", x->seen);
+    jo_close(&j, '}');
 }
 
 void route_waiting_get(struct http_req *r)
@@ -65,33 +66,18 @@ void route_waiting_get(struct http_req *r)
     bool given;
     int64_t most = LISTED;
     if (!query_int(r, "limit", &given, &most) || most < 0 || most > LISTED_MAX) {
-        http_reply_json(r, 400, json_pack("{s:s}", "error", "limit must be from 0 to 1000"));
+        reply_wrong(r, "limit must be from 0 to 1000");
         return;
     }
-    struct waiting *x = calloc(1, sizeof *x);
-    if (!x) {
-        http_reply_json(r, 500, NULL);
+    struct waiting *x = later_new(r, sizeof *x, AUX_LISTS, waiting_work);
+    if (!x)
         return;
-    }
-    x->base.lane = AUX_LISTS;
-    x->base.work = waiting_work;
     x->base.release = waiting_release;
     x->most = (size_t)most;
-    later_run(r, &x->base);
+    later_run(&x->base);
 }
 
 /* ---- one graph ---- */
-
-struct graph {
-    struct later base;
-    char *id;
-};
-
-static void graph_release(struct later *l)
-{
-    free(((struct graph *)l)->id);
-    free(l);
-}
 
 static bool take_graph(void *user, const struct store_entry *e)
 {
@@ -103,7 +89,7 @@ static bool take_graph(void *user, const struct store_entry *e)
 static void graph_work(struct later *l)
 {
     struct store *st = l->server->store;
-    const char *id = ((struct graph *)l)->id;
+    const char *id = str_c(&l->r->param[0]);
     struct store_job j = { 0 };
     bool running;
     berth_err err = { 0 };
@@ -115,24 +101,13 @@ static void graph_work(struct later *l)
     else
         s = store_entry_get(st, id, take_graph, &l->body, &err);
     store_job_release(&j);
-    if (s && s != BERTH_ENOTFOUND) {
+    if (s && s != BERTH_ENOTFOUND)
         later_err_json(l, 0, &err);
-        return;
-    }
-    str_adds(&l->body, l->body.n == empty ? "null}" : "}");
-    later_made(l);
+    else
+        str_adds(&l->body, l->body.n == empty ? "null}" : "}");
 }
 
 void route_graph_get(struct http_req *r)
 {
-    struct graph *x = calloc(1, sizeof *x);
-    if (!x || !(x->id = strdup(str_c(&r->param[0])))) {
-        free(x);
-        http_reply_json(r, 500, NULL);
-        return;
-    }
-    x->base.lane = AUX_LISTS;
-    x->base.work = graph_work;
-    x->base.release = graph_release;
-    later_run(r, &x->base);
+    later_start(r, AUX_LISTS, graph_work);
 }

@@ -11,12 +11,22 @@
 
 /* ---- later ---- */
 
-static void later_free(struct later *l)
+void later_free(struct later *l)
 {
+    if (l->release)
+        l->release(l);
     str_release(&l->body);
     free(l->disposition);
-    l->disposition = NULL;
-    l->release(l);
+    json_decref(l->json);
+    free(l);
+}
+
+void later_abort(struct http_req *r)
+{
+    struct later *l = r->sink;
+    r->sink = NULL;
+    if (l)
+        later_free(l);
 }
 
 static void later_work(struct server *s, void *arg)
@@ -28,6 +38,8 @@ static void later_work(struct server *s, void *arg)
         return;
     }
     l->work(l);
+    if (!l->type && l->body.n)
+        l->type = "application/json; charset=utf-8";
     l->packed = l->body.n >= l->gzip_from && http_pack(l->type, &l->body);
 }
 
@@ -44,7 +56,7 @@ static void later_done(struct server *s, void *arg)
     else if (l->type)
         http_reply_take(r, l->status, l->type, &l->body);
     else
-        http_reply_empty(r, l->status ? l->status : 500);
+        http_reply_empty(r, l->status);
     if (l->after)
         l->after(l);
     later_free(l);
@@ -73,26 +85,43 @@ static void later_computed(struct server *s, void *arg)
         later_refuse(l);
 }
 
-void later_run(struct http_req *r, struct later *l)
+void *later_new(struct http_req *r, size_t size, enum aux_lane lane, later_fn *work)
 {
-    l->server = r->server;
-    l->r = http_hold(r);
-    l->gzip_from = http_gzip_from(r);
+    struct later *l = calloc(1, size);
+    if (l)
+        *l = (struct later) {
+            .server = r->server, .r = r, .lane = lane, .work = work, .status = 200
+        };
+    else
+        http_reply_json(r, 500, NULL);
+    return l;
+}
+
+void *later_new_json(struct http_req *r, size_t size, enum aux_lane lane, later_fn *work,
+                     json_t *taken)
+{
+    struct later *l = later_new(r, size, lane, work);
+    if (l)
+        l->json = taken;
+    else
+        json_decref(taken);
+    return l;
+}
+
+void later_run(struct later *l)
+{
+    l->gzip_from = http_gzip_from(http_hold(l->r));
     if (!l->compute)
         later_computed(l->server, l);
     else if (!aux_run(l->server, AUX_PICTURES, later_compute, later_computed, l))
         later_refuse(l);
 }
 
-void later_plain(struct later *l)
+void later_start(struct http_req *r, enum aux_lane lane, later_fn *work)
 {
-    free(l);
-}
-
-void later_made(struct later *l)
-{
-    l->status = 200;
-    l->type = "application/json; charset=utf-8";
+    struct later *l = later_new(r, sizeof *l, lane, work);
+    if (l)
+        later_run(l);
 }
 
 void later_text(struct later *l, int status, const char *text)
@@ -106,7 +135,6 @@ void later_text(struct later *l, int status, const char *text)
 void later_json(struct later *l, int status, json_t *taken)
 {
     l->status = status;
-    l->type = "application/json; charset=utf-8";
     str_clear(&l->body);
     if (taken)
         js_write(taken, 0, &l->body);
@@ -124,9 +152,13 @@ void later_err(struct later *l, int status, const berth_err *err)
 void later_err_json(struct later *l, int status, const berth_err *err)
 {
     str_clear(&l->body);
-    later_made(l);
     l->status = status ? status : err_http_status(err);
     err_http_json(err, &l->body);
+}
+
+void reply_wrong(struct http_req *r, const char *text)
+{
+    http_reply_json(r, 400, json_pack("{s:s}", "error", text));
 }
 
 void reply_trouble(struct http_req *r, const berth_err *err)
@@ -168,6 +200,14 @@ bool query_int(const struct http_req *r, const char *name, bool *given, int64_t 
     bool ok = !*given || py_int(str_c(&v), v.n, out);
     str_release(&v);
     return ok;
+}
+
+bool query_is(const struct http_req *r, const char *name, const char *word)
+{
+    struct str v = { 0 };
+    bool yes = http_query(r, name, &v) && strcmp(str_c(&v), word) == 0;
+    str_release(&v);
+    return yes;
 }
 
 bool query_true(const struct http_req *r, const char *name)

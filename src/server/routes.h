@@ -1,13 +1,13 @@
 /* routes: what the route_*.c share: their declarations, out of routes.def, and small helpers.
  *
- * Later      Work that touches disks or takes long runs on a lane of aux: later_run() holds the
- *            request, calls work() there, then sends what work() left in the struct, on the loop. A
- *            lane is one thread: work() of two requests on AUX_FILES never overlaps, so settings are
- *            read, changed and written there, and a name that is free stays free until it is taken.
- *            On the other lanes work() only reads: it is left out when the client is gone, or the
- *            server ends.
+ * Later      Work that touches disks or takes long runs on a lane of aux: later_new(), fill in what
+ *            work() needs, later_run(). That holds the request, calls work() on the lane, then
+ *            sends the answer that work() left in the struct, on the loop. A lane is one thread:
+ *            work() of two requests on AUX_FILES never overlaps, so settings are read, changed and
+ *            written there, and a name that is free stays free until it is taken. On the other
+ *            lanes work() only reads: it is skipped when the client is gone or the server ends.
  * Threads    Loop, except compute() and work().
- * Files      routes.c these helpers; tree.c folders listed; one route_*.c per family of routes. */
+ * Files      routes.c these helpers; tree.c lists folders; one route_*.c per family of routes. */
 #ifndef SERVER_ROUTES_H
 #define SERVER_ROUTES_H
 
@@ -24,31 +24,40 @@
 
 /* ---- later ---- */
 struct later {
-    struct server *server;            /* set by later_run(), like the next one */
-    struct http_req *r;               /* held; not to be touched off the loop, but for `left` */
-    enum aux_lane lane;               /* of work(); AUX_FILES when nobody says */
+    struct server *server;
+    struct http_req *r; /* held by later_run(); work() may read its params, query, user and body */
+    enum aux_lane lane; /* of work() */
     void (*compute)(struct later *l); /* AUX_PICTURES, before work(); NULL: nothing to compute */
     void (*work)(struct later *l);
-    void (*release)(struct later *l); /* loop: frees the struct around it */
+    void (*release)(struct later *l); /* loop: what the struct around it owns; NULL: nothing */
+    json_t *json;                     /* owned: what work() needs of the body */
     size_t gzip_from;                 /* bytes of the body from which on it is packed */
     bool packed;                      /* it is */
     /* the answer, work() fills it */
-    int status;
-    const char *type; /* static; NULL: no body */
+    int status;       /* 200 until somebody says otherwise */
+    const char *type; /* static; NULL: JSON, or none without a body */
     struct str body;
     char *disposition;              /* Content-Disposition; NULL: none */
-    void (*after)(struct later *l); /* loop, when the answer went out; NULL: nothing */
+    void (*after)(struct later *l); /* loop, once the answer has gone out; NULL: nothing */
 };
-/* Takes l: release() is called in every case, later or, when too much is waiting, now (503). */
-void later_run(struct http_req *r, struct later *l);
-void later_plain(struct later *l); /* release() of one that owns nothing */
+typedef void later_fn(struct later *l);
+/* A zeroed struct of that size which begins with a struct later. NULL: no memory, and it replied. */
+void *later_new(struct http_req *r, size_t size, enum aux_lane lane, later_fn *work);
+void *later_new_json(struct http_req *r, size_t size, enum aux_lane lane, later_fn *work,
+                     json_t *taken);
+/* Takes l, and releases it when its answer has gone out or, when too much is waiting, now (503). */
+void later_run(struct later *l);
+/* later_new() and later_run() of work that needs nothing but its request. */
+void later_start(struct http_req *r, enum aux_lane lane, later_fn *work);
+void later_free(struct later *l);     /* instead of later_run() */
+void later_abort(struct http_req *r); /* of a sink whose r->sink is a struct later */
 /* Answers of work(). */
-void later_made(struct later *l); /* 200: JSON text is in body */
 void later_text(struct later *l, int status, const char *text);
 void later_json(struct later *l, int status, json_t *taken);       /* NULL: 500 */
 void later_err(struct later *l, int status, const berth_err *err); /* status 0: err_http_status() */
 void later_err_json(struct later *l, int status, const berth_err *err); /* {"error": message} */
 
+void reply_wrong(struct http_req *r, const char *text); /* 400, {"error": text} */
 /* A text reply of an error, with err_http_status(). */
 void reply_trouble(struct http_req *r, const berth_err *err);
 
@@ -57,6 +66,7 @@ void reply_trouble(struct http_req *r, const berth_err *err);
 WARN_UNUSED bool py_int(const char *s, size_t n, int64_t *out);
 /* A query member that is an integer. *given false: not there. False: there and no integer. */
 WARN_UNUSED bool query_int(const struct http_req *r, const char *name, bool *given, int64_t *out);
+bool query_is(const struct http_req *r, const char *name, const char *word);
 bool query_true(const struct http_req *r, const char *name); /* "true" in any case */
 
 #define UUID_TEXT 37

@@ -312,21 +312,20 @@ bool worker_executing_json(struct server *s, const char *sid, struct str *out)
     return is;
 }
 
-void worker_running_json(struct server *s, struct str *out)
+void worker_running_json(struct server *s, const char *key, struct jsonout *j)
 {
     struct worker *w = s->worker;
-    struct jsonout j = { .out = out };
     pthread_mutex_lock(&w->lock);
     if (w->job && w->node[0]) {
-        jo_open(&j, NULL, '{');
-        jo_str(&j, "prompt_id", w->job->id);
-        jo_str(&j, "node", w->node);
-        jo_str(&j, "display_node", w->display_node);
-        jo_fmt(&j, "value", "%.0f", w->value);
-        jo_fmt(&j, "max", "%.0f", w->max);
-        jo_close(&j, '}');
+        jo_open(j, key, '{');
+        jo_str(j, "prompt_id", w->job->id);
+        jo_str(j, "node", w->node);
+        jo_str(j, "display_node", w->display_node);
+        jo_fmt(j, "value", "%.0f", w->value);
+        jo_fmt(j, "max", "%.0f", w->max);
+        jo_close(j, '}');
     } else {
-        jo_str(&j, NULL, NULL);
+        jo_str(j, key, NULL);
     }
     pthread_mutex_unlock(&w->lock);
 }

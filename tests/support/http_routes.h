@@ -170,10 +170,7 @@ static inline void look_work(struct later *l)
 
 static inline void look(struct http_req *r)
 {
-    struct later *l = calloc(1, sizeof *l);
-    assert_non_null(l);
-    *l = (struct later) { .lane = AUX_PICTURES, .work = look_work, .release = later_plain };
-    later_run(r, l);
+    later_start(r, AUX_PICTURES, look_work);
 }
 
 static inline void count_conns(struct server *s, void *arg)
