@@ -137,6 +137,7 @@ enum route_found router_find(const struct route *table, size_t n, struct http_re
                              const struct route **out, unsigned *allow);
 const struct route *router_table(size_t *n); /* of routes.def, /ws and the static files */
 enum http_method router_method(const char *name);
+void router_methods(unsigned allow, struct str *out); /* "GET,HEAD,POST" */
 
 /* http.c */
 void http_begin(struct http_req *r, struct conn *c, bool ok); /* from c->h1, if that is ok */

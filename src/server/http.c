@@ -23,15 +23,9 @@ static const char *reason(int status)
         { 101, "Switching Protocols" },
         { 200, "OK" },
         { 201, "Created" },
-        { 202, "Accepted" },
         { 204, "No Content" },
         { 206, "Partial Content" },
-        { 301, "Moved Permanently" },
-        { 302, "Found" },
-        { 303, "See Other" },
         { 304, "Not Modified" },
-        { 307, "Temporary Redirect" },
-        { 308, "Permanent Redirect" },
         { 400, "Bad Request" },
         { 401, "Unauthorized" },
         { 403, "Forbidden" },
@@ -39,15 +33,10 @@ static const char *reason(int status)
         { 405, "Method Not Allowed" },
         { 408, "Request Timeout" },
         { 409, "Conflict" },
-        { 411, "Length Required" },
-        { 412, "Precondition Failed" },
         { 413, "Request Entity Too Large" },
         { 414, "URI Too Long" },
         { 415, "Unsupported Media Type" },
         { 416, "Range Not Satisfiable" },
-        { 417, "Expectation Failed" },
-        { 422, "Unprocessable Entity" },
-        { 426, "Upgrade Required" },
         { 429, "Too Many Requests" },
         { 431, "Request Header Fields Too Large" },
         { 500, "Internal Server Error" },
@@ -88,18 +77,14 @@ int err_http_status(const berth_err *err)
     }
 }
 
-void err_http_text(const berth_err *err, struct str *out)
-{
-    err_without_folders(err, out);
-}
-
 void err_http_json(const berth_err *err, struct str *out)
 {
     struct str text = { 0 };
-    err_http_text(err, &text);
-    str_adds(out, "{\"error\": ");
-    js_write_string(str_c(&text), text.n, out);
-    str_addc(out, '}');
+    err_without_folders(err, &text);
+    struct jsonout j = { .out = out, .spaced = true };
+    jo_open(&j, NULL, '{');
+    jo_text(&j, "error", str_c(&text), text.n);
+    jo_close(&j, '}');
     str_release(&text);
 }
 
@@ -236,12 +221,11 @@ void http_header(struct http_req *r, const char *name, const char *value)
     r->cache_set = r->cache_set || !strcasecmp(name, "cache-control");
 }
 
-static bool ends_with_any(const char *s, const char *const *suffix, size_t n)
+bool http_ends_with(const char *s, size_t n, const char *const *ends)
 {
-    size_t len = strlen(s);
-    for (size_t i = 0; i < n; i++) {
-        size_t k = strlen(suffix[i]);
-        if (len >= k && !strcasecmp(s + len - k, suffix[i]))
+    for (; *ends; ends++) {
+        size_t k = strlen(*ends);
+        if (n >= k && !strncasecmp(s + n - k, *ends, k))
             return true;
     }
     return false;
@@ -250,21 +234,19 @@ static bool ends_with_any(const char *s, const char *const *suffix, size_t n)
 /* By the path of the request, as ComfyUI's middleware does it; NULL: none. */
 static const char *cache_control(const char *path, int status)
 {
-    static const char *const image[] = { ".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
-                                         ".pgm", ".tif",  ".tiff", ".webp" };
+    static const char *const image[] = { ".jpg", ".jpeg", ".png",  ".ppm",  ".bmp",
+                                         ".pgm", ".tif",  ".tiff", ".webp", NULL };
     size_t n = strlen(path);
     const char *last = strrchr(path, '/');
     last = last ? last + 1 : path;
     if (str_ends(path, n, ".js") || str_ends(path, n, ".css") ||
         (str_starts(last, strlen(last), "index") && str_ends(path, n, ".json")))
         return "no-cache";
-    if (!ends_with_any(path, image, ARRAY_LEN(image)))
+    if (!http_ends_with(path, n, image))
         return NULL;
     if (status == 404)
         return "public, max-age=3600";
-    if ((status >= 200 && status <= 206) || status == 301 || status == 308)
-        return "public, max-age=86400";
-    return status == 302 || status == 303 || status == 307 ? "no-cache" : NULL;
+    return status >= 200 && status <= 206 ? "public, max-age=86400" : NULL;
 }
 
 static void add_cors(const struct http_req *r, struct str *out)
@@ -459,6 +441,17 @@ void http_reply_err(struct http_req *r, int status, const berth_err *err)
     http_reply_json_text(r, status ? status : err_http_status(err), &text);
 }
 
+void http_reply_fixed(struct http_req *r)
+{
+    const struct http_answer *a = r->conn->route->answer;
+    struct str value = { 0 };
+    if (!a->text || http_query(r, "value", &value))
+        http_reply_empty(r, a->status);
+    else
+        http_reply(r, a->status, a->type, a->text, strlen(a->text));
+    str_release(&value);
+}
+
 void http_status(struct http_req *r, int status)
 {
     char text[64];
@@ -468,15 +461,8 @@ void http_status(struct http_req *r, int status)
 
 void http_not_allowed(struct http_req *r, unsigned allow)
 {
-    static const struct { /* in the order of the alphabet */
-        unsigned method;
-        const char *name;
-    } all[] = { { HTTP_DELETE, "DELETE" }, { HTTP_GET, "GET" },   { HTTP_GET, "HEAD" },
-                { HTTP_PATCH, "PATCH" },   { HTTP_POST, "POST" }, { HTTP_PUT, "PUT" } };
     struct str list = { 0 };
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        if (allow & all[i].method)
-            str_addf(&list, "%s%s", list.n ? "," : "", all[i].name);
+    router_methods(allow, &list);
     http_header(r, "Allow", str_c(&list));
     str_release(&list);
     http_status(r, 405);

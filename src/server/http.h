@@ -63,6 +63,9 @@ struct http_req { /* owner: loop */
 /* Query member, decoded; false: not there, or with a NUL in it. */
 bool http_query(const struct http_req *r, const char *name, struct str *out);
 
+/* Does it end with one of these (the last is NULL), in any case? Any thread. */
+bool http_ends_with(const char *s, size_t n, const char *const *ends);
+
 /* ---- answers; each ends the request ---- */
 void http_reply(struct http_req *r, int status, const char *type, const char *body, size_t n);
 void http_reply_take(struct http_req *r, int status, const char *type,
@@ -74,9 +77,7 @@ void http_reply_json_text(struct http_req *r, int status, struct str *taken);
 /* What an error is in HTTP: 400 for what was asked wrongly, 404, 409 while something is in use, 413
  * beyond a limit, 507 for a full disk, 503 for what may pass, 500. Any thread. */
 int err_http_status(const berth_err *err);
-/* Appends the error's message as clients may read it: files without their folders. */
-void err_http_text(const berth_err *err, struct str *out);
-void err_http_json(const berth_err *err, struct str *out); /* {"error": that text} */
+void err_http_json(const berth_err *err, struct str *out); /* {"error": err_without_folders()} */
 /* {"error": message}; status 0: err_http_status(). */
 void http_reply_err(struct http_req *r, int status, const berth_err *err);
 /* A file with ETag, Last-Modified, ranges, conditions. disposition NULL: none. 404 when it is not a
@@ -121,17 +122,20 @@ struct http_sink {
     bool (*write)(struct http_req *r, const char *p, size_t n); /* false: replied */
     void (*abort)(struct http_req *r); /* the client left, or false was returned: free r->sink */
 };                                     /* at the end the handler is called */
+struct http_answer {                   /* always the same */
+    int status;
+    const char *type, *text; /* NULL: without a body */
+};
 struct route {
     unsigned methods;    /* HTTP_GET implies HEAD */
     const char *pattern; /* "/userdata/{file}/move/{dest}"; "{x:.*}" takes the rest, slashes too */
     unsigned flags;
     http_handler *handler;
-    const struct http_sink *sink; /* ROUTE_STREAM */
+    const struct http_sink *sink;     /* ROUTE_STREAM */
+    const struct http_answer *answer; /* of http_reply_fixed() */
 };
-/* routes.def: ROUTE(methods, "pattern", flags, handler) and
- * ROUTE_SINK(methods, "pattern", flags, handler, sink). router.c adds /ws and the static files. */
-
-/* multipart.h: multipart/form-data from a stream. */
+/* The answer of the request's route; to a setting (?value=), which is not kept, an empty 200. */
+void http_reply_fixed(struct http_req *r);
 
 /* ---- slow work ---- */
 /* Lanes: a thread each, so that one kind of work does not wait for another. What is in one lane runs in

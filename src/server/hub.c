@@ -101,26 +101,14 @@ static void drop_name(struct hub *h, struct conn *c)
     pthread_mutex_unlock(&h->lock);
 }
 
-static void set_logs(struct hub *h, struct conn *c, bool on)
+/* A socket reads such messages from now on, or no more; *readers counts those that do. */
+static void set_reads(bool *reads, atomic_size_t *readers, bool on)
 {
-    if (c->ws->logs == on)
-        return;
-    c->ws->logs = on;
-    if (on)
-        atomic_fetch_add(&h->log_readers, 1);
-    else
-        atomic_fetch_sub(&h->log_readers, 1);
-}
-
-static void set_berth(struct hub *h, struct conn *c, bool on)
-{
-    if (c->ws->berth == on)
-        return;
-    c->ws->berth = on;
-    if (on)
-        atomic_fetch_add(&h->berth_readers, 1);
-    else
-        atomic_fetch_sub(&h->berth_readers, 1);
+    if (on && !*reads)
+        atomic_fetch_add(readers, 1);
+    else if (!on && *reads)
+        atomic_fetch_sub(readers, 1);
+    *reads = on;
 }
 
 static void set_behind(struct hub *h, struct conn *c, bool on)
@@ -138,8 +126,8 @@ void hub_closed(struct server *s, struct conn *c)
     struct ws *w = c->ws;
     if (!w->listed)
         return;
-    set_logs(h, c, false);
-    set_berth(h, c, false);
+    set_reads(&w->logs, &h->log_readers, false);
+    set_reads(&w->berth, &h->berth_readers, false);
     drop_name(h, c);
     if (w->prev)
         w->prev->ws->next = w->next;
@@ -341,15 +329,6 @@ void hub_send_state(struct server *s, const char *sid, uint64_t run, struct str 
     post(s, m);
 }
 
-static void wrap(const char *type, const char *data, struct str *out)
-{
-    str_adds(out, "{\"type\": ");
-    js_write_string(type, strlen(type), out);
-    str_adds(out, ", \"data\": ");
-    str_adds(out, data);
-    str_addc(out, '}');
-}
-
 void hub_send_logs(struct server *s, struct str *taken)
 {
     post(s, letter_new(TO_LOGS, NULL, OUT_MESSAGE, WS_TEXT, taken));
@@ -378,15 +357,6 @@ static void add_u32(struct str *out, size_t v)
     str_add(out, b, sizeof b);
 }
 
-static void add_member(struct str *out, const char *name, const char *value)
-{
-    str_addf(out, "%s\"%s\": ", out->n > 1 ? ", " : "", name);
-    if (value)
-        js_write_string(value, strlen(value), out);
-    else
-        str_adds(out, "null");
-}
-
 static void add_plain(const struct hub_preview *p, struct str *out)
 {
     add_u32(out, 1);
@@ -397,15 +367,15 @@ static void add_plain(const struct hub_preview *p, struct str *out)
 static void add_full(const struct hub_preview *taken, struct str *out)
 {
     struct str meta = { 0 };
-    const char *display = taken->display_node ? taken->display_node : taken->node;
-    str_addc(&meta, '{');
-    add_member(&meta, "node_id", taken->node);
-    add_member(&meta, "prompt_id", taken->prompt_id);
-    add_member(&meta, "display_node_id", display);
-    add_member(&meta, "parent_node_id", taken->parent_node);
-    add_member(&meta, "real_node_id", taken->real_node ? taken->real_node : taken->node);
-    add_member(&meta, "image_type", taken->png ? "image/png" : "image/jpeg");
-    str_addc(&meta, '}');
+    struct jsonout j = { .out = &meta, .spaced = true };
+    jo_open(&j, NULL, '{');
+    jo_str(&j, "node_id", taken->node);
+    jo_str(&j, "prompt_id", taken->prompt_id);
+    jo_str(&j, "display_node_id", taken->display_node ? taken->display_node : taken->node);
+    jo_str(&j, "parent_node_id", taken->parent_node);
+    jo_str(&j, "real_node_id", taken->real_node ? taken->real_node : taken->node);
+    jo_str(&j, "image_type", taken->png ? "image/png" : "image/jpeg");
+    jo_close(&j, '}');
     add_u32(out, 4);
     add_u32(out, meta.n);
     str_add(out, str_c(&meta), meta.n);
@@ -454,19 +424,35 @@ void hub_send_text(struct server *s, const char *node, const char *p, size_t n)
     post(s, letter_new(TO_TEXTS, NULL, OUT_MESSAGE, WS_BINARY, &b));
 }
 
-/* ---- status ---- */
+/* ---- messages of its own ---- */
+
+/* An open message, whose "data" comes next; end() closes what is open. */
+static struct jsonout begin(struct str *out, const char *type)
+{
+    struct jsonout j = { .out = out, .spaced = true };
+    jo_open(&j, NULL, '{');
+    jo_str(&j, "type", type);
+    return j;
+}
+
+static void end(struct jsonout *j)
+{
+    while (j->depth)
+        jo_close(j, '}');
+}
 
 static void add_status(struct server *s, const char *sid, struct str *out)
 {
-    str_addf(out,
-             "{\"type\": \"status\", \"data\": {\"status\": {\"exec_info\": {\"queue_remaining\": "
-             "%zu}}",
-             store_remaining(s->store));
-    if (sid) {
-        str_adds(out, ", \"sid\": ");
-        js_write_string(sid, strlen(sid), out);
-    }
-    str_adds(out, "}}");
+    struct jsonout j = begin(out, "status");
+    jo_open(&j, "data", '{');
+    jo_open(&j, "status", '{');
+    jo_open(&j, "exec_info", '{');
+    jo_u64(&j, "queue_remaining", store_remaining(s->store));
+    jo_close(&j, '}');
+    jo_close(&j, '}');
+    if (sid)
+        jo_str(&j, "sid", sid);
+    end(&j);
 }
 
 void hub_send_status(struct server *s)
@@ -482,7 +468,7 @@ void hub_opened(struct server *s, struct conn *c, const char *client_id)
 {
     struct hub *h = s->hub;
     struct ws *w = c->ws;
-    struct str text = { 0 }, node = { 0 };
+    struct str text = { 0 };
     if (!take_name(h, c)) {
         conn_kill(c);
         return;
@@ -495,36 +481,44 @@ void hub_opened(struct server *s, struct conn *c, const char *client_id)
     atomic_fetch_add(&h->n, 1);
     add_status(s, client_id, &text);
     give_text(c, &text);
-    if (worker_executing_json(s, client_id, &node)) {
-        wrap("executing", str_c(&node), &text);
+    struct jsonout j = begin(&text, "executing");
+    jo_raw(&j, "data", "", 0);
+    struct jsonout data = { .out = &text }; /* compact, as clients have always seen it */
+    if (worker_executing_json(s, client_id, NULL, &data)) {
+        end(&j);
         give_text(c, &text);
     }
-    str_release(&node);
+    str_release(&text);
 }
 
 static void answer_flags(struct server *s, struct conn *c, const json_t *data)
 {
-    struct str flags = { 0 }, text = { 0 };
+    struct str text = { 0 };
+    struct jsonout j = begin(&text, "feature_flags");
     c->ws->preview_metadata = json_is_true(json_object_get(data, "supports_preview_metadata"));
     c->ws->texts = json_is_true(json_object_get(data, "supports_progress_text_metadata")) ||
                    json_is_true(json_object_get(data, "supports_manager_v4_ui"));
-    hub_features(s, &flags);
-    wrap("feature_flags", str_c(&flags), &text);
+    hub_features(s, "data", &j);
+    end(&j);
     give_text(c, &text);
-    str_release(&flags);
-    set_berth(s->hub, c, json_is_true(json_object_get(data, "berth")));
+    set_reads(&c->ws->berth, &s->hub->berth_readers, json_is_true(json_object_get(data, "berth")));
     if (c->ws->berth) {
         meter_text(s, &text);
         give_text(c, &text);
     }
 }
 
-void hub_features(const struct server *s, struct str *out)
+void hub_features(const struct server *s, const char *key, struct jsonout *j)
 {
-    str_addf(out,
-             "{\"supports_preview_metadata\": true, \"max_upload_size\": %ju, "
-             "\"extension\": {\"manager\": {\"supports_v4\": true}}}",
-             (uintmax_t)s->cfg.max_upload);
+    jo_open(j, key, '{');
+    jo_bool(j, "supports_preview_metadata", true);
+    jo_u64(j, "max_upload_size", s->cfg.max_upload);
+    jo_open(j, "extension", '{');
+    jo_open(j, "manager", '{');
+    jo_bool(j, "supports_v4", true);
+    jo_close(j, '}');
+    jo_close(j, '}');
+    jo_close(j, '}');
 }
 
 void hub_received(struct server *s, struct conn *c, const char *p, size_t n)
@@ -547,5 +541,5 @@ void hub_subscribe_logs(struct server *s, const char *sid, bool on)
 {
     struct conn *c = by_sid(s->hub, sid);
     if (c)
-        set_logs(s->hub, c, on);
+        set_reads(&c->ws->logs, &s->hub->log_readers, on);
 }

@@ -15,7 +15,7 @@
 #ifndef SERVER_HUB_H
 #define SERVER_HUB_H
 
-#include "base/str.h"
+#include "base/jsonout.h"
 #include "server/wsframe.h"
 
 struct server;
@@ -63,7 +63,7 @@ bool hub_logs_wanted(const struct server *s);            /* somebody subscribed 
  * does not know. memory: a newer one takes the place of one that waits. */
 void hub_send_berth(struct server *s, bool memory, struct str *taken);
 bool hub_berth_wanted(const struct server *s); /* there is one */
-/* The server's feature flags, for /features and the WebSocket. Appends an object. */
-void hub_features(const struct server *s, struct str *out);
+/* The server's feature flags, for /features and the WebSocket: an object. */
+void hub_features(const struct server *s, const char *key, struct jsonout *j);
 
 #endif

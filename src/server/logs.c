@@ -34,13 +34,15 @@ static void add_time(uint64_t wall_ns, struct str *out)
     str_addf(out, "%s.%06u", text, (unsigned)(wall_ns / 1000 % 1000000));
 }
 
-static void add_entry(uint64_t wall_ns, const char *text, struct str *out)
+static void add_entry(uint64_t wall_ns, const char *text, struct jsonout *j)
 {
-    str_adds(out, "{\"t\": \"");
-    add_time(wall_ns, out);
-    str_adds(out, "\", \"m\": ");
-    js_write_string(text, strlen(text), out);
-    str_addc(out, '}');
+    struct str time = { 0 };
+    add_time(wall_ns, &time);
+    jo_open(j, NULL, '{');
+    jo_str(j, "t", str_c(&time));
+    jo_str(j, "m", text);
+    jo_close(j, '}');
+    str_release(&time);
 }
 
 static void keep(struct logs *l, uint64_t wall_ns, char *taken)
@@ -57,9 +59,16 @@ static void keep(struct logs *l, uint64_t wall_ns, char *taken)
 static void send(struct logs *l, uint64_t wall_ns, const char *text)
 {
     struct str m = { 0 };
-    str_adds(&m, "{\"type\": \"logs\", \"data\": {\"entries\": [");
-    add_entry(wall_ns, text, &m);
-    str_adds(&m, "], \"size\": null}}");
+    struct jsonout j = { .out = &m, .spaced = true };
+    jo_open(&j, NULL, '{');
+    jo_str(&j, "type", "logs");
+    jo_open(&j, "data", '{');
+    jo_open(&j, "entries", '[');
+    add_entry(wall_ns, text, &j);
+    jo_close(&j, ']');
+    jo_str(&j, "size", NULL);
+    jo_close(&j, '}');
+    jo_close(&j, '}');
     hub_send_logs(l->server, &m);
 }
 
@@ -146,17 +155,20 @@ void logs_text(struct server *s, struct str *out)
 void logs_json(struct server *s, struct str *out)
 {
     struct logs *l = s->logs;
-    bool first = true;
-    str_adds(out, "{\"entries\": [");
+    struct jsonout j = { .out = out, .spaced = true };
+    jo_open(&j, NULL, '{');
+    jo_open(&j, "entries", '[');
     pthread_mutex_lock(&l->lock);
     for (size_t i = 0; i < LOGS_KEPT; i++) {
         const struct logs_entry *e = &l->entry[(l->at + i) % LOGS_KEPT];
-        if (!e->text)
-            continue;
-        str_adds(out, first ? "" : ", ");
-        first = false;
-        add_entry(e->wall_ns, e->text, out);
+        if (e->text)
+            add_entry(e->wall_ns, e->text, &j);
     }
     pthread_mutex_unlock(&l->lock);
-    str_addf(out, "], \"size\": {\"cols\": %d, \"rows\": %d}}", LOGS_COLS, LOGS_ROWS);
+    jo_close(&j, ']');
+    jo_open(&j, "size", '{');
+    jo_u64(&j, "cols", LOGS_COLS);
+    jo_u64(&j, "rows", LOGS_ROWS);
+    jo_close(&j, '}');
+    jo_close(&j, '}');
 }

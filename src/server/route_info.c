@@ -79,21 +79,19 @@ void route_system_stats(struct http_req *r)
 void route_features(struct http_req *r)
 {
     struct str out = { 0 };
-    hub_features(r->server, &out);
+    struct jsonout j = { .out = &out, .spaced = true };
+    hub_features(r->server, NULL, &j);
     http_reply_json_text(r, 200, &out);
 }
 
-/* ---- the frontend's own ---- */
-
-/* Translations and subgraphs of node packs are not read. */
-void route_empty_object(struct http_req *r)
+void route_manager_preview_method(struct http_req *r)
 {
-    http_reply_json(r, 200, json_object());
-}
-
-void route_json_null(struct http_req *r)
-{
-    http_reply_json(r, 200, json_null());
+    struct str v = { 0 };
+    if (http_query(r, "value", &v))
+        http_reply_text(r, 403, "not changed: --preview-method says it when the server starts");
+    else
+        http_reply_text(r, 200, r->server->cfg.preview_method);
+    str_release(&v);
 }
 
 /* ---- logs ---- */

@@ -96,7 +96,7 @@ static bool starts(const json_t *v, const char *z)
 static bool previewable(const char *kind, const json_t *item)
 {
     static const char *const kinds[] = { "images", "video", "audio" };
-    static const char *const ends[] = { ".obj", ".fbx", ".gltf", ".glb" };
+    static const char *const ends[] = { ".obj", ".fbx", ".gltf", ".glb", NULL };
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         if (strcmp(kind, kinds[i]) == 0)
             return true;
@@ -104,12 +104,8 @@ static bool previewable(const char *kind, const json_t *item)
                  *file = json_object_get(item, "filename");
     if (starts(format, "video/") || starts(format, "audio/"))
         return true;
-    size_t n = json_string_length(file);
-    for (size_t i = 0; json_is_string(file) && i < ARRAY_LEN(ends); i++)
-        if (n >= strlen(ends[i]) &&
-            strcasecmp(json_string_value(file) + n - strlen(ends[i]), ends[i]) == 0)
-            return true;
-    return false;
+    return json_is_string(file) &&
+           http_ends_with(json_string_value(file), json_string_length(file), ends);
 }
 
 struct outputs_seen {

@@ -229,15 +229,9 @@ void route_experiment_models(struct http_req *r)
 /* The sidebar shows models, whatever else its folder may hold, and nothing that is hidden. */
 static bool is_shown(const char *name)
 {
-    static const char *const ends[] = { ".ckpt",        ".pt",  ".pt2", ".bin", ".pth",
-                                        ".safetensors", ".pkl", ".sft", ".gguf" };
-    if (name[0] == '.' || strstr(name, "/."))
-        return false;
-    const char *dot = strrchr(path_base(name), '.');
-    for (size_t i = 0; dot && i < ARRAY_LEN(ends); i++)
-        if (strcasecmp(dot, ends[i]) == 0)
-            return true;
-    return false;
+    static const char *const ends[] = { ".ckpt",        ".pt",  ".pt2", ".bin",  ".pth",
+                                        ".safetensors", ".pkl", ".sft", ".gguf", NULL };
+    return name[0] != '.' && !strstr(name, "/.") && http_ends_with(name, strlen(name), ends);
 }
 
 static void files_work(struct later *l)

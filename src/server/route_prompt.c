@@ -147,7 +147,7 @@ static void refuse_err(struct incoming *in, int status, const berth_err *err)
 static void refuse_disk(struct incoming *in, const berth_err *err)
 {
     struct str why = { 0 };
-    err_http_text(err, &why);
+    err_without_folders(err, &why);
     refuse(in, err_http_status(err), "storage_error", "The prompt could not be stored",
            str_c(&why));
     str_release(&why);

@@ -174,15 +174,12 @@ static void target_release(struct target *t)
 
 static bool may_be_run(const char *name)
 {
-    static const char *const ends[] = { ".exe",   ".dll", ".so",  ".dylib", ".com", ".bat", ".cmd",
-                                        ".ps1",   ".sh",  ".py",  ".pyc",   ".pyd", ".php", ".js",
-                                        ".mjs",   ".jar", ".msi", ".scr",   ".vbs", ".htm", ".html",
-                                        ".xhtml", ".css", ".pkl", ".pickle" };
-    const char *dot = strrchr(name, '.');
-    for (size_t i = 0; dot && i < ARRAY_LEN(ends); i++)
-        if (strcasecmp(dot, ends[i]) == 0)
-            return true;
-    return false;
+    static const char *const ends[] = { ".exe",    ".dll", ".so",   ".dylib", ".com", ".bat",
+                                        ".cmd",    ".ps1", ".sh",   ".py",    ".pyc", ".pyd",
+                                        ".php",    ".js",  ".mjs",  ".jar",   ".msi", ".scr",
+                                        ".vbs",    ".htm", ".html", ".xhtml", ".css", ".pkl",
+                                        ".pickle", NULL };
+    return http_ends_with(name, strlen(name), ends);
 }
 
 /* 0, or a status with *why. */
@@ -454,7 +451,7 @@ static bool upload_write(struct http_req *r, const char *p, size_t n)
         return true;
     if (u->status) {
         struct str text = { 0 };
-        err_http_text(&u->err, &text);
+        err_without_folders(&u->err, &text);
         http_reply_take(r, u->status, "text/plain; charset=utf-8", &text);
     } else {
         reply_trouble(r, &err);

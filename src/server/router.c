@@ -4,14 +4,20 @@
 #include "server/routes.h"
 
 static const struct route table[] = {
-    { HTTP_GET, "/ws", ROUTE_DOUBLE | ROUTE_WS, route_ws, NULL },
-#define ROUTE(methods, pattern, flags, handler) { methods, pattern, flags, route_##handler, NULL },
+    { HTTP_GET, "/ws", ROUTE_DOUBLE | ROUTE_WS, route_ws, NULL, NULL },
+#define ROUTE(methods, pattern, flags, handler)                                                    \
+    { methods, pattern, flags, route_##handler, NULL, NULL },
 #define ROUTE_SINK(methods, pattern, flags, handler, sink_name)                                    \
-    { methods, pattern, flags, route_##handler, &sink_##sink_name },
+    { methods, pattern, flags, route_##handler, &sink_##sink_name, NULL },
+#define ROUTE_FIXED(methods, pattern, status, type, text)                                          \
+    { methods,          pattern, ROUTE_DOUBLE | ((methods) == HTTP_POST ? ROUTE_BODY : 0),         \
+      http_reply_fixed, NULL,    &(const struct http_answer) { status, type, text } },
 #include "server/routes.def"
 #undef ROUTE
 #undef ROUTE_SINK
-    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL }, /* last: it takes everything */
+#undef ROUTE_FIXED
+    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL,
+      NULL }, /* last: it takes everything */
 };
 
 const struct route *router_table(size_t *n)
@@ -20,18 +26,27 @@ const struct route *router_table(size_t *n)
     return table;
 }
 
+static const struct { /* sorted by name */
+    const char *name;
+    enum http_method method;
+} methods[] = { { "DELETE", HTTP_DELETE },   { "GET", HTTP_GET },     { "HEAD", HTTP_HEAD },
+                { "OPTIONS", HTTP_OPTIONS }, { "PATCH", HTTP_PATCH }, { "POST", HTTP_POST },
+                { "PUT", HTTP_PUT } };
+
 enum http_method router_method(const char *name)
 {
-    static const struct {
-        const char *name;
-        enum http_method method;
-    } all[] = { { "GET", HTTP_GET },        { "POST", HTTP_POST },   { "HEAD", HTTP_HEAD },
-                { "PUT", HTTP_PUT },        { "PATCH", HTTP_PATCH }, { "DELETE", HTTP_DELETE },
-                { "OPTIONS", HTTP_OPTIONS } };
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        if (!strcmp(name, all[i].name))
-            return all[i].method;
+    for (size_t i = 0; i < ARRAY_LEN(methods); i++)
+        if (!strcmp(name, methods[i].name))
+            return methods[i].method;
     return HTTP_OTHER;
+}
+
+void router_methods(unsigned allow, struct str *out)
+{
+    allow |= allow & HTTP_GET ? HTTP_HEAD : 0;
+    for (size_t i = 0; i < ARRAY_LEN(methods); i++)
+        if (allow & methods[i].method)
+            str_addf(out, "%s%s", out->n ? "," : "", methods[i].name);
 }
 
 struct slice {

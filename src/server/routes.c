@@ -146,7 +146,7 @@ void later_json(struct later *l, int status, json_t *taken)
 void later_err(struct later *l, int status, const berth_err *err)
 {
     later_text(l, status ? status : err_http_status(err), "");
-    err_http_text(err, &l->body);
+    err_without_folders(err, &l->body);
 }
 
 void later_err_json(struct later *l, int status, const berth_err *err)
@@ -164,7 +164,7 @@ void reply_wrong(struct http_req *r, const char *text)
 void reply_trouble(struct http_req *r, const berth_err *err)
 {
     struct str text = { 0 };
-    err_http_text(err, &text);
+    err_without_folders(err, &text);
     http_reply_take(r, err_http_status(err), "text/plain; charset=utf-8", &text);
 }
 

@@ -18,9 +18,11 @@
 #define ROUTE_SINK(methods, pattern, flags, handler, sink_name)                                    \
     void route_##handler(struct http_req *r);                                                      \
     extern const struct http_sink sink_##sink_name;
+#define ROUTE_FIXED(methods, pattern, status, type, text)
 #include "server/routes.def"
 #undef ROUTE
 #undef ROUTE_SINK
+#undef ROUTE_FIXED
 
 /* ---- later ---- */
 struct later {

@@ -295,18 +295,17 @@ bool worker_interrupt(struct server *s, const char *prompt_id)
     return running;
 }
 
-bool worker_executing_json(struct server *s, const char *sid, struct str *out)
+bool worker_executing_json(struct server *s, const char *sid, const char *key, struct jsonout *j)
 {
     struct worker *w = s->worker;
-    struct jsonout j = { .out = out };
     pthread_mutex_lock(&w->lock);
     bool is = w->job && w->node[0] && w->job->client_id && strcmp(w->job->client_id, sid) == 0;
     if (is) {
-        jo_open(&j, NULL, '{');
-        jo_str(&j, "node", w->node);
-        jo_str(&j, "display_node", w->display_node);
-        jo_str(&j, "prompt_id", w->job->id);
-        jo_close(&j, '}');
+        jo_open(j, key, '{');
+        jo_str(j, "node", w->node);
+        jo_str(j, "display_node", w->display_node);
+        jo_str(j, "prompt_id", w->job->id);
+        jo_close(j, '}');
     }
     pthread_mutex_unlock(&w->lock);
     return is;

@@ -89,11 +89,11 @@ void worker_receipts_json(struct server *s, struct str *out);
 /* {"devices":[ledger..],"last":N,"timeline":[...]}: snapshots with a number above `after`, at most
  * cap; after UINT64_MAX: the latest cap ones. */
 void worker_memory_json(struct server *s, uint64_t after, size_t cap, struct str *out);
-void worker_stats_json(struct server *s, struct str *out); /* "devices" of /system_stats */
+void worker_stats_json(struct server *s, struct str *out);   /* "devices" of /system_stats */
 void worker_metrics_text(struct server *s, struct str *out); /* Prometheus lines; loop thread */
 /* Node now executing for sid's prompt, for reconnects: {"node","display_node","prompt_id"}; false:
  * none. */
-bool worker_executing_json(struct server *s, const char *sid, struct str *out);
+bool worker_executing_json(struct server *s, const char *sid, const char *key, struct jsonout *j);
 /* What runs: {"prompt_id","node","display_node","value","max"}, max 0 until the node says how far
  * it is; else null. */
 void worker_running_json(struct server *s, const char *key, struct jsonout *j);

@@ -7,10 +7,10 @@ static void hello(struct http_req *r)
 }
 
 static const struct route routes[] = {
-    { HTTP_GET | HTTP_POST, "/hello", ROUTE_BODY, hello, NULL },
-    { HTTP_GET, "/open", ROUTE_OPEN, hello, NULL },
-    { HTTP_GET, "/ws", ROUTE_WS, hello, NULL },
-    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL },
+    { HTTP_GET | HTTP_POST, "/hello", ROUTE_BODY, hello, NULL, NULL },
+    { HTTP_GET, "/open", ROUTE_OPEN, hello, NULL, NULL },
+    { HTTP_GET, "/ws", ROUTE_WS, hello, NULL, NULL },
+    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL, NULL },
 };
 
 static struct rig g;

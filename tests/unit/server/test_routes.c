@@ -140,7 +140,7 @@ static void statuses(void **state)
 static void says(const berth_err *e, const char *want)
 {
     struct str got = { 0 };
-    err_http_text(e, &got);
+    err_without_folders(e, &got);
     assert_string_equal(str_c(&got), want);
     str_release(&got);
 }
@@ -165,11 +165,11 @@ static void errors_without_folders(void **state)
     path[sizeof path - 1] = '\0';
     err_set(&e, BERTH_EIO, "cut: '%s'", path);
     struct str got = { 0 };
-    err_http_text(&e, &got);
+    err_without_folders(&e, &got);
     assert_memory_equal(str_c(&got), "cut: 'xxx", 9);
     str_clear(&got);
     err_add(&e, "as a context '%s'", path);
-    err_http_text(&e, &got);
+    err_without_folders(&e, &got);
     assert_memory_equal(str_c(&got), "as a context 'xxx", 17);
     str_release(&got);
     err_set(&e, BERTH_EIO, "'%s'", "/a/\"b\"");

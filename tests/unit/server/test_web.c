@@ -6,9 +6,9 @@
 #include <zlib.h>
 
 static const struct route routes[] = {
-    { HTTP_GET, "/berth", ROUTE_PAGE, route_web_page, NULL },
-    { HTTP_GET, "/berth/web/{file:.*}", 0, route_web_file, NULL },
-    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL },
+    { HTTP_GET, "/berth", ROUTE_PAGE, route_web_page, NULL, NULL },
+    { HTTP_GET, "/berth/web/{file:.*}", 0, route_web_file, NULL, NULL },
+    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL, NULL },
 };
 
 static struct rig g;

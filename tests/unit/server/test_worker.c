@@ -56,10 +56,11 @@ static void executing_is_told_to_its_client(void **state)
 {
     struct world *x = *state;
     struct str text = { 0 };
+    struct jsonout j = { .out = &text };
     add_for(x, "a", "me");
     sem_wait(&x->entered);
-    assert_false(worker_executing_json(x->server, "you", &text));
-    assert_true(worker_executing_json(x->server, "me", &text));
+    assert_false(worker_executing_json(x->server, "you", NULL, &j));
+    assert_true(worker_executing_json(x->server, "me", NULL, &j));
     assert_string_equal(str_c(&text),
                         "{\"node\":\"1\",\"display_node\":\"1\",\"prompt_id\":\"a\"}");
     sem_post(&x->go);
