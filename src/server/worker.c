@@ -275,18 +275,32 @@ void worker_close(struct server *s)
 
 /* ---- from other threads ---- */
 
-/* Between its being taken and the start of its run a prompt shows as running already: then the name
- * that was given is remembered ("": any), and if that prompt is it, the run ends before its first
- * node. */
+/* Is it taken, whether or not its run has begun? id NULL: is any? */
+static bool is_taken(struct store *st, const char *id)
+{
+    struct store_job job;
+    bool running;
+    if (!id)
+        return store_running(st) > 0;
+    running = store_job_get(st, id, &job, &running) && running;
+    store_job_release(&job);
+    return running;
+}
+
+/* A prompt that was taken and whose run has not begun shows as running already. Then its id is
+ * remembered ("": any), and the run ends before its first node. */
 bool worker_interrupt(struct server *s, const char *prompt_id)
 {
     struct worker *w = s->worker;
-    bool in_store = store_running(s->store) > 0;
+    pthread_mutex_lock(&w->lock);
+    bool begun = w->job;
+    pthread_mutex_unlock(&w->lock);
+    bool taken = !begun && is_taken(s->store, prompt_id);
     pthread_mutex_lock(&w->lock);
     bool running = w->job && (!prompt_id || strcmp(w->job->id, prompt_id) == 0);
     if (running) {
         atomic_store(&w->cancel, true);
-    } else if (in_store && !w->job) {
+    } else if (taken && !w->job) {
         free(w->early);
         w->early = strdup(prompt_id ? prompt_id : "");
         running = w->early != NULL;

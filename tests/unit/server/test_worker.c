@@ -40,6 +40,26 @@ static void interrupts(void **state)
     expect(x, "c", "\"execution_interrupted\"");
 }
 
+/* Taken from the queue, but its run has not begun: the worker that would begin it is gone. */
+static void interrupts_before_a_run_begins(void **state)
+{
+    struct world *x = *state;
+    struct store_job job = { 0 };
+    bool got = false;
+    berth_err err = { 0 };
+    worker_stop(x->server, 0);
+    add(x, "a", "Wait");
+    while (!got) /* the first call may return for the wake that stopped the worker */
+        assert_ok(store_take(x->server->store, UINT64_MAX, &job, &got, &err), err);
+    assert_false(worker_interrupt(x->server, "b"));
+    assert_null(x->server->worker->early);
+    assert_true(worker_interrupt(x->server, "a"));
+    assert_string_equal(x->server->worker->early, "a");
+    assert_true(worker_interrupt(x->server, NULL));
+    assert_string_equal(x->server->worker->early, "");
+    store_job_release(&job);
+}
+
 static void add_for(struct world *x, const char *id, const char *client)
 {
     struct store_job job = { .id = strdup(id),
@@ -425,6 +445,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH(jobs_end_and_are_stored),
         WITH(interrupts),
+        WITH(interrupts_before_a_run_begins),
         WITH(executing_is_told_to_its_client),
         WITH(history_comes_before_success),
         WITH(parked_and_run_again),
