@@ -508,6 +508,9 @@ static berth_status execute(struct run *r, const berth_run_config *cfg, const js
     r->result->cached = x.cached;
     if (!s)
         s = judge(r, &x, err);
+    else /* no memory even to say it as JSON, maybe */
+        tell_error(r, s, member(x.last_data, "node_id"), member(x.last_data, "node_type"),
+                   member(x.last_data, "exception_type"), err->msg, x.last_data, err);
     exec_result_release(&x);
     return s;
 }
