@@ -8,6 +8,7 @@
 
 struct aux_job {
     struct aux_job *next;
+    struct post post;
     struct server *server;
     aux_fn *fn, *done;
     void *arg;
@@ -56,7 +57,7 @@ static void *lane_main(void *arg)
     struct lane *a = arg;
     for (struct aux_job *j; (j = next_job(a));) {
         j->fn(a->server, j->arg);
-        loop_post(a->server, call_done, j);
+        loop_post(a->server, &j->post, call_done, j);
     }
     return NULL;
 }

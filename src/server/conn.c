@@ -56,9 +56,9 @@ static void out_pop(struct conn *c)
         c->waits[o->kind] = NULL;
     c->out_bytes -= out_memory(o);
     if (o->kind == OUT_HTTP)
-        loop_out_sub(c->server, out_memory(o));
+        c->server->loop->out_bytes -= out_memory(o);
     if (o->fd >= 0)
-        loop_file_give(c->server);
+        c->server->loop->files--;
     out_free(o);
 }
 
@@ -71,8 +71,8 @@ static void out_clear(struct conn *c)
 /* Output begins to wait, or some of it left: the client has time again. */
 static void moved(struct conn *c)
 {
-    const struct loop_limits *lim = loop_limits(c->server);
-    c->moved_ns = loop_now(c->server);
+    const struct loop_limits *lim = &c->server->loop->limits;
+    c->moved_ns = c->server->loop->now;
     conn_deadline(c, c->mode == CONN_WS ? lim->ws_write : lim->write);
 }
 
@@ -102,7 +102,7 @@ static void out_count(struct conn *c, const struct out *o)
 {
     c->out_bytes += out_memory(o);
     if (o->kind == OUT_HTTP)
-        loop_out_add(c->server, out_memory(o));
+        c->server->loop->out_bytes += out_memory(o);
 }
 
 void conn_send_str(struct conn *c, struct str *taken)
@@ -125,7 +125,7 @@ void conn_send_file(struct conn *c, int fd, uint64_t off, uint64_t n)
         close(fd);
         return;
     }
-    loop_file_take(c->server);
+    c->server->loop->files++;
     o->fd = fd;
     o->off = off;
     o->left = n;
@@ -227,7 +227,7 @@ static bool out_whole(const struct out *o)
 
 static bool write_some(struct conn *c)
 {
-    uint8_t *buf = loop_scratch(c->server);
+    uint8_t *buf = c->server->loop->scratch;
     size_t n = 0, k;
     while (c->out && n < LOOP_WRITE_MAX) {
         if (!out_copy(c, c->out, buf + n, LOOP_WRITE_MAX - n, &k))
@@ -305,9 +305,9 @@ static bool sends_no_more(const struct conn *c)
 /* True: its reply is awaited, and it may go on waiting. */
 static bool may_wait(struct conn *c)
 {
-    const struct loop_limits *lim = loop_limits(c->server);
+    const struct loop_limits *lim = &c->server->loop->limits;
     if (c->mode != CONN_HTTP || !c->req || !c->body_done || c->req->replied || c->half ||
-        loop_ends(c->server))
+        c->server->loop->end_ns)
         return false;
     c->half = sends_no_more(c);
     if (c->half)
@@ -337,7 +337,7 @@ static void free_head(struct conn *c)
 static void give_file(struct conn *c)
 {
     if (c->file)
-        loop_file_give(c->server);
+        c->server->loop->files--;
     c->file = false;
 }
 
@@ -375,7 +375,7 @@ void conn_linger(struct conn *c)
 {
     bool silent = c->mode == CONN_WS ? c->ws->closed : !c->req || c->body_done;
     c->mode = CONN_LINGER;
-    conn_deadline(c, loop_limits(c->server)->linger);
+    conn_deadline(c, c->server->loop->limits.linger);
     if (c->tls && silent) /* nothing is on its way here: close, and let TLS say goodbye */
         conn_kill(c);
     else if (!c->tls && shutdown((int)lws_get_socket_fd(c->wsi), SHUT_WR))
@@ -407,7 +407,7 @@ static void refuse_rest(struct conn *c)
 {
     abort_sink(c);
     str_release(&c->req->body);
-    loop_body_give(c->server, c->req->body_held);
+    c->server->loop->body_bytes -= c->req->body_held;
     c->req->body_held = 0;
 }
 
@@ -439,7 +439,7 @@ static void call_handler(struct conn *c)
     const struct route *route = c->route;
     c->body_done = true;
     /* Our turn now; the client may wait as long as it likes. */
-    conn_deadline(c, loop_limits(c->server)->look);
+    conn_deadline(c, c->server->loop->limits.look);
     if (!route || r->replied) {
         conn_dirty(c); /* the reply may be out already */
         return;
@@ -463,10 +463,10 @@ static bool wants_body(const struct route *route)
 /* False: refused, and it replied. */
 static bool begin_sink(struct conn *c)
 {
-    if (!loop_file_room(c->server)) {
+    if (c->server->loop->files >= c->server->loop->files_max) {
         http_reply_text(c->req, 503, "503: too many files are being written");
     } else {
-        loop_file_take(c->server);
+        c->server->loop->files++;
         c->file = true;
         if (c->route->sink->begin(c->req))
             return true;
@@ -478,7 +478,7 @@ static bool begin_sink(struct conn *c)
 static void begin_body(struct conn *c)
 {
     struct http_req *r = c->req;
-    conn_deadline(c, loop_limits(c->server)->body);
+    conn_deadline(c, c->server->loop->limits.body);
     if (c->h1->length > c->server->cfg.max_upload)
         return; /* http1_feed() says so next */
     if (c->route->flags & ROUTE_STREAM && !begin_sink(c))
@@ -498,7 +498,6 @@ static void begin_body(struct conn *c)
 static void take_head(struct conn *c)
 {
     struct http_req *r = calloc(1, sizeof *r);
-    size_t n;
     unsigned allow = 0;
     if (!r) {
         conn_kill(c);
@@ -515,8 +514,8 @@ static void take_head(struct conn *c)
         http_reply_empty(r, 200);
         return;
     }
-    const struct route *table = loop_routes(c->server, &n);
-    enum route_found found = router_find(table, n, r, &c->route, &allow);
+    const struct loop *l = c->server->loop;
+    enum route_found found = router_find(l->routes, l->routes_n, r, &c->route, &allow);
     const struct route *route = c->route;
     c->route = NULL; /* refused, unless all is well */
     if (!guard_token(r, route))
@@ -549,7 +548,7 @@ static void take_body(struct conn *c, const char *p, size_t n)
     c->body_step += n;
     if (c->body_step >= LOOP_BODY_STEP) {
         c->body_step = 0;
-        conn_deadline(c, loop_limits(c->server)->body);
+        conn_deadline(c, c->server->loop->limits.body);
     }
     if (!c->route || r->replied || !wants_body(c->route)) {
         waste_body(c, n);
@@ -612,7 +611,7 @@ static size_t feed(struct conn *c, const char *p, size_t n)
                 break;
             }
             http1_init(c->h1);
-            conn_deadline(c, loop_limits(c->server)->head);
+            conn_deadline(c, c->server->loop->limits.head);
         }
         enum http1_got got = http1_feed(c->h1, p + at, n - at, c->server->cfg.max_upload, &used,
                                         &piece, &piece_n, &status);
@@ -634,7 +633,7 @@ static size_t feed(struct conn *c, const char *p, size_t n)
 
 static void next_request(struct conn *c)
 {
-    conn_deadline(c, loop_limits(c->server)->idle);
+    conn_deadline(c, c->server->loop->limits.idle);
     if (!c->in.n)
         return;
     struct str in = c->in;
@@ -649,7 +648,7 @@ static void next_request(struct conn *c)
 
 static void sent(struct conn *c)
 {
-    const struct loop_limits *lim = loop_limits(c->server);
+    const struct loop_limits *lim = &c->server->loop->limits;
     struct http_req *r = c->req;
     if (c->dead || c->mode == CONN_LINGER)
         return;

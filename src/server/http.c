@@ -119,7 +119,7 @@ void http_req_unref(struct http_req *r)
     for (size_t i = 0; i < HTTP_PARAMS_MAX; i++)
         str_release(&r->param[i]);
     str_release(&r->body);
-    loop_body_give(r->server, r->body_held); /* a lane may have had the text until now */
+    r->server->loop->body_bytes -= r->body_held; /* a lane may have had the text until now */
     str_release(&r->extra);
     if (r->own) {
         http1_release(r->own);
@@ -380,7 +380,7 @@ void http_reply_fd(struct http_req *r, int status, const char *type, int fd, uin
                    uint64_t n)
 {
     struct str head = { 0 };
-    if (r->conn && !r->replied && !loop_file_room(r->server)) {
+    if (r->conn && !r->replied && r->server->loop->files >= r->server->loop->files_max) {
         close(fd);
         str_release(&r->extra); /* they were of the file */
         r->cache_set = false;

@@ -151,8 +151,13 @@ enum aux_lane {
  * (reply 503), neither is called. Thread: loop. */
 typedef void aux_fn(struct server *s, void *arg);
 WARN_UNUSED bool aux_run(struct server *s, enum aux_lane lane, aux_fn *fn, aux_fn *done, void *arg);
-/* Any thread: fn(s, arg) on the loop, soon, in order. Never fails: see loop.h for what happens when
- * memory is gone. After server_run() ended the rest is called by server_free(). */
-void loop_post(struct server *s, aux_fn *fn, void *arg);
+/* Any thread: fn(s, arg) on the loop, soon, in order. p, which may be part of *arg, is the loop's
+ * until then. After server_run() ended the rest is called by server_free(). */
+struct post { /* loop.c's */
+    struct post *next;
+    aux_fn *fn;
+    void *arg;
+};
+void loop_post(struct server *s, struct post *p, aux_fn *fn, void *arg);
 
 #endif

@@ -143,12 +143,12 @@ void hub_closed(struct server *s, struct conn *c)
 
 static bool stalled(const struct conn *c)
 {
-    return loop_now(c->server) - c->moved_ns > STALLED_NS;
+    return c->server->loop->now - c->moved_ns > STALLED_NS;
 }
 
 void hub_moved(struct server *s, struct conn *c)
 {
-    if (c->out_bytes < loop_limits(s)->ws_full / 2)
+    if (c->out_bytes < s->loop->limits.ws_full / 2)
         set_behind(s->hub, c, false);
 }
 
@@ -173,7 +173,7 @@ static bool is_behind(struct hub *h, const char *sid)
 void hub_wait(struct server *s, const char *sid, unsigned *left_ms)
 {
     struct hub *h = s->hub;
-    size_t full = loop_limits(s)->ws_full;
+    size_t full = s->loop->limits.ws_full;
     for (int i = 0; i < WAIT_MS && *left_ms && !atomic_load(&s->stopping); i++) {
         if (atomic_load(&h->posted) < full && !is_behind(h, sid))
             return;
@@ -186,7 +186,7 @@ void hub_wait(struct server *s, const char *sid, unsigned *left_ms)
 
 static bool fits(const struct conn *c, size_t n)
 {
-    size_t max = loop_limits(c->server)->ws_bytes;
+    size_t max = c->server->loop->limits.ws_bytes;
     return !c->out || (c->out_bytes <= max && n <= max - c->out_bytes);
 }
 
@@ -194,7 +194,7 @@ static bool fits(const struct conn *c, size_t n)
  * that one first, then it is closed. */
 static void give(struct conn *c, enum out_kind kind, unsigned op, uint64_t run, struct blob *b)
 {
-    const struct loop_limits *lim = loop_limits(c->server);
+    const struct loop_limits *lim = &c->server->loop->limits;
     if (c->dead || c->close_when_sent)
         return;
     if ((kind == OUT_PREVIEW || kind == OUT_MEMORY ||
@@ -232,6 +232,7 @@ static void give_text(struct conn *c, struct str *taken)
 enum to { TO_SID, TO_ALL, TO_LOGS, TO_BERTH, TO_TEXTS };
 
 struct letter { /* made anywhere, opened on the loop */
+    struct post post;
     enum to to;
     enum out_kind kind;
     unsigned op;
@@ -313,7 +314,7 @@ static void post(struct server *s, struct letter *taken) /* NULL is fine */
     taken->bytes = sizeof *taken + blob_bytes(taken->blob) + blob_bytes(taken->plain) +
                    blob_bytes(taken->progress);
     atomic_fetch_add(&s->hub->posted, taken->bytes);
-    loop_post(s, deliver, taken);
+    loop_post(s, &taken->post, deliver, taken);
 }
 
 void hub_send(struct server *s, const char *sid, struct str *taken)

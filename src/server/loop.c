@@ -14,55 +14,37 @@
 
 #define LISTEN_BACKLOG 511
 #define ACCEPT_BATCH 64 /* of one turn, so that others get theirs */
-#define SPARE_POSTS 64
-#define FD_RESERVE 64 /* for files, database, devices */
+#define FD_RESERVE 64   /* for files, database, devices */
 #define SWEEP_US 250000
 #define PAUSE_US 100000 /* without file descriptors */
 
-struct post {
-    struct post *next;
-    aux_fn *fn;
-    void *arg;
-    bool spare; /* belongs to loop.spare */
-};
-
-struct loop {
+struct loop_impl {
+    struct loop pub;
     struct server *server;
     struct lws_context *lws;
     struct lws_vhost *vhost;
     struct lws_protocols protocol[2];
-    struct loop_limits limits;
-    const struct route *routes;
-    size_t routes_n;
     unsigned port;
     size_t listeners;
     struct lws **listener; /* NULL where closed */
     bool tls, paused;
     bool starved; /* accepting failed for want of something, and has not succeeded since */
-    size_t max, files_max;
-    size_t files;    /* that clients read and write */
-    uint64_t end_ns; /* of loop_drain(), when everything ends; 0: not yet */
-    struct conn *conns;
-    size_t conns_n;
+    size_t max;   /* connections */
     struct conn *dirty, *dirty_last; /* with output that was not tried yet */
-    size_t body_bytes, out_bytes;
-    uint64_t now;
     uint64_t date_s;
     char date[32];
     lws_sorted_usec_list_t sweep, resume, tick;
     bool sweeping;
-    uint8_t *scratch;
-    pthread_t thread; /* of loop_run(), while running */
-    atomic_bool running;
-    /* posts */
-    pthread_mutex_t lock;
-    pthread_cond_t room; /* spare nodes came back */
-    bool lock_made, room_made;
+    pthread_mutex_t lock; /* of the posts */
+    bool lock_made;
     struct post *first, *last; /* lock; last only while there is a first */
     size_t posts;              /* lock */
-    struct post spare_node[SPARE_POSTS];
-    struct post *spare; /* lock */
 };
+
+static struct loop_impl *impl(const struct server *s)
+{
+    return (struct loop_impl *)s->loop; /* which is its first member */
+}
 
 /* ---- libwebsockets' log ---- */
 
@@ -79,37 +61,15 @@ static void write_lws_log(int level, const char *line)
 
 /* ---- posts ---- */
 
-static void posts_init(struct loop *l)
-{
-    for (size_t i = 0; i < SPARE_POSTS; i++) {
-        l->spare_node[i].spare = true;
-        l->spare_node[i].next = l->spare;
-        l->spare = &l->spare_node[i];
-    }
-}
-
-static void post_free(struct loop *l, struct post *p) /* under the lock */
-{
-    if (!p->spare) {
-        free(p);
-        return;
-    }
-    p->next = l->spare;
-    l->spare = p;
-    pthread_cond_signal(&l->room);
-}
-
-/* Calls the first one; false: there is none. The node is given back before the call: when memory is
- * out, a call that posts on the loop gets here again, and must find the rest of them. */
-static bool post_call(struct loop *l)
+/* Calls the first one; false: there is none. */
+static bool post_call(struct loop_impl *l)
 {
     pthread_mutex_lock(&l->lock);
     struct post *p = l->first, got = { 0 };
     if (p) {
-        got = *p;
+        got = *p; /* the call may free it */
         l->first = p->next;
         l->posts--;
-        post_free(l, p);
     }
     pthread_mutex_unlock(&l->lock);
     if (p)
@@ -118,7 +78,7 @@ static bool post_call(struct loop *l)
 }
 
 /* Those that are there now; what they post comes in the next turn. */
-static void posts_call(struct loop *l)
+static void posts_call(struct loop_impl *l)
 {
     pthread_mutex_lock(&l->lock);
     size_t n = l->posts;
@@ -132,44 +92,11 @@ static void posts_call(struct loop *l)
         lws_cancel_service(l->lws);
 }
 
-static bool on_loop(struct loop *l)
+void loop_post(struct server *s, struct post *p, aux_fn *fn, void *arg)
 {
-    return atomic_load(&l->running) && pthread_equal(pthread_self(), l->thread);
-}
-
-/* Under the lock, which is let go meanwhile: one of the spare nodes. */
-static struct post *spare_post(struct loop *l)
-{
-    while (!l->spare) {
-        if (!atomic_load(&l->running) || on_loop(l)) {
-            pthread_mutex_unlock(&l->lock);
-            post_call(l);
-            pthread_mutex_lock(&l->lock);
-        } else { /* not for ever: the loop may end before it gives one back */
-            struct timespec t;
-            clock_gettime(CLOCK_REALTIME, &t);
-            t.tv_sec += t.tv_nsec >= 950000000;
-            t.tv_nsec = (t.tv_nsec + 50000000) % 1000000000;
-            pthread_cond_timedwait(&l->room, &l->lock, &t);
-        }
-    }
-    struct post *p = l->spare;
-    l->spare = p->next;
-    return p;
-}
-
-void loop_post(struct server *s, aux_fn *fn, void *arg)
-{
-    struct loop *l = s->loop;
-    struct post *p = malloc(sizeof *p);
-    if (p)
-        p->spare = false;
+    struct loop_impl *l = impl(s);
+    *p = (struct post) { .fn = fn, .arg = arg };
     pthread_mutex_lock(&l->lock);
-    if (!p)
-        p = spare_post(l);
-    p->next = NULL;
-    p->fn = fn;
-    p->arg = arg;
     bool first = !l->first;
     if (first)
         l->first = p;
@@ -184,11 +111,6 @@ void loop_post(struct server *s, aux_fn *fn, void *arg)
 
 /* ---- what connections ask ---- */
 
-const struct loop_limits *loop_limits(const struct server *s)
-{
-    return &s->loop->limits;
-}
-
 void loop_set_limits(struct server *s, const struct loop_limits *l)
 {
     s->loop->limits = *l;
@@ -196,26 +118,9 @@ void loop_set_limits(struct server *s, const struct loop_limits *l)
         s->loop->limits.body_bytes = (size_t)(2 * s->cfg.max_upload);
 }
 
-void loop_set_routes(struct server *s, const struct route *table, size_t n)
-{
-    s->loop->routes = table;
-    s->loop->routes_n = n;
-}
-
-const struct route *loop_routes(const struct server *s, size_t *n)
-{
-    *n = s->loop->routes_n;
-    return s->loop->routes;
-}
-
-uint64_t loop_now(const struct server *s)
-{
-    return s->loop->now;
-}
-
 const char *loop_date(struct server *s)
 {
-    struct loop *l = s->loop;
+    struct loop_impl *l = impl(s);
     uint64_t now = clock_wall_ns(s->cfg.clock) / 1000000000;
     if (now == l->date_s && l->date[0])
         return l->date;
@@ -229,78 +134,25 @@ const char *loop_date(struct server *s)
 
 bool loop_body_take(struct server *s, size_t n)
 {
-    struct loop *l = s->loop;
-    if (n > l->limits.body_bytes || l->body_bytes > l->limits.body_bytes - n)
+    struct loop_impl *l = impl(s);
+    if (n > l->pub.limits.body_bytes || l->pub.body_bytes > l->pub.limits.body_bytes - n)
         return false;
-    l->body_bytes += n;
+    l->pub.body_bytes += n;
     return true;
-}
-
-void loop_body_give(struct server *s, size_t n)
-{
-    s->loop->body_bytes -= n;
-}
-
-void loop_out_add(struct server *s, size_t n)
-{
-    s->loop->out_bytes += n;
-}
-
-void loop_out_sub(struct server *s, size_t n)
-{
-    s->loop->out_bytes -= n;
 }
 
 bool loop_out_room(const struct server *s, size_t n)
 {
-    const struct loop *l = s->loop;
-    return n < LOOP_LARGE ||
-           (l->out_bytes <= l->limits.out_bytes && n <= l->limits.out_bytes - l->out_bytes);
-}
-
-bool loop_file_room(const struct server *s)
-{
-    return s->loop->files < s->loop->files_max;
-}
-
-void loop_file_take(struct server *s)
-{
-    s->loop->files++;
-}
-
-void loop_file_give(struct server *s)
-{
-    s->loop->files--;
-}
-
-bool loop_ends(const struct server *s)
-{
-    return s->loop->end_ns;
-}
-
-uint8_t *loop_scratch(struct server *s)
-{
-    return s->loop->scratch;
-}
-
-size_t loop_conns(const struct server *s)
-{
-    return s->loop->conns_n;
-}
-
-void loop_each(struct server *s, void (*fn)(struct conn *c, void *user), void *user)
-{
-    for (struct conn *c = s->loop->conns, *next; c; c = next) {
-        next = c->next;
-        fn(c, user);
-    }
+    const struct loop_impl *l = impl(s);
+    return n < LOOP_LARGE || (l->pub.out_bytes <= l->pub.limits.out_bytes &&
+                              n <= l->pub.limits.out_bytes - l->pub.out_bytes);
 }
 
 /* ---- output ---- */
 
 void conn_dirty(struct conn *c)
 {
-    struct loop *l = c->server->loop;
+    struct loop_impl *l = impl(c->server);
     if (c->dirty)
         return;
     c->dirty = true;
@@ -314,7 +166,7 @@ void conn_dirty(struct conn *c)
 
 /* Most output fits the socket at once, and poll() looks at every connection there is: so try first,
  * and ask for room only when it is wanting. */
-static void flush(struct loop *l)
+static void flush(struct loop_impl *l)
 {
     while (l->dirty) {
         struct conn *c = l->dirty;
@@ -325,7 +177,7 @@ static void flush(struct loop *l)
     }
 }
 
-static void forget_dirty(struct loop *l, struct conn *c)
+static void forget_dirty(struct loop_impl *l, struct conn *c)
 {
     struct conn **at = &l->dirty, *before = NULL;
     if (!c->dirty)
@@ -343,12 +195,12 @@ static void forget_dirty(struct loop *l, struct conn *c)
 
 static void sweep(lws_sorted_usec_list_t *sul)
 {
-    struct loop *l = lws_container_of(sul, struct loop, sweep);
+    struct loop_impl *l = lws_container_of(sul, struct loop_impl, sweep);
     bool more = false;
-    l->now = clock_mono_ns(clock_system());
-    for (struct conn *c = l->conns, *next; c; c = next) {
+    l->pub.now = clock_mono_ns(clock_system());
+    for (struct conn *c = l->pub.conns, *next; c; c = next) {
         next = c->next;
-        if (c->deadline_ns && c->deadline_ns <= l->now)
+        if (c->deadline_ns && c->deadline_ns <= l->pub.now)
             conn_expired(c);
         else if (c->ws)
             hub_swept(l->server, c);
@@ -361,10 +213,10 @@ static void sweep(lws_sorted_usec_list_t *sul)
 
 void conn_deadline(struct conn *c, unsigned ms)
 {
-    struct loop *l = c->server->loop;
-    c->deadline_ns = ms ? l->now + ms * UINT64_C(1000000) : 0;
-    if (l->end_ns && (!ms || c->deadline_ns > l->end_ns))
-        c->deadline_ns = l->end_ns;
+    struct loop_impl *l = impl(c->server);
+    c->deadline_ns = ms ? l->pub.now + ms * UINT64_C(1000000) : 0;
+    if (l->pub.end_ns && (!ms || c->deadline_ns > l->pub.end_ns))
+        c->deadline_ns = l->pub.end_ns;
     if (c->deadline_ns && !l->sweeping) {
         l->sweeping = true;
         lws_sul_schedule(l->lws, 0, &l->sweep, sweep, SWEEP_US);
@@ -373,21 +225,21 @@ void conn_deadline(struct conn *c, unsigned ms)
 
 static void tick(lws_sorted_usec_list_t *sul)
 {
-    struct loop *l = lws_container_of(sul, struct loop, tick);
-    l->now = clock_mono_ns(clock_system());
+    struct loop_impl *l = lws_container_of(sul, struct loop_impl, tick);
+    l->pub.now = clock_mono_ns(clock_system());
     meter_tick(l->server);
 }
 
 void loop_tick(struct server *s, unsigned ms)
 {
-    lws_sul_schedule(s->loop->lws, 0, &s->loop->tick, tick, ms * (lws_usec_t)1000);
+    lws_sul_schedule(impl(s)->lws, 0, &impl(s)->tick, tick, ms * (lws_usec_t)1000);
 }
 
 /* ---- listening ---- */
 
 static void resume(lws_sorted_usec_list_t *sul)
 {
-    struct loop *l = lws_container_of(sul, struct loop, resume);
+    struct loop_impl *l = lws_container_of(sul, struct loop_impl, resume);
     l->paused = false;
     for (size_t i = 0; i < l->listeners; i++)
         if (l->listener[i])
@@ -395,13 +247,13 @@ static void resume(lws_sorted_usec_list_t *sul)
 }
 
 /* Nothing can be accepted now: look again in a while. */
-static void pause_accepting(struct loop *l, int why)
+static void pause_accepting(struct loop_impl *l, int why)
 {
     if (l->paused)
         return;
     l->paused = true;
     if (!l->starved)
-        log_warn(&l->server->log, "loop.accept", "sockets=%zu errno=%d what=paused", l->conns_n,
+        log_warn(&l->server->log, "loop.accept", "sockets=%zu errno=%d what=paused", l->pub.conns_n,
                  why);
     l->starved = true;
     for (size_t i = 0; i < l->listeners; i++)
@@ -410,7 +262,7 @@ static void pause_accepting(struct loop *l, int why)
     lws_sul_schedule(l->lws, 0, &l->resume, resume, PAUSE_US);
 }
 
-static void too_many(struct loop *l, int fd)
+static void too_many(struct loop_impl *l, int fd)
 {
     static const char text[] = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 21\r\n"
                                "Content-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\n"
@@ -432,12 +284,12 @@ static bool came_to_loopback(int fd)
     return ntohl(((struct sockaddr_in *)(void *)&a)->sin_addr.s_addr) >> 24 == 127;
 }
 
-static void accept_one(struct loop *l, int fd)
+static void accept_one(struct loop_impl *l, int fd)
 {
     if (l->starved)
-        log_info(&l->server->log, "loop.accept", "sockets=%zu what=resumed", l->conns_n);
+        log_info(&l->server->log, "loop.accept", "sockets=%zu what=resumed", l->pub.conns_n);
     l->starved = false;
-    if (l->conns_n >= l->max) {
+    if (l->pub.conns_n >= l->max) {
         too_many(l, fd);
         return;
     }
@@ -458,16 +310,16 @@ static void accept_one(struct loop *l, int fd)
         return;
     }
     c->local = local;
-    c->next = l->conns;
-    if (l->conns)
-        l->conns->prev = c;
-    l->conns = c;
-    l->conns_n++;
+    c->next = l->pub.conns;
+    if (l->pub.conns)
+        l->pub.conns->prev = c;
+    l->pub.conns = c;
+    l->pub.conns_n++;
     lws_set_opaque_user_data(wsi, c);
-    conn_deadline(c, l->limits.head);
+    conn_deadline(c, l->pub.limits.head);
 }
 
-static void accept_some(struct loop *l, int fd)
+static void accept_some(struct loop_impl *l, int fd)
 {
     for (int i = 0; i < ACCEPT_BATCH; i++) {
         int got = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -513,7 +365,7 @@ static unsigned port_of(int fd)
 
 /* Addresses only: a name would ask DNS, and mean something else tomorrow. But for "localhost", which
  * is 127.0.0.1. */
-static berth_status add_listener(struct loop *l, const char *text, berth_err *err)
+static berth_status add_listener(struct loop_impl *l, const char *text, berth_err *err)
 {
     char service[8];
     const char *node = strcmp(text, "localhost") ? text : "127.0.0.1";
@@ -539,7 +391,7 @@ static berth_status add_listener(struct loop *l, const char *text, berth_err *er
     return BERTH_OK;
 }
 
-static void listener_gone(struct loop *l, struct lws *wsi)
+static void listener_gone(struct loop_impl *l, struct lws *wsi)
 {
     for (size_t i = 0; i < l->listeners; i++)
         if (l->listener[i] == wsi)
@@ -548,20 +400,20 @@ static void listener_gone(struct loop *l, struct lws *wsi)
 
 /* ---- libwebsockets' callbacks ---- */
 
-static void unlink_conn(struct loop *l, struct conn *c)
+static void unlink_conn(struct loop_impl *l, struct conn *c)
 {
     if (c->prev)
         c->prev->next = c->next;
     else
-        l->conns = c->next;
+        l->pub.conns = c->next;
     if (c->next)
         c->next->prev = c->prev;
-    l->conns_n--;
+    l->pub.conns_n--;
     forget_dirty(l, c);
 }
 
 /* False: close it. */
-static bool handle(struct loop *l, struct lws *wsi, enum lws_callback_reasons why, void *in,
+static bool handle(struct loop_impl *l, struct lws *wsi, enum lws_callback_reasons why, void *in,
                    size_t n)
 {
     struct conn *c;
@@ -596,9 +448,9 @@ static bool handle(struct loop *l, struct lws *wsi, enum lws_callback_reasons wh
 
 static int on_event(struct lws *wsi, enum lws_callback_reasons why, void *user, void *in, size_t n)
 {
-    struct loop *l = lws_context_user(lws_get_context(wsi));
+    struct loop_impl *l = lws_context_user(lws_get_context(wsi));
     (void)user;
-    l->now = clock_mono_ns(clock_system());
+    l->pub.now = clock_mono_ns(clock_system());
     bool go_on = handle(l, wsi, why, in, n);
     flush(l);
     return go_on ? 0 : -1;
@@ -607,11 +459,11 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons why, void *user, 
 /* ---- life ---- */
 
 /* max_sockets, or fewer when the process may not have so many descriptors. */
-static void set_socket_limit(struct loop *l)
+static void set_socket_limit(struct loop_impl *l)
 {
     struct rlimit r;
     size_t max = l->server->cfg.max_sockets;
-    l->max = l->files_max = max;
+    l->max = l->pub.files_max = max;
     if (getrlimit(RLIMIT_NOFILE, &r) || r.rlim_cur == RLIM_INFINITY ||
         r.rlim_cur >= 2 * (rlim_t)max + FD_RESERVE)
         return;
@@ -619,14 +471,14 @@ static void set_socket_limit(struct loop *l)
         r.rlim_cur > 2 * FD_RESERVE ? (size_t)r.rlim_cur - FD_RESERVE : (size_t)r.rlim_cur / 2;
     size_t most = fit - fit / 4;
     l->max = max < most ? max : most;
-    l->files_max = fit - l->max;
+    l->pub.files_max = fit - l->max;
     if (l->max < max)
         log_warn(&l->server->log, "loop.sockets",
                  "asked=%zu allowed=%zu files=%zu why=\"limit on open files\"", max, l->max,
-                 l->files_max);
+                 l->pub.files_max);
 }
 
-static berth_status make_context(struct loop *l, berth_err *err)
+static berth_status make_context(struct loop_impl *l, berth_err *err)
 {
     struct server *s = l->server;
     l->protocol[0] = (struct lws_protocols) { .name = "berth",
@@ -663,7 +515,7 @@ static berth_status make_context(struct loop *l, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status make_listeners(struct loop *l, berth_err *err)
+static berth_status make_listeners(struct loop_impl *l, berth_err *err)
 {
     static const char *const here[] = { "127.0.0.1" };
     const struct server_config *cfg = &l->server->cfg;
@@ -680,22 +532,20 @@ static berth_status make_listeners(struct loop *l, berth_err *err)
 
 berth_status loop_open(struct server *s, berth_err *err)
 {
-    struct loop *l = calloc(1, sizeof *l);
+    struct loop_impl *l = calloc(1, sizeof *l);
     if (!l)
         return err_set(err, BERTH_ENOMEM, "the server's loop");
-    s->loop = l;
+    s->loop = &l->pub;
     l->server = s;
     l->port = s->cfg.port;
     l->tls = s->cfg.tls_key && s->cfg.tls_cert;
     set_socket_limit(l);
-    l->now = clock_mono_ns(clock_system());
+    l->pub.now = clock_mono_ns(clock_system());
     loop_set_limits(s, &(struct loop_limits)LOOP_LIMITS_DEFAULT);
-    l->routes = router_table(&l->routes_n);
-    posts_init(l);
+    l->pub.routes = router_table(&l->pub.routes_n);
     l->lock_made = !pthread_mutex_init(&l->lock, NULL);
-    l->room_made = !pthread_cond_init(&l->room, NULL);
-    l->scratch = malloc(LOOP_WRITE_MAX);
-    if (!l->lock_made || !l->room_made || !l->scratch)
+    l->pub.scratch = malloc(LOOP_WRITE_MAX);
+    if (!l->lock_made || !l->pub.scratch)
         return err_set(err, BERTH_ENOMEM, "the server's loop");
     const struct log *before = lws_log_now;
     lws_log_now = &s->log;
@@ -709,13 +559,13 @@ berth_status loop_open(struct server *s, berth_err *err)
 
 void loop_settle(struct server *s)
 {
-    while (post_call(s->loop))
+    while (post_call(impl(s)))
         ;
 }
 
 void loop_close(struct server *s)
 {
-    struct loop *l = s->loop;
+    struct loop_impl *l = impl(s);
     if (!l)
         return;
     const struct log *before = lws_log_now;
@@ -727,10 +577,8 @@ void loop_close(struct server *s)
         loop_settle(s);
     }
     lws_log_now = before;
-    free(l->scratch);
+    free(l->pub.scratch);
     free(l->listener);
-    if (l->room_made)
-        pthread_cond_destroy(&l->room);
     if (l->lock_made)
         pthread_mutex_destroy(&l->lock);
     free(l);
@@ -739,66 +587,62 @@ void loop_close(struct server *s)
 
 unsigned loop_port(const struct server *s)
 {
-    return s->loop->port;
+    return impl(s)->port;
 }
 
 void loop_wake(struct server *s)
 {
-    lws_cancel_service(s->loop->lws);
+    lws_cancel_service(impl(s)->lws);
 }
 
 /* Ends the connections that have nothing to say; the others when they have said it. */
-static void dismiss(struct conn *c, void *user)
+static void dismiss(struct conn *c)
 {
-    const struct loop_limits *lim = user;
     if (c->mode == CONN_WS)
         ws_close(c, 1001);
     else if (c->req || c->out)
         c->keep = false;
     else
         conn_kill(c);
-    conn_deadline(c, lim->flush);
+    conn_deadline(c, c->server->loop->limits.flush);
 }
 
 berth_status loop_run(struct server *s, const atomic_bool *stop, berth_err *err)
 {
-    struct loop *l = s->loop;
+    struct loop_impl *l = impl(s);
     berth_status st = BERTH_OK;
     const struct log *before = lws_log_now;
     lws_log_now = &s->log;
-    l->thread = pthread_self();
-    atomic_store(&l->running, true);
     while (!atomic_load(stop) && !st)
         if (lws_service(l->lws, 0) < 0)
             st = err_set(err, BERTH_EIO, "libwebsockets stopped");
-    atomic_store(&l->running, false);
     lws_log_now = before;
     return st;
 }
 
 void loop_stop_listening(struct server *s)
 {
-    for (size_t i = 0; i < s->loop->listeners; i++)
-        if (s->loop->listener[i])
-            lws_set_timeout(s->loop->listener[i], PENDING_TIMEOUT_USER_REASON_BASE,
+    for (size_t i = 0; i < impl(s)->listeners; i++)
+        if (impl(s)->listener[i])
+            lws_set_timeout(impl(s)->listener[i], PENDING_TIMEOUT_USER_REASON_BASE,
                             LWS_TO_KILL_ASYNC);
 }
 
 void loop_drain(struct server *s)
 {
-    struct loop *l = s->loop;
+    struct loop_impl *l = impl(s);
     const struct log *before = lws_log_now;
     lws_log_now = &s->log;
-    l->thread = pthread_self();
-    atomic_store(&l->running, true);
-    l->now = clock_mono_ns(clock_system());
-    l->end_ns = l->now + l->limits.flush * UINT64_C(1000000);
-    loop_each(s, dismiss, &l->limits);
+    l->pub.now = clock_mono_ns(clock_system());
+    l->pub.end_ns = l->pub.now + l->pub.limits.flush * UINT64_C(1000000);
+    for (struct conn *c = l->pub.conns, *next; c; c = next) {
+        next = c->next;
+        dismiss(c);
+    }
     flush(l);
     /* Each of them has its deadline, and a second to be closed in; loop_close() closes the rest. */
-    while (l->conns_n && l->now < l->end_ns + UINT64_C(1000000000) && !atomic_load(&s->hurry) &&
-           lws_service(l->lws, 0) >= 0)
+    while (l->pub.conns_n && l->pub.now < l->pub.end_ns + UINT64_C(1000000000) &&
+           !atomic_load(&s->hurry) && lws_service(l->lws, 0) >= 0)
         ;
-    atomic_store(&l->running, false);
     lws_log_now = before;
 }

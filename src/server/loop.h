@@ -13,10 +13,8 @@
  *            sockets. When there is none left all the same, accepting pauses for a while.
  * End        loop_drain() gives all connections the same last moment, which nothing moves; a
  *            client that reads slowly, or sends, is cut off then. server_hurry() ends it at once.
- * Posts      A list under a lock. Without memory a post takes one of a few spare nodes; when those
- *            are gone too, the poster waits for the loop. On the loop itself, and before and after
- *            it runs, everything posted before is called first. So posts never fail and never
- *            overtake each other.
+ * Posts      A list under a lock, of nodes that are part of what is posted: so posts never fail.
+ *            They never overtake each other either.
  * Log        libwebsockets has one log function for the process and no argument for it. The log it
  *            should write to is therefore kept per thread while that thread is inside it. Only
  *            errors get through, each as the event "lws".
@@ -55,32 +53,26 @@ struct loop_limits {   /* milliseconds */
 #define LOOP_BODY_STEP 1024
 #define LOOP_LARGE (1u << 20) /* bytes of a reply that counts as large */
 
-/* Doors for conn.c. */
-struct lws;
-const struct loop_limits *loop_limits(const struct server *s);
+struct loop { /* what connections see and count; owner: loop. loop.c has more behind it */
+    struct loop_limits limits;
+    const struct route *routes; /* of routes.def, or a test's */
+    size_t routes_n;
+    struct conn *conns; /* all of them */
+    size_t conns_n;
+    uint64_t now;            /* monotonic ns; the same within one call */
+    uint64_t end_ns;         /* of loop_drain(), when everything ends; 0: not yet */
+    size_t body_bytes;       /* of request bodies in memory */
+    size_t out_bytes;        /* of replies that wait in memory: slow readers add up */
+    size_t files, files_max; /* that are being read or written for clients */
+    uint8_t *scratch;        /* LOOP_WRITE_MAX bytes, for one write */
+};
+
 /* Before loop_run(): other limits, for tests. body_bytes 0: twice max_upload. */
 void loop_set_limits(struct server *s, const struct loop_limits *l);
-/* Routes other than those of routes.def; borrowed. Before loop_run(). */
-void loop_set_routes(struct server *s, const struct route *table, size_t n);
-const struct route *loop_routes(const struct server *s, size_t *n);
 void loop_tick(struct server *s, unsigned ms); /* meter_tick(), once, in so many ms */
-uint64_t loop_now(const struct server *s);     /* monotonic ns; the same within one call */
 const char *loop_date(struct server *s);       /* for Date: */
 /* Memory for bodies; false: too much is held already. */
 WARN_UNUSED bool loop_body_take(struct server *s, size_t n);
-void loop_body_give(struct server *s, size_t n);
-/* Replies that wait in memory; clients that read slowly add up. */
-void loop_out_add(struct server *s, size_t n);
-void loop_out_sub(struct server *s, size_t n);
-bool loop_out_room(const struct server *s, size_t n);
-/* Files that are being read or written for clients. */
-bool loop_file_room(const struct server *s);
-void loop_file_take(struct server *s);
-void loop_file_give(struct server *s);
-bool loop_ends(const struct server *s);  /* in loop_drain() */
-uint8_t *loop_scratch(struct server *s); /* LOOP_WRITE_MAX bytes, for one write */
-size_t loop_conns(const struct server *s);
-/* Calls fn for each connection, which may kill but not free them. */
-void loop_each(struct server *s, void (*fn)(struct conn *c, void *user), void *user);
+bool loop_out_room(const struct server *s, size_t n); /* for a reply of n bytes */
 
 #endif

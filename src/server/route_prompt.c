@@ -12,8 +12,8 @@
 
 #define PROMPT_ID_MAX 512 /* bytes; a uuid has 36 */
 
-struct
-    incoming { /* owner: whoever has it, from the loop through the lane and the writer to the loop */
+struct incoming { /* owner: the loop, then the lane, the writer, and the loop again */
+    struct post post;
     struct server *server;
     struct http_req *r; /* held */
     struct str text;    /* of the body */
@@ -410,7 +410,7 @@ static void stored(void *user, berth_status st, const berth_err *err) /* the sto
         log_info(&in->server->log, "prompt.accepted", "%s", in->said.bad ? "" : in->said.p + 1);
         hub_send_status(in->server);
     }
-    loop_post(in->server, answer, in);
+    loop_post(in->server, &in->post, answer, in);
 }
 
 static void judged(struct server *s, void *arg) /* loop */

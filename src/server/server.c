@@ -164,7 +164,7 @@ berth_status server_run(struct server *s, const atomic_bool *stop, berth_err *er
     struct stopper p = { .server = s };
     pthread_t thread;
     berth_status st = loop_run(s, stop, err);
-    log_info(&s->log, "server.stop", "sockets=%zu pending=%zu", loop_conns(s),
+    log_info(&s->log, "server.stop", "sockets=%zu pending=%zu", s->loop->conns_n,
              store_remaining(s->store));
     atomic_store(&s->stopping, true);
     if (s->cfg.stopping)

@@ -26,6 +26,7 @@ enum worker_count { /* for /metrics */
 /* Something for the worker to do between prompts, or between steps: request_take_quick(). */
 struct request { /* owner: whoever has it: the queue, the worker, then the loop */
     struct request *next;
+    struct post post;
     struct server *server;
     enum { REQUEST_FLAGS, REQUEST_FREE, REQUEST_CHANGE, REQUEST_LOOK } kind;
     struct worker_free f;

@@ -122,7 +122,7 @@ static void finish(struct request *r)
     if (r->text.bad && !r->status)
         r->status = err_set(&r->err, BERTH_ENOMEM, "the answer to what was done");
     if (r->done)
-        loop_post(r->server, answer, r);
+        loop_post(r->server, &r->post, answer, r);
     else
         request_free(r);
 }

@@ -103,7 +103,7 @@ void ws_close(struct conn *c, unsigned code)
 static void take_control(struct conn *c, enum ws_op op, const char *p, size_t n)
 {
     if (op == WS_PING) {
-        if (c->out_bytes < loop_limits(c->server)->ws_behind) /* else it would not read it */
+        if (c->out_bytes < c->server->loop->limits.ws_behind) /* else it would not read it */
             send_control(c, WS_PONG, p, n);
     } else if (op == WS_CLOSE) { /* its own code back */
         c->ws->closed = true;

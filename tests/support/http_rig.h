@@ -31,6 +31,28 @@ static inline void *rig_main(void *arg)
     return NULL;
 }
 
+/* loop_post() of a node from the heap. */
+struct rig_post {
+    struct post post;
+    aux_fn *fn;
+    void *arg;
+};
+
+static inline void rig_post_call(struct server *s, void *arg)
+{
+    struct rig_post p = *(struct rig_post *)arg;
+    free(arg);
+    p.fn(s, p.arg);
+}
+
+static inline void rig_post(struct server *s, aux_fn *fn, void *arg)
+{
+    struct rig_post *p = malloc(sizeof *p);
+    assert_non_null(p);
+    *p = (struct rig_post) { .fn = fn, .arg = arg };
+    loop_post(s, &p->post, rig_post_call, p);
+}
+
 /* limits NULL: the usual ones. before NULL: nothing else is made; else it adds parts, which the
  * test unmakes behind rig_close(). */
 static inline void rig_open_with(struct rig *g, const struct server_config *cfg,
@@ -49,7 +71,8 @@ static inline void rig_open_with(struct rig *g, const struct server_config *cfg,
     assert_ok(aux_open(&g->s, &err), err);
     if (before)
         before(g);
-    loop_set_routes(&g->s, table, n);
+    g->s.loop->routes = table;
+    g->s.loop->routes_n = n;
     if (limits)
         loop_set_limits(&g->s, limits);
     assert_int_equal(pthread_create(&g->thread, NULL, rig_main, g), 0);

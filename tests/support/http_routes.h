@@ -175,7 +175,7 @@ static inline void look(struct http_req *r)
 
 static inline void count_conns(struct server *s, void *arg)
 {
-    atomic_store((atomic_int *)arg, (int)loop_conns(s));
+    atomic_store((atomic_int *)arg, (int)s->loop->conns_n);
 }
 
 static const struct route routes[] = {

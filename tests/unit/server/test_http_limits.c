@@ -111,7 +111,7 @@ static void too_much_of_the_gone(void **state)
         usleep(1000);
     hang_up(fd);
     while (!atomic_load(&gone)) {
-        loop_post(&g.s, look_at_held, &gone);
+        rig_post(&g.s, look_at_held, &gone);
         usleep(1000);
     }
     fd = dial(port);
@@ -120,7 +120,7 @@ static void too_much_of_the_gone(void **state)
     assert_int_equal(a.status, 503);
     answer_release(&a);
     close(fd);
-    loop_post(&g.s, let_go, &connected);
+    rig_post(&g.s, let_go, &connected);
     expect(port, "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n", 200,
            "hello"); /* posts are done */
     fd = dial(port);
@@ -152,7 +152,7 @@ static void nobody_looks(void **state)
     hang_up(fd[1]);
     hang_up(fd[2]);
     while (atomic_load(&conns) != 2) {
-        loop_post(&g.s, count_conns, &conns);
+        rig_post(&g.s, count_conns, &conns);
         usleep(1000);
     }
     atomic_store(&gate, true);

@@ -39,10 +39,10 @@ static void clients_that_leave_meanwhile(void **state)
         else
             shutdown(fd, SHUT_WR);
         for (atomic_bool gone = false; !row[i].heard && !atomic_load(&gone); usleep(10000)) {
-            loop_post(&g.s, look_at_held, &gone);
+            rig_post(&g.s, look_at_held, &gone);
             wait_for_none();
         }
-        loop_post(&g.s, let_go, &was_there);
+        rig_post(&g.s, let_go, &was_there);
         wait_for_none();
         assert_int_equal(was_there, row[i].heard);
         if (!row[i].all) {
@@ -59,7 +59,7 @@ static void clients_that_leave_meanwhile(void **state)
     while (!atomic_load(&held))
         usleep(1000);
     usleep(700000); /* longer than the one that left; sweeps are a quarter of a second apart */
-    loop_post(&g.s, let_go, &was_there);
+    rig_post(&g.s, let_go, &was_there);
     struct answer a = hear(fd);
     assert_string_equal(str_c(&a.body), "at last");
     assert_true(was_there);
@@ -86,7 +86,7 @@ static void who_hangs_up_is_seen(void **state)
     while (!atomic_load(&atomic_load(&held)->hung_up))
         usleep(1000);
     assert_false(atomic_load(&atomic_load(&held)->left));
-    loop_post(&g.s, let_go, &was_there);
+    rig_post(&g.s, let_go, &was_there);
     struct answer a = hear(fd);
     assert_string_equal(str_c(&a.body), "at last");
     assert_true(was_there);

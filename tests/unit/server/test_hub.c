@@ -665,7 +665,7 @@ static void logs(void **state)
 {
     (void)state;
     int a = ws_named(port, "reader"), b = ws_named(port, "other");
-    loop_post(&g.s, subscribe, &g);
+    rig_post(&g.s, subscribe, &g);
     send_text("reader", "sync");
     ws_expect(a, WS_TEXT, "sync");
     log_info(&g.s.log, "test.event", "n=%d", 1);
@@ -678,7 +678,7 @@ static void logs(void **state)
     int again = ws_named(port, "reader"); /* a reconnect keeps the subscription */
     log_info(&g.s.log, "test.event", "n=%d", 2);
     ws_expect(again, WS_TEXT, NULL);
-    loop_post(&g.s, subscribe, NULL);
+    rig_post(&g.s, subscribe, NULL);
     send_text("reader", "sync");
     ws_expect(again, WS_TEXT, "sync");
     assert_false(hub_logs_wanted(&g.s));

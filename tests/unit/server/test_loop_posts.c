@@ -2,8 +2,10 @@
 #include "support/http_routes.h"
 #include "support/oom.h"
 
+enum { POSTS = 2000 };
 static atomic_int called;
 static int order[4];
+static struct post posts[4][POSTS];
 
 static void note(struct server *s, void *arg)
 {
@@ -18,8 +20,9 @@ static void note(struct server *s, void *arg)
 
 static void *poster(void *arg)
 {
-    for (uintptr_t i = 0; i < 2000; i++)
-        loop_post(&g.s, note, (void *)((uintptr_t)arg << 16 | i));
+    uintptr_t who = (uintptr_t)arg;
+    for (uintptr_t i = 0; i < POSTS; i++)
+        loop_post(&g.s, &posts[who][i], note, (void *)(who << 16 | i));
     return NULL;
 }
 
@@ -40,8 +43,9 @@ static void posts_keep_their_order(void **state)
 /* From other threads, and from the loop itself. */
 static void post_more(struct server *s, void *arg)
 {
+    uintptr_t who = (uintptr_t)arg;
     for (uintptr_t i = 0; i < 500; i++)
-        loop_post(s, note, (void *)((uintptr_t)arg << 16 | i));
+        loop_post(s, &posts[who][i], note, (void *)(who << 16 | i));
 }
 
 static void posts_without_memory(void **state)
@@ -53,7 +57,7 @@ static void posts_without_memory(void **state)
     oom_after(2); /* for the threads themselves, at most */
     for (uintptr_t i = 0; i < 2; i++)
         pthread_create(&t[i], NULL, poster, (void *)i);
-    loop_post(&g.s, post_more, (void *)2);
+    loop_post(&g.s, &posts[3][0], post_more, (void *)2);
     for (int i = 0; i < 2; i++)
         pthread_join(t[i], NULL);
     while (atomic_load(&called) < 4500)
