@@ -1,5 +1,6 @@
 #include "server/wsframe.h"
 
+#include <libwebsockets.h>
 #include <string.h>
 
 enum { MESSAGE_MAX = 4 << 20, CONTROL_MAX = 125, KEEP_MAX = 4096 };
@@ -182,73 +183,19 @@ size_t wsframe_head(enum ws_op op, uint64_t n, uint8_t out[10])
 
 /* ---- the handshake ---- */
 
-static uint32_t rotl(uint32_t v, unsigned by)
-{
-    return v << by | v >> (32 - by);
-}
-
-static void sha1_block(uint32_t h[5], const uint8_t p[64])
-{
-    uint32_t w[80], a = h[0], b = h[1], c = h[2], d = h[3], e = h[4];
-    for (size_t i = 0; i < 16; i++)
-        w[i] = (uint32_t)p[4 * i] << 24 | (uint32_t)p[4 * i + 1] << 16 |
-               (uint32_t)p[4 * i + 2] << 8 | p[4 * i + 3];
-    for (size_t i = 16; i < 80; i++)
-        w[i] = rotl(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
-    for (size_t i = 0; i < 80; i++) {
-        uint32_t f = i < 20   ? ((b & c) | (~b & d)) + 0x5a827999u
-                     : i < 40 ? (b ^ c ^ d) + 0x6ed9eba1u
-                     : i < 60 ? ((b & c) | (b & d) | (c & d)) + 0x8f1bbcdcu
-                              : (b ^ c ^ d) + 0xca62c1d6u;
-        uint32_t next = rotl(a, 5) + f + e + w[i];
-        e = d;
-        d = c;
-        c = rotl(b, 30);
-        b = a;
-        a = next;
-    }
-    h[0] += a;
-    h[1] += b;
-    h[2] += c;
-    h[3] += d;
-    h[4] += e;
-}
-
-/* Of a short text: n + 9 bytes fill at most two blocks. The handshake wants SHA-1 as a checksum, no
- * secret rests on it. */
-static void sha1_short(const uint8_t *p, size_t n, uint8_t out[20])
-{
-    uint32_t h[5] = { 0x67452301u, 0xefcdab89u, 0x98badcfeu, 0x10325476u, 0xc3d2e1f0u };
-    uint8_t block[128] = { 0 };
-    size_t blocks = n + 9 <= 64 ? 1 : 2;
-    memcpy(block, p, n);
-    block[n] = 0x80;
-    block[64 * blocks - 2] = (uint8_t)(n * 8 >> 8);
-    block[64 * blocks - 1] = (uint8_t)(n * 8);
-    for (size_t i = 0; i < blocks; i++)
-        sha1_block(h, block + 64 * i);
-    for (size_t i = 0; i < 20; i++)
-        out[i] = (uint8_t)(h[i / 4] >> 8 * (3 - i % 4));
-}
-
-static const char base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
 bool wsframe_accept(const char *key, char out[29])
 {
+    static const char base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     static const char guid[] = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"; /* RFC 6455, 1.3 */
     enum { KEY = 24 }; /* 16 bytes in base64: 22 digits and "==" */
-    uint8_t text[KEY + sizeof guid - 1], sum[21] = { 0 };
+    uint8_t text[KEY + sizeof guid - 1], sum[20];
     if (strlen(key) != KEY || strspn(key, base64) != KEY - 2 || strcmp(key + KEY - 2, "==") != 0)
         return false;
     memcpy(text, key, KEY);
     memcpy(text + KEY, guid, sizeof guid - 1);
-    sha1_short(text, sizeof text, sum);
-    for (size_t i = 0; i < 7; i++) {
-        uint32_t v = (uint32_t)sum[3 * i] << 16 | (uint32_t)sum[3 * i + 1] << 8 | sum[3 * i + 2];
-        for (size_t k = 0; k < 4; k++)
-            out[4 * i + k] = base64[v >> (18 - 6 * k) & 63];
-    }
-    out[27] = '=';
-    out[28] = '\0';
+    lws_SHA1(text, sizeof text, sum); /* as a checksum: no secret rests on it */
+    char room[40]; /* the encoder wants more than it writes */
+    lws_b64_encode_string((const char *)sum, sizeof sum, room, sizeof room);
+    memcpy(out, room, 29);
     return true;
 }
