@@ -3,6 +3,11 @@
 
 #include "base/vec.h"
 
+enum {
+    OOM_NS = 10000000,      /* a kill so short before a job began is taken for the job's doing */
+    ATTEMPTS_AT_ONCE = 1000 /* marked as used, so that few jobs have to write that */
+};
+
 static struct sqlite *self(struct store_backend *b)
 {
     return (struct sqlite *)b;
@@ -47,7 +52,11 @@ struct adding {
 static berth_status tx_add(struct sqlite *s, void *arg, berth_err *err)
 {
     const struct adding *a = arg;
-    uint64_t seq = s->counts.last_seq; /* changed under db only */
+    uint64_t seq = s->counts.last_seq, bytes = 0; /* changed under db only */
+    for (size_t i = 0; i < a->n; i++)
+        bytes += store_job_bytes(a->jobs[i]);
+    if (room_for(s, bytes, err))
+        return err->code;
     for (size_t i = 0; i < a->n; i++) {
         a->jobs[i]->seq = ++seq;
         if (tx_job_add(s, a->jobs[i], err))
@@ -64,7 +73,7 @@ static berth_status tx_undo(struct sqlite *s, void *arg, berth_err *err)
 {
     const struct adding *a = arg;
     for (size_t i = 0; i < a->n; i++)
-        if (tx_job_drop(s, a->jobs[i]->seq, err))
+        if (tx_job_drop(s, a->jobs[i]->seq, NULL, err))
             return err->code;
     return BERTH_OK;
 }
@@ -74,12 +83,9 @@ static berth_status add(struct store_backend *b, struct store_job *const *jobs, 
 {
     struct sqlite *s = self(b);
     struct adding a = { jobs, n };
-    uint64_t bytes = 0;
     berth_err other;
-    for (size_t i = 0; i < n; i++)
-        bytes += store_job_bytes(jobs[i]);
     pthread_mutex_lock(&s->db);
-    berth_status st = tx_do_held(s, tx_add, &a, bytes, err);
+    berth_status st = tx_do_held(s, tx_add, &a, true, err);
     if (!st) {
         pthread_mutex_lock(&s->lock);
         s->counts.last_seq = jobs[n - 1]->seq;
@@ -101,6 +107,7 @@ struct taking {
     struct store_job *out;
     bool *got;
     struct oomkill oom;
+    uint64_t attempt_most;
 };
 
 static berth_status read_next(struct sqlite *s, const struct taking *t, berth_err *err)
@@ -127,7 +134,8 @@ static berth_status tx_take(struct sqlite *s, void *arg, berth_err *err)
         return BERTH_OK;
     t->out->attempts++;
     t->out->attempt = s->attempt + 1;
-    if (tx_oom_mark(s, &t->oom, err) || tx_meta(s, "attempt", (int64_t)t->out->attempt, err))
+    if (tx_oom_mark(s, &t->oom, err) || (t->attempt_most != s->attempt_most &&
+                                         tx_meta(s, "attempt", (int64_t)t->attempt_most, err)))
         return err->code;
     return tx_job_set(s, t->out->seq, t->out->attempts, t->out->attempt, err);
 }
@@ -138,17 +146,26 @@ static berth_status take(struct store_backend *b, uint64_t upto, struct store_jo
     struct sqlite *s = self(b);
     struct taking t = { .upto = upto, .out = out, .got = got };
     struct store_counts c;
+    uint64_t now = clock_mono_ns(clock_system());
     *out = (struct store_job) { 0 };
     *got = false;
     counts(b, &c);
     if (!c.pending || c.paused) /* the usual case waits for nobody */
         return BERTH_OK;
-    oomkill_read(s->root, &t.oom);
     pthread_mutex_lock(&s->db);
-    berth_status st = s->counts.paused ? BERTH_OK : tx_do_held(s, tx_take, &t, 0, err);
+    t.oom = s->oom;
+    if (now >= s->oom_due) {
+        oomkill_read(s->root, &t.oom);
+        s->oom_due = now + OOM_NS;
+    }
+    t.attempt_most = s->attempt_most + (s->attempt == s->attempt_most ? ATTEMPTS_AT_ONCE : 0);
+    berth_status st = s->counts.paused ? BERTH_OK : tx_do_held(s, tx_take, &t, false, err);
     if (!st && *got) {
         s->attempt = out->attempt;
+        s->attempt_most = t.attempt_most;
         s->oom = t.oom;
+    } else {
+        s->oom_due = 0; /* what was read is not written */
     }
     pthread_mutex_unlock(&s->db);
     if (st) {
@@ -163,13 +180,13 @@ struct running { /* an attempt */
     const struct store_result *r;
 };
 
-/* row: its attempt and attempts. */
-static berth_status check(struct db *d, const struct running *x, int64_t row[2], berth_err *err)
+static berth_status check(struct db *d, const struct running *x, struct job_state *now,
+                          berth_err *err)
 {
-    if (db_find(d, DB_JOB_STATE, NULL, (int64_t)x->seq, row, 2, NULL, err))
+    if (job_state_get(d, x->seq, now, err))
         return err->code;
-    if (!row[0] || (uint64_t)row[0] != x->attempt)
-        return store_stale(x->seq, x->attempt, (uint64_t)row[0], err);
+    if (!now->attempt || (uint64_t)now->attempt != x->attempt)
+        return store_stale(x->seq, x->attempt, (uint64_t)now->attempt, err);
     return BERTH_OK;
 }
 
@@ -178,8 +195,8 @@ static berth_status check(struct db *d, const struct running *x, int64_t row[2],
 static berth_status renew(struct store_backend *b, uint64_t seq, uint64_t attempt, berth_err *err)
 {
     struct running x = { seq, attempt, NULL };
-    int64_t row[2];
-    berth_status st = check(reader_lock(self(b)), &x, row, err);
+    struct job_state now;
+    berth_status st = check(reader_lock(self(b)), &x, &now, err);
     reader_unlock(self(b));
     return st;
 }
@@ -187,10 +204,16 @@ static berth_status renew(struct store_backend *b, uint64_t seq, uint64_t attemp
 static berth_status tx_finish(struct sqlite *s, void *arg, berth_err *err)
 {
     const struct running *x = arg;
-    int64_t row[2];
-    if (check(&s->write, x, row, err) || (x->r && tx_entry(s, x->seq, x->r, err)))
+    const struct store_result *r = x->r;
+    struct job_state now;
+    if (check(&s->write, x, &now, err))
         return err->code;
-    return tx_job_drop(s, x->seq, err);
+    if (r &&
+        (room_for(s, (uint64_t)now.bytes + strlen(r->outputs) + strlen(r->status) + strlen(r->meta),
+                  err) ||
+         tx_entry(s, x->seq, r, err)))
+        return err->code;
+    return tx_job_drop(s, x->seq, &now, err);
 }
 
 static berth_status finish(struct store_backend *b, uint64_t seq, uint64_t attempt,
@@ -198,15 +221,10 @@ static berth_status finish(struct store_backend *b, uint64_t seq, uint64_t attem
 {
     struct sqlite *s = self(b);
     struct running x = { seq, attempt, r };
-    int64_t bytes;
     if (!r)
         return tx_do_making_room(s, tx_finish, &x, err);
     pthread_mutex_lock(&s->db);
-    berth_status st = db_find(&s->write, DB_JOB_BYTES, NULL, (int64_t)seq, &bytes, 1, NULL, err);
-    if (!st)
-        st = tx_do_held(s, tx_finish, &x,
-                        (uint64_t)bytes + strlen(r->outputs) + strlen(r->status) + strlen(r->meta),
-                        err);
+    berth_status st = tx_do_held(s, tx_finish, &x, true, err);
     pthread_mutex_unlock(&s->db);
     return st;
 }
@@ -214,9 +232,10 @@ static berth_status finish(struct store_backend *b, uint64_t seq, uint64_t attem
 static berth_status tx_park(struct sqlite *s, void *arg, berth_err *err)
 {
     const struct running *x = arg;
-    int64_t row[2];
-    return check(&s->write, x, row, err) ? err->code
-                                         : tx_job_set(s, x->seq, (unsigned)row[1] - 1, 0, err);
+    struct job_state now;
+    return check(&s->write, x, &now, err)
+               ? err->code
+               : tx_job_set(s, x->seq, (unsigned)now.attempts - 1, 0, err);
 }
 
 static berth_status park(struct store_backend *b, uint64_t seq, uint64_t attempt, berth_err *err)
@@ -253,7 +272,7 @@ static berth_status tx_remove(struct sqlite *s, void *arg, berth_err *err)
         int64_t seq;
         bool found;
         if (db_find(&s->write, DB_JOB_FIRST, r->ids[i], 0, &seq, 1, &found, err) ||
-            (found && tx_job_drop(s, (uint64_t)seq, err)))
+            (found && tx_job_drop(s, (uint64_t)seq, NULL, err)))
             return err->code;
         r->gone += found;
     }
@@ -385,7 +404,7 @@ static berth_status pause_jobs(struct store_backend *b, bool paused, berth_err *
 {
     struct sqlite *s = self(b);
     pthread_mutex_lock(&s->db);
-    berth_status st = tx_do_held(s, tx_pause, &paused, 0, err);
+    berth_status st = tx_do_held(s, tx_pause, &paused, false, err);
     if (!st) {
         pthread_mutex_lock(&s->lock);
         s->counts.paused = paused;

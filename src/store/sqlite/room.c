@@ -138,7 +138,7 @@ berth_status tx_do_making_room(struct sqlite *s, tx_fn *fn, void *arg, berth_err
     pthread_mutex_lock(&s->db);
     bool low = !s->in_memory && room_low(s);
     uint64_t had = low ? room_release(s) : 0, least = s->reserve_most / 4;
-    berth_status st = tx_do_held(s, fn, arg, 0, err);
+    berth_status st = tx_do_held(s, fn, arg, false, err);
     if (low && !st)
         give_all_back(s);
     if (low) {

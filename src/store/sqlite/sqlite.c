@@ -171,7 +171,7 @@ static berth_status read_counters(struct sqlite *s, berth_err *err)
         if (db_find(&s->write, DB_META_GET, keys[i], 0, &v[i], 1, NULL, err))
             return err->code;
     s->counter = (uint64_t)v[0];
-    s->attempt = (uint64_t)v[2];
+    s->attempt = s->attempt_most = (uint64_t)v[2];
     s->oom = (struct oomkill) { (uint64_t)v[4], (uint64_t)v[5], (uint64_t)v[6], (uint64_t)v[7] };
     if (db_find(&s->write, DB_ENTRY_COUNT, NULL, 0, &row[0], 1, NULL, err) ||
         db_find(&s->write, DB_JOB_LAST, NULL, 0, &largest, 1, NULL, err))
@@ -226,7 +226,7 @@ static berth_status recover_job(struct sqlite *s, const struct store_config *cfg
     } else {
         struct store_result r = { "{}", str_c(&status), "{}" };
         st = tx_entry(s, j->seq, &r, err);
-        st = st ? st : tx_job_drop(s, j->seq, err);
+        st = st ? st : tx_job_drop(s, j->seq, NULL, err);
     }
     str_release(&status);
     return st;

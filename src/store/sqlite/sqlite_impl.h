@@ -96,7 +96,9 @@ struct sqlite {
     pthread_mutex_t db;
     struct db write;
     struct oomkill oom;             /* as the database has it */
+    uint64_t oom_due;               /* CLOCK_MONOTONIC: from then on it is read again */
     uint64_t attempt;               /* the last that was given */
+    uint64_t attempt_most;          /* the last that the database knows to be in use */
     uint64_t reserve, reserve_most; /* bytes it has, and shall have */
     atomic_bool reserve_short;      /* changed under db: it has less */
     int wal_pages;                  /* since the last checkpoint */
@@ -121,13 +123,19 @@ struct sqlite {
 /* tx.c: one transaction. fn writes through s->write; it may be called several times. */
 typedef berth_status tx_fn(struct sqlite *s, void *arg, berth_err *err);
 berth_status tx_do(struct sqlite *s, tx_fn *fn, void *arg, berth_err *err);
-/* The same under db; bytes: of texts that it adds. Such a one has no part of the reserve
- * (room.c). */
-berth_status tx_do_held(struct sqlite *s, tx_fn *fn, void *arg, uint64_t bytes, berth_err *err);
+/* The same under db. grows: it adds texts, so it asks room_for() and gets nothing of the
+ * reserve. */
+berth_status tx_do_held(struct sqlite *s, tx_fn *fn, void *arg, bool grows, berth_err *err);
+/* What a change needs to know of a job. All zeros: there is none. */
+struct job_state {
+    int64_t attempt, attempts, bytes; /* attempt 0: it waits */
+};
+berth_status job_state_get(struct db *d, uint64_t seq, struct job_state *out, berth_err *err);
 berth_status tx_job_add(struct sqlite *s, const struct store_job *j, berth_err *err);
 berth_status tx_job_set(struct sqlite *s, uint64_t seq, unsigned attempts, uint64_t attempt,
                         berth_err *err);
-berth_status tx_job_drop(struct sqlite *s, uint64_t seq, berth_err *err);
+/* x: its state, NULL: to be read. */
+berth_status tx_job_drop(struct sqlite *s, uint64_t seq, const struct job_state *x, berth_err *err);
 berth_status tx_entry(struct sqlite *s, uint64_t seq, const struct store_result *r, berth_err *err);
 berth_status tx_trim(struct sqlite *s, berth_err *err); /* entries beyond the bounds */
 berth_status tx_meta(struct sqlite *s, const char *key, int64_t value, berth_err *err);

@@ -35,24 +35,17 @@ static berth_status tx_once(struct sqlite *s, tx_fn *fn, void *arg, berth_err *e
     return BERTH_OK;
 }
 
-/* Where there is room for what it adds. */
-static berth_status tx_try(struct sqlite *s, tx_fn *fn, void *arg, uint64_t bytes, berth_err *err)
-{
-    berth_status st = room_for(s, bytes, err);
-    return st ? st : tx_once(s, fn, arg, err);
-}
-
 /* Again with the log moved into the file, whose own room is often what is left on a full disk;
  * then, of a small one, with the reserve. Recovery has one try: it must not judge a job twice. */
-berth_status tx_do_held(struct sqlite *s, tx_fn *fn, void *arg, uint64_t bytes, berth_err *err)
+berth_status tx_do_held(struct sqlite *s, tx_fn *fn, void *arg, bool grows, berth_err *err)
 {
-    berth_status st = tx_try(s, fn, arg, bytes, err);
+    berth_status st = tx_once(s, fn, arg, err);
     bool more = s->ready && !s->in_memory && !(st && db_locked(err));
     if (st == BERTH_EIO && more) {
         room_move_log(s, false);
-        st = tx_try(s, fn, arg, bytes, err);
+        st = tx_once(s, fn, arg, err);
     }
-    if (st == BERTH_EIO && more && !bytes && s->reserve) {
+    if (st == BERTH_EIO && more && !grows && s->reserve) {
         uint64_t had = room_release(s);
         room_move_log(s, true);
         st = tx_once(s, fn, arg, err);
@@ -67,7 +60,7 @@ berth_status tx_do_held(struct sqlite *s, tx_fn *fn, void *arg, uint64_t bytes, 
 berth_status tx_do(struct sqlite *s, tx_fn *fn, void *arg, berth_err *err)
 {
     pthread_mutex_lock(&s->db);
-    berth_status st = tx_do_held(s, fn, arg, 0, err);
+    berth_status st = tx_do_held(s, fn, arg, false, err);
     pthread_mutex_unlock(&s->db);
     return st;
 }
@@ -111,20 +104,29 @@ berth_status tx_job_set(struct sqlite *s, uint64_t seq, unsigned attempts, uint6
     return BERTH_OK;
 }
 
-/* What is not there is gone already. */
-berth_status tx_job_drop(struct sqlite *s, uint64_t seq, berth_err *err)
+berth_status job_state_get(struct db *d, uint64_t seq, struct job_state *out, berth_err *err)
 {
-    int64_t row[2]; /* bytes, attempt */
-    bool found;
-    if (db_find(&s->write, DB_JOB_BYTES, NULL, (int64_t)seq, row, 2, &found, err))
+    int64_t row[3];
+    if (db_find(d, DB_JOB_STATE, NULL, (int64_t)seq, row, 3, NULL, err))
         return err->code;
-    if (!found)
-        return BERTH_OK;
+    *out = (struct job_state) { row[0], row[1], row[2] };
+    return BERTH_OK;
+}
+
+/* What is not there is gone already. */
+berth_status tx_job_drop(struct sqlite *s, uint64_t seq, const struct job_state *x, berth_err *err)
+{
+    struct job_state read;
+    if (!x && job_state_get(&s->write, seq, &read, err))
+        return err->code;
+    x = x ? x : &read;
     if (db_run_number(&s->write, DB_JOB_DROP, (int64_t)seq, err))
         return err->code;
-    s->delta.bytes -= row[0];
-    s->delta.pending -= !row[1];
-    s->delta.running -= row[1] != 0;
+    if (!sqlite3_changes(s->write.h))
+        return BERTH_OK;
+    s->delta.bytes -= x->bytes;
+    s->delta.pending -= !x->attempt;
+    s->delta.running -= x->attempt != 0;
     return BERTH_OK;
 }
 
@@ -138,17 +140,29 @@ static berth_status drop_oldest(struct sqlite *s, int64_t n, berth_err *err)
     return BERTH_OK;
 }
 
+/* Are more pages in use than may be, as the transaction would leave it? */
+static berth_status is_large(struct sqlite *s, bool *out, berth_err *err)
+{
+    int64_t most = (int64_t)(s->max_file / SQLITE_PAGE), pages, unused = 0;
+    if (db_find(&s->write, DB_PAGES, NULL, 0, &pages, 1, NULL, err) ||
+        (pages > most && db_find(&s->write, DB_UNUSED, NULL, 0, &unused, 1, NULL, err)))
+        return err->code;
+    *out = pages - unused > most;
+    return BERTH_OK;
+}
+
 /* Beyond the bounds the oldest go, but for the last one. */
 berth_status tx_trim(struct sqlite *s, berth_err *err)
 {
-    int64_t there = (int64_t)s->counts.history, pages = 0; /* changed under db only */
+    int64_t there = (int64_t)s->counts.history; /* changed under db only */
     int64_t over = there + s->delta.history - (int64_t)s->max_history;
+    bool large;
     if (over > 0 && drop_oldest(s, over, err))
         return err->code;
     while (there + s->delta.history > 1) {
-        if (db_find(&s->write, DB_USED, NULL, 0, &pages, 1, NULL, err)) /* as it would be left */
+        if (is_large(s, &large, err))
             return err->code;
-        if (pages <= (int64_t)(s->max_file / SQLITE_PAGE))
+        if (!large)
             break;
         if (drop_oldest(s, 1, err))
             return err->code;

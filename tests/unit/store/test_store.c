@@ -302,6 +302,45 @@ static void entries(void **state)
 
 /* ---- recovery ---- */
 
+static void put_kills(const char *machine, const char *group)
+{
+    fakeroot_puts("proc/vmstat", machine);
+    fakeroot_puts("sys/fs/cgroup/box/memory.events", group);
+}
+
+static void open_in_box(struct store_config *cfg, const char *path, struct store **s)
+{
+    berth_err err = { 0 };
+    *cfg = (struct store_config) { .path = path, .root = fakeroot_new() };
+    fakeroot_puts("proc/sys/kernel/random/boot_id", "7a0c\n");
+    fakeroot_puts("proc/self/cgroup", "0::/box\n");
+    put_kills("oom_kill 4\n", "oom_kill 1\n");
+    assert_ok(store_open(cfg, s, &err), err);
+}
+
+/* The counts are not read for every job of a quick sequence, but often enough. */
+static void a_kill_before_a_job_is_not_its_doing(void **state)
+{
+    char path[512];
+    struct store_config cfg;
+    struct store *s;
+    berth_err err = { 0 };
+    (void)state;
+    snprintf(path, sizeof path, "%s", fresh());
+    open_in_box(&cfg, path, &s);
+    add(s, "a", 1);
+    add(s, "b", 2);
+    take(s, "a", 1);
+    finish(s);
+    put_kills("oom_kill 5\n", "oom_kill 2\n");
+    usleep(50000);
+    take(s, "b", 1);
+    store_close(s); /* left running */
+    assert_ok(store_open(&cfg, &s, &err), err);
+    queue_is(s, "b ");
+    store_close(s);
+}
+
 /* A server that the kernel killed for its memory does not try what it ran again; one that was ended
  * otherwise does, also where others were killed meanwhile. */
 static void what_killed_the_server_is_not_tried_again(void **state)
@@ -318,21 +357,16 @@ static void what_killed_the_server_is_not_tried_again(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char path[512];
         snprintf(path, sizeof path, "%s", fresh());
-        struct store_config cfg = { .path = path, .root = fakeroot_new() };
+        struct store_config cfg;
         struct store *s;
         struct str text = { 0 };
         berth_err err = { 0 };
-        fakeroot_puts("proc/sys/kernel/random/boot_id", "7a0c\n");
-        fakeroot_puts("proc/self/cgroup", "0::/box\n");
-        fakeroot_puts("proc/vmstat", "oom_kill 4\n");
-        fakeroot_puts("sys/fs/cgroup/box/memory.events", "oom_kill 1\n");
-        assert_ok(store_open(&cfg, &s, &err), err);
+        open_in_box(&cfg, path, &s);
         add(s, "a", 1);
         add(s, "b", 2);
         take(s, "a", 1);
         store_close(s); /* left running */
-        fakeroot_puts("proc/vmstat", cases[i].vmstat);
-        fakeroot_puts("sys/fs/cgroup/box/memory.events", cases[i].events);
+        put_kills(cases[i].vmstat, cases[i].events);
         assert_ok(store_open(&cfg, &s, &err), err);
         queue_is(s, cases[i].again ? "a b " : "b ");
         history_is(s, cases[i].again ? "" : "a ");
@@ -422,6 +456,7 @@ int main(void)
         cmocka_unit_test(history_is_bounded),
         cmocka_unit_test(history_is_bounded_in_bytes),
         cmocka_unit_test(entries),
+        cmocka_unit_test(a_kill_before_a_job_is_not_its_doing),
         cmocka_unit_test(attempts_and_parking),
         cmocka_unit_test(what_killed_the_server_is_not_tried_again),
         cmocka_unit_test(one_store_a_file),
