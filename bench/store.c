@@ -92,10 +92,11 @@ static berth_status run_all(struct store *s, berth_err *err)
         "{\"status_str\":\"success\",\"completed\":true,\"messages\":[]}",
         "{\"3\":{\"node_id\":\"3\",\"display_node\":\"3\",\"parent_node\":null}}"
     };
+    uint64_t wakes = 0;
     for (size_t i = 0; i < JOBS;) {
         struct store_job j;
         bool got;
-        if (store_take(s, UINT64_MAX, &j, &got, err))
+        if (store_take(s, &wakes, UINT64_MAX, &j, &got, err))
             return err->code;
         berth_status st = got ? store_finish(s, j.seq, j.attempt, &r, err) : BERTH_OK;
         store_job_release(&j);

@@ -140,7 +140,7 @@ static void turn(struct worker *w)
     struct store_job job = { 0 };
     bool got = false;
     berth_err err = { 0 };
-    if (store_take(w->server->store, next_due(w), &job, &got, &err))
+    if (store_take(w->server->store, &w->wakes, next_due(w), &job, &got, &err))
         take_failed(w, &err);
     else
         w->complained = false;

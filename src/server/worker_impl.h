@@ -97,6 +97,7 @@ struct worker {
     bool owed;                /* a collection */
     uint64_t collected;       /* clock_mono_ns of the last one */
     bool complained;          /* about the store; once per trouble */
+    uint64_t wakes;           /* of store_take() */
 };
 
 static inline uint64_t worker_now(const struct worker *w)

@@ -222,30 +222,30 @@ static bool wait_until(struct store *s, uint64_t deadline_ns)
 }
 
 /* Under the lock, and back under it. */
-static berth_status wait_and_take(struct store *s, uint64_t deadline_ns, struct store_job *out,
-                                  bool *got, berth_err *err)
+static berth_status wait_and_take(struct store *s, uint64_t *wakes, uint64_t deadline_ns,
+                                  struct store_job *out, bool *got, berth_err *err)
 {
-    while (!s->wake) {
+    while (s->wakes == *wakes) {
         uint64_t seen = s->changes, upto = s->told_seq;
         pthread_mutex_unlock(&s->lock);
         berth_status st = s->ops->take(s->b, upto, out, got, err);
         pthread_mutex_lock(&s->lock);
         if (st || *got)
             return st;
-        if (s->changes == seen && !s->wake && !wait_until(s, deadline_ns))
+        if (s->changes == seen && s->wakes == *wakes && !wait_until(s, deadline_ns))
             return BERTH_OK;
     }
-    s->wake = false;
+    *wakes = s->wakes;
     return BERTH_OK;
 }
 
-berth_status store_take(struct store *s, uint64_t deadline_ns, struct store_job *out, bool *got,
-                        berth_err *err)
+berth_status store_take(struct store *s, uint64_t *wakes, uint64_t deadline_ns,
+                        struct store_job *out, bool *got, berth_err *err)
 {
     *out = (struct store_job) { 0 };
     *got = false;
     pthread_mutex_lock(&s->lock);
-    berth_status st = wait_and_take(s, deadline_ns, out, got, err);
+    berth_status st = wait_and_take(s, wakes, deadline_ns, out, got, err);
     pthread_mutex_unlock(&s->lock);
     if (*got)
         store_poke(s);
@@ -255,7 +255,7 @@ berth_status store_take(struct store *s, uint64_t deadline_ns, struct store_job 
 void store_wake(struct store *s)
 {
     pthread_mutex_lock(&s->lock);
-    s->wake = true;
+    s->wakes++;
     pthread_cond_broadcast(&s->ready);
     pthread_mutex_unlock(&s->lock);
 }

@@ -98,10 +98,11 @@ berth_status store_add(struct store *s, struct store_job *job, store_done_fn *do
  * deadline has passed (0: does not wait; UINT64_MAX: none). *got false: no job. Several threads may
  * wait; each job goes to one. The job is running, written; *out is the caller's,
  * store_job_release(). After an error (a full disk, say) the job is where it was: wait before
- * trying again. */
-berth_status store_take(struct store *s, uint64_t deadline_ns, struct store_job *out, bool *got,
-                        berth_err *err);
-void store_wake(struct store *s); /* one store_take() returns soon, once */
+ * trying again. *wakes is the taker's own and begins as 0: the calls of store_wake() it has seen,
+ * so that none is missed between two calls. */
+berth_status store_take(struct store *s, uint64_t *wakes, uint64_t deadline_ns,
+                        struct store_job *out, bool *got, berth_err *err);
+void store_wake(struct store *s); /* every taker returns soon, once */
 /* The attempt goes on: a backend whose leases run out gives it more time. BERTH_EINVAL: it is over,
  * and what it computes will be refused. */
 berth_status store_renew(struct store *s, uint64_t seq, uint64_t attempt, berth_err *err);

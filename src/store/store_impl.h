@@ -52,9 +52,10 @@ struct store {
     uint64_t told_seq;               /* whose callbacks have returned: may be taken */
     uint64_t changes;                /* that may have given store_take() something */
     struct owed *owed;
-    uint64_t due; /* when the thread looks again by itself; CLOCK_MONOTONIC */
-    bool poked;   /* it shall look now */
-    bool wake, stop;
+    uint64_t due;   /* when the thread looks again by itself; CLOCK_MONOTONIC */
+    bool poked;     /* it shall look now */
+    uint64_t wakes; /* calls of store_wake() */
+    bool stop;
     bool started;
     pthread_t thread;
 };

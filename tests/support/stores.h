@@ -93,13 +93,14 @@ static inline void add(struct store *s, const char *id, double number)
 
 static _Thread_local struct { /* what this thread took last */
     uint64_t seq, attempt;
+    uint64_t wakes; /* of store_take(); a thread that was woken and opens another store zeroes it */
 } took;
 
 /* store_take(), and remembers which job that was. */
 static inline berth_status try_take(struct store *s, uint64_t deadline_ns, struct store_job *j,
                                     bool *got, berth_err *err)
 {
-    berth_status st = store_take(s, deadline_ns, j, got, err);
+    berth_status st = store_take(s, &took.wakes, deadline_ns, j, got, err);
     if (!st && *got) {
         took.seq = j->seq;
         took.attempt = j->attempt;

@@ -61,7 +61,7 @@ static inline void nothing_to_take(struct store *s)
     struct store_job j;
     bool got = true;
     berth_err err = { 0 };
-    assert_ok(store_take(s, 0, &j, &got, &err), err);
+    assert_ok(store_take(s, &took.wakes, 0, &j, &got, &err), err);
     assert_false(got);
 }
 

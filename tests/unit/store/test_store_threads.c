@@ -48,8 +48,7 @@ static void *working(void *arg)
         struct store_job j;
         bool got;
         berth_err err;
-        uint64_t soon = clock_mono_ns(clock_system()) + 20000000; /* a wake is for one of them */
-        worked(x, try_take(x->s, soon, &j, &got, &err));
+        worked(x, try_take(x->s, UINT64_MAX, &j, &got, &err));
         store_job_release(&j);
         if (!got)
             continue;
@@ -151,11 +150,9 @@ static void together(const char *path, bool full)
     while (atomic_load(&x.finished) < 50 && store_remaining(x.s))
         sched_yield();
     atomic_store(&x.over, true);
-    store_wake(x.s);
-    for (size_t i = 0; i < ARRAY_LEN(roles); i++) {
-        store_wake(x.s);
+    store_wake(x.s); /* both workers */
+    for (size_t i = 0; i < ARRAY_LEN(roles); i++)
         assert_int_equal(pthread_join(t[i], NULL), 0);
-    }
     assert_true(full || !x.told.failed);
     assert_int_equal(store_remaining(x.s) + x.finished + x.deleted + x.told.failed, JOBS);
     assert_int_equal(store_history_count(x.s), x.finished);
@@ -201,12 +198,37 @@ static void in_memory(void **state)
     together(":memory:", false);
 }
 
+static void *taking(void *arg)
+{
+    struct store_job j;
+    bool got;
+    berth_err err;
+    if (try_take(arg, UINT64_MAX, &j, &got, &err) || got)
+        abort();
+    return NULL;
+}
+
+/* One call is for all takers, whether they wait already or are on their way. */
+static void a_wake_is_for_everybody(void **state)
+{
+    (void)state;
+    struct store *s = open_store(":memory:");
+    pthread_t t[4];
+    for (size_t i = 0; i < ARRAY_LEN(t); i++)
+        assert_int_equal(pthread_create(&t[i], NULL, taking, s), 0);
+    store_wake(s);
+    for (size_t i = 0; i < ARRAY_LEN(t); i++)
+        assert_int_equal(pthread_join(t[i], NULL), 0);
+    store_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_disk),
         cmocka_unit_test(on_a_disk_that_is_full_now_and_then),
         cmocka_unit_test(in_memory),
+        cmocka_unit_test(a_wake_is_for_everybody),
     };
     return cmocka_run_group_tests(tests, vfs_install, NULL);
 }
