@@ -92,25 +92,15 @@ int app_fail_devices(struct app *a, const berth_err *err)
 void app_globals(struct app *a, struct app_globals *g, bool with_version)
 {
     *g = (struct app_globals) { 0 };
-    g->opt[0] = (struct opt) {
-        .name = "help", .letter = 'h', .help = "show this text and stop", .to = &g->help
-    };
-    g->opt[1] = (struct opt) { .name = "log-level",
-                               .kind = OPT_TEXT,
-                               .value = "LEVEL",
-                               .help = a->log_default
-                                           ? "debug, info (default), warn, error, off; to stderr"
-                                           : "debug, info, warn (default), error, off; to stderr",
-                               .to = &a->log_level };
-    g->opt[2] = (struct opt) { .name = "log-json",
-                               .help = "log as JSON, one object a line",
-                               .to = &a->log_json };
-    g->opt[3] = (struct opt) { .name = "quiet",
-                               .letter = 'q',
-                               .help = "print results and errors, nothing else",
-                               .to = &a->quiet };
-    g->opt[4] =
-        (struct opt) { .name = "version", .help = "show the version and stop", .to = &g->version };
+    g->opt[0] = opt_letter('h', opt_flag("help", "show this text and stop", &g->help));
+    g->opt[1] = opt_text("log-level", "LEVEL",
+                         a->log_default ? "debug, info (default), warn, error, off; to stderr"
+                                        : "debug, info, warn (default), error, off; to stderr",
+                         &a->log_level);
+    g->opt[2] = opt_flag("log-json", "log as JSON, one object a line", &a->log_json);
+    g->opt[3] =
+        opt_letter('q', opt_flag("quiet", "print results and errors, nothing else", &a->quiet));
+    g->opt[4] = opt_flag("version", "show the version and stop", &g->version);
     g->table = (struct opts) { .at = g->opt, .n = ARRAY_LEN(g->opt) - !with_version };
 }
 

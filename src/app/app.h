@@ -118,10 +118,8 @@ int app_ram_budget(struct app *a, const char *text, uint64_t *out);
 /* The same of --pin-budget, as berth_config.pin_budget has it: "0" is none. */
 int app_pin_budget(struct app *a, const char *text, uint64_t *out);
 #define PIN_OPTION(text)                                                                           \
-    {                                                                                              \
-        .name = "pin-budget", .kind = OPT_TEXT, .value = "SIZE",                                   \
-        .help = "most pinned host memory for weights; 0: none (default: a quarter)", .to = (text)  \
-    }
+    opt_text("pin-budget", "SIZE",                                                                 \
+             "most pinned host memory for weights; 0: none (default: a quarter)", (text))
 
 /* signals.c: SIGINT, SIGTERM and SIGHUP as a flag that long work looks at. */
 const atomic_bool *signals_watch(void); /* from here on they no longer end the process */

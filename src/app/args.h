@@ -34,6 +34,36 @@ struct opt {
     uint64_t min, max; /* OPT_INT */
 };
 
+/* One of each kind; `to` as opt_kind says. */
+static inline struct opt opt_flag(const char *name, const char *help, bool *to)
+{
+    return (struct opt) { .name = name, .help = help, .to = to };
+}
+
+static inline struct opt opt_text(const char *name, const char *value, const char *help,
+                                  const char **to)
+{
+    return (struct opt) { name, 0, OPT_TEXT, value, help, to, 0, 0 };
+}
+
+static inline struct opt opt_list(const char *name, const char *value, const char *help,
+                                  struct opt_list *to)
+{
+    return (struct opt) { name, 0, OPT_LIST, value, help, to, 0, 0 };
+}
+
+static inline struct opt opt_int(const char *name, const char *value, const char *help,
+                                 uint64_t min, uint64_t max, uint64_t *to)
+{
+    return (struct opt) { name, 0, OPT_INT, value, help, to, min, max };
+}
+
+static inline struct opt opt_letter(char letter, struct opt o) /* the same with a short form */
+{
+    o.letter = letter;
+    return o;
+}
+
 struct opt_guess { /* a name that people try and that is no option, and what does it */
     const char *name, *instead;
 };

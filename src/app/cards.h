@@ -9,15 +9,9 @@ struct card_options {
 };
 
 #define CARD_OPTIONS(o)                                                                            \
-    { .name = "cuda-device",                                                                       \
-      .kind = OPT_TEXT,                                                                            \
-      .value = "N",                                                                                \
-      .help = "see only this card (or these: 2,0); first is cuda:0",                               \
-      .to = &(o)->only },                                                                          \
-    {                                                                                              \
-        .name = "default-device", .kind = OPT_TEXT, .value = "N",                                  \
-        .help = "this card is cuda:0, the others follow", .to = &(o)->first                        \
-    }
+    opt_text("cuda-device", "N", "see only this card (or these: 2,0); first is cuda:0",            \
+             &(o)->only),                                                                          \
+        opt_text("default-device", "N", "this card is cuda:0, the others follow", &(o)->first)
 
 #define CARDS_TEXT_MAX 64
 /* What they come to, for app_ctx_args.cards: NULL, or buf. Of two, --cuda-device counts, as in

@@ -26,29 +26,18 @@ struct client {
     json_t **refusal;   /* where a refusal's JSON goes, the caller's to release; NULL: nowhere */
 };
 #define CLIENT_WAY_OPTIONS(c)                                                                      \
-    { .name = "cacert",                                                                            \
-      .kind = OPT_TEXT,                                                                            \
-      .value = "FILE",                                                                             \
-      .help = "certificates to trust for https, in PEM; default $CURL_CA_BUNDLE, "                 \
-              "$SSL_CERT_FILE, else the system's",                                                 \
-      .to = &(c)->cacert },                                                                        \
-    {                                                                                              \
-        .name = "proxy", .kind = OPT_TEXT, .value = "URL",                                         \
-        .help = "default $http_proxy, $https_proxy, $no_proxy, and none for this machine; "        \
-                "'' for none",                                                                     \
-        .to = &(c)->proxy                                                                          \
-    }
+    opt_text("cacert", "FILE",                                                                     \
+             "certificates to trust for https, in PEM; default $CURL_CA_BUNDLE, "                  \
+             "$SSL_CERT_FILE, else the system's",                                                  \
+             &(c)->cacert),                                                                        \
+        opt_text("proxy", "URL",                                                                   \
+                 "default $http_proxy, $https_proxy, $no_proxy, and none for this machine; "       \
+                 "'' for none",                                                                    \
+                 &(c)->proxy)
 #define CLIENT_OPTIONS(c)                                                                          \
-    { .name = "server",                                                                            \
-      .kind = OPT_TEXT,                                                                            \
-      .value = "URL",                                                                              \
-      .help = "default $BERTH_URL, else http://127.0.0.1:8188",                                    \
-      .to = &(c)->url },                                                                           \
-        { .name = "token",                                                                         \
-          .kind = OPT_TEXT,                                                                        \
-          .value = "TEXT",                                                                         \
-          .help = "default $BERTH_TOKEN; what the server was started with",                        \
-          .to = &(c)->token },                                                                     \
+    opt_text("server", "URL", "default $BERTH_URL, else http://127.0.0.1:8188", &(c)->url),        \
+        opt_text("token", "TEXT", "default $BERTH_TOKEN; what the server was started with",        \
+                 &(c)->token),                                                                     \
         CLIENT_WAY_OPTIONS(c)
 
 /* body NULL: a GET, else a POST of JSON. *out is owned. Statuses other than 200 are errors that

@@ -242,21 +242,13 @@ static int run(struct app *a, int argc, char **argv)
     struct app_ctx_args args = { 0 };
     char buf[CARDS_TEXT_MAX];
     const struct opt opt[] = {
-        { .name = "devices",
-          .kind = OPT_TEXT,
-          .value = "SPEC",
-          .help = "what to open, see below; default: all of this machine",
-          .to = &devices },
-        { .name = "hypothetical",
-          .help = "open nothing: the SPEC of a machine that is not here",
-          .to = &hypothetical },
+        opt_text("devices", "SPEC", "what to open, see below; default: all of this machine",
+                 &devices),
+        opt_flag("hypothetical", "open nothing: the SPEC of a machine that is not here",
+                 &hypothetical),
         CARD_OPTIONS(&cards),
-        { .name = "ram-budget",
-          .kind = OPT_TEXT,
-          .value = "SIZE",
-          .help = "the most host memory to hold; not beside --devices",
-          .to = &ram },
-        { .name = "json", .help = "print a JSON array, one object per device", .to = &json },
+        opt_text("ram-budget", "SIZE", "the most host memory to hold; not beside --devices", &ram),
+        opt_flag("json", "print a JSON array, one object per device", &json),
     };
     int n, code;
     if (!app_args(a, &command_devices, opt, ARRAY_LEN(opt), argc, argv, &n, &code))

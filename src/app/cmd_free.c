@@ -144,20 +144,12 @@ static int run_free(struct app *a, int argc, char **argv)
 {
     struct options o = { 0 };
     const struct opt table[] = {
-        { .name = "force", .help = "free kept models too", .to = &o.force },
-        { .name = "dry-run",
-          .letter = 'n',
-          .help = "say what would go, do nothing",
-          .to = &o.dry_run },
-        { .name = "models-only",
-          .help = "unload models, but keep cached results of nodes",
-          .to = &o.models_only },
-        { .name = "devices",
-          .kind = OPT_TEXT,
-          .value = "DEVICE,...",
-          .help = "only models with bytes there, and only these devices are trimmed",
-          .to = &o.device },
-        { .name = "json", .help = "print the receipt as JSON", .to = &o.json },
+        opt_flag("force", "free kept models too", &o.force),
+        opt_letter('n', opt_flag("dry-run", "say what would go, do nothing", &o.dry_run)),
+        opt_flag("models-only", "unload models, but keep cached results of nodes", &o.models_only),
+        opt_text("devices", "DEVICE,...",
+                 "only models with bytes there, and only these devices are trimmed", &o.device),
+        opt_flag("json", "print the receipt as JSON", &o.json),
         CLIENT_OPTIONS(&o.client),
     };
     int n, code;

@@ -66,7 +66,7 @@ static int run_help(struct app *a, int argc, char **argv)
 {
     bool man = false;
     const struct opt opt[] = {
-        { .name = "man", .help = "all commands and options as troff, for berth(1)", .to = &man },
+        opt_flag("man", "all commands and options as troff, for berth(1)", &man),
     };
     int n, code;
     if (!app_args(a, &command_help, opt, ARRAY_LEN(opt), argc, argv, &n, &code))

@@ -92,14 +92,9 @@ static int run(struct app *a, int argc, char **argv)
 {
     struct options o = { 0 };
     const struct opt opt[] = {
-        { .name = "json", .help = "print a JSON array, one object per file", .to = &o.json },
-        { .name = "tensors",
-          .letter = 't',
-          .help = "list every tensor in file order",
-          .to = &o.tensors },
-        { .name = "picture",
-          .help = "draw the byte layout even when this is no terminal",
-          .to = &o.picture },
+        opt_flag("json", "print a JSON array, one object per file", &o.json),
+        opt_letter('t', opt_flag("tensors", "list every tensor in file order", &o.tensors)),
+        opt_flag("picture", "draw the byte layout even when this is no terminal", &o.picture),
     };
     int n, code;
     if (!app_args(a, &command_inspect, opt, ARRAY_LEN(opt), argc, argv, &n, &code))

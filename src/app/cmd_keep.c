@@ -138,8 +138,8 @@ static int mark(struct app *a, const struct command *c, int argc, char **argv)
     struct options o = { 0 };
     bool undo = false;
     const struct opt table[] = {
-        { .name = "undo", .help = "take the mark off again: back to auto", .to = &undo },
-        { .name = "json", .help = "print the models as JSON", .to = &o.json },
+        opt_flag("undo", "take the mark off again: back to auto", &undo),
+        opt_flag("json", "print the models as JSON", &o.json),
         CLIENT_OPTIONS(&o.client),
     };
     int n, code;

@@ -121,7 +121,7 @@ static int run_ps(struct app *a, int argc, char **argv)
     struct client c = { 0 };
     bool json = false;
     const struct opt table[] = {
-        { .name = "json", .help = "print JSON", .to = &json },
+        opt_flag("json", "print JSON", &json),
         CLIENT_OPTIONS(&c),
     };
     int n, code;

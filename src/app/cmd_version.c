@@ -113,7 +113,7 @@ static int run(struct app *a, int argc, char **argv)
 {
     bool json = false;
     const struct opt opt[] = {
-        { .name = "json", .help = "print one JSON object", .to = &json },
+        opt_flag("json", "print one JSON object", &json),
     };
     int n, code;
     if (!app_args(a, &command_version, opt, ARRAY_LEN(opt), argc, argv, &n, &code))

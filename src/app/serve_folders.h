@@ -17,39 +17,20 @@ struct folder_options { /* point into argv; NULL: not given */
 };
 /* Options that fill `o`. */
 #define FOLDER_OPTIONS(o)                                                                          \
-    { .name = "base-directory",                                                                    \
-      .kind = OPT_TEXT,                                                                            \
-      .value = "DIR",                                                                              \
-      .help = "root of models/, input/, output/, temp/, user/ (default ~/.local/share/berth)",     \
-      .to = &(o)->base },                                                                          \
-        { .name = "comfyui-dir",                                                                   \
-          .kind = OPT_TEXT,                                                                        \
-          .value = "DIR",                                                                          \
-          .help = "use an existing ComfyUI: its models, folders, paths file and frontend",         \
-          .to = &(o)->comfyui },                                                                   \
-        { .name = "input-directory",                                                               \
-          .kind = OPT_TEXT,                                                                        \
-          .value = "DIR",                                                                          \
-          .help = "instead of BASE/input",                                                         \
-          .to = &(o)->input },                                                                     \
-        { .name = "output-directory",                                                              \
-          .kind = OPT_TEXT,                                                                        \
-          .value = "DIR",                                                                          \
-          .help = "instead of BASE/output",                                                        \
-          .to = &(o)->output },                                                                    \
-        { .name = "tokenizers",                                                                    \
-          .kind = OPT_TEXT,                                                                        \
-          .value = "DIR",                                                                          \
-          .help = "tokenizers, in clip/ and t5/ or in DIR itself; see below",                      \
-          .to = &(o)->tokenizers },                                                                \
-        { .name = "demo",                                                                          \
-          .help = "add the small model that comes with berth: berth-demo.safetensors",             \
-          .to = &(o)->demo },                                                                      \
-    {                                                                                              \
-        .name = "temp-directory", .kind = OPT_TEXT, .value = "DIR",                                \
-        .help = "DIR/temp instead of BASE/temp; emptied at start and end of serve",                \
-        .to = &(o)->temp                                                                           \
-    }
+    opt_text("base-directory", "DIR",                                                              \
+             "root of models/, input/, output/, temp/, user/ (default ~/.local/share/berth)",      \
+             &(o)->base),                                                                          \
+        opt_text("comfyui-dir", "DIR",                                                             \
+                 "use an existing ComfyUI: its models, folders, paths file and frontend",          \
+                 &(o)->comfyui),                                                                   \
+        opt_text("input-directory", "DIR", "instead of BASE/input", &(o)->input),                  \
+        opt_text("output-directory", "DIR", "instead of BASE/output", &(o)->output),               \
+        opt_text("tokenizers", "DIR", "tokenizers, in clip/ and t5/ or in DIR itself; see below",  \
+                 &(o)->tokenizers),                                                                \
+        opt_flag("demo", "add the small model that comes with berth: berth-demo.safetensors",      \
+                 &(o)->demo),                                                                      \
+        opt_text("temp-directory", "DIR",                                                          \
+                 "DIR/temp instead of BASE/temp; emptied at start and end of serve", &(o)->temp)
 
 /* For --help of the commands that have them. */
 #define TOKENIZERS_HELP                                                                            \

@@ -28,36 +28,15 @@ static berth_status parse(struct got *g, const char *line, bool front)
             *p++ = '\0';
     }
     const struct opt global[] = {
-        { .name = "log-level",
-          .kind = OPT_TEXT,
-          .value = "LEVEL",
-          .help = "how much",
-          .to = &g->level },
+        opt_text("log-level", "LEVEL", "how much", &g->level),
     };
     const struct opts last = { .at = global, .n = ARRAY_LEN(global) };
     const struct opt opt[] = {
-        { .name = "json", .help = "as JSON", .to = &g->json },
-        { .name = "all", .letter = 'a', .help = "all", .to = &g->all },
-        { .name = "output",
-          .letter = 'o',
-          .kind = OPT_TEXT,
-          .value = "FILE",
-          .help = "where",
-          .to = &g->output },
-        { .name = "threads",
-          .letter = 'j',
-          .kind = OPT_INT,
-          .value = "N",
-          .help = "how many",
-          .to = &g->threads,
-          .min = 1,
-          .max = 64 },
-        { .name = "set",
-          .letter = 's',
-          .kind = OPT_LIST,
-          .value = "X",
-          .help = "several",
-          .to = &g->set },
+        opt_flag("json", "as JSON", &g->json),
+        opt_letter('a', opt_flag("all", "all", &g->all)),
+        opt_letter('o', opt_text("output", "FILE", "where", &g->output)),
+        opt_letter('j', opt_int("threads", "N", "how many", 1, 64, &g->threads)),
+        opt_letter('s', opt_list("set", "X", "several", &g->set)),
     };
     static const struct opt_guess guess[] = { { "thread", "-j has them" }, { 0 } };
     const struct opts first = { .at = opt, .n = ARRAY_LEN(opt), .next = &last, .guess = guess };
@@ -193,13 +172,8 @@ static void help_is_aligned(void **state)
     (void)state;
     bool flag;
     const char *text;
-    const struct opt a[] = { { .name = "json", .help = "as JSON", .to = &flag } };
-    const struct opt b[] = { { .name = "output",
-                               .letter = 'o',
-                               .kind = OPT_TEXT,
-                               .value = "FILE",
-                               .help = "where",
-                               .to = &text } };
+    const struct opt a[] = { opt_flag("json", "as JSON", &flag) };
+    const struct opt b[] = { opt_letter('o', opt_text("output", "FILE", "where", &text)) };
     const struct opts second = { .at = b, .n = 1 }, first = { .at = a, .n = 1, .next = &second };
     struct str s = { 0 };
     args_help(&first, &s);
