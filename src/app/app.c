@@ -6,8 +6,6 @@
 #include <stdarg.h>
 #include <strings.h>
 
-#define RAM_BUDGET_MIN ((uint64_t)1 << 20) /* a plain number below is one that lacks its unit */
-
 static void complain(struct app *a, const char *msg)
 {
     if (a->json_begun) { /* err_set() and err_add() leave no line ends in a message */
@@ -206,7 +204,7 @@ static bool wants_cards(const char *devices)
 
 void app_cards_said(const char *cards, berth_err *err)
 {
-    if (cards && err->code == BERTH_EUNSUPPORTED && !err->subject)
+    if (cards[0] && err->code == BERTH_EUNSUPPORTED && !err->subject)
         err_add(err, strchr(cards, '*') ? "--default-device" : "--cuda-device");
 }
 
@@ -231,7 +229,9 @@ struct dev_env app_dev_env(const struct app *a, const struct app_ctx_args *args)
     return (struct dev_env) { .log = &a->log,
                               .host_budget = args->ram_budget,
                               .cuda_library = getenv("BERTH_CUDA_LIBRARY"),
-                              .cuda_cards = wants_cards(args->devices) ? args->cards : NULL };
+                              .cuda_cards = args->cards[0] && wants_cards(args->devices)
+                                                ? args->cards
+                                                : NULL };
 }
 
 berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_ctx **out,
@@ -249,32 +249,6 @@ berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_c
                                .reserve = args->reserve,
                                .json_log = json_log_from_env() };
     if (berth_ctx_new(&cfg, out, err))
-        app_cards_said(env.cuda_cards, err);
+        app_cards_said(args->cards, err);
     return *out ? BERTH_OK : err->code;
-}
-
-int app_ram_budget(struct app *a, const char *text, uint64_t *out)
-{
-    *out = 0;
-    char bytes[STR_BYTES_MAX];
-    if (!text)
-        return APP_OK;
-    if (!str_parse_bytes(text, strlen(text), out) || !*out)
-        return app_usage(a, "--ram-budget: '%.80s' is no size; write 16g, 512m or bytes", text);
-    if (*out < RAM_BUDGET_MIN && strspn(text, "0123456789.") == strlen(text))
-        return app_usage(a, "--ram-budget: '%.20s' is %s; did you mean %.20sg?", text,
-                         str_bytes(*out, bytes), text);
-    return APP_OK;
-}
-
-int app_pin_budget(struct app *a, const char *text, uint64_t *out)
-{
-    *out = 0;
-    if (!text)
-        return APP_OK;
-    if (!str_parse_bytes(text, strlen(text), out))
-        return app_usage(a, "--pin-budget: '%.80s' is no size; write 16g, 512m or 0", text);
-    if (!*out)
-        *out = BERTH_NO_PINS;
-    return APP_OK;
 }

@@ -97,9 +97,10 @@ bool app_log_setup(struct app *a);
 
 /* berth_ctx_new() that logs where the command does, and to the JSON log the environment names; a
  * outlives the context. */
+#define APP_CARDS_MAX 64
 struct app_ctx_args { /* zero: the default of every field */
     const char *devices;
-    const char *cards; /* of app_cards(); no card among the devices: they mean nothing */
+    char cards[APP_CARDS_MAX]; /* as dev_env.cuda_cards; no card among the devices: means nothing */
     uint64_t ram_budget, pin_budget, reserve;
 };
 /* The same as devices are opened from: by app_ctx_new(), and by commands without a context. */
@@ -112,15 +113,6 @@ void app_cards_said(const char *cards, berth_err *err);
  * NULL; borrowed from ctx. */
 const char *app_log_absent(const struct app *a, const struct app_ctx_args *args,
                            const berth_ctx *ctx);
-/* Reads the text of --ram-budget, NULL for none: 0. A plain number below 1 MiB is refused: a unit
- * was forgotten. Returns APP_OK or APP_USAGE. */
-int app_ram_budget(struct app *a, const char *text, uint64_t *out);
-/* The same of --pin-budget, as berth_config.pin_budget has it: "0" is none. */
-int app_pin_budget(struct app *a, const char *text, uint64_t *out);
-#define PIN_OPTION(text)                                                                           \
-    opt_text("pin-budget", "SIZE",                                                                 \
-             "most pinned host memory for weights; 0: none (default: a quarter)", (text))
-
 /* signals.c: SIGINT, SIGTERM and SIGHUP as a flag that long work looks at. */
 const atomic_bool *signals_watch(void); /* from here on they no longer end the process */
 int signals_caught(void);               /* the last signal, or 0 */

@@ -320,6 +320,27 @@ berth_status client_json(struct client *c, const char *path, const char *body, u
     return s;
 }
 
+const char *client_text(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "?";
+}
+
+uint64_t client_u64(const json_t *o, const char *key)
+{
+    uint64_t v = 0;
+    (void)js_get_u64(json_object_get(o, key), &v);
+    return v;
+}
+
+void client_print(const json_t *v)
+{
+    struct str s = { 0 };
+    js_write(v, 2, &s);
+    puts(str_c(&s));
+    str_release(&s);
+}
+
 berth_status client_bytes(struct client *c, const char *path, unsigned seconds, struct str *out,
                           berth_err *err)
 {

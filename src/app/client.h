@@ -46,6 +46,11 @@ struct client {
 berth_status client_json(struct client *c, const char *path, const char *body, unsigned seconds,
                          json_t **out, berth_err *err);
 
+/* Of an answer: a text ("?" where it is none), a number (0), and all of it on stdout, indented. */
+const char *client_text(const json_t *o, const char *key);
+uint64_t client_u64(const json_t *o, const char *key);
+void client_print(const json_t *v);
+
 /* The API's {"error", "node_errors"} for people, safe for a terminal: what is wrong with the whole,
  * then `between` and "node ID (CLASS): why" for every error of a node. */
 void client_errors(const json_t *answer, const char *between, struct str *out);

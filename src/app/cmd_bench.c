@@ -1,7 +1,7 @@
 /* berth bench: how fast a model runs when some of it lives elsewhere. */
 #include "app/bench.h"
 
-#include "app/cards.h"
+#include "app/device_options.h"
 #include "base/file.h"
 #include "model/synth.h"
 
@@ -10,9 +10,8 @@
 #include <unistd.h>
 
 struct options {
-    const char *preset, *file, *dir, *offload, *dtype, *act, *layout, *pin, *ram, *device, *devices,
-        *donor;
-    struct card_options cards;
+    const char *preset, *file, *dir, *offload, *dtype, *act, *layout, *device, *donor;
+    struct device_options devices;
     uint64_t width, height, tokens, steps, warmup;
     bool json, keep, profile;
 };
@@ -21,7 +20,7 @@ struct wanted {                  /* the options, understood */
     const struct preset *preset; /* NULL: a file of the user's */
     enum dtype dtype;
     struct spec spec; /* of --devices */
-    char cards[CARDS_TEXT_MAX];
+    struct app_ctx_args args;
     struct bench_model model;
 };
 
@@ -71,24 +70,21 @@ static bool is_weight_type(enum dtype t)
 /* Which devices, by all the options about them. */
 static int read_devices(struct app *a, const struct options *o, struct wanted *w)
 {
-    struct app_ctx_args args = { .devices = o->devices };
+    const char *devices = o->devices.devices;
     struct bench_model *m = &w->model;
     berth_err err;
-    int code;
-    if (o->ram && o->devices)
-        return app_usage(a, "--ram-budget beside --devices: say cpu=%.40s there", o->ram);
-    if ((code = app_ram_budget(a, o->ram, &args.ram_budget)) ||
-        (code = app_pin_budget(a, o->pin, &m->pin_budget)) ||
-        (code = app_cards(a, &o->cards, w->cards, &args.cards)))
+    int code = app_devices(a, &o->devices, &w->args);
+    if (code)
         return code;
-    m->env = app_dev_env(a, &args);
-    if (o->devices && spec_parse(o->devices, strlen(o->devices), false, &w->spec, &err))
+    m->pin_budget = w->args.pin_budget;
+    m->env = app_dev_env(a, &w->args);
+    if (devices && spec_parse(devices, strlen(devices), false, &w->spec, &err))
         return app_fail_devices(a, &err);
-    m->spec = o->devices ? &w->spec : NULL;
+    m->spec = devices ? &w->spec : NULL;
     if (!bench_places(m, o->device, o->donor, &err))
         return APP_OK;
-    app_cards_said(args.cards, &err);
-    if (err.code == BERTH_EUNSUPPORTED && o->devices)
+    app_cards_said(w->args.cards, &err);
+    if (err.code == BERTH_EUNSUPPORTED && devices)
         return app_usage(a, "--devices: %s", err.msg);
     return err.code == BERTH_EINVAL ? app_usage(a, "%s", err.msg) : app_fail(a, &err);
 }
@@ -296,11 +292,11 @@ static int run(struct app *a, int argc, char **argv)
         opt_text("act", "FLOAT", "type of activations: bf16, f16, f32 (the model's own)", &o.act),
         opt_text("device", "DEVICE", "the one that computes (the first card)", &o.device),
         opt_text("donor", "DEVICE,...", "where the rest lives, in equal parts (cpu)", &o.donor),
-        opt_text("devices", "SPEC", "as everywhere: cuda:0=40g,cuda:1@cuda:0=20g,cpu", &o.devices),
+        opt_text("devices", "SPEC", "as everywhere: cuda:0=40g,cuda:1@cuda:0=20g,cpu",
+                 &o.devices.devices),
         opt_text("layout", "LAYOUT", "spread or tail (spread)", &o.layout),
-        CARD_OPTIONS(&o.cards),
-        opt_text("ram-budget", "SIZE", "most host memory to hold, e.g. 16g", &o.ram),
-        PIN_OPTION(&o.pin),
+        CARD_OPTIONS(&o.devices),
+        BUDGET_OPTIONS(&o.devices),
         opt_int("width", "N", "pixels (1024)", 16, 16384, &o.width),
         opt_int("height", "N", "pixels (1024)", 16, 16384, &o.height),
         opt_int("tokens", "N", "tokens of the prompt (512)", 1, 65536, &o.tokens),

@@ -1,5 +1,5 @@
 /* berth devices: what there is to put models on, or what there would be (--hypothetical). */
-#include "app/cards.h"
+#include "app/device_options.h"
 #include "berth/ctx.h"
 #include "device/spec.h"
 #include "op/ops.h"
@@ -237,17 +237,16 @@ static int list_hypothetical(struct app *a, const char *devices)
 static int run(struct app *a, int argc, char **argv)
 {
     bool json = false, hypothetical = false;
-    const char *devices = NULL, *ram = NULL;
-    struct card_options cards = { 0 };
+    struct device_options o = { 0 };
     struct app_ctx_args args = { 0 };
-    char buf[CARDS_TEXT_MAX];
     const struct opt opt[] = {
         opt_text("devices", "SPEC", "what to open, see below; default: all of this machine",
-                 &devices),
+                 &o.devices),
         opt_flag("hypothetical", "open nothing: the SPEC of a machine that is not here",
                  &hypothetical),
-        CARD_OPTIONS(&cards),
-        opt_text("ram-budget", "SIZE", "the most host memory to hold; not beside --devices", &ram),
+        CARD_OPTIONS(&o),
+        opt_text("ram-budget", "SIZE", "the most host memory to hold; not beside --devices",
+                 &o.ram),
         opt_flag("json", "print a JSON array, one object per device", &json),
     };
     int n, code;
@@ -256,16 +255,12 @@ static int run(struct app *a, int argc, char **argv)
     if (n)
         return app_usage(a, "unexpected argument '%.80s' (devices are given with --devices)",
                          argv[0]);
-    if (hypothetical && !devices)
+    if (hypothetical && !o.devices)
         return app_usage(a, "--hypothetical needs --devices SPEC, which says what there would be");
-    if (ram && devices)
-        return app_usage(a, "--ram-budget beside --devices: say cpu=%.40s there", ram);
-    args.devices = devices;
-    if ((code = app_ram_budget(a, ram, &args.ram_budget)) ||
-        (code = app_cards(a, &cards, buf, &args.cards)))
+    if ((code = app_devices(a, &o, &args)))
         return code;
     a->json = json;
-    return hypothetical ? list_hypothetical(a, devices) : list_real(a, &args);
+    return hypothetical ? list_hypothetical(a, o.devices) : list_real(a, &args);
 }
 
 /* The words of "can". A capability without a text here does not compile. */

@@ -40,21 +40,13 @@ static berth_status request(const struct options *o, char **models, int n, struc
                            : err_set(err, BERTH_EINVAL, "names must be UTF-8, or memory ran out");
 }
 
-static const char *text(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "?";
-}
-
 /* "name#id", "name#id as F8_E4M3" */
 static void model_name(const json_t *m, struct str *out)
 {
-    uint64_t id = 0;
-    (void)js_get_u64(json_object_get(m, "id"), &id);
-    term_safe(out, text(m, "name"), strlen(text(m, "name")), 40);
-    str_addf(out, "#%" PRIu64, id);
+    term_safe(out, client_text(m, "name"), strlen(client_text(m, "name")), 40);
+    str_addf(out, "#%" PRIu64, client_u64(m, "id"));
     if (json_is_string(json_object_get(m, "converted"))) /* the same file twice, perhaps */
-        str_addf(out, " as %.11s", text(m, "converted"));
+        str_addf(out, " as %.11s", client_text(m, "converted"));
 }
 
 static void print_models(const json_t *models)
@@ -71,13 +63,12 @@ static void print_models(const json_t *models)
     }
     json_array_foreach(models, i, m)
     {
-        uint64_t bytes = 0;
         char buf[STR_BYTES_MAX];
-        (void)js_get_u64(json_object_get(m, "bytes"), &bytes);
         str_clear(&name);
         model_name(m, &name);
-        printf("%-8s %-*s  %-8.8s %9s  (%s)\n", text(m, "verdict"), width, str_c(&name),
-               text(m, "role"), str_bytes(bytes, buf), text(m, "why"));
+        printf("%-8s %-*s  %-8.8s %9s  (%s)\n", client_text(m, "verdict"), width, str_c(&name),
+               client_text(m, "role"), str_bytes(client_u64(m, "bytes"), buf),
+               client_text(m, "why"));
     }
     if (!i)
         printf("no models\n");
@@ -100,11 +91,10 @@ static void print_devices(const json_t *devices)
     json_array_foreach(devices, i, d)
     {
         char before[STR_BYTES_MAX], after[STR_BYTES_MAX], released[STR_BYTES_MAX];
-        uint64_t back = 0;
-        (void)js_get_u64(json_object_get(d, "released"), &back);
-        printf("%-12s %9s -> %-9s  %s given back\n", text(d, "device"),
+        printf("%-12s %9s -> %-9s  %s given back\n", client_text(d, "device"),
                str_bytes(sum(json_object_get(d, "before")), before),
-               str_bytes(sum(json_object_get(d, "after")), after), str_bytes(back, released));
+               str_bytes(sum(json_object_get(d, "after")), after),
+               str_bytes(client_u64(d, "released"), released));
     }
 }
 
@@ -113,17 +103,14 @@ static size_t stayed(const json_t *models)
 {
     size_t i, n = 0;
     json_t *m;
-    json_array_foreach(models, i, m) n += strcmp(text(m, "verdict"), "ejected") != 0;
+    json_array_foreach(models, i, m) n += strcmp(client_text(m, "verdict"), "ejected") != 0;
     return n;
 }
 
 static int print_receipt(const struct options *o, const json_t *receipt, int named)
 {
-    struct str s = { 0 };
     if (o->json) {
-        js_write(receipt, 2, &s);
-        printf("%s\n", str_c(&s));
-        str_release(&s);
+        client_print(receipt);
     } else {
         if (o->dry_run)
             printf("nothing was done; this would happen:\n");

@@ -11,23 +11,10 @@ struct options {
     bool json;
 };
 
-static const char *text(const json_t *model, const char *key)
-{
-    const char *s = json_string_value(json_object_get(model, key));
-    return s ? s : "?";
-}
-
-static uint64_t number(const json_t *model, const char *key)
-{
-    uint64_t v = 0;
-    (void)js_get_u64(json_object_get(model, key), &v);
-    return v;
-}
-
 /* "name#id", unambiguous even when a file is loaded twice. */
 static void add_name(const json_t *model, struct str *out)
 {
-    str_addf(out, "%s#%" PRIu64, text(model, "name"), number(model, "id"));
+    str_addf(out, "%s#%" PRIu64, client_text(model, "name"), client_u64(model, "id"));
 }
 
 /* An id, a name, or name#id: as `berth free` takes them. */
@@ -36,8 +23,8 @@ static bool is_called(const json_t *model, const char *word)
     struct str full = { 0 };
     uint64_t id;
     add_name(model, &full);
-    bool yes = !strcmp(text(model, "name"), word) || !strcmp(str_c(&full), word) ||
-               (str_parse_u64(word, strlen(word), &id) && id == number(model, "id"));
+    bool yes = !strcmp(client_text(model, "name"), word) || !strcmp(str_c(&full), word) ||
+               (str_parse_u64(word, strlen(word), &id) && id == client_u64(model, "id"));
     str_release(&full);
     return yes;
 }
@@ -75,7 +62,7 @@ static berth_status mark_one(struct options *o, const json_t *model, json_t *don
 {
     char path[64], body[48];
     json_t *answer = NULL;
-    snprintf(path, sizeof path, "/berth/models/%" PRIu64, number(model, "id"));
+    snprintf(path, sizeof path, "/berth/models/%" PRIu64, client_u64(model, "id"));
     snprintf(body, sizeof body, "{\"retention\": \"%s\"}", o->retention);
     berth_status s = client_json(&o->client, path, body, SECONDS, &answer, err);
     if (!s && json_array_append_new(done, answer))
@@ -110,14 +97,14 @@ static void print_text(const json_t *done)
     {
         struct str full = { 0 }, name = { 0 };
         char size[STR_BYTES_MAX];
-        bool gone = !strcmp(text(m, "state"), "gone");
+        bool gone = !strcmp(client_text(m, "state"), "gone");
         add_name(m, &full);
         term_safe(&name, str_c(&full), full.n, 60);
         if (gone) /* only a mark held it */
             printf("%-6s %s\n", "gone", str_c(&name));
         else
-            printf("%-6s %s  %.8s  %s\n", text(m, "retention"), str_c(&name), text(m, "role"),
-                   str_bytes(number(m, "bytes"), size));
+            printf("%-6s %s  %.8s  %s\n", client_text(m, "retention"), str_c(&name),
+                   client_text(m, "role"), str_bytes(client_u64(m, "bytes"), size));
         str_release(&full);
         str_release(&name);
     }
@@ -126,10 +113,7 @@ static void print_text(const json_t *done)
 static void print_json(json_t *done)
 {
     json_t *all = json_pack("{s:O}", "models", done);
-    struct str s = { 0 };
-    js_write(all, 2, &s);
-    printf("%s\n", str_c(&s));
-    str_release(&s);
+    client_print(all);
     json_decref(all);
 }
 

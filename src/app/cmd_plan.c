@@ -1,4 +1,5 @@
 /* berth plan: which block of a model would live where. Loads nothing. */
+#include "app/device_options.h"
 #include "app/plan.h"
 #include "app/presets.h"
 #include "berth/ctx.h"
@@ -6,8 +7,8 @@
 #include "plan/convert.h"
 
 struct options {
-    const char *preset, *alloc, *virtual_vram, *donor, *compute, *devices, *layout, *part, *dtype,
-        *reserve, *ram;
+    const char *preset, *alloc, *virtual_vram, *donor, *compute, *layout, *part, *dtype, *reserve;
+    struct device_options machine; /* of it devices and ram */
     bool automatic, brief, json;
 };
 
@@ -28,11 +29,12 @@ struct request { /* the options, understood */
 /* ---- devices ---- */
 
 /* Which donor is nearer matters to an automatic plan with a choice: only then it is measured. */
-static berth_status real_devices(struct app *a, const struct options *o, uint64_t ram_budget,
-                                 struct plan_devices *d, berth_err *err)
+static berth_status real_devices(struct app *a, const struct options *o,
+                                 const struct app_ctx_args *args, struct plan_devices *d,
+                                 berth_err *err)
 {
     berth_ctx *ctx;
-    if (app_ctx_new(a, &(struct app_ctx_args) { .ram_budget = ram_budget }, &ctx, err))
+    if (app_ctx_new(a, args, &ctx, err))
         return err->code;
     bool automatic = !o->alloc && !o->virtual_vram;
     berth_status s =
@@ -65,8 +67,6 @@ static int check_usage(struct app *a, const struct options *o)
 {
     if (!!o->alloc + !!o->virtual_vram + o->automatic > 1)
         return app_usage(a, "--alloc, --virtual-vram and --auto exclude each other");
-    if (o->ram && o->devices)
-        return app_usage(a, "--ram-budget beside --devices: say cpu=%.40s there", o->ram);
     if (o->donor && !o->virtual_vram)
         return app_usage(a, "--donor goes with --virtual-vram");
     if (o->reserve && (o->alloc || o->virtual_vram))
@@ -119,13 +119,13 @@ static int read_options(struct app *a, struct request *r)
         if (o->part[0] && !str_ends(o->part, strlen(o->part), "."))
             str_addc(&r->prefix, '.');
     }
-    uint64_t ram_budget;
-    int code = app_ram_budget(a, o->ram, &ram_budget);
+    struct app_ctx_args args = { 0 };
+    int code = app_devices(a, &o->machine, &args);
     if (code)
         return code;
-    if (o->devices && plan_devices_parse(o->devices, strlen(o->devices), &r->devices, &err))
+    if (args.devices && plan_devices_parse(args.devices, strlen(args.devices), &r->devices, &err))
         return app_fail_devices(a, &err);
-    if (!o->devices && real_devices(a, o, ram_budget, &r->devices, &err))
+    if (!args.devices && real_devices(a, o, &args, &r->devices, &err))
         return app_fail(a, &err);
     if (o->virtual_vram)
         compose(r);
@@ -169,7 +169,7 @@ static berth_status make_quotas(const struct request *r, const struct blocks *b,
 /* A card that this machine has not: a plan can be made for one that has it. */
 static void cards_elsewhere(const struct options *o, berth_err *err)
 {
-    if (!o->devices && err->code == BERTH_EINVAL && err->device[0])
+    if (!o->machine.devices && err->code == BERTH_EINVAL && err->device[0])
         err_append(err, "; --devices cuda:0=24g,cpu=64g plans for cards that are not here");
 }
 
@@ -273,7 +273,7 @@ static int run(struct app *a, int argc, char **argv)
         opt_text("compute", "DEVICE", "device that computes; default: the first that is not cpu",
                  &o.compute),
         opt_text("devices", "SPEC", "plan for a machine that is not here; default: this one",
-                 &o.devices),
+                 &o.machine.devices),
         opt_text("layout", "LAYOUT", "spread (default): evenly over the model; tail: from its end",
                  &o.layout),
         opt_text("part", "PREFIX", "only the tensors whose names begin with it", &o.part),
@@ -283,7 +283,8 @@ static int run(struct app *a, int argc, char **argv)
                  &o.dtype),
         opt_text("reserve", "SIZE", "with --auto: kept free; default: 1.19g, at most a quarter",
                  &o.reserve),
-        opt_text("ram-budget", "SIZE", "the most of this machine's memory to plan with", &o.ram),
+        opt_text("ram-budget", "SIZE", "the most of this machine's memory to plan with",
+                 &o.machine.ram),
         opt_flag("brief", "the picture, without the tables", &o.brief),
         opt_flag("json", "print a JSON object", &o.json),
     };

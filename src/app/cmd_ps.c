@@ -5,19 +5,6 @@
 
 #define SECONDS 10
 
-static uint64_t number(const json_t *o, const char *key)
-{
-    uint64_t v = 0;
-    (void)js_get_u64(json_object_get(o, key), &v);
-    return v;
-}
-
-static const char *text(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "-";
-}
-
 /* "cpu 1.2 GiB, null:0 300 MiB" */
 static void places(const json_t *model, struct str *out)
 {
@@ -51,13 +38,13 @@ static void print_models(const struct app *a, const json_t *models)
         struct str name = { 0 }, where = { 0 };
         char buf[STR_BYTES_MAX], as[16] = "";
         if (json_is_string(json_object_get(m, "converted"))) /* the same file twice, perhaps */
-            snprintf(as, sizeof as, " as %.11s", text(m, "converted"));
-        term_safe(&name, text(m, "name"), strlen(text(m, "name")), 28 - strlen(as));
+            snprintf(as, sizeof as, " as %.11s", client_text(m, "converted"));
+        term_safe(&name, client_text(m, "name"), strlen(client_text(m, "name")), 28 - strlen(as));
         str_adds(&name, as);
         places(m, &where);
-        printf("%4" PRIu64 "  %-28s %-8.8s %-10s %-6s %9s  %s\n", number(m, "id"), str_c(&name),
-               text(m, "role"), text(m, "state"), text(m, "retention"),
-               str_bytes(number(m, "bytes"), buf), str_c(&where));
+        printf("%4" PRIu64 "  %-28s %-8.8s %-10s %-6s %9s  %s\n", client_u64(m, "id"), str_c(&name),
+               client_text(m, "role"), client_text(m, "state"), client_text(m, "retention"),
+               str_bytes(client_u64(m, "bytes"), buf), str_c(&where));
         str_release(&name);
         str_release(&where);
     }
@@ -70,9 +57,9 @@ static void print_devices(const json_t *devices)
     json_array_foreach(devices, i, d)
     {
         char used[STR_BYTES_MAX], budget[STR_BYTES_MAX], idle[STR_BYTES_MAX];
-        printf("%-12s %9s of %s in use, %s idle\n", text(d, "name"),
-               str_bytes(number(d, "in_use"), used), str_bytes(number(d, "budget"), budget),
-               str_bytes(number(d, "idle"), idle));
+        printf("%-12s %9s of %s in use, %s idle\n", client_text(d, "name"),
+               str_bytes(client_u64(d, "in_use"), used), str_bytes(client_u64(d, "budget"), budget),
+               str_bytes(client_u64(d, "idle"), idle));
     }
 }
 
@@ -82,15 +69,15 @@ static void print_node(const json_t *running, const json_t *executing)
     const char *id = json_string_value(json_array_get(running, 1));
     const char *node = json_string_value(json_object_get(executing, "node"));
     const json_t *of = node ? json_object_get(json_array_get(running, 2), node) : NULL;
-    uint64_t max = number(executing, "max"), value = number(executing, "value");
+    uint64_t max = client_u64(executing, "max"), value = client_u64(executing, "value");
     struct str s = { 0 };
-    if (!node || !id || strcmp(id, text(executing, "prompt_id")) != 0)
+    if (!node || !id || strcmp(id, client_text(executing, "prompt_id")) != 0)
         return;
     str_adds(&s, ", node ");
     term_safe(&s, node, strlen(node), 40);
     if (of) {
         str_adds(&s, " (");
-        term_safe(&s, text(of, "class_type"), strlen(text(of, "class_type")), 60);
+        term_safe(&s, client_text(of, "class_type"), strlen(client_text(of, "class_type")), 60);
         str_addc(&s, ')');
     }
     if (max > 1)
@@ -143,10 +130,7 @@ static int run_ps(struct app *a, int argc, char **argv)
             "{s:O*, s:O*, s:O*, s:O*, s:O*}", "models", json_object_get(models, "models"),
             "devices", json_object_get(devices, "devices"), "queue", queue, "paused",
             json_object_get(state, "paused"), "executing", json_object_get(state, "executing"));
-        struct str s = { 0 };
-        js_write(all, 2, &s);
-        printf("%s\n", str_c(&s));
-        str_release(&s);
+        client_print(all);
         json_decref(all);
     } else {
         print_queue(queue, state);

@@ -1,5 +1,5 @@
 /* berth run: one workflow from a file, here or on a server. */
-#include "app/cards.h"
+#include "app/device_options.h"
 #include "app/memory.h"
 #include "app/numbers.h"
 #include "app/run_hints.h"
@@ -19,9 +19,8 @@
 struct options {
     struct folder_options folders;
     struct client client; /* .url NULL: here */
-    const char *devices, *ram, *pin;
+    struct device_options devices;
     struct number_options numbers;
-    struct card_options cards;
     bool json, no_metadata, show;
     struct opt_list set;
 };
@@ -363,7 +362,7 @@ static int open_engine(struct app *a, const struct options *o, struct parts *p)
 
 static int with_parts(struct app *a, const struct options *o, const char *path, struct parts *p)
 {
-    struct app_ctx_args ctx = { .devices = o->devices };
+    struct app_ctx_args ctx = { 0 };
     berth_err err;
     int code;
     if (run_workflow_read(path, &p->prompt, &p->extra, &err))
@@ -373,10 +372,7 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
             return app_usage(a, "%s", err.msg);
     if (o->client.url)
         return elsewhere(a, o, p);
-    char cards[CARDS_TEXT_MAX];
-    if ((code = app_ram_budget(a, o->ram, &ctx.ram_budget)) ||
-        (code = app_pin_budget(a, o->pin, &ctx.pin_budget)) ||
-        (code = app_cards(a, &o->cards, cards, &ctx.cards)) ||
+    if ((code = app_devices(a, &o->devices, &ctx)) ||
         (code = app_folders_open(a, &o->folders, &p->folders)))
         return code;
     if (app_ctx_new(a, &ctx, &p->ctx, &err))
@@ -420,11 +416,7 @@ static int run_run(struct app *a, int argc, char **argv)
                  &o.client.url),
         opt_text("token", "TEXT", "default $BERTH_TOKEN; for --server", &o.client.token),
         CLIENT_WAY_OPTIONS(&o.client),
-        opt_text("devices", "SPEC",
-                 "what to place models on, e.g. cpu=16g,cuda:0=20g (default: all)", &o.devices),
-        CARD_OPTIONS(&o.cards),
-        opt_text("ram-budget", "SIZE", "most host memory to hold, e.g. 16g", &o.ram),
-        PIN_OPTION(&o.pin),
+        DEVICE_OPTIONS(&o.devices),
         opt_flag("disable-metadata", "no prompt and workflow in saved files", &o.no_metadata),
         NUMBER_OPTIONS(&o.numbers),
         opt_flag("show", "also show pictures in the terminal, if it has 24-bit colour", &o.show),

@@ -1,6 +1,6 @@
 /* berth serve: the server, from options to exit. */
-#include "app/cards.h"
 #include "app/demo.h"
+#include "app/device_options.h"
 #include "app/memory.h"
 #include "app/notify.h"
 #include "app/numbers.h"
@@ -23,11 +23,11 @@
 
 struct options {
     struct folder_options folders;
-    const char *listen, *cors, *tls_key, *tls_cert, *token, *token_file, *database, *devices, *ram,
-        *pin, *reserve, *upload, *cache_ram, *preview, *verbose, *hashing;
+    const char *listen, *cors, *tls_key, *tls_cert, *token, *token_file, *database, *reserve,
+        *upload, *cache_ram, *preview, *verbose, *hashing;
     uint64_t port, cache_lru, preview_size, max_queue, max_history, max_sockets, grace;
     struct number_options numbers;
-    struct card_options cards;
+    struct device_options devices;
     bool insecure, compress, multi_user, no_metadata, no_smart_memory, classic, none, cpu, quick,
         silent_start;
 };
@@ -62,11 +62,7 @@ static size_t option_table(struct options *o, struct opt *t)
                  "let pages of another origin in (without a value: any)", &o->cors),
         opt_text("tls-keyfile", "FILE", "with --tls-certfile: HTTPS", &o->tls_key),
         opt_text("tls-certfile", "FILE", "PEM, with its chain", &o->tls_cert),
-        opt_text("devices", "SPEC",
-                 "what to place models on, e.g. cpu=16g,cuda:0=20g (default: all)", &o->devices),
-        CARD_OPTIONS(&o->cards),
-        opt_text("ram-budget", "SIZE", "most host memory to hold, e.g. 16g", &o->ram),
-        PIN_OPTION(&o->pin),
+        DEVICE_OPTIONS(&o->devices),
         opt_text("reserve-vram", "GiB", "kept free on compute devices by automatic plans",
                  &o->reserve),
         opt_flag("cpu", "the same as --devices cpu", &o->cpu),
@@ -369,11 +365,10 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
                                  .grace_s = (unsigned)o->grace,
                                  .log = &a->log,
                                  .clock = a->clock };
-    struct app_ctx_args ctx = { .devices = o->cpu ? "cpu" : o->devices };
-    char cards[CARDS_TEXT_MAX];
+    struct app_ctx_args ctx = { 0 };
     double upload = 0, reserve = 0;
     int code;
-    if (o->cpu && o->devices)
+    if (o->cpu && o->devices.devices)
         return app_usage(a, "--cpu or --devices, not both");
     if (!o->tls_key != !o->tls_cert)
         return app_usage(a, "--tls-keyfile and --tls-certfile come together");
@@ -381,11 +376,10 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
         (code = read_number(a, "reserve-vram", o->reserve, 1e6, &reserve)) ||
         (code = read_cache(a, o, &cfg)) || (code = read_preview(a, o, &cfg)) ||
         (code = app_numbers(a, &o->numbers, &cfg.numbers)) ||
-        (code = app_cards(a, &o->cards, cards, &ctx.cards)) ||
-        (code = read_token(a, o, &p->token)) ||
-        (code = app_ram_budget(a, o->ram, &ctx.ram_budget)) ||
-        (code = app_pin_budget(a, o->pin, &ctx.pin_budget)))
+        (code = app_devices(a, &o->devices, &ctx)) || (code = read_token(a, o, &p->token)))
         return code;
+    if (o->cpu)
+        ctx.devices = "cpu";
     cfg.max_upload = (uint64_t)(upload * 1048576.0);
     ctx.reserve = (uint64_t)(reserve * 1073741824.0);
     cfg.token = p->token;

@@ -121,10 +121,8 @@ void run_outputs_json(const struct run_place *at, json_t *outputs, json_t *statu
     }
     all = json_pack("{s:o, s:O*, s:O*, s:O*}", "files", files, "outputs", outputs, "status", status,
                     "node_errors", node_errors);
-    str_clear(&s);
-    js_write(all, 2, &s);
-    printf("%s\n", str_c(&s));
     str_release(&s);
+    client_print(all);
     json_decref(all);
 }
 
