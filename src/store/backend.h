@@ -99,7 +99,6 @@ extern const struct store_ops *const store_backends[]; /* NULL at the end */
 bool store_job_copy(const struct store_job *from, struct store_job *to); /* false: no memory */
 size_t
 store_job_bytes(const struct store_job *j); /* of its texts, but the number, which may change */
-bool store_job_before(const struct store_job *a, const struct store_job *b); /* in the queue */
 
 /* The attempt is not the one that runs: the error for it. now: the one that does, 0: none. */
 berth_status store_stale(uint64_t seq, uint64_t attempt, uint64_t now, berth_err *err);

@@ -250,40 +250,27 @@ static berth_status walk(struct store *s, const struct store_range *r, struct wa
 
 /* ---- the doors ---- */
 
-struct writing {
-    struct str *out;
-    bool any;
-};
-
 static bool write_item(void *user, const struct store_entry *e)
 {
-    struct writing *w = user;
-    struct str *out = w->out;
-    if (w->any)
-        str_addc(out, ',');
-    w->any = true;
-    js_write_string(e->job.id, strlen(e->job.id), out);
-    str_adds(out, ":{\"prompt\":");
-    job_json(&e->job, out);
-    str_adds(out, ",\"outputs\":");
-    str_adds(out, e->outputs);
-    str_adds(out, ",\"status\":");
-    str_adds(out, e->status);
-    str_adds(out, ",\"meta\":");
-    str_adds(out, e->meta);
-    str_addc(out, '}');
-    return !out->bad;
+    struct jsonout *j = user;
+    jo_open(j, e->job.id, '{');
+    job_json(j, "prompt", &e->job);
+    raw_json(j, "outputs", e->outputs);
+    raw_json(j, "status", e->status);
+    raw_json(j, "meta", e->meta);
+    jo_close(j, '}');
+    return !j->out->bad;
 }
 
 static berth_status write_items(struct store *s, const struct store_range *r, struct str *out,
                                 berth_err *err)
 {
-    struct writing x = { .out = out };
-    struct walk w = { .fn = write_item, .user = &x };
-    str_addc(out, '{');
+    struct jsonout j = { .out = out };
+    struct walk w = { .fn = write_item, .user = &j };
+    jo_open(&j, NULL, '{');
     if ((r->id || r->count) && walk(s, r, &w, err))
         return err->code;
-    str_addc(out, '}');
+    jo_close(&j, '}');
     return out->bad ? err_set(err, BERTH_ENOMEM, "%zu bytes of history", out->n) : BERTH_OK;
 }
 

@@ -42,24 +42,20 @@ bool store_job_copy(const struct store_job *from, struct store_job *to)
     return false;
 }
 
-bool store_job_before(const struct store_job *a, const struct store_job *b)
+void raw_json(struct jsonout *j, const char *key, const char *text)
 {
-    return a->order < b->order || (a->order == b->order && a->seq < b->seq);
+    jo_raw(j, key, text, strlen(text));
 }
 
-void job_json(const struct store_job *j, struct str *out)
+void job_json(struct jsonout *j, const char *key, const struct store_job *job)
 {
-    str_addc(out, '[');
-    str_adds(out, j->number);
-    str_addc(out, ',');
-    js_write_string(j->id, strlen(j->id), out);
-    str_addc(out, ',');
-    str_adds(out, j->prompt);
-    str_addc(out, ',');
-    str_adds(out, j->extra_data);
-    str_addc(out, ',');
-    str_adds(out, j->outputs);
-    str_addc(out, ']');
+    jo_open(j, key, '[');
+    raw_json(j, NULL, job->number);
+    jo_str(j, NULL, job->id);
+    raw_json(j, NULL, job->prompt);
+    raw_json(j, NULL, job->extra_data);
+    raw_json(j, NULL, job->outputs);
+    jo_close(j, ']');
 }
 
 /* ---- what backends share ---- */

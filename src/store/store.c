@@ -407,34 +407,38 @@ berth_status store_each_job(struct store *s, bool extra_data, store_job_fn *fn, 
 }
 
 struct listing {
-    struct str *out;
+    struct jsonout json;
     bool pending; /* the second list has begun */
-    bool any;     /* in the current one */
 };
+
+static void list_pending(struct listing *l)
+{
+    jo_close(&l->json, ']');
+    jo_open(&l->json, "queue_pending", '[');
+    l->pending = true;
+}
 
 static bool list_job(void *user, const struct store_job *j, bool running)
 {
     struct listing *l = user;
-    if (!running && !l->pending) {
-        str_adds(l->out, "],\"queue_pending\":[");
-        l->pending = true;
-        l->any = false;
-    }
-    if (l->any)
-        str_addc(l->out, ',');
-    l->any = true;
-    job_json(j, l->out);
-    return !l->out->bad;
+    if (!running && !l->pending)
+        list_pending(l);
+    job_json(&l->json, NULL, j);
+    return !l->json.out->bad;
 }
 
 berth_status store_queue_json(struct store *s, struct str *out, berth_err *err)
 {
-    struct listing l = { .out = out };
+    struct listing l = { .json.out = out };
     struct store_pick all = { .parts = STORE_WHOLE };
-    str_adds(out, "{\"queue_running\":[");
+    jo_open(&l.json, NULL, '{');
+    jo_open(&l.json, "queue_running", '[');
     if (each(s, &all, list_job, &l, err))
         return err->code;
-    str_adds(out, l.pending ? "]}" : "],\"queue_pending\":[]}");
+    if (!l.pending)
+        list_pending(&l);
+    jo_close(&l.json, ']');
+    jo_close(&l.json, '}');
     return out->bad ? err_set(err, BERTH_ENOMEM, "%zu bytes of the queue", out->n) : BERTH_OK;
 }
 

@@ -10,6 +10,7 @@
 #define STORE_STORE_IMPL_H
 
 #include "base/clock.h"
+#include "base/jsonout.h"
 #include "store/backend.h"
 
 #include <pthread.h>
@@ -78,6 +79,7 @@ void owed_drop(struct store *s, const char *id);
 bool owed_has(struct store *s, uint64_t seq); /* it runs no more, whatever the backend says */
 
 /* job.c */
-void job_json(const struct store_job *j, struct str *out); /* the array of five */
+void raw_json(struct jsonout *j, const char *key, const char *text);            /* of JSON */
+void job_json(struct jsonout *j, const char *key, const struct store_job *job); /* array of five */
 
 #endif

@@ -1,5 +1,7 @@
 #include "store/sqlite/sqlite_impl.h"
 
+#include <stdarg.h>
+
 #define JOB_COLUMNS                                                                                \
     "seq, ord, attempts, created_ms, id, number, client_id, prompt, extra_data, wanted"
 #define JOB_BRIEF(extra)                                                                           \
@@ -95,17 +97,43 @@ void db_close(struct db *d)
     *d = (struct db) { 0 };
 }
 
-sqlite3_stmt *db_get(struct db *d, enum db_stmt which, berth_err *err)
+static int bind(sqlite3_stmt *st, const char *kinds, va_list ap)
 {
-    if (!d->st[which]) {
-        int rc = sqlite3_prepare_v3(d->h, sql[which], -1, SQLITE_PREPARE_PERSISTENT, &d->st[which],
-                                    NULL);
-        if (rc) {
-            db_fail(d, rc, err);
-            return NULL;
+    int rc = SQLITE_OK;
+    for (int i = 1; !rc && kinds[i - 1]; i++)
+        switch (kinds[i - 1]) {
+        case 'n':
+            rc = sqlite3_bind_int64(st, i, va_arg(ap, int64_t));
+            break;
+        case 'd':
+            rc = sqlite3_bind_double(st, i, va_arg(ap, double));
+            break;
+        default:
+            rc = sqlite3_bind_text(st, i, va_arg(ap, const char *), -1, SQLITE_STATIC);
         }
-    }
-    return d->st[which];
+    return rc;
+}
+
+static sqlite3_stmt *get(struct db *d, enum db_stmt which, berth_err *err, const char *kinds,
+                         va_list ap)
+{
+    int rc = SQLITE_OK;
+    if (!d->st[which])
+        rc = sqlite3_prepare_v3(d->h, sql[which], -1, SQLITE_PREPARE_PERSISTENT, &d->st[which],
+                                NULL);
+    if (!rc && !(rc = bind(d->st[which], kinds, ap)))
+        return d->st[which];
+    db_fail(d, rc, err);
+    return NULL;
+}
+
+sqlite3_stmt *db_get(struct db *d, enum db_stmt which, berth_err *err, const char *kinds, ...)
+{
+    va_list ap;
+    va_start(ap, kinds);
+    sqlite3_stmt *st = get(d, which, err, kinds, ap);
+    va_end(ap);
+    return st;
 }
 
 void db_done(sqlite3_stmt *st)
@@ -125,43 +153,27 @@ berth_status db_step(struct db *d, sqlite3_stmt *st, bool *row, berth_err *err)
     return err->code;
 }
 
-berth_status db_run(struct db *d, sqlite3_stmt *st, berth_err *err)
+berth_status db_do(struct db *d, enum db_stmt which, berth_err *err, const char *kinds, ...)
 {
-    bool row = true;
-    while (row)
-        if (db_step(d, st, &row, err))
+    va_list ap;
+    va_start(ap, kinds);
+    sqlite3_stmt *st = get(d, which, err, kinds, ap);
+    va_end(ap);
+    for (bool row = true; row;)
+        if (!st || db_step(d, st, &row, err))
             return err->code;
     db_done(st);
     return BERTH_OK;
 }
 
-berth_status db_run_plain(struct db *d, enum db_stmt which, berth_err *err)
-{
-    sqlite3_stmt *st = db_get(d, which, err);
-    return st ? db_run(d, st, err) : err->code;
-}
-
-berth_status db_run_number(struct db *d, enum db_stmt which, int64_t n, berth_err *err)
-{
-    sqlite3_stmt *st = db_get(d, which, err);
-    if (!st)
-        return err->code;
-    sqlite3_bind_int64(st, 1, n);
-    return db_run(d, st, err);
-}
-
 berth_status db_find(struct db *d, enum db_stmt which, const char *text, int64_t n, int64_t *out,
                      int columns, bool *found, berth_err *err)
 {
-    bool row = false;
-    sqlite3_stmt *st = db_get(d, which, err);
-    if (!st)
-        return err->code;
-    if (text)
-        sqlite3_bind_text(st, 1, text, -1, SQLITE_STATIC);
-    else if (sqlite3_bind_parameter_count(st))
-        sqlite3_bind_int64(st, 1, n);
-    if (db_step(d, st, &row, err))
+    bool row = false, one = strchr(sql[which], '?');
+    sqlite3_stmt *st = !one   ? db_get(d, which, err, "")
+                       : text ? db_get(d, which, err, "t", text)
+                              : db_get(d, which, err, "n", n);
+    if (!st || db_step(d, st, &row, err))
         return err->code;
     for (int i = 0; i < columns; i++)
         out[i] = row ? sqlite3_column_int64(st, i) : 0;

@@ -113,10 +113,8 @@ struct taking {
 static berth_status read_next(struct sqlite *s, const struct taking *t, berth_err *err)
 {
     struct store_job seen;
-    sqlite3_stmt *st = db_get(&s->write, DB_JOB_NEXT, err);
-    if (!st)
-        return err->code;
-    if (db_step(&s->write, st, t->got, err))
+    sqlite3_stmt *st = db_get(&s->write, DB_JOB_NEXT, err, "");
+    if (!st || db_step(&s->write, st, t->got, err))
         return err->code;
     *t->got = *t->got && (uint64_t)sqlite3_column_int64(st, 0) <= t->upto;
     bool ok = !*t->got || (db_see_job(st, &seen) && store_job_copy(&seen, t->out));
@@ -254,7 +252,7 @@ static berth_status tx_remove_all(struct sqlite *s, struct removing *r, berth_er
 {
     int64_t row[2]; /* how many, and their bytes */
     if (db_find(&s->write, DB_JOBS_COUNT, NULL, 0, row, 2, NULL, err) ||
-        db_run_plain(&s->write, DB_JOBS_CLEAR, err))
+        db_do(&s->write, DB_JOBS_CLEAR, err, ""))
         return err->code;
     r->gone = (size_t)row[0];
     s->delta.pending -= row[0];
@@ -292,17 +290,13 @@ static berth_status tx_forget(struct sqlite *s, void *arg, berth_err *err)
 {
     const struct removing *f = arg;
     if (!f->ids) {
-        if (db_run_plain(&s->write, DB_ENTRY_CLEAR, err))
+        if (db_do(&s->write, DB_ENTRY_CLEAR, err, ""))
             return err->code;
         s->delta.history = -(int64_t)s->counts.history;
         return BERTH_OK;
     }
     for (size_t i = 0; i < f->n; i++) {
-        sqlite3_stmt *st = db_get(&s->write, DB_ENTRY_DROP, err);
-        if (!st)
-            return err->code;
-        sqlite3_bind_text(st, 1, f->ids[i], -1, SQLITE_STATIC);
-        if (db_run(&s->write, st, err))
+        if (db_do(&s->write, DB_ENTRY_DROP, err, "t", f->ids[i]))
             return err->code;
         s->delta.history -= sqlite3_changes(s->write.h);
     }
@@ -331,11 +325,9 @@ static void release_places(struct vec *v)
 static berth_status read_places(struct sqlite *s, struct vec *out, berth_err *err)
 {
     bool row;
-    sqlite3_stmt *st = db_get(&s->write, DB_JOBS_PLACES, err);
-    if (!st)
-        return err->code;
+    sqlite3_stmt *st = db_get(&s->write, DB_JOBS_PLACES, err, "");
     for (;;) {
-        if (db_step(&s->write, st, &row, err))
+        if (!st || db_step(&s->write, st, &row, err))
             return err->code;
         if (!row)
             break;
@@ -357,16 +349,9 @@ static berth_status write_changes(struct sqlite *s, const struct order_change *c
 {
     if (n && tx_meta(s, "counter", (int64_t)counter, err))
         return err->code;
-    for (size_t i = 0; i < n; i++) {
-        sqlite3_stmt *st = db_get(&s->write, DB_JOB_MOVE, err);
-        if (!st)
+    for (size_t i = 0; i < n; i++)
+        if (db_do(&s->write, DB_JOB_MOVE, err, "dtn", c[i].order, c[i].number, (int64_t)c[i].seq))
             return err->code;
-        sqlite3_bind_double(st, 1, c[i].order);
-        sqlite3_bind_text(st, 2, c[i].number, -1, SQLITE_STATIC);
-        sqlite3_bind_int64(st, 3, (int64_t)c[i].seq);
-        if (db_run(&s->write, st, err))
-            return err->code;
-    }
     return BERTH_OK;
 }
 
@@ -441,14 +426,12 @@ static berth_status see_all(struct db *d, enum store_parts parts, store_job_fn *
                             berth_err *err)
 {
     bool on = true;
-    for (int running = 1; running >= 0; running--) {
-        sqlite3_stmt *st = db_get(d, parts == STORE_WHOLE ? DB_JOBS : DB_JOBS_BRIEF, err);
-        if (!st)
-            return err->code;
-        sqlite3_bind_int(st, 1, running);
-        if (parts != STORE_WHOLE)
-            sqlite3_bind_int(st, 2, parts == STORE_BRIEF_EXTRA);
-        if (see_jobs(d, st, fn, user, &on, err))
+    int64_t extra = parts == STORE_BRIEF_EXTRA;
+    for (int64_t running = 1; running >= 0; running--) {
+        sqlite3_stmt *st = parts == STORE_WHOLE
+                               ? db_get(d, DB_JOBS, err, "n", running)
+                               : db_get(d, DB_JOBS_BRIEF, err, "nn", running, extra);
+        if (!st || see_jobs(d, st, fn, user, &on, err))
             return err->code;
     }
     return BERTH_OK;
@@ -458,14 +441,9 @@ static berth_status see_picked(struct db *d, const struct store_pick *pick, stor
                                void *user, berth_err *err)
 {
     bool on = true;
-    sqlite3_stmt *st = db_get(d, pick->id ? DB_JOB_BY_ID : DB_JOB_BY_SEQ, err);
-    if (!st)
-        return err->code;
-    if (pick->id)
-        sqlite3_bind_text(st, 1, pick->id, -1, SQLITE_STATIC);
-    else
-        sqlite3_bind_int64(st, 1, (int64_t)pick->seq);
-    return see_jobs(d, st, fn, user, &on, err);
+    sqlite3_stmt *st = pick->id ? db_get(d, DB_JOB_BY_ID, err, "t", pick->id)
+                                : db_get(d, DB_JOB_BY_SEQ, err, "n", (int64_t)pick->seq);
+    return st ? see_jobs(d, st, fn, user, &on, err) : err->code;
 }
 
 /* One transaction, so that a job that is taken meanwhile is not seen twice. */
@@ -475,11 +453,11 @@ static berth_status jobs(struct store_backend *b, const struct store_pick *pick,
     struct sqlite *s = self(b);
     berth_err ignored;
     struct db *d = reader_lock(s);
-    berth_status st = db_run_plain(d, DB_BEGIN_READ, err);
+    berth_status st = db_do(d, DB_BEGIN_READ, err, "");
     if (!st) {
         st = pick->id || pick->seq ? see_picked(d, pick, fn, user, err)
                                    : see_all(d, pick->parts, fn, user, err);
-        db_run_plain(d, DB_ROLLBACK, &ignored); /* nothing was written */
+        db_do(d, DB_ROLLBACK, &ignored, ""); /* nothing was written */
     }
     reader_unlock(s);
     return st;
@@ -528,12 +506,11 @@ static berth_status read_entry(struct sqlite *s, int64_t place, enum store_parts
     *e = (struct entry) { 0 };
     *found = false;
     struct db *d = reader_lock(s);
-    sqlite3_stmt *st = db_get(d, parts == STORE_WHOLE ? DB_ENTRY_NEXT : DB_ENTRY_BRIEF, err);
+    int64_t extra = parts == STORE_BRIEF_EXTRA;
+    sqlite3_stmt *st = parts == STORE_WHOLE ? db_get(d, DB_ENTRY_NEXT, err, "n", place)
+                                            : db_get(d, DB_ENTRY_BRIEF, err, "nn", place, extra);
     berth_status status = st ? BERTH_OK : err->code;
     if (st) {
-        sqlite3_bind_int64(st, 1, place);
-        if (parts != STORE_WHOLE)
-            sqlite3_bind_int(st, 2, parts == STORE_BRIEF_EXTRA);
         status = db_step(d, st, found, err);
         if (!status && *found)
             status = copy_entry(d, st, e, err);

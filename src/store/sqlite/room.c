@@ -122,7 +122,7 @@ static void give_all_back(struct sqlite *s)
     while (!db_find(&s->write, DB_UNUSED, NULL, 0, &after, 1, NULL, &err) && after &&
            after < before) {
         before = after;
-        if (db_run_plain(&s->write, DB_SHRINK_LITTLE, &err))
+        if (db_do(&s->write, DB_SHRINK_LITTLE, &err, ""))
             break;
         if (s->wal_pages >= s->log_pages)
             room_move_log(s, true);

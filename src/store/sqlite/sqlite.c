@@ -194,13 +194,10 @@ static berth_status read_counters(struct sqlite *s, berth_err *err)
 static berth_status read_running(struct sqlite *s, struct vec *out, berth_err *err)
 {
     bool row;
-    sqlite3_stmt *st = db_get(&s->write, DB_JOBS_BRIEF, err);
-    if (!st)
-        return err->code;
-    sqlite3_bind_int(st, 1, 1);
+    sqlite3_stmt *st = db_get(&s->write, DB_JOBS_BRIEF, err, "nn", (int64_t)1, (int64_t)0);
     for (;;) {
         struct store_job seen, *j;
-        if (db_step(&s->write, st, &row, err))
+        if (!st || db_step(&s->write, st, &row, err))
             return err->code;
         if (!row)
             break;

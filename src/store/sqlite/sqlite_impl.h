@@ -59,16 +59,14 @@ struct db { /* zeroed: closed */
 berth_status db_open(const char *path, int cache_kib, struct db *out, berth_err *err);
 void db_close(struct db *d); /* zeroed is fine */
 berth_status db_exec(struct db *d, const char *sql, berth_err *err);
-/* A statement to bind and step, made on first use; NULL: err. db_done() when finished with it. */
-sqlite3_stmt *db_get(struct db *d, enum db_stmt which, berth_err *err);
+/* A statement to step, made on first use; NULL: err. db_done() when finished with it. kinds: of its
+ * parameters, a letter each: n int64_t, d double, t const char *, which stays until then. */
+sqlite3_stmt *db_get(struct db *d, enum db_stmt which, berth_err *err, const char *kinds, ...);
 void db_done(sqlite3_stmt *st);
 /* *row: whether there is one. After an error the statement is reset. */
 berth_status db_step(struct db *d, sqlite3_stmt *st, bool *row, berth_err *err);
-/* For statements without rows; resets. */
-berth_status db_run(struct db *d, sqlite3_stmt *st, berth_err *err);
-/* The same, of one with no parameters, or with one number. */
-berth_status db_run_plain(struct db *d, enum db_stmt which, berth_err *err);
-berth_status db_run_number(struct db *d, enum db_stmt which, int64_t n, berth_err *err);
+/* All of a statement whose rows do not matter. */
+berth_status db_do(struct db *d, enum db_stmt which, berth_err *err, const char *kinds, ...);
 berth_status db_fail(const struct db *d, int rc, berth_err *err);
 bool db_locked(const berth_err *err); /* of db_fail(): by another program; no room would help */
 bool db_see_job(sqlite3_stmt *st, struct store_job *j); /* columns 0 to 10, borrowed; false: no

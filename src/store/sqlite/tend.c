@@ -46,7 +46,7 @@ static bool shrink(struct sqlite *s, bool *more)
     int64_t spare = room_low(s) ? 0 : SPARE_PAGES;
     bool ok = !db_find(&s->write, DB_UNUSED, NULL, 0, &before, 1, NULL, &err);
     if (ok && before > spare)
-        ok = !db_run_plain(&s->write, DB_SHRINK, &err) &&
+        ok = !db_do(&s->write, DB_SHRINK, &err, "") &&
              !db_find(&s->write, DB_UNUSED, NULL, 0, &after, 1, NULL, &err);
     else
         after = before;

@@ -23,12 +23,12 @@ static void apply(struct sqlite *s)
 static berth_status tx_once(struct sqlite *s, tx_fn *fn, void *arg, berth_err *err)
 {
     s->delta = (struct sqlite_delta) { 0 };
-    if (db_run_plain(&s->write, DB_BEGIN, err))
+    if (db_do(&s->write, DB_BEGIN, err, ""))
         return err->code;
-    if (fn(s, arg, err) || db_run_plain(&s->write, DB_COMMIT, err)) {
+    if (fn(s, arg, err) || db_do(&s->write, DB_COMMIT, err, "")) {
         berth_err ignored; /* the first one matters; SQLite may have rolled back by itself */
         if (!sqlite3_get_autocommit(s->write.h))
-            db_run_plain(&s->write, DB_ROLLBACK, &ignored);
+            db_do(&s->write, DB_ROLLBACK, &ignored, "");
         return err->code;
     }
     apply(s);
@@ -69,19 +69,9 @@ berth_status tx_do(struct sqlite *s, tx_fn *fn, void *arg, berth_err *err)
 
 berth_status tx_job_add(struct sqlite *s, const struct store_job *j, berth_err *err)
 {
-    const char *texts[] = { j->id, j->number, j->client_id, j->prompt, j->extra_data, j->outputs };
-    sqlite3_stmt *st = db_get(&s->write, DB_JOB_ADD, err);
-    if (!st)
-        return err->code;
-    int rc = sqlite3_bind_int64(st, 1, (int64_t)j->seq);
-    rc = rc ? rc : sqlite3_bind_double(st, 2, j->order);
-    rc = rc ? rc : sqlite3_bind_int64(st, 3, j->attempts);
-    rc = rc ? rc : sqlite3_bind_int64(st, 4, j->created_ms);
-    for (int i = 0; i < 6; i++)
-        rc = rc ? rc : sqlite3_bind_text(st, 5 + i, texts[i], -1, SQLITE_STATIC);
-    if (rc)
-        return db_fail(&s->write, rc, err);
-    if (db_run(&s->write, st, err))
+    if (db_do(&s->write, DB_JOB_ADD, err, "ndnntttttt", (int64_t)j->seq, j->order,
+              (int64_t)j->attempts, j->created_ms, j->id, j->number, j->client_id, j->prompt,
+              j->extra_data, j->outputs))
         return err->code;
     s->delta.pending++;
     s->delta.bytes += (int64_t)store_job_bytes(j);
@@ -91,13 +81,7 @@ berth_status tx_job_add(struct sqlite *s, const struct store_job *j, berth_err *
 berth_status tx_job_set(struct sqlite *s, uint64_t seq, unsigned attempts, uint64_t attempt,
                         berth_err *err)
 {
-    sqlite3_stmt *st = db_get(&s->write, DB_JOB_SET, err);
-    if (!st)
-        return err->code;
-    sqlite3_bind_int64(st, 1, attempts);
-    sqlite3_bind_int64(st, 2, (int64_t)attempt);
-    sqlite3_bind_int64(st, 3, (int64_t)seq);
-    if (db_run(&s->write, st, err))
+    if (db_do(&s->write, DB_JOB_SET, err, "nnn", (int64_t)attempts, (int64_t)attempt, (int64_t)seq))
         return err->code;
     s->delta.pending += attempt ? -1 : 1;
     s->delta.running += attempt ? 1 : -1;
@@ -120,7 +104,7 @@ berth_status tx_job_drop(struct sqlite *s, uint64_t seq, const struct job_state 
     if (!x && job_state_get(&s->write, seq, &read, err))
         return err->code;
     x = x ? x : &read;
-    if (db_run_number(&s->write, DB_JOB_DROP, (int64_t)seq, err))
+    if (db_do(&s->write, DB_JOB_DROP, err, "n", (int64_t)seq))
         return err->code;
     if (!sqlite3_changes(s->write.h))
         return BERTH_OK;
@@ -134,7 +118,7 @@ berth_status tx_job_drop(struct sqlite *s, uint64_t seq, const struct job_state 
 
 static berth_status drop_oldest(struct sqlite *s, int64_t n, berth_err *err)
 {
-    if (db_run_number(&s->write, DB_ENTRY_TRIM, n, err))
+    if (db_do(&s->write, DB_ENTRY_TRIM, err, "n", n))
         return err->code;
     s->delta.history -= sqlite3_changes64(s->write.h);
     return BERTH_OK;
@@ -172,17 +156,8 @@ berth_status tx_trim(struct sqlite *s, berth_err *err)
 
 berth_status tx_entry(struct sqlite *s, uint64_t seq, const struct store_result *r, berth_err *err)
 {
-    const char *texts[] = { r->outputs, r->status, r->meta };
-    sqlite3_stmt *st = db_get(&s->write, DB_ENTRY_PUT, err);
-    if (!st)
-        return err->code;
-    int rc = sqlite3_bind_int64(st, 1, (int64_t)seq);
-    for (int i = 0; i < 3; i++)
-        rc = rc ? rc : sqlite3_bind_text(st, 2 + i, texts[i], -1, SQLITE_STATIC);
-    if (rc)
-        return db_fail(&s->write, rc, err);
     sqlite3_set_last_insert_rowid(s->write.h, 0);
-    if (db_run(&s->write, st, err))
+    if (db_do(&s->write, DB_ENTRY_PUT, err, "nttt", (int64_t)seq, r->outputs, r->status, r->meta))
         return err->code;
     s->delta.history += sqlite3_last_insert_rowid(s->write.h) != 0; /* an update sets none */
     return tx_trim(s, err);
@@ -192,12 +167,7 @@ berth_status tx_entry(struct sqlite *s, uint64_t seq, const struct store_result 
 
 berth_status tx_meta(struct sqlite *s, const char *key, int64_t value, berth_err *err)
 {
-    sqlite3_stmt *st = db_get(&s->write, DB_META_SET, err);
-    if (!st)
-        return err->code;
-    sqlite3_bind_text(st, 1, key, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(st, 2, value);
-    return db_run(&s->write, st, err);
+    return db_do(&s->write, DB_META_SET, err, "tn", key, value);
 }
 
 berth_status tx_oom_mark(struct sqlite *s, const struct oomkill *x, berth_err *err)

@@ -96,7 +96,10 @@ static void cut_entry(struct stub *s, struct stub_entry *e)
 
 static int in_order(const void *a, const void *b)
 {
-    return store_job_before(a, b) ? -1 : store_job_before(b, a);
+    const struct store_job *x = a, *y = b;
+    if (x->order != y->order)
+        return x->order < y->order ? -1 : 1;
+    return x->seq < y->seq ? -1 : x->seq > y->seq;
 }
 
 /* ---- the slots ---- */
