@@ -26,9 +26,10 @@ berth_status ctx_lock(berth_ctx *ctx, berth_err *err)
     return BERTH_OK;
 }
 
-void ctx_unlock(berth_ctx *ctx)
+berth_status ctx_unlock(berth_ctx *ctx, berth_status s)
 {
     pthread_mutex_unlock(&ctx->lock);
+    return s;
 }
 
 static berth_status open_devices(berth_ctx *ctx, const berth_config *cfg, berth_err *err)

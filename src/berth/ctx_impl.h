@@ -38,7 +38,7 @@ struct berth_model { /* a handle */
 
 /* BERTH_EBUSY: this thread is inside a call already, in one of its callbacks. */
 berth_status ctx_lock(berth_ctx *ctx, berth_err *err);
-void ctx_unlock(berth_ctx *ctx);
+berth_status ctx_unlock(berth_ctx *ctx, berth_status s); /* returns s */
 
 /* memory.c: takes *got; out NULL: nobody wants it. What happened has happened: a caller that cannot
  * have its receipt is told, no more. */

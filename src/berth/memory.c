@@ -68,10 +68,8 @@ berth_status berth_free(berth_ctx *ctx, const berth_free_config *cfg, berth_rece
         return err->code;
     struct res_receipt got = { 0 };
     berth_status s = ctx_lock(ctx, err);
-    if (!s) {
-        s = res_free(ctx->res, &args, &got, err);
-        ctx_unlock(ctx);
-    }
+    if (!s)
+        s = ctx_unlock(ctx, res_free(ctx->res, &args, &got, err));
     return s ? s : ctx_receipt(&got, receipt, err);
 }
 
@@ -129,8 +127,7 @@ berth_status berth_prompt_begin(berth_ctx *ctx, berth_err *err)
         return err->code;
     res_prompt_begin(ctx->res);
     ctx->in_prompt = true;
-    ctx_unlock(ctx);
-    return BERTH_OK;
+    return ctx_unlock(ctx, BERTH_OK);
 }
 
 static berth_status
@@ -144,7 +141,7 @@ settle(berth_ctx *ctx, berth_status (*fn)(struct residency *, struct res_receipt
     if (!s) {
         ctx->in_prompt &= fn != res_prompt_end;
         s = fn(ctx->res, &got, err);
-        ctx_unlock(ctx);
+        ctx_unlock(ctx, BERTH_OK);
     }
     if (s || !got.serial) { /* 0: no free ran */
         res_receipt_release(&got);
@@ -170,10 +167,8 @@ berth_status berth_force_full_cleanup(berth_ctx *ctx, const char *reason, int fo
     if (summary)
         *summary = NULL;
     berth_status s = ctx_lock(ctx, err);
-    if (!s) {
-        s = res_force_full_cleanup(ctx->res, reason, force, &line, err);
-        ctx_unlock(ctx);
-    }
+    if (!s)
+        s = ctx_unlock(ctx, res_force_full_cleanup(ctx->res, reason, force, &line, err));
     if (!s && summary)
         return give_text(&line, summary, err);
     str_release(&line);
@@ -186,7 +181,7 @@ berth_status berth_ctx_metrics(berth_ctx *ctx, berth_metrics *out, berth_err *er
     if (ctx_lock(ctx, err))
         return err->code;
     struct res_metrics x = res_metrics(ctx->res);
-    ctx_unlock(ctx);
+    ctx_unlock(ctx, BERTH_OK);
     *out = (berth_metrics) { .loads = x.loads,
                              .load_failures = x.load_failures,
                              .attaches = x.attaches,
@@ -210,7 +205,7 @@ void berth_snapshot(berth_ctx *ctx, const char *identifier, const char *tag)
     if (ctx_lock(ctx, &err))
         return; /* from a callback: the call that runs it takes its own */
     journal_snapshot(res_journal(ctx->res), identifier, tag);
-    ctx_unlock(ctx);
+    ctx_unlock(ctx, BERTH_OK);
 }
 
 berth_status berth_snapshot_summary(berth_ctx *ctx, char **out, berth_err *err)

@@ -57,7 +57,7 @@ berth_status berth_model_open(berth_ctx *ctx, const berth_model_config *cfg, ber
         return err->code;
     }
     berth_status s = res_open(ctx->res, &args, &m->model, NULL, err);
-    ctx_unlock(ctx);
+    ctx_unlock(ctx, BERTH_OK);
     if (s) {
         free(m);
         return s;
@@ -74,7 +74,7 @@ void berth_model_close(berth_model *m)
     bool inside = ctx_lock(m->ctx, &err) != BERTH_OK; /* a callback: this thread has the lock */
     res_unref(m->model);
     if (!inside)
-        ctx_unlock(m->ctx);
+        ctx_unlock(m->ctx, BERTH_OK);
     free(m);
 }
 
@@ -107,7 +107,7 @@ berth_status berth_model_load(berth_model *m, const berth_load_config *cfg,
     if (!s) {
         s = res_load(m->model, &args, &got, err);
         info = res_info(m->model);
-        ctx_unlock(m->ctx);
+        ctx_unlock(m->ctx, BERTH_OK);
     }
     atomic_fetch_sub(&m->loads, 1);
     give_result(&got, &info, result);
@@ -124,9 +124,7 @@ berth_status berth_model_use_begin(berth_model *m, berth_err *err)
 {
     if (ctx_lock(m->ctx, err))
         return err->code;
-    berth_status s = res_use_begin(m->model, err);
-    ctx_unlock(m->ctx);
-    return s;
+    return ctx_unlock(m->ctx, res_use_begin(m->model, err));
 }
 
 void berth_model_use_end(berth_model *m)
@@ -135,16 +133,14 @@ void berth_model_use_end(berth_model *m)
     if (ctx_lock(m->ctx, &err))
         BUG("berth_model_use_end: %s", err.msg);
     res_use_end(m->model);
-    ctx_unlock(m->ctx);
+    ctx_unlock(m->ctx, BERTH_OK);
 }
 
 berth_status berth_model_eject(berth_model *m, berth_err *err)
 {
     if (ctx_lock(m->ctx, err))
         return err->code;
-    berth_status s = res_eject(m->model, err);
-    ctx_unlock(m->ctx);
-    return s;
+    return ctx_unlock(m->ctx, res_eject(m->model, err));
 }
 
 berth_status berth_model_set_retention(berth_model *m, berth_retention retention, berth_err *err)
@@ -152,8 +148,7 @@ berth_status berth_model_set_retention(berth_model *m, berth_retention retention
     if (check_choices((int)retention, BERTH_SPREAD, err) || ctx_lock(m->ctx, err))
         return err->code;
     res_set_retention(m->model, (enum res_retention)retention);
-    ctx_unlock(m->ctx);
-    return BERTH_OK;
+    return ctx_unlock(m->ctx, BERTH_OK);
 }
 
 berth_status berth_model_replan(berth_model *m, const char *alloc, const char *compute,
@@ -168,7 +163,7 @@ berth_status berth_model_replan(berth_model *m, const char *alloc, const char *c
         return err->code;
     berth_status s = res_replan(m->model, &args, &got, err);
     struct res_model_info info = res_info(m->model);
-    ctx_unlock(m->ctx);
+    ctx_unlock(m->ctx, BERTH_OK);
     give_result(&got, &info, result);
     return s;
 }
@@ -210,8 +205,7 @@ berth_status berth_model_get_info(berth_model *m, berth_model_info *out, berth_e
     if (ctx_lock(m->ctx, err))
         return err->code;
     ctx_model_info(m->model, out);
-    ctx_unlock(m->ctx);
-    return BERTH_OK;
+    return ctx_unlock(m->ctx, BERTH_OK);
 }
 
 size_t berth_ctx_model_count(berth_ctx *ctx)
@@ -220,7 +214,7 @@ size_t berth_ctx_model_count(berth_ctx *ctx)
     if (ctx_lock(ctx, &err))
         return 0;
     size_t n = res_model_count(ctx->res);
-    ctx_unlock(ctx);
+    ctx_unlock(ctx, BERTH_OK);
     return n;
 }
 
@@ -236,8 +230,7 @@ berth_status berth_ctx_model_info(berth_ctx *ctx, size_t index, berth_model_info
         ctx_model_info(res_model_at(ctx->res, index), out);
     else
         s = err_set(err, BERTH_EINVAL, "model %zu of %zu", index, n);
-    ctx_unlock(ctx);
-    return s;
+    return ctx_unlock(ctx, s);
 }
 
 berth_status berth_ctx_set_retention(berth_ctx *ctx, uint64_t id, berth_retention retention,
@@ -251,8 +244,7 @@ berth_status berth_ctx_set_retention(berth_ctx *ctx, uint64_t id, berth_retentio
         res_set_retention(m, (enum res_retention)retention);
     else
         s = err_set(err, BERTH_ENOTFOUND, "no model has the id %" PRIu64, id);
-    ctx_unlock(ctx);
-    return s;
+    return ctx_unlock(ctx, s);
 }
 
 /* Under the lock. */
@@ -281,9 +273,7 @@ berth_status berth_model_block(berth_model *m, size_t index, berth_block_info *o
     *out = (berth_block_info) { 0 };
     if (ctx_lock(m->ctx, err))
         return err->code;
-    berth_status s = block_info(m, index, out, err);
-    ctx_unlock(m->ctx);
-    return s;
+    return ctx_unlock(m->ctx, block_info(m, index, out, err));
 }
 
 berth_status berth_model_checksum(berth_model *m, uint64_t *out, berth_err *err)
@@ -291,9 +281,7 @@ berth_status berth_model_checksum(berth_model *m, uint64_t *out, berth_err *err)
     *out = 0;
     if (ctx_lock(m->ctx, err))
         return err->code;
-    berth_status s = res_checksum(m->model, out, err);
-    ctx_unlock(m->ctx);
-    return s;
+    return ctx_unlock(m->ctx, res_checksum(m->model, out, err));
 }
 
 /* ---- adapters ---- */
@@ -318,7 +306,7 @@ berth_status berth_adapter_open(berth_model *m, const char *path, berth_adapter 
     struct lora_names names = lora_table_names(&table);
     if (!s)
         s = lora_open(path, &names, &m->ctx->log, &a->adapter, err);
-    ctx_unlock(m->ctx);
+    ctx_unlock(m->ctx, BERTH_OK);
     lora_table_release(&table);
     if (s) {
         free(a);
@@ -359,10 +347,8 @@ berth_status berth_model_set_adapters(berth_model *m, const berth_adapter_use *u
     for (size_t i = 0; i < count; i++)
         patch[i] = (struct res_patch) { use[i].adapter->adapter, use[i].strength };
     berth_status s = ctx_lock(m->ctx, err);
-    if (!s) {
-        s = res_set_patches(m->model, patch, count, err);
-        ctx_unlock(m->ctx);
-    }
+    if (!s)
+        s = ctx_unlock(m->ctx, res_set_patches(m->model, patch, count, err));
     free(patch);
     return s;
 }

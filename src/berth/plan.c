@@ -18,9 +18,7 @@ berth_status ctx_plan_devices(berth_ctx *ctx, const char *compute, bool measure,
 {
     if (ctx_lock(ctx, err))
         return err->code;
-    berth_status s = res_plan_devices(ctx->res, compute, measure, out, err);
-    ctx_unlock(ctx);
-    return s;
+    return ctx_unlock(ctx, res_plan_devices(ctx->res, compute, measure, out, err));
 }
 
 static void list_devices(berth_plan *p)

@@ -141,7 +141,7 @@ berth_status berth_engine_new(berth_ctx *ctx, const berth_engine_config *cfg, be
         s = open_folders(e, &own, err);
     if (!s && !(s = ctx_lock(e->ctx, err))) {
         s = open_engine(e, &own, err);
-        ctx_unlock(e->ctx);
+        ctx_unlock(e->ctx, BERTH_OK);
     }
     if (s)
         berth_engine_free(e);
@@ -161,7 +161,7 @@ void berth_engine_free(berth_engine *e)
         res_set_reset(e->ctx->res, e->ctx->reset, e->ctx->reset_user);
         e->ctx->has_engine = false;
         if (!inside)
-            ctx_unlock(e->ctx);
+            ctx_unlock(e->ctx, BERTH_OK);
     }
     for (size_t i = 0; i < e->tokenizers_n; i++)
         free(e->tokenizers[i]);
@@ -569,7 +569,7 @@ berth_status berth_run(berth_engine *e, const berth_run_config *cfg, berth_resul
     bool began = !s && !(s = ctx_lock(e->ctx, err));
     if (began) {
         s = check_and_execute(&r, &own, extra, err);
-        ctx_unlock(e->ctx);
+        ctx_unlock(e->ctx, BERTH_OK);
     }
     if (began && out)
         *out = r.result;
