@@ -350,7 +350,8 @@ int main(int argc, char **argv)
         return 1;
     }
     if (berth_ctx_new(
-            &(berth_config) { .devices = "cpu",
+            &(berth_config) { .size = sizeof(berth_config),
+                              .devices = "cpu",
                               .threads = threads ? (unsigned)strtoul(threads, NULL, 10) : 0 },
             &ctx, &err))
         return failed(&err, "context");

@@ -75,11 +75,13 @@ static berth_status draw(berth_engine *engine, const char *prompt, berth_err *er
     return s;
 }
 
+/* All of a file, with a NUL behind it. */
 static char *read_text(const char *path)
 {
     FILE *in = fopen(path, "rb");
-    char *text = in ? calloc(1, 1 << 20) : NULL; /* workflows are small */
-    if (text && !fread(text, 1, (1 << 20) - 1, in)) {
+    long n = in && !fseek(in, 0, SEEK_END) ? ftell(in) : -1;
+    char *text = n > 0 ? calloc(1, (size_t)n + 1) : NULL;
+    if (text && (fseek(in, 0, SEEK_SET) || fread(text, 1, (size_t)n, in) != (size_t)n)) {
         free(text);
         text = NULL;
     }

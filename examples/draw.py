@@ -19,7 +19,7 @@ class Err(c.Structure):
     _fields_ = [("code", c.c_int), ("native", c.c_int), ("file", c.c_char_p), ("line", c.c_int),
                 ("msg", c.c_char * 512), ("subject", c.c_char_p), ("device", c.c_char * 32),
                 ("number", c.c_uint64), ("names", c.c_ushort), ("name", c.c_ushort * 2 * 16),
-                ("cause", c.c_ushort), ("subject_at", c.c_ushort)]
+                ("cause", c.c_ushort), ("subject_at", c.c_ushort), ("reserved", c.c_char * 114)]
 
 
 class Sized(c.Structure):

@@ -70,7 +70,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: embed KEPT EJECTED [DEVICES]\n");
         return 2;
     }
-    berth_config cfg = { .devices = argc > 3 ? argv[3] : NULL };
+    berth_config cfg = { .size = sizeof cfg, .devices = argc > 3 ? argv[3] : NULL };
     if (berth_ctx_new(&cfg, &ctx, &err))
         return report("opening the devices", &err);
     berth_status s = tour(ctx, argv[1], argv[2], &err);

@@ -3,7 +3,10 @@
  * Conventions  Functions that can fail return berth_status (0 is fine) and take `berth_err *err`
  *              last. `err` is never NULL and is meaningful only after a failure.
  * Threads      Everything here is safe to call from any thread unless its comment says otherwise.
- * Versions     Until 1.0 structs may grow between minor versions: build against the header that
+ * Versions     Structs that begin with their size may grow: fields that a program built with an
+ *              older header does not know are taken as zero, and one that sets fields which the
+ *              library does not know gets BERTH_EUNSUPPORTED. berth_err keeps its size. Until 1.0
+ *              the other structs may grow between minor versions: build against the header that
  *              came with the library. */
 #ifndef BERTH_BERTH_H
 #define BERTH_BERTH_H
@@ -55,6 +58,7 @@ typedef struct berth_err {
     } name[16];
     unsigned short cause;      /* msg + cause: what was noticed first, without contexts */
     unsigned short subject_at; /* msg + subject_at: where subject stands, if it is in msg */
+    char reserved[114];        /* for what comes later: the size of an error stays the same */
 } berth_err;
 
 BERTH_API const char *berth_version(void);               /* "0.1.0" */
@@ -92,9 +96,10 @@ typedef struct berth_json_log {
     void *user;
 } berth_json_log;
 
-/* Start from { 0 }: every field's zero is its default. Borrowed for berth_ctx_new(), except what
- * log_user and json_log.user point at, which outlives the context. */
-typedef struct berth_config {
+/* Every field's zero is its default. Borrowed for berth_ctx_new(), except what log_user and
+ * json_log.user point at, which outlives the context. */
+typedef struct berth_config { /* { .size = sizeof(berth_config) } */
+    size_t size;
     /* What to open, e.g. "cpu=16g,null:0=24g,cuda:1@cuda:0=40g": name[@physical][=budget], ...
      * NULL or "": every real device of this machine, each with all of its memory. */
     const char *devices;
@@ -130,7 +135,7 @@ typedef struct berth_config {
 
 /* Opens the devices named in cfg (NULL: all defaults).
  *   out  owned by the caller, berth_ctx_free(); NULL on error
- * BERTH_EINVAL: the device text is malformed; BERTH_EUNSUPPORTED: a device this build or machine
+ * BERTH_EINVAL: the device text is malformed, or size is not set; BERTH_EUNSUPPORTED: a device this build or machine
  * does not have, the message lists what is there; BERTH_ELIMIT: budgets beyond the memory. */
 BERTH_API berth_status berth_ctx_new(const berth_config *cfg, berth_ctx **out, berth_err *err);
 /* NULL is fine. pre: no other call on ctx runs, every model handle is closed. Kept models go. */
@@ -430,10 +435,8 @@ BERTH_API berth_status berth_ctx_metrics(berth_ctx *ctx, berth_metrics *out, ber
  *
  *     berth_engine_new() -> berth_run() as often as you like -> berth_engine_free()
  *
- * Results of nodes are kept between runs: a second run computes only what changed. These structs
- * begin with their size: fields that an older program does not know about are taken as zero.
- * berth_err has no size, so until 1.0 a program is to be built with the header of its library. A
- * build with BERTH_SERVER=OFF has none of these functions. */
+ * Results of nodes are kept between runs: a second run computes only what changed. A build with
+ * BERTH_SERVER=OFF has none of these functions. */
 
 typedef struct berth_engine berth_engine;
 

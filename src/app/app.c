@@ -238,7 +238,8 @@ berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_c
                          berth_err *err)
 {
     const struct dev_env env = app_dev_env(a, args);
-    const berth_config cfg = { .devices = args->devices,
+    const berth_config cfg = { .size = sizeof cfg,
+                               .devices = args->devices,
                                .log = forward_log,
                                .log_user = &a->log,
                                .log_level = (berth_log_level)a->log.level,

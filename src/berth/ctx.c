@@ -32,6 +32,23 @@ berth_status ctx_unlock(berth_ctx *ctx, berth_status s)
     return s;
 }
 
+berth_status ctx_read_struct(const char *name, const void *from, void *to, size_t known,
+                             berth_err *err)
+{
+    size_t size;
+    if (!from)
+        return err_set(err, BERTH_EINVAL, "%s is NULL", name);
+    memcpy(&size, from, sizeof size);
+    if (size < sizeof size || size > 65536)
+        return err_set(err, BERTH_EINVAL, "%s.size is %zu: set it to sizeof(%s)", name, size, name);
+    memcpy(to, from, size < known ? size : known);
+    for (size_t i = known; i < size; i++)
+        if (((const char *)from)[i])
+            return err_set(err, BERTH_EUNSUPPORTED,
+                           "%s has %zu bytes, this library knows %zu of them", name, size, known);
+    return BERTH_OK;
+}
+
 static berth_status open_devices(berth_ctx *ctx, const berth_config *cfg, berth_err *err)
 {
     struct spec spec;
@@ -100,10 +117,11 @@ static berth_status open_registry(berth_ctx *ctx, const berth_config *cfg, berth
 
 berth_status berth_ctx_new(const berth_config *cfg, berth_ctx **out, berth_err *err)
 {
-    static const berth_config defaults;
+    berth_config own = { 0 };
     *out = NULL;
-    if (!cfg)
-        cfg = &defaults;
+    if (cfg && ctx_read_struct("berth_config", cfg, &own, sizeof own, err))
+        return err->code;
+    cfg = &own;
     berth_ctx *ctx = calloc(1, sizeof *ctx);
     if (!ctx)
         return err_set(err, BERTH_ENOMEM, "a context");

@@ -40,6 +40,11 @@ struct berth_model { /* a handle */
 berth_status ctx_lock(berth_ctx *ctx, berth_err *err);
 berth_status ctx_unlock(berth_ctx *ctx, berth_status s); /* returns s */
 
+/* Reads a caller's struct, whose first member is its size: `to` has `known` bytes, of which those
+ * the caller does not have stay zero. BERTH_EUNSUPPORTED: it asks for something that came later. */
+berth_status ctx_read_struct(const char *name, const void *from, void *to, size_t known,
+                             berth_err *err);
+
 /* memory.c: takes *got; out NULL: nobody wants it. What happened has happened: a caller that cannot
  * have its receipt is told, no more. */
 berth_status ctx_receipt(struct res_receipt *got, berth_receipt **out, berth_err *err);

@@ -15,25 +15,6 @@ struct berth_flag {
     atomic_bool set;
 };
 
-/* Reads a caller's struct, whose first member is its size: `to` has `known` bytes, of which those
- * the caller does not have stay zero. BERTH_EUNSUPPORTED: it asks for something that came later. */
-static berth_status read_struct(const char *name, const void *from, void *to, size_t known,
-                                berth_err *err)
-{
-    size_t size;
-    if (!from)
-        return err_set(err, BERTH_EINVAL, "%s is NULL", name);
-    memcpy(&size, from, sizeof size);
-    if (size < sizeof size || size > 65536)
-        return err_set(err, BERTH_EINVAL, "%s.size is %zu: set it to sizeof(%s)", name, size, name);
-    memcpy(to, from, size < known ? size : known);
-    for (size_t i = known; i < size; i++)
-        if (((const char *)from)[i])
-            return err_set(err, BERTH_EUNSUPPORTED,
-                           "%s has %zu bytes, this library knows %zu of them", name, size, known);
-    return BERTH_OK;
-}
-
 /* ---- flags ---- */
 
 berth_flag *berth_flag_new(void)
@@ -63,7 +44,8 @@ static void reset_both(void *user)
 
 static berth_status open_ctx(berth_engine *e, const berth_engine_config *cfg, berth_err *err)
 {
-    const berth_config c = { .devices = cfg->devices,
+    const berth_config c = { .size = sizeof c,
+                             .devices = cfg->devices,
                              .ram_budget = cfg->ram_budget,
                              .pin_budget = cfg->pin_budget,
                              .reserve = cfg->reserve,
@@ -128,7 +110,7 @@ berth_status berth_engine_new(berth_ctx *ctx, const berth_engine_config *cfg, be
 {
     berth_engine_config own = { 0 };
     *out = NULL;
-    if (read_struct("berth_engine_config", cfg, &own, sizeof own, err))
+    if (ctx_read_struct("berth_engine_config", cfg, &own, sizeof own, err))
         return err->code;
     if (!own.base || !own.base[0])
         return err_set(err, BERTH_EINVAL, "berth_engine_config.base: which folder?");
@@ -281,7 +263,7 @@ berth_status berth_result_file(const berth_result *r, size_t index, berth_output
                                berth_err *err)
 {
     berth_output_file own = { 0 };
-    if (read_struct("berth_output_file", out, &own, sizeof own, err))
+    if (ctx_read_struct("berth_output_file", out, &own, sizeof own, err))
         return err->code;
     size_t size = out->size;
     if (index >= r->files.n)
@@ -560,8 +542,9 @@ berth_status berth_run(berth_engine *e, const berth_run_config *cfg, berth_resul
     json_t *extra = NULL;
     if (out)
         *out = NULL;
-    if (read_struct("berth_run_config", cfg, &own, sizeof own, err) ||
-        (own.events && read_struct("berth_events", own.events, &r.events, sizeof r.events, err)))
+    if (ctx_read_struct("berth_run_config", cfg, &own, sizeof own, err) ||
+        (own.events &&
+         ctx_read_struct("berth_events", own.events, &r.events, sizeof r.events, err)))
         return err->code;
     berth_status s = read_prompt(&own, &r.prompt, &extra, err);
     if (!s && !(r.result = result_new()))

@@ -141,7 +141,9 @@ static inline int setup(void **state)
 {
     struct world *x = calloc(1, sizeof *x);
     berth_err err = { 0 };
-    berth_config cfg = { .devices = "cpu=64m,null:0=64m", .pressure_percent = 101 };
+    berth_config cfg = { .size = sizeof cfg,
+                         .devices = "cpu=64m,null:0=64m",
+                         .pressure_percent = 101 };
     struct folders_config folders = { .base = tmp_dir() };
     if (!x)
         return -1;

@@ -66,6 +66,14 @@ def test_draws_a_picture(example, tmp_path):
     assert json.loads(text["prompt"])["5"]["inputs"]["steps"] == STEPS
 
 
+def test_reads_a_large_workflow(example, tmp_path):
+    nodes = workflow()
+    nodes["0"] = {"class_type": "PreviewAny", "inputs": {"source": "x" * (3 << 19)}}
+    nodes = dict(sorted(nodes.items())) # the long one comes first
+    lines, said, code = draw(example, tmp_path, nodes)
+    assert code == 0 and words(lines, "file"), said
+
+
 def test_hears_what_happens(example, tmp_path):
     lines, said, code = draw(example, tmp_path, workflow())
     assert code == 0, said

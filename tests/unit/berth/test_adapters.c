@@ -42,7 +42,7 @@ struct subject {
 
 static struct subject subject_open(const char *path, const char *part)
 {
-    berth_config cfg = { .devices = "cpu=256m" };
+    berth_config cfg = { .size = sizeof cfg, .devices = "cpu=256m" };
     berth_model_config model = { .path = path, .part = part };
     struct subject s;
     berth_err err = { 0 };

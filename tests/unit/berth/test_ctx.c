@@ -6,7 +6,7 @@
 
 static berth_ctx *open_ctx(const char *devices)
 {
-    berth_config cfg = { .devices = devices };
+    berth_config cfg = { .size = sizeof cfg, .devices = devices };
     berth_ctx *ctx;
     berth_err err = { 0 };
     assert_ok(berth_ctx_new(&cfg, &ctx, &err), err);
@@ -80,7 +80,7 @@ static void errors_reach_the_caller(void **state)
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        berth_config cfg = { .devices = cases[i].devices };
+        berth_config cfg = { .size = sizeof cfg, .devices = cases[i].devices };
         berth_ctx *ctx;
         berth_err err = { 0 };
         assert_fails(berth_ctx_new(&cfg, &ctx, &err), err, cases[i].code, cases[i].why);
@@ -121,7 +121,9 @@ static void note(void *user, berth_log_level level, uint64_t wall_ns, const char
 static void logs_to_the_sink(void **state)
 {
     struct seen s = { 0 };
-    berth_config cfg = { .devices = "null:0=1g,cuda:0@null:0=2g", .log = note, .log_user = &s };
+    berth_config cfg = {
+        .size = sizeof cfg, .devices = "null:0=1g,cuda:0@null:0=2g", .log = note, .log_user = &s
+    };
     berth_ctx *ctx;
     berth_err err = { 0 };
     (void)state;
@@ -172,7 +174,7 @@ static void survives_oom(void **state)
     berth_status s = BERTH_ENOMEM;
     (void)state;
     for (long k = 0; s != BERTH_OK; k++) {
-        berth_config cfg = { .devices = "cpu=1m,null:0=1g" };
+        berth_config cfg = { .size = sizeof cfg, .devices = "cpu=1m,null:0=1g" };
         berth_ctx *ctx = NULL;
         berth_err err = { 0 };
         oom_after(k);
@@ -181,6 +183,31 @@ static void survives_oom(void **state)
         assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && !ctx && err.msg[0]));
         berth_ctx_free(ctx);
     }
+}
+
+/* A program and a library of different age. */
+static void structs_may_grow(void **state)
+{
+    struct {
+        berth_config cfg;
+        uint64_t later;
+    } newer = { .cfg = { .size = sizeof newer, .devices = "cpu=64m" } };
+    berth_config older = { .size = offsetof(berth_config, log), .devices = "cpu=64m" };
+    berth_config none = { .devices = "cpu=64m" };
+    berth_err err = { 0 };
+    berth_ctx *ctx;
+    (void)state;
+    assert_ok(berth_ctx_new(&newer.cfg, &ctx, &err), err);
+    berth_ctx_free(ctx);
+    newer.later = 1;
+    assert_fails(berth_ctx_new(&newer.cfg, &ctx, &err), err, BERTH_EUNSUPPORTED, "this library");
+    older.ram_budget = 1; /* behind its end: beside devices it would be refused */
+    assert_ok(berth_ctx_new(&older, &ctx, &err), err);
+    berth_ctx_free(ctx);
+    assert_fails(berth_ctx_new(&none, &ctx, &err), err, BERTH_EINVAL, "sizeof(berth_config)");
+    assert_null(ctx);
+    if (sizeof(void *) == 8)
+        assert_int_equal(sizeof(berth_err), 768); /* new fields come out of `reserved` */
 }
 
 static void words_for_codes(void **state)
@@ -198,7 +225,8 @@ int main(void)
         cmocka_unit_test(lists_devices),      cmocka_unit_test(defaults),
         cmocka_unit_test(logs_to_the_sink),   cmocka_unit_test(errors_reach_the_caller),
         cmocka_unit_test(any_thread_may_ask), cmocka_unit_test(two_contexts_do_not_know_each_other),
-        cmocka_unit_test(survives_oom),       cmocka_unit_test(words_for_codes),
+        cmocka_unit_test(survives_oom),       cmocka_unit_test(structs_may_grow),
+        cmocka_unit_test(words_for_codes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

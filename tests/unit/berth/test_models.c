@@ -8,7 +8,7 @@
 
 static berth_ctx *open_ctx(const char *devices)
 {
-    berth_config cfg = { .devices = devices, .threads = 2 };
+    berth_config cfg = { .size = sizeof cfg, .devices = devices, .threads = 2 };
     berth_ctx *ctx;
     berth_err err = { 0 };
     assert_ok(berth_ctx_new(&cfg, &ctx, &err), err);
@@ -49,7 +49,8 @@ static void pins_keep_to_their_budget(void **state)
     } row[] = { { 0, 3 << 20, 64 << 20 }, { 2 << 20, 1 << 20, 3 << 20 }, { BERTH_NO_PINS, 0, 0 } };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-        berth_config cfg = { .devices = "cpu=256m,null:0=64m",
+        berth_config cfg = { .size = sizeof cfg,
+                             .devices = "cpu=256m,null:0=64m",
                              .threads = 2,
                              .pin_budget = row[i].budget };
         berth_ctx *ctx;
@@ -295,7 +296,7 @@ static void bad_words(void **state)
     berth_model_info info;
     assert_fails(berth_ctx_model_info(ctx, 0, &info, &err), err, BERTH_EINVAL, "model 0 of 0");
     berth_ctx_free(ctx);
-    berth_config both = { .devices = "cpu=64m", .ram_budget = 1 << 20 };
+    berth_config both = { .size = sizeof both, .devices = "cpu=64m", .ram_budget = 1 << 20 };
     assert_fails(berth_ctx_new(&both, &ctx, &err), err, BERTH_EINVAL, "RAM budget");
 }
 
@@ -303,7 +304,7 @@ static void ram_budget_is_hard(void **state)
 {
     (void)state;
     berth_err err = { 0 };
-    berth_config cfg = { .ram_budget = 1 << 20 };
+    berth_config cfg = { .size = sizeof cfg, .ram_budget = 1 << 20 };
     berth_ctx *ctx;
     assert_ok(berth_ctx_new(&cfg, &ctx, &err), err);
     size_t cpu;
@@ -346,7 +347,8 @@ static void json_log(void **state)
     berth_err err = { 0 };
     char prompt[] = "p-1", *text;
     size_t n;
-    berth_config cfg = { .devices = "cpu=64m",
+    berth_config cfg = { .size = sizeof cfg,
+                         .devices = "cpu=64m",
                          .json_log = { .path = tmp_path("log/mgpu.jsonl"),
                                        .level = "focus",
                                        .fields = "{\"host\": \"here\"}",
@@ -455,7 +457,8 @@ static void dirty_errors_do_no_harm(void **state)
     uint64_t sum;
     char *text;
     const char *unet = preset_file("sd15-tiny", DT_F16), *lora = lora_file();
-    berth_config cfg = { .devices =
+    berth_config cfg = { .size = sizeof cfg,
+                         .devices =
                              "cpu=48m,null:0=64m" }; /* making room fails and retries inside */
     berth_model_config model = { .path = unet, .alloc = "null:0,50%;cpu,50%#null:0" };
     berth_free_config both = { .unload_models = 1, .free_memory = 1 };
@@ -512,7 +515,8 @@ static void prompts_and_the_executor(void **state)
     (void)state;
     berth_err err = { 0 };
     berth_model *cached = NULL;
-    berth_config cfg = { .devices = "cpu=256m,null:0=64m",
+    berth_config cfg = { .size = sizeof cfg,
+                         .devices = "cpu=256m,null:0=64m",
                          .reset = close_handle,
                          .reset_user = &cached };
     berth_ctx *ctx;
@@ -601,7 +605,7 @@ static void survives_oom(void **state)
     const char *path = preset_file("flux-tiny", DT_F16);
     berth_status s = BERTH_ENOMEM;
     for (int k = 0; s != BERTH_OK; k++) {
-        berth_config cfg = { .devices = "cpu=64m,null:0=64m", .threads = 1 };
+        berth_config cfg = { .size = sizeof cfg, .devices = "cpu=64m,null:0=64m", .threads = 1 };
         berth_ctx *ctx = NULL;
         berth_model *m = NULL;
         berth_err err = { 0 };

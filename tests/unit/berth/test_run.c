@@ -327,7 +327,7 @@ static void structs_have_sizes(void **state)
     assert_non_null(strstr(err.msg, "berth_engine_config.size"));
     assert_int_equal(berth_engine_new(NULL, NULL, &e, &err), BERTH_EINVAL);
 
-    berth_config ctx_cfg = { .devices = "cpu=64m" };
+    berth_config ctx_cfg = { .size = sizeof ctx_cfg, .devices = "cpu=64m" };
     berth_ctx *ctx;
     assert_ok(berth_ctx_new(&ctx_cfg, &ctx, &err), err);
     cfg.size = offsetof(berth_engine_config, output); /* `devices` lies beyond */
@@ -349,9 +349,11 @@ static void count_reset(void *user)
 static void shares_a_context(void **state)
 {
     int resets = 0;
-    berth_config cfg = {
-        .devices = "cpu=1g", .reset = count_reset, .reset_user = &resets, .pressure_percent = 101
-    };
+    berth_config cfg = { .size = sizeof cfg,
+                         .devices = "cpu=1g",
+                         .reset = count_reset,
+                         .reset_user = &resets,
+                         .pressure_percent = 101 };
     berth_engine_config second = { .size = sizeof second, .base = tmp_dir() };
     berth_free_config all = { .unload_models = 1, .free_memory = 1 };
     berth_ctx *ctx;
@@ -395,7 +397,7 @@ static void opening_survives_oom(void **state)
     const berth_engine_config cfg = {
         .size = sizeof cfg, .base = tmp_dir(), .tokenizers = tokenizers, .tokenizer_count = 2
     };
-    berth_config ctx_cfg = { .devices = "cpu=64m" };
+    berth_config ctx_cfg = { .size = sizeof ctx_cfg, .devices = "cpu=64m" };
     berth_status s = BERTH_ENOMEM;
     berth_ctx *ctx;
     berth_engine *e = NULL;

@@ -20,7 +20,7 @@ struct whole {
 
 static void whole_make(struct whole *w)
 {
-    berth_config ctx = { .devices = "cpu=64m,null:0=1g" };
+    berth_config ctx = { .size = sizeof ctx, .devices = "cpu=64m,null:0=1g" };
     berth_err err = { 0 };
     memset(w, 0, sizeof *w);
     tmp_clear();
@@ -247,7 +247,7 @@ static void two_servers(void **state)
     (void)state;
     whole_make(&a);
     whole_start(&a);
-    berth_config ctx = { .devices = "cpu=64m" };
+    berth_config ctx = { .size = sizeof ctx, .devices = "cpu=64m" };
     memset(&b, 0, sizeof b);
     assert_ok(berth_ctx_new(&ctx, &b.ctx, &err), err);
     assert_ok(folders_new(&(struct folders_config) { .base = tmp_dir() }, &b.folders, &err), err);
