@@ -190,7 +190,7 @@ static int place_database(struct app *a, const struct options *o, const struct f
         str_adds(out, o->database);
         return APP_OK;
     }
-    str_addf(out, "%s/__berth", folders_user(f));
+    str_addf(out, "%s/__berth", folders_own(f, FOLDERS_USER));
     if (path_make_dirs(str_c(out), &err))
         return app_fail(a, &err);
     str_adds(out, "/state.db");
@@ -263,7 +263,7 @@ static void greet(const struct app *a, const struct options *o, const struct ser
            open, here, close, server_port(srv));
     printf("  listening on           %s://%s%s%s:%u\n", scheme, open, host, close,
            server_port(srv));
-    printf("  models, input, output  %s\n", folders_base(cfg->folders));
+    printf("  models, input, output  %s\n", folders_own(cfg->folders, FOLDERS_BASE));
     if (o->folders.demo)
         printf("  demo model             " DEMO_MODEL "\n");
     if (cfg->frontend)

@@ -141,7 +141,7 @@ static int check_frontend(struct app *a, const char *root)
 static berth_status make_model_folders(const struct folders *f, berth_err *err)
 {
     struct str models = { 0 };
-    str_addf(&models, "%s/models/", folders_base(f));
+    str_addf(&models, "%s/models/", folders_own(f, FOLDERS_BASE));
     berth_status s = models.bad ? err_set(err, BERTH_ENOMEM, "folders") : BERTH_OK;
     bool first = !is_dir(str_c(&models));
     for (size_t i = 0; !s && first && i < folders_count(f); i++)

@@ -71,7 +71,7 @@ static berth_status open_folders(berth_engine *e, const berth_engine_config *cfg
     if (folders_new(&f, &e->folders, err))
         return err->code;
     struct str own = { 0 };
-    str_addf(&own, "%s/tokenizers", folders_base(e->folders));
+    str_addf(&own, "%s/tokenizers", folders_own(e->folders, FOLDERS_BASE));
     e->tokenizers = calloc(cfg->tokenizer_count + 1, sizeof *e->tokenizers);
     bool whole = e->tokenizers != NULL;
     e->tokenizers_n = whole ? cfg->tokenizer_count + 1 : 0;

@@ -59,6 +59,8 @@ void names_release(struct names *x)
 
 /* ---- the table ---- */
 
+static const char *const own_name[] = { "input", "output", "temp", "user" };
+
 static const struct {
     const char *key, *dirs, *like;
     enum folder_ext ext;
@@ -163,7 +165,7 @@ static bool add_table(struct folders *f)
 {
     struct str models = { 0 }, path = { 0 };
     bool ok = true;
-    path_join(f->base, "models", 6, &models);
+    path_join(f->own[FOLDERS_BASE], "models", 6, &models);
     for (size_t i = 0; ok && i < ARRAY_LEN(table); i++) {
         const char *d = table[i].dirs;
         if (!d) { /* its directories are another's: only the key is added */
@@ -195,7 +197,7 @@ static bool add_outputs(struct folders *f)
     struct str path = { 0 };
     bool ok = true;
     for (size_t i = 0; ok && i < ARRAY_LEN(key); i++) {
-        path_join(f->output, key[i], strlen(key[i]), &path);
+        path_join(f->own[FOLDERS_OUTPUT], key[i], strlen(key[i]), &path);
         ok = !path.bad && folders_add(f, key[i], strlen(key[i]), path.p, false);
     }
     str_release(&path);
@@ -218,30 +220,22 @@ static char *own_folder(const struct folders *f, const char *given, const char *
     struct str out = { 0 };
     if (given)
         return absolute(given);
-    path_join(f->base, name, strlen(name), &out);
+    path_join(f->own[FOLDERS_BASE], name, strlen(name), &out);
     return str_take(&out);
 }
 
 static berth_status open_own(struct folders *f, const struct folders_config *cfg, berth_err *err)
 {
-    const struct {
-        char **to;
-        const char *given, *name;
-    } own[] = {
-        { &f->input, cfg->input, "input" },
-        { &f->output, cfg->output, "output" },
-        { &f->temp, cfg->temp, "temp" },
-        { &f->user, cfg->user, "user" },
-    };
-    f->base = absolute(cfg->base);
-    if (!f->base)
+    const char *given[] = { cfg->input, cfg->output, cfg->temp, cfg->user };
+    f->own[FOLDERS_BASE] = absolute(cfg->base);
+    if (!f->own[FOLDERS_BASE])
         return err_set(err, BERTH_ENOMEM, "folder '%s'", cfg->base);
-    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
-        *own[i].to = own_folder(f, own[i].given, own[i].name);
-        if (!*own[i].to)
-            return err_set(err, BERTH_ENOMEM, "the %s folder", own[i].name);
-        if (path_make_dirs(*own[i].to, err))
-            return err_add(err, "the %s folder", own[i].name);
+    for (size_t i = 0; i < FOLDERS_BASE; i++) {
+        f->own[i] = own_folder(f, given[i], own_name[i]);
+        if (!f->own[i])
+            return err_set(err, BERTH_ENOMEM, "the %s folder", own_name[i]);
+        if (path_make_dirs(f->own[i], err))
+            return err_add(err, "the %s folder", own_name[i]);
     }
     return BERTH_OK;
 }
@@ -269,11 +263,11 @@ berth_status folders_new(const struct folders_config *cfg, struct folders **out,
     berth_status s =
         why ? err_sys(err, BERTH_EIO, why, "a lock for the folders") : open_own(f, cfg, err);
     if (!s && !add_table(f))
-        s = err_set(err, BERTH_ENOMEM, "the folders under '%s'", f->base);
+        s = err_set(err, BERTH_ENOMEM, "the folders under '%s'", f->own[FOLDERS_BASE]);
     for (size_t i = 0; !s && i < cfg->yamls; i++)
         s = extra_load(f, cfg, cfg->yaml[i], err);
     if (!s && !add_outputs(f))
-        s = err_set(err, BERTH_ENOMEM, "the folders under '%s'", f->output);
+        s = err_set(err, BERTH_ENOMEM, "the folders under '%s'", f->own[FOLDERS_OUTPUT]);
     if (!s && !add_checkpoints(f, cfg->checkpoints))
         s = err_set(err, BERTH_ENOMEM, "checkpoints in '%s'", cfg->checkpoints);
     if (s) {
@@ -297,45 +291,22 @@ void folders_free(struct folders *f)
     vec_release(&f->folder);
     if (f->locked)
         pthread_mutex_destroy(&f->lock);
-    free(f->base);
-    free(f->input);
-    free(f->output);
-    free(f->temp);
-    free(f->user);
+    for (size_t i = 0; i < FOLDERS_OWN; i++)
+        free(f->own[i]);
     free(f);
 }
 
-const char *folders_base(const struct folders *f)
+const char *folders_own(const struct folders *f, enum folders_own which)
 {
-    return f->base;
-}
-
-const char *folders_input(const struct folders *f)
-{
-    return f->input;
-}
-
-const char *folders_output(const struct folders *f)
-{
-    return f->output;
-}
-
-const char *folders_temp(const struct folders *f)
-{
-    return f->temp;
-}
-
-const char *folders_user(const struct folders *f)
-{
-    return f->user;
+    return f->own[which];
 }
 
 const char *folders_by_kind(const struct folders *f, const char *kind)
 {
-    return strcmp(kind, "input") == 0    ? f->input
-           : strcmp(kind, "output") == 0 ? f->output
-           : strcmp(kind, "temp") == 0   ? f->temp
-                                         : NULL;
+    for (size_t i = 0; i < FOLDERS_USER; i++)
+        if (strcmp(kind, own_name[i]) == 0)
+            return f->own[i];
+    return NULL;
 }
 
 size_t folders_count(const struct folders *f)
@@ -462,7 +433,7 @@ static bool is_input(const struct folders *f, int dir, const char *name, size_t 
     if (!str_is_utf8(name, n) || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW))
         return false;
     if (S_ISLNK(st.st_mode)) { /* where it leads to decides */
-        bool inside = !path_inside(f->input, name, n, false, &path, &refused);
+        bool inside = !path_inside(f->own[FOLDERS_INPUT], name, n, false, &path, &refused);
         inside = inside && !stat(str_c(&path), &st);
         str_release(&path);
         if (!inside)
@@ -473,10 +444,10 @@ static bool is_input(const struct folders *f, int dir, const char *name, size_t 
 
 berth_status folders_inputs(struct folders *f, struct names *out, berth_err *err)
 {
-    DIR *d = opendir(f->input);
+    DIR *d = opendir(f->own[FOLDERS_INPUT]);
     berth_status s = BERTH_OK;
     if (!d)
-        return err_sys(err, BERTH_EIO, errno, "folder '%s'", f->input);
+        return err_sys(err, BERTH_EIO, errno, "folder '%s'", f->own[FOLDERS_INPUT]);
     struct names found = { 0 };
     for (struct dirent *e; !s && (e = readdir(d));) {
         size_t n = strlen(e->d_name);
@@ -485,13 +456,15 @@ berth_status folders_inputs(struct folders *f, struct names *out, berth_err *err
         if (found.n == FOLDERS_FILES_MAX)
             break;
         if (!names_add(&found, e->d_name, n))
-            s = err_set(err, BERTH_ENOMEM, "a list of %zu files in '%s'", found.n, f->input);
+            s = err_set(err, BERTH_ENOMEM, "a list of %zu files in '%s'", found.n,
+                        f->own[FOLDERS_INPUT]);
     }
     closedir(d);
     names_sort(&found);
     for (size_t i = 0; !s && i < found.n; i++)
         if (!names_add(out, found.at[i], strlen(found.at[i])))
-            s = err_set(err, BERTH_ENOMEM, "a list of %zu files in '%s'", found.n, f->input);
+            s = err_set(err, BERTH_ENOMEM, "a list of %zu files in '%s'", found.n,
+                        f->own[FOLDERS_INPUT]);
     names_release(&found);
     return s;
 }

@@ -47,13 +47,17 @@ struct folders_config {
 berth_status folders_new(const struct folders_config *cfg, struct folders **out, berth_err *err);
 void folders_free(struct folders *f); /* NULL is fine */
 
-const char *folders_base(const struct folders *f);
-const char *folders_input(const struct folders *f);
-const char *folders_output(const struct folders *f);
-const char *folders_temp(const struct folders *f);
-const char *folders_user(const struct folders *f);
-const char *folders_by_kind(const struct folders *f,
-                            const char *kind); /* "input"..; NULL: no such */
+enum folders_own {
+    FOLDERS_INPUT,
+    FOLDERS_OUTPUT,
+    FOLDERS_TEMP,
+    FOLDERS_USER,
+    FOLDERS_BASE,
+    FOLDERS_OWN /* so many */
+};
+const char *folders_own(const struct folders *f, enum folders_own which);
+/* "input", "output", "temp"; NULL: no such. */
+const char *folders_by_kind(const struct folders *f, const char *kind);
 
 size_t folders_count(const struct folders *f);
 const char *folders_key(const struct folders *f, size_t i); /* borrowed */

@@ -46,7 +46,7 @@ struct folder {
 };
 
 struct folders {
-    char *base, *input, *output, *temp, *user;
+    char *own[FOLDERS_OWN];
     struct vec folder; /* of struct folder; constant after folders_new() but for the listings */
     const struct log *log;
     pthread_mutex_t lock; /* guards the listings */

@@ -104,7 +104,7 @@ static bool on_part(void *user, const char *name, const char *filename, const ch
         u->has_file = true;
         u->now = F_FILE;
         str_adds(&u->filename, filename);
-        if (spool_open(u, folders_input(u->base.server->cfg.folders), &u->err))
+        if (spool_open(u, folders_own(u->base.server->cfg.folders, FOLDERS_INPUT), &u->err))
             u->status = err_http_status(&u->err);
         return u->status == 0;
     }

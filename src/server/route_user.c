@@ -94,7 +94,7 @@ static berth_status write_object(const struct server *s, const char *path, const
 
 static void users_file(const struct server *s, struct str *out)
 {
-    str_addf(out, "%s/users.json", folders_user(s->cfg.folders));
+    str_addf(out, "%s/users.json", folders_own(s->cfg.folders, FOLDERS_USER));
 }
 
 static berth_status read_users(const struct server *s, json_t **out, bool *broken, berth_err *err)
@@ -127,7 +127,7 @@ int user_root(const struct server *s, const char *id, struct str *out)
         if (!known)
             return 401;
     }
-    str_addf(out, "%s/%s", folders_user(s->cfg.folders), id);
+    str_addf(out, "%s/%s", folders_own(s->cfg.folders, FOLDERS_USER), id);
     return out->bad ? 500 : 0;
 }
 

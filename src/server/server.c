@@ -48,7 +48,7 @@ static berth_status open_engine(struct server *s, berth_err *err)
 static void empty_temp(struct server *s)
 {
     berth_err err;
-    if (path_empty_dir(folders_temp(s->cfg.folders), &err))
+    if (path_empty_dir(folders_own(s->cfg.folders, FOLDERS_TEMP), &err))
         log_warn(&s->log, "server.temp", "%s", err.msg);
 }
 

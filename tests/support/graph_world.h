@@ -348,8 +348,8 @@ static inline enum exec_outcome world_execute(json_t *prompt, const json_t *outp
         how = one > how ? one : how;
     }
     executor_free(x);
-    nftw(folders_output(world.r.folders), world_remove, 8, FTW_DEPTH | FTW_PHYS);
-    nftw(folders_temp(world.r.folders), world_remove, 8, FTW_DEPTH | FTW_PHYS);
+    nftw(folders_own(world.r.folders, FOLDERS_OUTPUT), world_remove, 8, FTW_DEPTH | FTW_PHYS);
+    nftw(folders_own(world.r.folders, FOLDERS_TEMP), world_remove, 8, FTW_DEPTH | FTW_PHYS);
     return how;
 }
 

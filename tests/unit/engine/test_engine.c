@@ -314,7 +314,7 @@ static void finds_files(void **state)
     json_t *item =
         json_pack("{s:s, s:s, s:s}", "filename", "a.png", "subfolder", "b", "type", "output");
     struct str path = { 0 }, want = { 0 };
-    str_addf(&want, "%s/b/a.png", folders_output(x->folders));
+    str_addf(&want, "%s/b/a.png", folders_own(x->folders, FOLDERS_OUTPUT));
     assert_true(engine_file_path(x->folders, item, &path));
     assert_string_equal(str_c(&path), str_c(&want));
     json_object_set_new(item, "type", json_string("elsewhere"));
