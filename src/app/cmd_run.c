@@ -163,23 +163,23 @@ struct parts {
     struct validation checked;
 };
 
-static int report(const struct app *a, const struct options *o, const struct folders *f,
-                  const struct exec_result *r, json_t *node_errors)
+/* What a run here or at a server made; 0: all went well. node_errors: of outputs left out. */
+static int report(const struct app *a, const struct options *o, const struct run_place *at,
+                  json_t *outputs, json_t *status, json_t *node_errors, enum exec_outcome outcome,
+                  const json_t *failure)
 {
-    const struct run_place at = { .folders = f };
     if (o->json)
-        run_outputs_json(&at, r->outputs, r->status, node_errors);
+        run_outputs_json(at, outputs, status, node_errors);
     else
-        run_outputs_print(a, &at, o->show, r->outputs);
+        run_outputs_print(a, at, o->show, outputs);
     if (!o->json && !a->quiet)
-        run_tiles_print(a, r->status);
-    if (r->outcome == EXEC_OK)
+        run_tiles_print(a, status);
+    if (outcome == EXEC_OK)
         return APP_OK;
-    if (r->outcome == EXEC_STOPPED) {
+    if (outcome == EXEC_STOPPED)
         fprintf(stderr, "berth run: stopped\n");
-        return signals_caught() ? APP_SIGNAL + signals_caught() : APP_FAILED;
-    }
-    run_failure_print(a, r->last_data);
+    else
+        run_failure_print(a, failure);
     return APP_FAILED;
 }
 
@@ -198,7 +198,12 @@ static int execute(struct app *a, const struct options *o, struct parts *p)
                   a->quiet || o->json);
     berth_status s = engine_run(p->engine, &q, &events, &r, &err);
     run_view_release(&view);
-    int code = s ? app_fail(a, &err) : report(a, o, p->folders.folders, &r, p->checked.node_errors);
+    const struct run_place here = { .folders = p->folders.folders };
+    int code = s ? app_fail(a, &err)
+                 : report(a, o, &here, r.outputs, r.status, p->checked.node_errors, r.outcome,
+                          r.last_data);
+    if (!s && r.outcome == EXEC_STOPPED && signals_caught())
+        code = APP_SIGNAL + signals_caught();
     exec_result_release(&r);
     return code;
 }
@@ -208,24 +213,16 @@ static int report_remote(const struct app *a, const struct options *o, const str
                          const json_t *item, json_t *node_errors)
 {
     const struct run_place at = { .client = c };
-    json_t *status = json_object_get(item, "status"), *outputs = json_object_get(item, "outputs");
-    json_t *messages = json_object_get(status, "messages");
+    json_t *status = json_object_get(item, "status");
+    const json_t *messages = json_object_get(status, "messages");
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const char *word = json_string_value(json_object_get(status, "status_str"));
-    if (o->json)
-        run_outputs_json(&at, outputs, status, node_errors);
-    else
-        run_outputs_print(a, &at, o->show, outputs);
-    if (!o->json && !a->quiet)
-        run_tiles_print(a, status);
-    if (word && !strcmp(word, "success"))
-        return APP_OK;
     const char *kind = json_string_value(json_array_get(last, 0));
-    if (kind && !strcmp(kind, "execution_interrupted"))
-        fprintf(stderr, "berth run: stopped\n");
-    else
-        run_failure_print(a, json_array_get(last, 1));
-    return APP_FAILED;
+    enum exec_outcome outcome = word && !strcmp(word, "success")                 ? EXEC_OK
+                                : kind && !strcmp(kind, "execution_interrupted") ? EXEC_STOPPED
+                                                                                 : EXEC_FAILED;
+    return report(a, o, &at, json_object_get(item, "outputs"), status, node_errors, outcome,
+                  json_array_get(last, 1));
 }
 
 /* Long lists are not in an error, as in ComfyUI: asked for, so that they can be told. */

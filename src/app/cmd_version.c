@@ -1,5 +1,6 @@
 /* berth version: what this binary is, and what it found in this machine. */
 #include "app/app.h"
+#include "tensor/cpu.h"
 
 #if defined(__clang__)
 #define COMPILER "clang " __clang_version__
@@ -11,18 +12,11 @@
 
 static const char *simd_level(void)
 {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        return "avx512";
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return "avx2";
-    return "sse2";
-#elif defined(__aarch64__)
-    return "neon";
-#else
-    return "none";
+    const char *least = CPU_X86 ? "sse2" : "none";
+#if defined(__aarch64__)
+    least = "neon";
 #endif
+    return cpu_level() == CPU_PLAIN ? least : cpu_level_name(cpu_level());
 }
 
 /* What was switched on when this binary was built, blank-separated; "" for a plain one. */

@@ -3,81 +3,52 @@
 #include "base/rd.h"
 
 /* GGUF metadata types, by number. */
-enum {
-    G_U8,
-    G_I8,
-    G_U16,
-    G_I16,
-    G_U32,
-    G_I32,
-    G_F32,
-    G_BOOL,
-    G_STRING,
-    G_ARRAY,
-    G_U64,
-    G_I64,
-    G_F64
+static const struct {
+    const char *name;
+    unsigned char bytes; /* of a number; 0: it is none */
+    char kind;           /* u and i whole, f float, b bool, s string, a array */
+} types[] = {
+    { "u8", 1, 'u' },     { "i8", 1, 'i' },    { "u16", 2, 'u' }, { "i16", 2, 'i' },
+    { "u32", 4, 'u' },    { "i32", 4, 'i' },   { "f32", 4, 'f' }, { "bool", 1, 'b' },
+    { "string", 0, 's' }, { "array", 0, 'a' }, { "u64", 8, 'u' }, { "i64", 8, 'i' },
+    { "f64", 8, 'f' },
 };
 
 const char *inspect_meta_type(uint32_t type)
 {
-    static const char *const name[] = { "u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
-                                        "bool", "string", "array", "u64", "i64", "f64" };
-    return type < ARRAY_LEN(name) ? name[type] : "?";
+    return type < ARRAY_LEN(types) ? types[type].name : "?";
 }
 
 static void array(struct jsonout *j, const char *key, struct rd *r, uint32_t type, uint64_t count,
                   uint64_t max);
 
+static void number(struct jsonout *j, struct rd *r, unsigned bytes, char kind)
+{
+    unsigned spare = 64 - 8 * bytes;
+    if (kind == 'f')
+        jo_f64(j, NULL, bytes == 4 ? (double)rd_f32le(r) : rd_f64le(r));
+    else if (kind == 'b')
+        jo_bool(j, NULL, rd_u8(r) != 0);
+    else if (kind == 'i') /* with its sign */
+        jo_i64(j, NULL, (int64_t)(rd_uint_le(r, bytes) << spare) >> spare);
+    else
+        jo_u64(j, NULL, rd_uint_le(r, bytes));
+}
+
 static void element(struct jsonout *j, struct rd *r, uint32_t type, uint64_t max)
 {
-    switch (type) {
-    case G_U8:
-        jo_u64(j, NULL, rd_u8(r));
-        return;
-    case G_I8:
-        jo_i64(j, NULL, (int8_t)rd_u8(r));
-        return;
-    case G_U16:
-        jo_u64(j, NULL, rd_u16le(r));
-        return;
-    case G_I16:
-        jo_i64(j, NULL, (int16_t)rd_u16le(r));
-        return;
-    case G_U32:
-        jo_u64(j, NULL, rd_u32le(r));
-        return;
-    case G_I32:
-        jo_i64(j, NULL, (int32_t)rd_u32le(r));
-        return;
-    case G_F32:
-        jo_f64(j, NULL, (double)rd_f32le(r));
-        return;
-    case G_BOOL:
-        jo_bool(j, NULL, rd_u8(r) != 0);
-        return;
-    case G_U64:
-        jo_u64(j, NULL, rd_u64le(r));
-        return;
-    case G_I64:
-        jo_i64(j, NULL, (int64_t)rd_u64le(r));
-        return;
-    case G_F64:
-        jo_f64(j, NULL, rd_f64le(r));
-        return;
-    case G_STRING: {
+    char kind = type < ARRAY_LEN(types) ? types[type].kind : 0;
+    if (kind == 's') {
         size_t n = (size_t)rd_u64le(r);
         const uint8_t *s = rd_take(r, n);
         jo_text(j, NULL, s ? (const char *)s : "", s ? n : 0);
-        return;
-    }
-    case G_ARRAY: {
+    } else if (kind == 'a') {
         uint32_t inner = rd_u32le(r);
         uint64_t count = rd_u64le(r);
         array(j, NULL, r, inner, count, max);
-        return;
-    }
-    default:
+    } else if (kind) {
+        number(j, r, types[type].bytes, kind);
+    } else {
         r->bad = true; /* the reader let none through */
     }
 }

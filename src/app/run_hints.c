@@ -2,9 +2,29 @@
 
 #include "app/demo.h"
 
+#include <stdarg.h>
+
 #define LINES_MAX 4 /* a workflow from elsewhere may miss all of its files */
 #define NAMES_MAX 3
 #define CHOICES_QUOTED_MAX 20 /* in errors of validation, ComfyUI's */
+
+static void add_line(struct str *out, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* Safe for a terminal; once, as several nodes may miss the same. Nothing is no line. */
+static void add_line(struct str *out, const char *fmt, ...)
+{
+    struct str line = { 0 }, safe = { 0 };
+    va_list ap;
+    va_start(ap, fmt);
+    str_vaddf(&line, fmt, ap);
+    va_end(ap);
+    term_safe(&safe, str_c(&line), line.n, 0);
+    str_addc(&safe, '\n');
+    if (line.n && !strstr(str_c(out), str_c(&safe)))
+        str_addf(out, "  %s", str_c(&safe));
+    str_release(&line);
+    str_release(&safe);
+}
 
 struct missing { /* what an input names: a file, most of the time */
     const char *node, *cls, *input, *got;
@@ -128,13 +148,8 @@ static void say(const struct node_env *env, const struct folder_options *o, cons
     if (o && m->folder && !strcmp(m->folder, "checkpoints") && !strcmp(m->got, DEMO_MODEL) &&
         !o->demo)
         str_addf(&line, "%s--demo brings " DEMO_MODEL, line.n ? "; " : "");
-    struct str safe = { 0 };
-    term_safe(&safe, str_c(&line), line.n, 0);
-    str_addc(&safe, '\n');
-    if (line.n && !strstr(str_c(out), str_c(&safe))) /* several nodes may miss the same */
-        str_addf(out, "  %s", str_c(&safe));
+    add_line(out, "%s", str_c(&line));
     str_release(&line);
-    str_release(&safe);
 }
 
 /* What the server lists; none where there are too many to quote. */
@@ -178,19 +193,14 @@ static bool misses(const struct node_env *env, const char *class_type, const jso
 static void say_class(const char *id, const char *cls, struct str *out)
 {
     struct nearest near = { .word = cls };
-    struct str line = { 0 };
     for (size_t i = 0; i < node_count(); i++)
         nearest_try(&near, node_at(i)->name);
     if (near.best)
-        str_addf(&line, "node %s: did you mean '%s'?", id, near.best);
+        add_line(out, "node %s: did you mean '%s'?", id, near.best);
     else
-        str_addf(&line,
+        add_line(out,
                  "node %s is of no kind that Berth has; custom nodes in Python do not run here",
                  id);
-    str_adds(out, "  ");
-    term_safe(out, str_c(&line), line.n, 0);
-    str_addc(out, '\n');
-    str_release(&line);
 }
 
 void run_hints_whole(const json_t *error, json_t *prompt, struct str *out)
@@ -229,13 +239,8 @@ static bool for_nothing(json_t *prompt, const char *from, struct str *out)
             const char *source = json_string_value(json_array_get(v, 0));
             if (!source || strcmp(source, from) != 0)
                 continue;
-            struct str line = { 0 };
-            str_addf(&line, "node %s is wanted by node %s (%s), which cannot be computed yet", from,
+            add_line(out, "node %s is wanted by node %s (%s), which cannot be computed yet", from,
                      id, cls);
-            str_adds(out, "  ");
-            term_safe(out, str_c(&line), line.n, 0);
-            str_addc(out, '\n');
-            str_release(&line);
             return true;
         }
     }
