@@ -219,13 +219,11 @@ static void finish(const struct engine *e, const struct exec_result *r)
     const struct engine_events *ev = e->events;
     struct res_receipt x = { 0 };
     berth_err err = { 0 };
+    res_prompt_over(e->cfg.res); /* before any free, and before anybody hears of the end */
     if (ev->ended)
         ev->ended(ev->user, r);
-    res_linger_end(e->cfg.res); /* before any free: what only this prompt could want is over */
     if (r->out_of_memory || e->cfg.unload_after_prompt)
         unload_all(e, r->out_of_memory ? "out of memory" : "the prompt ended");
-    if (ev->settle)
-        ev->settle(ev->user);
     if (res_prompt_end(e->cfg.res, &x, &err))
         log_warn(e->cfg.log, "engine.settle", "%s", err.msg);
     give_receipt(e, &x);

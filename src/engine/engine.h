@@ -6,9 +6,9 @@
  *            2 events.ended   the result is there: write it down and tell clients
  *            3                models held only by this prompt are released; if a node ran out of
  *                             device memory, or with unload_after_prompt, all evictable models go
- *            4 events.settle  the caller performs frees that were requested during the prompt
- *            5                residency's own free at the end of a prompt
- *            events.receipt gets the receipt of each free in 3 and 5.
+ *            4                what was requested during the prompt (res_request()), then the free
+ *                             at its end (res_prompt_end())
+ *            events.receipt gets the receipt of each free in 3 and 4 that is not a request's own.
  * Threads    The engine belongs to the thread that runs prompts, except engine_check() and
  *            engine_env(), which any thread may call. Events arrive on that thread.
  * Files      engine.c */
@@ -62,7 +62,6 @@ struct engine_events { /* functions may be NULL */
     bool previews; /* pictures of sampling steps are wanted */
     exec_event_fn *event;
     void (*ended)(void *user, const struct exec_result *r);
-    void (*settle)(void *user);
     void (*receipt)(void *user, struct res_receipt *x); /* x may be taken: then it is zeroed */
 };
 /* Runs a prompt that was checked. BERTH_OK whatever the prompt did: *out says it. An error is our

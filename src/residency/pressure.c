@@ -72,7 +72,7 @@ berth_status res_pressure_check(struct residency *r, bool force, enum res_pressu
             r->metrics.pressure_resets++;
             snapshot(r, "trigger", used);
             log_info(r->log, "res.pressure", "used=%.1f%% threshold=%.1f%%", used, threshold(r));
-            atomic_fetch_or(&r->requested, RES_ASKED_PRESSURE);
+            r->asked |= RES_ASKED_PRESSURE;
         }
     }
     if (out)

@@ -1,23 +1,95 @@
-/* prompt: frees act between prompts: requests, the end of a prompt, the button that asks for all. */
+/* prompt: the queue of what waits for the end of a prompt, and what is done there. */
 #include "residency/residency_impl.h"
+
+/* ---- the queue ---- */
 
 void res_request_free(struct residency *r, bool unload_models, bool free_memory, bool force)
 {
     unsigned bits = (unload_models ? RES_ASKED_UNLOAD : 0u) | (free_memory ? RES_ASKED_FREE : 0u) |
                     (force ? RES_ASKED_FORCE : 0u);
-    atomic_fetch_or(&r->requested, bits);
+    atomic_fetch_or(&r->posted_flags, bits);
 }
 
-bool res_free_requested(struct residency *r)
+void res_request(struct residency *r, struct res_request *q)
 {
-    return atomic_load(&r->requested) != 0;
+    q->next = atomic_load(&r->posted);
+    while (!atomic_compare_exchange_weak(&r->posted, &q->next, q))
+        ;
 }
+
+/* Takes over what other threads have posted so far, in the order they did. */
+static void collect(struct residency *r)
+{
+    struct res_request *newest = atomic_exchange(&r->posted, NULL), *oldest = NULL;
+    for (struct res_request *q; (q = newest);) {
+        newest = q->next;
+        q->next = oldest;
+        oldest = q;
+    }
+    struct res_request **last = &r->waiting;
+    while (*last)
+        last = &(*last)->next;
+    *last = oldest;
+    r->asked |= atomic_exchange(&r->posted_flags, 0);
+}
+
+bool res_has_requests(const struct residency *r)
+{
+    return r->asked || r->waiting || atomic_load(&r->posted_flags) || atomic_load(&r->posted);
+}
+
+/* Of two requests about a model the later one has the last word, so it must come last. */
+static bool overtakes(const struct residency *r, const struct res_request *q)
+{
+    for (const struct res_request *p = r->waiting; q->model && p != q; p = p->next)
+        if (p->model == q->model)
+            return true;
+    return false;
+}
+
+static void run_waiting(struct residency *r, bool quick_only)
+{
+    struct res_request **at = &r->waiting;
+    for (struct res_request *q; (q = *at);) {
+        if (quick_only && (!q->quick || overtakes(r, q))) {
+            at = &q->next;
+            continue;
+        }
+        *at = q->next;
+        q->run(q, false);
+    }
+}
+
+void res_run_requests(struct residency *r)
+{
+    collect(r);
+    run_waiting(r, r->prompt_running);
+}
+
+void res_cancel_requests(struct residency *r)
+{
+    collect(r);
+    r->asked = 0;
+    for (struct res_request *q; (q = r->waiting);) {
+        r->waiting = q->next;
+        q->run(q, true);
+    }
+}
+
+/* ---- prompts ---- */
 
 void res_prompt_begin(struct residency *r)
 {
     r->prompt_running = true;
     for (struct res_model *m = r->first; m; m = m->next)
         m->used_in_prompt = false;
+}
+
+void res_prompt_over(struct residency *r)
+{
+    collect(r);
+    res_linger_end(r); /* what only this prompt could have wanted is no part of a free */
+    r->prompt_over = true;
 }
 
 static bool used_marked_models(const struct residency *r)
@@ -29,12 +101,10 @@ static bool used_marked_models(const struct residency *r)
 }
 
 /* A free in the place of the one before it. A request that failed is not forgotten. */
-static berth_status take_requested(struct residency *r, struct res_receipt *out, bool *reset,
-                                   berth_err *err)
+static berth_status free_asked(struct residency *r, struct res_receipt *out, bool *reset,
+                               berth_err *err)
 {
-    unsigned bits = atomic_exchange(&r->requested, 0);
-    if (!bits)
-        return BERTH_OK;
+    unsigned bits = r->asked;
     struct res_free_args args = { .unload_models = bits & RES_ASKED_UNLOAD,
                                   .free_memory = bits & (RES_ASKED_FREE | RES_ASKED_PRESSURE),
                                   .force = bits & RES_ASKED_FORCE,
@@ -44,8 +114,8 @@ static berth_status take_requested(struct residency *r, struct res_receipt *out,
                                                 : "requested, and pressure" };
     res_receipt_release(out);
     berth_status s = res_free(r, &args, out, err);
-    if (s)
-        atomic_fetch_or(&r->requested, bits);
+    if (!s)
+        r->asked = 0;
     *reset |= !s && args.free_memory;
     return s;
 }
@@ -58,8 +128,8 @@ static berth_status settle(struct residency *r, bool automatic, struct res_recei
                                                   .reason = "automatic cleanup" };
     bool reset = false;
     berth_status s = BERTH_OK;
-    if (res_free_requested(r))
-        s = take_requested(r, out, &reset, err);
+    if (r->asked)
+        s = free_asked(r, out, &reset, err);
     else if (automatic)
         s = res_free(r, &cleanup, out, err);
     if (s || reset)
@@ -70,35 +140,39 @@ static berth_status settle(struct residency *r, bool automatic, struct res_recei
         log_warn(r->log, "res.pressure", "not known: %s", why.msg);
         return BERTH_OK; /* frees are done; not knowing is no failure of theirs */
     }
-    return pressure == RES_PRESSURE_RESET ? take_requested(r, out, &reset, err) : BERTH_OK;
+    return pressure == RES_PRESSURE_RESET ? free_asked(r, out, &reset, err) : BERTH_OK;
 }
 
-static berth_status settle_into(struct residency *r, bool automatic, struct res_receipt *out,
+/* ended: with the prompt whose end this is, the automatic cleanup. */
+static berth_status settle_into(struct residency *r, bool ended, struct res_receipt *out,
                                 berth_err *err)
 {
     struct res_receipt own = { 0 };
+    out = out ? out : &own;
+    *out = (struct res_receipt) { 0 };
     if (r->in_free)
         return err_set(err, BERTH_EBUSY, "settling inside a free, by its reset callback");
-    berth_status s = r->prompt_running ? BERTH_OK : settle(r, automatic, out ? out : &own, err);
+    if (r->prompt_running)
+        return BERTH_OK;
+    run_waiting(r, false);
+    bool automatic = ended && !r->cfg.no_auto_cleanup && used_marked_models(r);
+    berth_status s = settle(r, automatic, out, err);
     res_receipt_release(&own);
     return s;
 }
 
 berth_status res_settle(struct residency *r, struct res_receipt *out, berth_err *err)
 {
-    if (out)
-        *out = (struct res_receipt) { 0 };
+    collect(r);
     return settle_into(r, false, out, err);
 }
 
 berth_status res_prompt_end(struct residency *r, struct res_receipt *out, berth_err *err)
 {
-    if (out)
-        *out = (struct res_receipt) { 0 };
-    r->prompt_running = false;
-    res_linger_end(r); /* what only this prompt could have wanted is no part of a free */
-    bool automatic = !r->cfg.no_auto_cleanup && used_marked_models(r);
-    return settle_into(r, automatic, out, err);
+    if (!r->prompt_over)
+        res_prompt_over(r);
+    r->prompt_running = r->prompt_over = false;
+    return settle_into(r, true, out, err);
 }
 
 static size_t count_resident(const struct residency *r)

@@ -263,15 +263,12 @@ void res_set_retention(struct res_model *m, enum res_retention x);
 void res_anchor(struct res_model *m);
 /* Takes one back; nothing happens when there is none (any more). May be the last owner. */
 void res_unanchor(struct res_model *m);
-/* RES_ANCHOR_PROMPT, until res_prompt_end(): for a cached output that goes before the prompt is
+/* RES_ANCHOR_PROMPT, until res_prompt_over(): for a cached output that goes before the prompt is
  * done. If a loader of this prompt wants the same weights under another plan it adopts them,
  * instead of reading the file again. Whoever is short of room takes a model that nothing else holds
  * first, whole. Only an auto model with bytes, and only while a prompt runs; else nothing
  * happens. */
 void res_linger(struct res_model *m);
-/* Ends that for all models, as res_prompt_end() does. For who frees after the last node and before
- * res_prompt_end(): else such a model would be one that stayed, and get RES_ANCHOR_SURVIVED. */
-void res_linger_end(struct residency *r);
 /* A new plan: moves only blocks whose device changes. In use, or another model has the key that
  * this one would get: BERTH_EBUSY. A plan that could not be had if all went that may go fails
  * before a block moves. After a later failure every block is somewhere and counted, the old plan
@@ -480,21 +477,42 @@ void res_receipt_text(const struct res_receipt *x, struct str *out); /* for peop
 berth_status res_force_full_cleanup(struct residency *r, const char *reason, bool force,
                                     struct str *summary, berth_err *err);
 
-/* ---- prompts: frees act between them ---- */
+/* ---- prompts, and the one queue of what waits for their end ---- */
 
-/* Any thread: remember a free for the end of the running prompt, or the next res_settle(). Only
- * these three flags are remembered, and several requests add up to one free. Selectors, dry_run and
- * wait are res_free()'s: they act at once or not at all. Who wants them after a prompt (the server)
- * queues the whole request and calls res_free() then. */
+/* Any thread: a free for the end of the running prompt, or for the next res_settle(). These are
+ * flags: several requests add up to one free, the last thing that is done. Its receipt is that of
+ * res_prompt_end() or res_settle(). */
 void res_request_free(struct residency *r, bool unload_models, bool free_memory, bool force);
-bool res_free_requested(struct residency *r); /* any thread */
+
+/* Any thread: anything else that must not happen under running nodes, in the order of requests: a
+ * free with selectors, a new plan. Embed it; it is the queue's until run(). */
+struct res_request {
+    struct res_request *next; /* the queue's */
+    /* Executor thread, exactly once; then it is the caller's again. canceled: only answer. */
+    void (*run)(struct res_request *q, bool canceled);
+    bool quick;     /* leaves a running prompt alone: runs during one, too */
+    uint64_t model; /* runs after earlier requests about this model; 0: about none */
+};
+void res_request(struct residency *r, struct res_request *q);
+
+bool res_has_requests(const struct residency *r);
+/* Runs those that wait, without the flags; while a prompt runs only the quick ones. */
+void res_run_requests(struct residency *r);
+void res_cancel_requests(struct residency *r); /* all of them; flags are forgotten */
+
 void res_prompt_begin(struct residency *r);
-/* Ends the prompt and settles: a requested free, else the automatic cleanup when an eject model was
- * used; then, if that did not reset the executor, the pressure check and the reset it asks for.
- * out (may be NULL): the receipt of the last free that ran, zeroed when none did. A request whose
- * free failed stays. BERTH_EBUSY: called from inside the reset callback. */
+/* The last node has run, and nobody has been told yet. Requests from here on wait until the prompt's
+ * own cleanup is done. Call it if you free between the last node and res_prompt_end(), which else
+ * does it: a model that lingers for the prompt would count as one that stayed. */
+void res_prompt_over(struct residency *r);
+/* Ends the prompt and settles: requests in order; then the free that flags ask for, else the
+ * automatic cleanup when an eject model was used; then, if that did not reset the executor, the
+ * pressure check and the reset it asks for. out (may be NULL): the receipt of the last free of
+ * these, zeroed when there was none. Flags whose free failed stay. BERTH_EBUSY: called from inside
+ * the reset callback. */
 berth_status res_prompt_end(struct residency *r, struct res_receipt *out, berth_err *err);
-berth_status res_settle(struct residency *r, struct res_receipt *out, berth_err *err); /* between */
+/* The same between prompts, without the automatic cleanup; nothing while one runs. */
+berth_status res_settle(struct residency *r, struct res_receipt *out, berth_err *err);
 
 /* ---- pressure ---- */
 enum res_pressure { RES_PRESSURE_LOW, RES_PRESSURE_BAND, RES_PRESSURE_BUSY, RES_PRESSURE_RESET };

@@ -58,8 +58,8 @@ struct res_model {
     uint64_t last_use, loads, read, moved, attached;
 };
 
-/* Frees that wait for the end of the prompt. Pressure wants free_memory, under a bit of its own: the
- * receipt says who asked. */
+/* What plain requests add up to. Pressure wants free_memory, under a bit of its own: the receipt
+ * says who asked. */
 enum res_asked {
     RES_ASKED_UNLOAD = 1,
     RES_ASKED_FREE = 2,
@@ -83,8 +83,11 @@ struct residency {
     double *speed;               /* [n*n] measured bytes/s from i to j; 0: not yet */
     struct journal *journal;
     struct res_metrics metrics;
-    bool prompt_running, in_free;
-    atomic_uint requested;        /* frees to come: bits of enum res_asked */
+    bool prompt_running, prompt_over, in_free;
+    _Atomic(struct res_request *) posted; /* by any thread; the newest first */
+    atomic_uint posted_flags;             /* likewise, bits of enum res_asked */
+    struct res_request *waiting;          /* collected from there; the oldest first */
+    unsigned asked;
     double pressure_last;         /* usage at the last reset; 0: armed */
     struct dev_stream **stream;   /* [n] for copies of load, move and patch; made when needed */
     struct stream_total streamed; /* by the streams of its models; any thread reads */
@@ -169,6 +172,7 @@ bool res_model_held(const struct res_model *m);
 bool res_model_maybe_gone(struct res_model *m);
 /* Nothing but the running prompt holds it: res_linger(). */
 bool res_only_lingers(const struct res_model *m);
+void res_linger_end(struct residency *r); /* ends that for all models */
 
 /* ---- evict.c: who leaves a device that is short ---- */
 

@@ -65,7 +65,7 @@ void worker_on_event(void *user, const struct exec_event *x)
     else if (x->kind == EXEC_PROGRESS)
         step_now(w, x);
     events_send(&w->events, x);
-    worker_do_quick(w);
+    res_run_requests(w->parts.res);
     if (x->kind == EXEC_NODE_DONE)
         state_publish(w, "node", false);
     else if (x->kind == EXEC_PROGRESS)
@@ -130,7 +130,7 @@ static void take_failed(struct worker *w, const berth_err *err)
         log_error(&w->server->log, "worker.take", "%s", err->msg);
     w->complained = true;
     pthread_mutex_lock(&w->lock);
-    if (!w->stopping && !w->first)
+    if (!w->stopping && !res_has_requests(w->parts.res))
         wait_for(w, TROUBLE_NS);
     pthread_mutex_unlock(&w->lock);
 }
@@ -147,7 +147,7 @@ static void turn(struct worker *w)
     if (got)
         worker_run_job(w, &job);
     store_job_release(&job);
-    worker_do_requests(w, worker_take_requests(w), false);
+    worker_do_requests(w);
     if (w->owed && worker_now(w) >= w->collected + WORKER_COLLECT_NS)
         collect(w);
 }
@@ -163,7 +163,7 @@ static void *worker_main(void *arg)
     w->ended = true; /* from here on requests are canceled by whoever posts them */
     pthread_cond_broadcast(&w->cond);
     pthread_mutex_unlock(&w->lock);
-    worker_cancel_requests(w);
+    res_cancel_requests(w->parts.res);
     return NULL;
 }
 
@@ -207,7 +207,6 @@ berth_status worker_start(struct server *s, berth_err *err)
     w->server = s;
     w->clock = s->cfg.clock ? s->cfg.clock : clock_system();
     w->parts = ctx_parts(s->cfg.ctx);
-    w->last = &w->first;
     w->models.elem = sizeof(struct model_text);
     w->collected = worker_now(w);
     w->events.out = (struct events_out) { .user = s,
@@ -262,7 +261,6 @@ void worker_close(struct server *s)
         return;
     worker_stop(s, 0);
     if (w->sync_made) {
-        worker_cancel_requests(w);
         pthread_cond_destroy(&w->cond);
         pthread_mutex_destroy(&w->lock);
     }

@@ -3,14 +3,14 @@
  * Loop       1 wait for a job, a request, the collection that is owed 10 s after the last one, or
  *              the time to send a berth.residency that was held back
  *            2 a job: status, engine_run(); when it has its result: store_finish, execution_success
- *              (or _error, _interrupted), status, executing null; when the engine settles: step 3
- *              for what was asked during the prompt, where a free takes the place of the automatic
- *              cleanup
- *            3 requests, in order: frees, changes (retention, new plan, eject), looks. Several flag
- *              requests without wait add up to one; each with wait, selectors, tiers, dry_run or
- *              force is a free of its own with its receipt. Between the steps of a prompt those
- *              are served already that leave it alone: what a plan would bring, a dry run, a
- *              change of nothing but the retention, which is a mark and acts at its end
+ *              (or _error, _interrupted), status, executing null; at its end step 3 for what was
+ *              asked during the prompt, where a free takes the place of the automatic cleanup
+ *            3 requests, in the registry's queue (res_request()): frees, changes (retention, new
+ *              plan, eject), looks. Plain flag requests, res_request_free(), add up to one free and
+ *              come last; each with wait, selectors, tiers, dry_run or force is a free of its own
+ *              with its receipt. Between the steps of a prompt those are served already that leave
+ *              it alone: what a plan would bring, a dry run, a change of nothing but the retention,
+ *              which is a mark and acts at its end
  *            4 publish what changed, send berth.residency
  * Requests   Any thread. Callbacks run on the loop, exactly once, also when the server stops
  *            (BERTH_ECANCELED), or when the one who asked has left before its turn (`left`).

@@ -23,12 +23,12 @@ enum worker_count { /* for /metrics */
                     COUNT_COUNT
 };
 
-/* Something for the worker to do between prompts, or between steps: request_take_quick(). */
-struct request { /* owner: whoever has it: the queue, the worker, then the loop */
-    struct request *next;
+/* Something for the worker to do between prompts, or between steps. */
+struct request {          /* owner: whoever has it: the queue, the worker, then the loop */
+    struct res_request q; /* first */
     struct post post;
     struct server *server;
-    enum { REQUEST_FLAGS, REQUEST_FREE, REQUEST_CHANGE, REQUEST_LOOK } kind;
+    enum { REQUEST_FREE, REQUEST_CHANGE, REQUEST_LOOK } kind;
     struct worker_free f;
     struct worker_change c;
     worker_done_fn *done; /* NULL: nobody waits */
@@ -72,8 +72,7 @@ struct worker {
     pthread_mutex_t lock; /* a leaf, for the fields from here ... */
     pthread_cond_t cond;  /* it ended, a prompt ended, or there is something to do */
     bool stopping, park, ended;
-    struct request *first, **last; /* queue of requests */
-    const struct store_job *job;   /* running; NULL: none */
+    const struct store_job *job; /* running; NULL: none */
     char *early; /* prompt_id that was interrupted before its run began; "": any; NULL: none */
     char node[GRAPH_ID_MAX + 1], display_node[GRAPH_ID_MAX + 1]; /* executing; "": none */
     double value, max;                         /* how far it is; max 0: it has not said */
@@ -86,7 +85,6 @@ struct worker {
 
     /* the worker's own */
     struct events events;     /* of the running prompt */
-    struct request *during;   /* asked for during the prompt, from its end until they are done */
     bool freed;               /* a free of the prompt's own ran, and was not published */
     unsigned patience_ms;     /* what it may still wait for its client to read: hub_wait() */
     uint64_t signature;       /* of what was published */
@@ -115,19 +113,8 @@ void worker_run_job(struct worker *w, const struct store_job *job);
 void worker_on_event(void *user, const struct exec_event *x); /* worker.c; user: the worker */
 
 /* worker_request.c */
-/* Adds r to the queue, or its flags to the request that waits there already: true, and then r is
- * the caller's to free. *last as the queue's. Under the lock. */
-bool request_queue(struct request **first, struct request ***last, struct request *r);
-/* Takes those out, in order, that a running prompt need not end for: looks, dry runs, changes of
- * nothing but the retention; of these none behind another change of the same model. Under the lock. */
-struct request *request_take_quick(struct request **first, struct request ***last);
-void request_free(struct request *r);                   /* NULL is fine */
-struct request *worker_take_requests(struct worker *w); /* all that wait, in order; NULL: none */
-/* Does them and answers. ending: a prompt ends, and its own cleanup comes behind: flags that stand
- * last are left to res_prompt_end(). */
-void worker_do_requests(struct worker *w, struct request *list, bool ending);
-void worker_do_quick(struct worker *w);        /* between nodes and steps: those of them */
-void worker_cancel_requests(struct worker *w); /* all of them, BERTH_ECANCELED */
+void request_free(struct request *r);      /* NULL is fine */
+void worker_do_requests(struct worker *w); /* between prompts: all that wait */
 
 /* receipts.c */
 void receipts_add(struct worker *w, const struct res_receipt *x); /* serial 0: does nothing */

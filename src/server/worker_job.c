@@ -189,13 +189,10 @@ static void on_event(void *user, const struct exec_event *x)
     worker_on_event(((struct ending *)user)->w, x);
 }
 
-/* A request that arrives after the client has seen the prompt end, in the history or by a message,
- * is served after the prompt's own cleanup. So those that came earlier are taken out first. */
 static void on_ended(void *user, const struct exec_result *r)
 {
     const struct ending *e = user;
     struct worker *w = e->w;
-    w->during = worker_take_requests(w);
     bool parked = is_parked(w, r);
     if (parked) {
         park(w, e->job);
@@ -214,19 +211,6 @@ static void on_ended(void *user, const struct exec_result *r)
     }
     worker_add(w, COUNT_DROPPED, w->events.dropped);
     w->events.dropped = 0;
-}
-
-/* Serves what was requested during the prompt, which may leave the automatic cleanup nothing to
- * do. */
-static void on_settle(void *user)
-{
-    struct worker *w = ((struct ending *)user)->w;
-    struct request *during = w->during;
-    if (w->freed)
-        state_publish(w, "free", true);
-    w->freed = false;
-    w->during = NULL;
-    worker_do_requests(w, during, true);
 }
 
 static void on_receipt(void *user, struct res_receipt *x)
@@ -263,11 +247,9 @@ static void refuse(struct worker *w, const struct store_job *job, const berth_er
 void worker_run_job(struct worker *w, const struct store_job *job)
 {
     struct ending ending = { .w = w, .job = job, .began = worker_now(w) };
-    struct engine_events events = { .user = &ending,
-                                    .event = on_event,
-                                    .ended = on_ended,
-                                    .settle = on_settle,
-                                    .receipt = on_receipt };
+    struct engine_events events = {
+        .user = &ending, .event = on_event, .ended = on_ended, .receipt = on_receipt
+    };
     struct parsed p = { 0 };
     berth_err err = { 0 };
     begin(w, job);

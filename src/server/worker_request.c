@@ -37,76 +37,6 @@ void request_free(struct request *r)
     free(r);
 }
 
-/* ---- the queue ---- */
-
-bool request_queue(struct request **first, struct request ***last, struct request *r)
-{
-    if (r->kind == REQUEST_FLAGS)
-        for (struct request *q = *first; q; q = q->next)
-            if (q->kind == REQUEST_FLAGS) {
-                q->f.unload_models |= r->f.unload_models;
-                q->f.free_memory |= r->f.free_memory;
-                return true;
-            }
-    r->next = NULL;
-    **last = r;
-    *last = &r->next;
-    return false;
-}
-
-/* Does it leave a running prompt alone? Looks do, and marks, which act at its end. */
-static bool is_quick(const struct request *r)
-{
-    const struct worker_change *c = &r->c;
-    switch (r->kind) {
-    case REQUEST_FLAGS:
-        return false;
-    case REQUEST_FREE:
-        return r->f.dry_run;
-    case REQUEST_CHANGE:
-        return !c->eject && !c->allocation && !c->layout && !c->compute;
-    case REQUEST_LOOK:
-        return true;
-    }
-    return false;
-}
-
-/* Of two changes of a model the later one has the last word, so it must come last. */
-static bool overtakes(const struct request *first, const struct request *r)
-{
-    for (const struct request *q = first; r->kind == REQUEST_CHANGE && q != r; q = q->next)
-        if (q->kind == REQUEST_CHANGE && q->c.model == r->c.model)
-            return true;
-    return false;
-}
-
-struct request *request_take_quick(struct request **first, struct request ***last)
-{
-    struct request *list = NULL, **end = &list, **at = first;
-    for (struct request *r; (r = *at);) {
-        if (!is_quick(r) || overtakes(*first, r)) {
-            at = &r->next;
-            continue;
-        }
-        *at = r->next;
-        r->next = NULL;
-        *end = r;
-        end = &r->next;
-    }
-    *last = at;
-    return list;
-}
-
-struct request *worker_take_requests(struct worker *w)
-{
-    pthread_mutex_lock(&w->lock);
-    struct request *r = w->first;
-    w->first = NULL;
-    w->last = &w->first;
-    pthread_mutex_unlock(&w->lock);
-    return r;
-}
-
 /* On the loop: the answer, once. */
 static void answer(struct server *s, void *arg)
 {
@@ -127,24 +57,32 @@ static void finish(struct request *r)
         request_free(r);
 }
 
-static void cancel(struct request *r)
+static void do_one(struct worker *w, struct request *r);
+
+static void run(struct res_request *q, bool canceled)
 {
-    r->status = err_set(&r->err, BERTH_ECANCELED, "the server stops");
+    struct request *r = (struct request *)q;
+    if (canceled)
+        r->status = err_set(&r->err, BERTH_ECANCELED, "the server stops");
+    else
+        do_one(r->server->worker, r);
     finish(r);
 }
 
-static void post(struct server *s, struct request *r)
+/* r NULL: nothing but the flags of f. */
+static void post(struct server *s, struct request *r, const struct worker_free *f)
 {
     struct worker *w = s->worker;
     pthread_mutex_lock(&w->lock);
     bool ended = w->ended;
-    bool merged = !ended && request_queue(&w->first, &w->last, r);
+    if (!ended && r)
+        res_request(w->parts.res, &r->q);
+    else if (!ended)
+        res_request_free(w->parts.res, f->unload_models, f->free_memory, false);
     pthread_cond_broadcast(&w->cond);
     pthread_mutex_unlock(&w->lock);
-    if (ended)
-        cancel(r);
-    if (merged)
-        request_free(r);
+    if (ended && r)
+        run(&r->q, true);
     store_wake(s->store);
 }
 
@@ -152,6 +90,7 @@ static struct request *new_request(struct server *s, worker_done_fn *done, void 
 {
     struct request *r = calloc(1, sizeof *r);
     if (r) {
+        r->q.run = run;
         r->server = s;
         r->done = done;
         r->user = user;
@@ -169,16 +108,18 @@ void worker_post_free(struct server *s, struct worker_free *f, worker_done_fn *d
 {
     bool plain =
         !done && !f->wait && !f->dry_run && !f->force && !f->models_n && !f->devices_n && !f->tiers;
-    bool nothing = plain && !f->unload_models && !f->free_memory;
-    struct request *r = nothing ? NULL : new_request(s, done, user);
+    struct request *r = plain ? NULL : new_request(s, done, user);
+    if (plain && (f->unload_models || f->free_memory))
+        post(s, NULL, f);
     if (!r) {
         worker_free_release(f);
         return;
     }
-    r->kind = plain ? REQUEST_FLAGS : REQUEST_FREE;
+    r->kind = REQUEST_FREE;
+    r->q.quick = f->dry_run;
     r->f = *f;
     *f = (struct worker_free) { 0 };
-    post(s, r);
+    post(s, r, NULL);
 }
 
 static void post_change(struct server *s, struct worker_change *taken, bool look,
@@ -189,10 +130,14 @@ static void post_change(struct server *s, struct worker_change *taken, bool look
         worker_change_release(taken);
         return;
     }
+    const struct worker_change *c = &r->c;
     r->kind = look ? REQUEST_LOOK : REQUEST_CHANGE;
     r->c = *taken;
     *taken = (struct worker_change) { 0 };
-    post(s, r);
+    /* a mark acts at the end of the prompt */
+    r->q.quick = look || (!c->eject && !c->allocation && !c->layout && !c->compute);
+    r->q.model = look ? 0 : c->model;
+    post(s, r, NULL);
 }
 
 void worker_post_change(struct server *s, struct worker_change *taken, worker_done_fn *done,
@@ -209,6 +154,15 @@ void worker_post_look(struct server *s, struct worker_change *taken, worker_done
 
 /* ---- frees ---- */
 
+/* After a free: it trims, as a collection does. */
+static void freed(struct worker *w, const struct res_receipt *x)
+{
+    receipts_add(w, x);
+    w->freed = w->owed = false;
+    w->collected = worker_now(w);
+    state_publish(w, "free", true);
+}
+
 static void free_now(struct worker *w, struct request *r, const struct res_free_args *args)
 {
     struct res_receipt x = { 0 };
@@ -217,13 +171,9 @@ static void free_now(struct worker *w, struct request *r, const struct res_free_
         log_warn(&w->server->log, "worker.free", "%s", r->err.msg);
     if (!r->status)
         res_receipt_json(&x, &r->text);
-    receipts_add(w, &x);
+    if (!r->status && !args->dry_run)
+        freed(w, &x);
     res_receipt_release(&x);
-    if (r->status || args->dry_run)
-        return;
-    w->owed = false; /* a free trims, as a collection does */
-    w->collected = worker_now(w);
-    state_publish(w, "free", true);
 }
 
 static void do_free(struct worker *w, struct request *r)
@@ -242,28 +192,6 @@ static void do_free(struct worker *w, struct request *r)
                                   .tiers = f->tiers,
                                   .reason = f->reason ? f->reason : "requested" };
     free_now(w, r, &args);
-}
-
-/* Flags go the registry's own way, which also looks at pressure. At the end of a prompt the last of
- * them is left to res_prompt_end(), in place of the automatic cleanup. */
-static void do_flags(struct worker *w, struct request *r, bool ending, bool more)
-{
-    struct res_receipt x = { 0 };
-    berth_err err = { 0 };
-    if (ending && more) {
-        do_free(w, r);
-        return;
-    }
-    res_request_free(w->parts.res, r->f.unload_models, r->f.free_memory, false);
-    if (ending)
-        return;
-    if (res_settle(w->parts.res, &x, &err))
-        log_warn(&w->server->log, "worker.free", "%s", err.msg);
-    receipts_add(w, &x);
-    res_receipt_release(&x);
-    w->owed = false;
-    w->collected = worker_now(w);
-    state_publish(w, "free", true);
 }
 
 /* ---- changes ---- */
@@ -392,51 +320,28 @@ static void do_change(struct worker *w, struct request *r)
 
 /* ---- all of them ---- */
 
-static void do_one(struct worker *w, struct request *r, bool ending, bool more)
+static void do_one(struct worker *w, struct request *r)
 {
     const atomic_bool *left = r->kind == REQUEST_FREE ? r->f.left : r->c.left;
-    if (left && atomic_load(left)) {
+    if (left && atomic_load(left))
         r->status = err_set(&r->err, BERTH_ECANCELED, "the client left before its turn");
-        return;
-    }
-    switch (r->kind) {
-    case REQUEST_FLAGS:
-        do_flags(w, r, ending, more);
-        break;
-    case REQUEST_FREE:
+    else if (r->kind == REQUEST_FREE)
         do_free(w, r);
-        break;
-    case REQUEST_CHANGE:
+    else if (r->kind == REQUEST_CHANGE)
         do_change(w, r);
-        break;
-    case REQUEST_LOOK:
+    else
         do_look(w, r);
-        break;
-    }
 }
 
-void worker_do_requests(struct worker *w, struct request *list, bool ending)
+void worker_do_requests(struct worker *w)
 {
-    for (struct request *r; (r = list);) {
-        list = r->next;
-        do_one(w, r, ending, list != NULL);
-        finish(r);
-    }
-}
-
-void worker_do_quick(struct worker *w)
-{
-    pthread_mutex_lock(&w->lock);
-    struct request *list = request_take_quick(&w->first, &w->last);
-    pthread_mutex_unlock(&w->lock);
-    worker_do_requests(w, list, false);
-}
-
-void worker_cancel_requests(struct worker *w)
-{
-    struct request *list = worker_take_requests(w);
-    for (struct request *r; (r = list);) {
-        list = r->next;
-        cancel(r);
-    }
+    struct res_receipt x;
+    berth_err err = { 0 };
+    res_run_requests(w->parts.res);
+    if (!res_has_requests(w->parts.res)) /* else flags are left, and pressure is looked at */
+        return;
+    if (res_settle(w->parts.res, &x, &err))
+        log_warn(&w->server->log, "worker.free", "%s", err.msg);
+    freed(w, &x);
+    res_receipt_release(&x);
 }

@@ -347,7 +347,7 @@ static bool settle(struct world *w, bool end_of_prompt, bool automatic)
         if (!runs)
             memcpy(f.before, w->model, sizeof f.before);
         ok = failed_free(w, &f, s, &err, resets, false);
-        CHECK(w, !w->requested || res_free_requested(w->r), "a request was forgotten");
+        CHECK(w, !w->requested || res_has_requests(w->r), "a request was forgotten");
     } else if (runs) {
         w->requested = 0;
         ok = end_free(w, &a, &f, &x, resets);
@@ -355,8 +355,8 @@ static bool settle(struct world *w, bool end_of_prompt, bool automatic)
         CHECK(w, x.serial == 0 && x.models == 0, "a free that nobody asked for");
         ok = naive_compare(w, NOBODY, 0);
     }
-    if (ok && res_free_requested(w->r) != (w->requested != 0))
-        ok = world_fail(w, __FILE__, __LINE__, "requested: %d", res_free_requested(w->r));
+    if (ok && res_has_requests(w->r) != (w->requested != 0))
+        ok = world_fail(w, __FILE__, __LINE__, "requested: %d", res_has_requests(w->r));
     res_receipt_release(&x);
     return ok;
 }
@@ -400,7 +400,7 @@ bool do_request(struct world *w)
     say(w, "request %u", bits);
     res_request_free(w->r, bits & 1, bits & 2, bits & 4);
     w->requested |= bits;
-    CHECK(w, res_free_requested(w->r), "a request was forgotten");
+    CHECK(w, res_has_requests(w->r), "a request was forgotten");
     return naive_compare(w, NOBODY, 0);
 }
 
@@ -424,6 +424,6 @@ bool do_cleanup(struct world *w)
         return end_free(w, &a, &f, NULL, resets);
     }
     w->requested |= force ? 3 : 0;
-    CHECK(w, res_free_requested(w->r) == (w->requested != 0), "full cleanup in a prompt");
+    CHECK(w, res_has_requests(w->r) == (w->requested != 0), "full cleanup in a prompt");
     return naive_compare(w, NOBODY, 0);
 }

@@ -129,9 +129,21 @@ static void on_ended(void *user, const struct exec_result *r)
     on_event(user, &r->last);
 }
 
-static void on_settle(void *user)
+/* What others ask for during a prompt. */
+struct asked {
+    struct res_request q; /* first */
+    struct world *world;
+};
+
+static void on_request(struct res_request *q, bool canceled)
 {
-    str_adds(&((struct world *)user)->trace, "settle ");
+    assert_false(canceled);
+    str_adds(&((struct asked *)q)->world->trace, "request ");
+}
+
+static struct asked ask(struct world *x)
+{
+    return (struct asked) { .q.run = on_request, .world = x };
 }
 
 static void on_receipt(void *user, struct res_receipt *r)
@@ -142,7 +154,7 @@ static void on_receipt(void *user, struct res_receipt *r)
 static struct engine_events events(struct world *x)
 {
     return (struct engine_events) {
-        .user = x, .event = on_event, .ended = on_ended, .settle = on_settle, .receipt = on_receipt
+        .user = x, .event = on_event, .ended = on_ended, .receipt = on_receipt
     };
 }
 
@@ -155,7 +167,9 @@ static void run(struct world *x, const char *class_type, struct exec_result *r)
     const struct exec_request q = {
         .prompt_id = "p", .prompt = prompt, .outputs = outputs, .cancel = &x->cancel
     };
+    struct asked asked = ask(x);
     str_clear(&x->trace);
+    res_request(x->f.r, &asked.q);
     assert_ok(engine_run(x->e, &q, &ev, r, &err), err);
     json_decref(prompt);
     json_decref(outputs);
@@ -177,8 +191,8 @@ static void expect(struct world *x, const char *class_type, enum exec_outcome ou
  * prompt's own. */
 static void runs_in_order(void **state)
 {
-    expect(*state, "Hello", EXEC_OK, "start cached node executed done success settle ");
-    expect(*state, "Hello", EXEC_OK, "start cached executed done success settle ");
+    expect(*state, "Hello", EXEC_OK, "start cached node executed done success request ");
+    expect(*state, "Hello", EXEC_OK, "start cached executed done success request ");
 }
 
 static void automatic_free_is_last(void **state)
@@ -187,7 +201,37 @@ static void automatic_free_is_last(void **state)
     x->retention = RES_EJECT;
     struct exec_result r;
     run(x, "Hold", &r);
-    assert_non_null(strstr(str_c(&x->trace), "success settle receipt("));
+    assert_non_null(strstr(str_c(&x->trace), "success request receipt("));
+    exec_result_release(&r);
+}
+
+static void ask_late(void *user, const struct exec_result *r)
+{
+    struct asked *late = user;
+    (void)r;
+    res_request(late->world->f.r, &late->q);
+    res_request_free(late->world->f.r, true, false, false);
+}
+
+/* A request of somebody who has seen the prompt end is not served in place of its own cleanup. */
+static void late_requests_wait(void **state)
+{
+    struct world *x = *state;
+    struct asked late = ask(x);
+    const struct engine_events ev = { .user = &late, .ended = ask_late };
+    const berth_err why = { .code = BERTH_EFORMAT };
+    struct exec_result r;
+    struct res_receipt receipt;
+    berth_err err = { 0 };
+    engine_refuse(x->e, "p", &why, &ev, &r);
+    assert_string_equal(str_c(&x->trace), "");
+    assert_int_equal(res_metrics(x->f.r).frees, 0);
+    assert_true(res_has_requests(x->f.r));
+    assert_ok(res_settle(x->f.r, &receipt, &err), err);
+    assert_string_equal(str_c(&x->trace), "request ");
+    assert_int_equal(receipt.serial, 1);
+    assert_false(res_has_requests(x->f.r));
+    res_receipt_release(&receipt);
     exec_result_release(&r);
 }
 
@@ -201,7 +245,7 @@ static void out_of_memory_unloads(void **state)
     };
     assert_ok(res_open(x->f.r, &a, &x->held, NULL, &err), err);
     assert_ok(res_load(x->held, NULL, NULL, &err), err);
-    expect(x, "Hungry", EXEC_FAILED, "start cached node error receipt(out of memory) settle ");
+    expect(x, "Hungry", EXEC_FAILED, "start cached node error receipt(out of memory) request ");
     assert_int_equal(res_info(x->held).state, RES_EJECTED);
 }
 
@@ -211,13 +255,13 @@ static void unloads_after_every_prompt(void **state)
     engine_free(x->e);
     open_engine(x, true);
     expect(x, "Hello", EXEC_OK,
-           "start cached node executed done success receipt(the prompt ended) settle ");
+           "start cached node executed done success receipt(the prompt ended) request ");
 }
 
 static void stops(void **state)
 {
     struct world *x = *state;
-    expect(x, "Stop", EXEC_STOPPED, "start cached node interrupted settle ");
+    expect(x, "Stop", EXEC_STOPPED, "start cached node interrupted request ");
 }
 
 static void previews_are_asked_for(void **state)
@@ -253,8 +297,10 @@ static void refuses(void **state)
     struct exec_result r;
     struct str text = { 0 };
     err_set(&why, BERTH_EFORMAT, "prompt: not an object");
+    struct asked asked = ask(x);
+    res_request(x->f.r, &asked.q);
     engine_refuse(x->e, "p", &why, &ev, &r);
-    assert_string_equal(str_c(&x->trace), "error settle ");
+    assert_string_equal(str_c(&x->trace), "error request ");
     assert_int_equal(r.outcome, EXEC_FAILED);
     assert_int_equal(r.code, BERTH_EFORMAT);
     js_write(r.status, 0, &text);
@@ -270,7 +316,7 @@ static void frees_reset(void **state)
     struct world *x = *state;
     berth_err err = { 0 };
     const struct res_free_args args = { .unload_models = true, .free_memory = true };
-    expect(x, "Hello", EXEC_OK, "start cached node executed done success settle ");
+    expect(x, "Hello", EXEC_OK, "start cached node executed done success request ");
     assert_int_equal(engine_info(x->e).entries, 1);
     assert_ok(res_free(x->f.r, &args, NULL, &err), err);
     assert_int_equal(engine_info(x->e).entries, 0);
@@ -377,6 +423,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(runs_in_order),
         TEST(automatic_free_is_last),
+        TEST(late_requests_wait),
         TEST(out_of_memory_unloads),
         TEST(unloads_after_every_prompt),
         TEST(stops),

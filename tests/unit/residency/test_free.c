@@ -1,9 +1,7 @@
-/* The free flow: the table row by row, selectors, what a dry run promises, what goes wrong half way,
- * and frees that wait for a prompt. */
+/* The free flow: the table row by row, selectors, what a dry run promises, and what goes wrong
+ * half way. */
 #include "support/oom.h"
 #include "support/res_rig.h"
-
-#include <pthread.h>
 
 #define DEVICES "cpu=256m,null:0=64m,null:1=64m"
 #define SIZE RIG_TINY_SIZE
@@ -400,7 +398,7 @@ static void a_dry_run_during_a_prompt_is_about_its_end(void **state)
     assert_int_equal(res_info(used).state, RES_RESIDENT); /* nothing happened */
     assert_int_equal(res_model_count(g->r), 3);
     res_use_end(used);
-    res_linger_end(g->r);
+    res_prompt_over(g->r);
     assert_int_equal(res_model_count(g->r), 2);
     real = rig_free(g, (struct res_free_args) { .unload_models = true });
     assert_verdict(&real, "m0", RES_EJECTED_BY_FREE, "marked eject");
@@ -587,7 +585,7 @@ static void no_free_inside_a_free(void **state)
     assert_int_equal(tried[1], BERTH_EBUSY);
     assert_int_equal(res_metrics(g->r).frees, 1);
     assert_int_equal(res_model_count(g->r), 1);
-    assert_true(res_free_requested(g->r)); /* it was not lost */
+    assert_true(res_has_requests(g->r)); /* it was not lost */
     g->at_reset = NULL;
     assert_ok(res_settle(g->r, &x, &err), err);
     assert_int_equal(x.serial, 2);
@@ -662,7 +660,7 @@ static void free_survives_oom(void **state)
             assert_true(err.msg[0] && x.models == 0);
             assert_int_equal(res_info(m[0]).state, RES_RESIDENT);
             assert_int_equal(res_info(m[1]).anchors, 0);
-            assert_true(res_free_requested(g->r));
+            assert_true(res_has_requests(g->r));
             assert_int_equal(g->resets, 0);
         } else { /* done, if perhaps without a line of the journal */
             assert_verdict(&x, "m0", RES_EJECTED_BY_FREE, "marked");
@@ -784,131 +782,6 @@ static void snapshots_see_the_trim(void **state)
     rig_close(g);
 }
 
-/* ---- prompts ---- */
-
-static void *ask(void *user)
-{
-    res_request_free(user, true, true, false);
-    return NULL;
-}
-
-static void a_request_acts_after_the_prompt(void **state)
-{
-    struct rig *g = rig_open(DEVICES, NULL, NULL);
-    struct res_model *m = rig_load(g, rig_tiny("m0", "null:0", RES_AUTO), NULL, NULL);
-    struct res_receipt x;
-    berth_err err = { 0 };
-    pthread_t t;
-    (void)state;
-    res_prompt_begin(g->r);
-    assert_ok(res_use_begin(m, &err), err);
-    assert_int_equal(pthread_create(&t, NULL, ask, g->r), 0);
-    while (!res_free_requested(g->r)) /* as an executor might notice it between nodes */
-        sched_yield();
-    assert_ok(res_settle(g->r, &x, &err), err); /* not yet */
-    assert_int_equal(x.serial, 0);
-    assert_int_equal(res_info(m).state, RES_RESIDENT);
-    res_use_end(m);
-    pthread_join(t, NULL);
-    assert_ok(res_prompt_end(g->r, &x, &err), err);
-    assert_int_equal(x.serial, 1);
-    assert_string_equal(x.reason, "requested");
-    assert_true(x.unload_models && x.free_memory && !x.force && !x.automatic);
-    assert_int_equal(res_model_count(g->r), 0);
-    assert_false(res_free_requested(g->r));
-    res_receipt_release(&x);
-    assert_ok(res_settle(g->r, &x, &err), err); /* once */
-    assert_int_equal(x.serial, 0);
-    rig_close(g);
-}
-
-static void automatic_cleanup(void **state)
-{
-    berth_err err = { 0 };
-    (void)state;
-    for (int off = 0; off < 2; off++) {
-        struct res_config cfg = { .no_auto_cleanup = off };
-        struct rig *g = rig_open(DEVICES, NULL, &cfg);
-        struct res_receipt x;
-        struct res_model *e = rig_load(g, rig_tiny("m0", "null:0", RES_EJECT), NULL, NULL);
-        struct res_model *a = rig_load(g, rig_tiny("m1", "null:0", RES_AUTO), NULL, NULL);
-        res_prompt_begin(g->r); /* does not use the marked one */
-        assert_ok(res_use_begin(a, &err), err);
-        res_use_end(a);
-        assert_ok(res_prompt_end(g->r, &x, &err), err);
-        assert_int_equal(x.serial, 0);
-        assert_int_equal(res_info(e).state, RES_RESIDENT);
-        res_prompt_begin(g->r); /* does */
-        assert_ok(res_use_begin(e, &err), err);
-        res_use_end(e);
-        assert_ok(res_prompt_end(g->r, &x, &err), err);
-        assert_int_equal(res_info(e).state, off ? RES_RESIDENT : RES_EJECTED);
-        assert_int_equal(res_info(a).state, RES_RESIDENT);
-        assert_int_equal(x.automatic, !off);
-        assert_int_equal(g->resets, 0); /* outputs stay cached: ejecting is enough */
-        res_receipt_release(&x);
-        assert_ok(res_load(e, NULL, NULL, &err), err);
-        res_prompt_begin(g->r); /* what an earlier prompt used does not count */
-        assert_ok(res_prompt_end(g->r, NULL, &err), err);
-        assert_int_equal(res_info(e).state, RES_RESIDENT);
-        rig_close(g);
-    }
-}
-
-static void the_button(void **state)
-{
-    struct rig *g = rig_open(DEVICES, NULL, NULL);
-    struct str line = { 0 };
-    struct journal_entry e[4];
-    berth_err err = { 0 };
-    (void)state;
-    rig_load(g, rig_tiny("m0", "null:0", RES_AUTO), NULL, NULL);
-    rig_load(g, rig_tiny("m1", "null:0", RES_KEEP), NULL, NULL);
-    assert_ok(res_force_full_cleanup(g->r, NULL, false, &line, &err), err); /* at once */
-    assert_memory_equal(str_c(&line), "reason=manual models=2->1 cpu_delta_mb=", 39);
-    assert_null(strstr(str_c(&line), "skipped"));
-    assert_false(res_free_requested(g->r));
-    assert_int_equal(g->resets, 1);
-    assert_int_equal(res_model_count(g->r), 1); /* keep stays: the button is no force */
-    assert_int_equal(journal_query(res_journal(g->r), 0, "full_cleanup", e, 4, NULL), 2);
-    assert_string_equal(e[0].tag, "start:manual");
-    assert_string_equal(e[1].tag, "requested:manual");
-    str_release(&line);
-    rig_close(g);
-}
-
-/* force decides whether it happens at all, never that it happens now. */
-static void the_button_while_a_prompt_runs(void **state)
-{
-    berth_err err = { 0 };
-    (void)state;
-    for (int force = 0; force < 2; force++) {
-        struct rig *g = rig_open(DEVICES, NULL, NULL);
-        struct str line = { 0 };
-        struct journal_entry e[4];
-        struct res_receipt x;
-        rig_load(g, rig_tiny("m0", "null:0", RES_AUTO), NULL, NULL);
-        rig_load(g, rig_tiny("m1", "null:0", RES_KEEP), NULL, NULL);
-        res_prompt_begin(g->r);
-        assert_ok(res_force_full_cleanup(g->r, "manual", force, &line, &err), err);
-        assert_memory_equal(str_c(&line), "reason=manual models=2->2 cpu_delta_mb=", 39);
-        assert_int_equal(strstr(str_c(&line), " skipped: a prompt runs") == NULL, force);
-        assert_int_equal(g->resets, 0); /* its outputs are still wanted */
-        assert_int_equal(res_metrics(g->r).frees, 0);
-        assert_int_equal(res_free_requested(g->r), force);
-        assert_int_equal(journal_query(res_journal(g->r), 0, "full_cleanup", e, 4, NULL),
-                         1 + force);
-        assert_ok(res_prompt_end(g->r, &x, &err), err);
-        assert_int_equal(g->resets, force);
-        assert_true(x.serial == (uint64_t)force && !x.force);
-        assert_int_equal(x.unload_models && x.free_memory, force);
-        assert_int_equal(res_model_count(g->r), 2 - force); /* keep stays */
-        res_receipt_release(&x);
-        str_release(&line);
-        rig_close(g);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -931,10 +804,6 @@ int main(void)
         cmocka_unit_test(host_pages_go_back),
         cmocka_unit_test(snapshots_of_a_free),
         cmocka_unit_test(snapshots_see_the_trim),
-        cmocka_unit_test(a_request_acts_after_the_prompt),
-        cmocka_unit_test(automatic_cleanup),
-        cmocka_unit_test(the_button),
-        cmocka_unit_test(the_button_while_a_prompt_runs),
     };
     return cmocka_run_group_tests_name("free", tests, NULL, NULL);
 }

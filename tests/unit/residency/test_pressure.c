@@ -105,7 +105,7 @@ static void hysteresis_and_re_arming(void **state)
     use(851);
     assert_int_equal(look(g, false), RES_PRESSURE_RESET);
     expect_tag(g, 0, "trigger:85.1pct");
-    assert_true(res_free_requested(g->r));
+    assert_true(res_has_requests(g->r));
     use(900);
     assert_int_equal(look(g, false), RES_PRESSURE_BAND);
     expect_tag(g, 1, "skip_hysteresis:90.0pct");
@@ -167,7 +167,7 @@ static void not_while_a_prompt_runs(void **state)
     use(950);
     res_prompt_begin(g->r);
     assert_int_equal(look(g, false), RES_PRESSURE_BUSY);
-    assert_false(res_free_requested(g->r));
+    assert_false(res_has_requests(g->r));
     assert_ok(res_prompt_end(g->r, &x, &err), err); /* and right after it */
     assert_true(x.serial == 1 && x.free_memory);
     res_receipt_release(&x);
@@ -186,7 +186,7 @@ static void not_while_a_prompt_runs(void **state)
     use(950);
     res_prompt_begin(g->r);
     assert_int_equal(look(g, true), RES_PRESSURE_RESET); /* forced: asked for now */
-    assert_true(res_free_requested(g->r));
+    assert_true(res_has_requests(g->r));
     assert_int_equal(g->resets, 0); /* acts when the prompt is over, once */
     assert_ok(res_prompt_end(g->r, NULL, &err), err);
     assert_int_equal(g->resets, 1);

@@ -183,25 +183,6 @@ static void start_survives_oom(void **state)
 
 /* ---- frees ---- */
 
-static void plain_flags_add_up(void **state)
-{
-    struct request a = { .kind = REQUEST_FLAGS, .f = flags(true, false) };
-    struct request b = { .kind = REQUEST_FREE },
-                   c = { .kind = REQUEST_FLAGS, .f = flags(false, true) };
-    struct request d = { .kind = REQUEST_FREE };
-    struct request *first = NULL, **last = &first;
-    (void)state;
-    assert_false(request_queue(&first, &last, &a));
-    assert_false(request_queue(&first, &last, &b));
-    assert_true(request_queue(&first, &last, &c));
-    assert_false(request_queue(&first, &last, &d));
-    assert_true(a.f.unload_models && a.f.free_memory);
-    assert_ptr_equal(first, &a);
-    assert_ptr_equal(a.next, &b);
-    assert_ptr_equal(b.next, &d);
-    assert_null(d.next);
-}
-
 /* During a run nothing happens, right after it everything, flags once. */
 static void a_free_waits_for_the_prompt(void **state)
 {
@@ -450,7 +431,6 @@ int main(void)
         WITH(history_comes_before_success),
         WITH(parked_and_run_again),
         WITH(start_survives_oom),
-        cmocka_unit_test(plain_flags_add_up),
         WITH(a_free_waits_for_the_prompt),
         WITH(a_selector_that_names_nothing),
         WITH(out_of_memory_unloads),
