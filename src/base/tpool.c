@@ -113,7 +113,7 @@ void tpool_free(struct tpool *p)
 
 size_t tpool_size(const struct tpool *p)
 {
-    return p->size;
+    return p ? p->size : 1;
 }
 
 /* The worker number of the calling thread when it is inside a task of this pool. Lock held. */
@@ -135,6 +135,11 @@ static bool inside(const struct tpool *p, size_t *index)
 void tpool_for(struct tpool *p, size_t n, tpool_fn *fn, void *user)
 {
     size_t index = 0;
+    if (!p) {
+        for (size_t i = 0; i < n; i++)
+            fn(user, i, 0);
+        return;
+    }
     pthread_mutex_lock(&p->lock);
     bool nested = inside(p, &index);
     if (!nested && p->active)

@@ -65,8 +65,8 @@ struct res_term {
     struct res_dora dora;                         /* scratch is not for terms() to set */
 };
 
-/* The matrix a shape is seen as: a row for every index of the outermost dimension; a scalar is 1 x 1.
- * False: beyond 64 bits. */
+/* The matrix a shape is seen as: a row for every index of the outermost dimension; a scalar is 1 x
+ * 1. False: beyond 64 bits. */
 WARN_UNUSED bool merge_matrix(const struct shape *s, uint64_t *rows, uint64_t *cols);
 
 struct res_adapter;
@@ -104,8 +104,8 @@ struct res_patch {
     float strength; /* 0: as if it were not there */
 };
 
-/* What adapter files call a model's tensors: a model knows its own (model/lora_names.h), lora/ looks
- * them up. The two do not know each other, so the list they share is here. */
+/* What adapter files call a model's tensors: a model knows its own (model/lora_names.h), lora/
+ * looks them up. The two do not know each other, so the list they share is here. */
 struct lora_name {
     const char *base; /* base name in adapter files: "lora_unet_conv_in" */
     const char *key;  /* of the tensor: "diffusion_model.input_blocks.0.0.weight" */

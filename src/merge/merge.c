@@ -184,22 +184,13 @@ static void merge_task(void *user, size_t i, size_t worker)
         narrow(m, (t.row + k) * m->cols + t.col, w->row * m->cols, buf + k * n, n);
 }
 
-static void for_each(struct tpool *pool, size_t n, tpool_fn *fn, struct walk *w)
-{
-    if (pool)
-        tpool_for(pool, n, fn, w);
-    else
-        for (size_t i = 0; i < n; i++)
-            fn(w, i, 0);
-}
-
 void merge_run(const struct merge *m, struct tpool *pool)
 {
     if (!m->rows || !m->cols)
         return;
     if (!merge_by_chance(m->to)) {
         struct walk w = walk_of(m, 0, m->rows);
-        for_each(pool, walk_tiles(&w), merge_task, &w);
+        tpool_for(pool, walk_tiles(&w), merge_task, &w);
         return;
     }
     struct mt19937 g;
@@ -209,7 +200,7 @@ void merge_run(const struct merge *m, struct tpool *pool)
         uint64_t rows = m->rows - row < step ? m->rows - row : step;
         struct walk w = walk_of(m, row, rows);
         mt19937_fill(&g, m->chance, (size_t)(rows * m->cols));
-        for_each(pool, walk_tiles(&w), merge_task, &w);
+        tpool_for(pool, walk_tiles(&w), merge_task, &w);
     }
 }
 
@@ -238,7 +229,7 @@ float merge_amax(const struct merge *m, struct tpool *pool)
     size_t tiles = walk_tiles(&w);
     w.amax = amax;
     w.lanes = tiles < AMAX_LANES ? tiles : AMAX_LANES;
-    for_each(pool, w.lanes, amax_task, &w);
+    tpool_for(pool, w.lanes, amax_task, &w);
     for (size_t i = 0; i < w.lanes; i++)
         most = amax[i] > most ? amax[i] : most;
     return most;

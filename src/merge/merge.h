@@ -48,16 +48,16 @@ struct merge { /* everything borrowed */
 bool merge_mixes(const struct merge *m);
 bool merge_stores(enum dtype t); /* can patched weights be stored in it? */
 bool merge_by_chance(enum dtype t);
-/* Is a tensor of type t stored wider in a block that is patched into type `patched`? 16-bit floats in
- * one of F32; quants, and fp8 for high precision, in one of F16 or BF16. */
+/* Is a tensor of type t stored wider in a block that is patched into type `patched`? 16-bit floats
+ * in one of F32; quants, and fp8 for high precision, in one of F16 or BF16. */
 bool merge_widens(enum dtype t, enum dtype patched);
 float merge_fp8_most(enum dtype t); /* the largest value of an fp8 type */
 /* Draws that m->chance must have room for; m's type and shape are set. 0: none are needed. */
 uint64_t merge_chances(const struct merge *m);
 /* The tile as the first `terms` of m->term leave it; its place and size are set. */
 void merge_tile_to(const struct merge *m, const struct merge_tile *t, size_t terms);
-/* Looks at the weights once for every term with dora, in order: rows and columns have to be known as a
- * whole before a tile can be merged. First of all, and once. Allocates nothing. */
+/* Looks at the weights once for every term with dora, in order: rows and columns have to be known
+ * as a whole before a tile can be merged. First of all, and once. Allocates nothing. */
 void merge_norms(const struct merge *m, struct tpool *pool);
 /* pre: terms lie inside the matrix. Allocates nothing. pool NULL: this thread only. */
 void merge_run(const struct merge *m, struct tpool *pool);

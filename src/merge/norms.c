@@ -83,8 +83,8 @@ static void column_task(void *user, size_t i, size_t worker)
         look_at(l, row, least(step, l->end - row), col, cols);
 }
 
-/* Where rows are mixed, every tile has all of them: one task, in the order of the columns, adds to a
- * row or column what the tasks above add, in the same order. */
+/* Where rows are mixed, every tile has all of them: one task, in the order of the columns, adds to
+ * a row or column what the tasks above add, in the same order. */
 static void look_at_all(const struct look *l)
 {
     float buf[ELEMS];
@@ -113,12 +113,7 @@ static void look_by_tasks(struct look *l, struct tpool *pool)
     const uint64_t lane = d->columns ? LANE_COLS : LANE_ROWS,
                    all = d->columns ? l->m->cols : l->x->rows;
     tpool_fn *fn = d->columns ? column_task : row_task;
-    size_t tasks = (size_t)((all + lane - 1) / lane);
-    if (pool)
-        tpool_for(pool, tasks, fn, l);
-    else
-        for (size_t k = 0; k < tasks; k++)
-            fn(l, k, 0);
+    tpool_for(pool, (size_t)((all + lane - 1) / lane), fn, l);
 }
 
 static void set_gain(const struct res_dora *d, uint64_t n)

@@ -1,5 +1,5 @@
-/* term: one term: is it complete, what is it made of, how large can it get, and what does it do to a
- * tile. Norms that it needs are there already (norms.c). */
+/* term: one term: is it complete, what is it made of, how large can it get, and what does it do to
+ * a tile. Norms that it needs are there already (norms.c). */
 #include "merge/merge.h"
 
 #include "op/op.h"

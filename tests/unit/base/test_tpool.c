@@ -78,6 +78,23 @@ static void every_index_runs_once(void **state)
     }
 }
 
+/* Without a pool: all of them, here, in order. */
+static void append_task(void *user, size_t i, size_t worker)
+{
+    struct count *c = user;
+    assert_int_equal(worker, 0);
+    assert_int_equal(i, c->size++);
+}
+
+static void no_pool_is_this_thread(void **state)
+{
+    static struct count c;
+    (void)state;
+    tpool_for(NULL, 7, append_task, &c);
+    assert_int_equal(c.size, 7);
+    assert_int_equal(tpool_size(NULL), 1);
+}
+
 static void zero_means_one_per_core(void **state)
 {
     (void)state;
@@ -218,10 +235,10 @@ static void failures_are_clean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_index_runs_once), cmocka_unit_test(zero_means_one_per_core),
-        cmocka_unit_test(tasks_run_in_parallel), cmocka_unit_test(nested_calls_run_inline),
-        cmocka_unit_test(many_small_jobs),       cmocka_unit_test(another_thread_may_take_over),
-        cmocka_unit_test(failures_are_clean),
+        cmocka_unit_test(no_pool_is_this_thread),       cmocka_unit_test(every_index_runs_once),
+        cmocka_unit_test(zero_means_one_per_core),      cmocka_unit_test(tasks_run_in_parallel),
+        cmocka_unit_test(nested_calls_run_inline),      cmocka_unit_test(many_small_jobs),
+        cmocka_unit_test(another_thread_may_take_over), cmocka_unit_test(failures_are_clean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
