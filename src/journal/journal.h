@@ -12,11 +12,11 @@
  *   JSON     one object per line and record: timestamp, level, name, message, event_category,
  *            component, workflow_id, prompt_id, static fields (residency.md 6.4)
  *
- * Identifiers and their tags are whoever's that takes the snapshot: general and executor_reset
- * (free.c, the steps in residency.h), cpu_monitor (pressure.c), full_cleanup (prompt.c),
- * <role>:<first 8 of the key> (load.c).
+ * Identifiers and their tags are whoever's that takes the snapshot: general, executor_reset and
+ * cpu_monitor
+ * (free.c, the steps in residency.h), full_cleanup (prompt.c), <role>:<first 8 of the key> (load.c).
  *
- * A load also writes its placement to the JSON log (load_journal.c), at FOCUS as well: with "Virtual
+ * A load also writes its placement to the JSON log (load.c), at FOCUS as well: with "Virtual
  * VRAM", "Final Allocation String" and "Total memory" in it, by which upstream's
  * extract_allocation.py finds such events; there they are at INFO, which its own default level leaves
  * out.
@@ -95,17 +95,17 @@ struct journal_entry {
     size_t devices;
     uint64_t used[JOURNAL_DEVICES_MAX], total[JOURNAL_DEVICES_MAX]; /* by set index */
 };
-/* The timeline: entries with seq > after, oldest first, at most cap; identifier NULL: all. Returns how
- * many were filled; *lost (may be NULL) how many newer than `after`, of whatever identifier, the ring
- * no longer has. Any thread. */
+/* The timeline: entries with seq > after, oldest first, at most cap; identifier NULL: all. Returns
+ * how many were filled; *lost (may be NULL) how many newer than `after`, of whatever identifier,
+ * the ring no longer has. Any thread. */
 size_t journal_query(struct journal *j, uint64_t after, const char *identifier,
                      struct journal_entry *out, size_t cap, uint64_t *lost);
 
 void journal_line(const struct journal *j, const struct journal_entry *e, struct str *out);
 /* The lines of each identifier behind a headline, with their line ends. */
 void journal_summary(struct journal *j, struct str *out);
-/* [{"seq","time","identifier","tag","devices":[{"device","used","total"}]},...], at most cap; numbers
- * have no gaps, so a first one beyond after + 1 says how many were lost. */
+/* [{"seq","time","identifier","tag","devices":[{"device","used","total"}]},...], at most cap;
+ * numbers have no gaps, so a first one beyond after + 1 says how many were lost. */
 void journal_timeline_json(struct journal *j, uint64_t after, size_t cap, struct str *out);
 
 #endif

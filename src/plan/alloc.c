@@ -75,8 +75,8 @@ static struct view trimmed(const char *s, size_t n)
     return (struct view) { s, n };
 }
 
-/* The part before the first `c`; *rest becomes what lies behind it. False: there is no c, and all of
- * it was taken. */
+/* The part before the first `c`; *rest becomes what lies behind it. False: there is no c, and all
+ * of it was taken. */
 static bool split(struct view *rest, char c, struct view *part)
 {
     const char *at = rest->n ? memchr(rest->s, c, rest->n) : NULL;

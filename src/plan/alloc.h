@@ -44,8 +44,8 @@
 
 enum alloc_mode { ALLOC_BYTES, ALLOC_RATIO, ALLOC_FRACTION, ALLOC_VIRTUAL, ALLOC_COMPUTE_ONLY };
 
-/* value = digits / 10^scale, exact; at most 18 digits behind the point and 2^64-1 without it, more are
- * an error; zeros at the end do not count. */
+/* value = digits / 10^scale, exact; at most 18 digits behind the point and 2^64-1 without it, more
+ * are an error; zeros at the end do not count. */
 struct alloc_num {
     uint64_t digits;
     unsigned scale;
@@ -71,11 +71,13 @@ struct alloc { /* a value; nothing to release */
     char text[ALLOC_TEXT_MAX]; /* what was parsed, NUL-terminated */
 };
 
-/* No allocation. BERTH_EINVAL with the message above; BERTH_ELIMIT: too long or too many entries. */
+/* No allocation. BERTH_EINVAL with the message above; BERTH_ELIMIT: too long or too many entries.
+ * */
 berth_status alloc_parse(const char *text, size_t n, struct alloc *out, berth_err *err);
 
-/* One spelling for every text that means the same amounts in the same order: "cuda:0,31457280b;cpu,*"
- * for "CUDA:0, 30mb ; cpu,*". Without the compute device, which may come from elsewhere. */
+/* One spelling for every text that means the same amounts in the same order:
+ * "cuda:0,31457280b;cpu,*" for "CUDA:0, 30mb ; cpu,*". Without the compute device, which may come
+ * from elsewhere. */
 void alloc_canonical(const struct alloc *a, struct str *out);
 
 /* The string a DisTorch2 loader composes (residency.md 1.1): device;gigabytes;donors and an expert
@@ -146,11 +148,10 @@ struct quotas { /* a value */
     size_t more; /* notes there was no room for: the last one gives the number */
 };
 
-/* a          as parsed
- * compute    used when the text names none; NULL: the first device that is not the host, else it
- * model      bytes of all blocks, > 0
- * BERTH_EINVAL for everything residency.md 1.5 refuses: unknown device (lists the valid ones), twice,
- * over the device's memory (both numbers), a device that reports no memory, ... */
+/* a          as parsed compute    used when the text names none; NULL: the first device that is not
+ * the host, else it model      bytes of all blocks, > 0 BERTH_EINVAL for everything residency.md
+ * 1.5 refuses: unknown device (lists the valid ones), twice, over the device's memory (both
+ * numbers), a device that reports no memory, ... */
 berth_status alloc_resolve(const struct alloc *a, const struct plan_devices *devices,
                            const char *compute, uint64_t model, struct quotas *out, berth_err *err);
 

@@ -12,12 +12,13 @@ struct alloc_spot {
     size_t n;
 };
 
-/* `expert_mode_allocations: <part>: <what> (entry N: "<text>")`, long texts cut; `<part>: <what>` for
- * what is in no text. Returns the code. */
+/* `expert_mode_allocations: <part>: <what> (entry N: "<text>")`, long texts cut; `<part>: <what>`
+ * for what is in no text. Returns the code. */
 berth_status alloc_fail(berth_err *err, berth_status code, const struct alloc_spot *at,
                         const char *fmt, ...) PRINTF_LIKE(4, 5);
 
-/* The entry of the suffix with that number, counted behind "#": 1 compute, 2 gigabytes, 3 donors. */
+/* The entry of the suffix with that number, counted behind "#": 1 compute, 2 gigabytes, 3 donors.
+ * */
 struct alloc_spot alloc_field(const struct alloc *a, size_t number);
 
 /* Shrinks (*s, *n) to what lies between the blanks around it. */

@@ -13,11 +13,12 @@
 
 #include "format/weights.h"
 
-/* The type a word means: "F16", "F8_E4M3", "F8_E5M2"; ComfyUI's "fp8_e4m3fn", "fp8_e5m2", and "fp8_e4m3fn_fast",
- * which says more, but of weights the same; "fp8". In any case. DT_NONE: not one of them. */
+/* The type a word means: "F16", "F8_E4M3", "F8_E5M2"; ComfyUI's "fp8_e4m3fn", "fp8_e5m2", and
+ * "fp8_e4m3fn_fast", which says more, but of weights the same; "fp8". In any case. DT_NONE: not one
+ * of them. */
 enum dtype res_convert_type(const char *word);
-/* Tensors whose names begin with `part` (NULL: all) become `dtype`, one of these words; of another one
- * BERTH_EINVAL. pre: nobody else has w. After an error it is to be closed. */
+/* Tensors whose names begin with `part` (NULL: all) become `dtype`, one of these words; of another
+ * one BERTH_EINVAL. pre: nobody else has w. After an error it is to be closed. */
 berth_status res_convert(struct weights *w, const char *part, const char *dtype, berth_err *err);
 /* Is there a layer with a scale among them? */
 bool res_has_scales(const struct weights *w, const char *part);

@@ -99,8 +99,9 @@ static void give(struct autoplan *p, size_t device, uint64_t bytes)
     p->out->at[p->out->n++] = (struct quota) { .device = device, .bytes = bytes };
 }
 
-/* Blocks do not fill a quota to the byte: what each device leaves open, less than one block, ends at
- * the orphans device. The last donor that got a share, if it has room for that, or one behind it. */
+/* Blocks do not fill a quota to the byte: what each device leaves open, less than one block, ends
+ * at the orphans device. The last donor that got a share, if it has room for that, or one behind
+ * it. */
 static void choose_orphans(struct autoplan *p, size_t last)
 {
     uint64_t spill, most = 0;

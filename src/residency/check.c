@@ -78,7 +78,7 @@ static berth_status check_model(const struct res_model *m, berth_err *err)
         return BROKEN(err, "(6) %s with %u anchors, %u for keep", res_retention_name(m->retention),
                       anchors, m->anchor[RES_ANCHOR_KEEP]);
     for (const struct res_model *o = m->next; o; o = o->next)
-        if (o->key == m->key && strcmp(o->key_text, m->key_text) == 0)
+        if (o->key.full == m->key.full && strcmp(o->key.text, m->key.text) == 0)
             return BROKEN(err, "(1) %s has the same key", o->owner);
     if (m->next ? m->next->prev != m : m->res->last != m)
         return BROKEN(err, "the list of models is broken behind it");

@@ -346,30 +346,24 @@ void res_evict_others(struct res_model *m)
 
 /* ---- what to say when it is not enough ---- */
 
-struct list { /* text in a buffer, cut with "..." */
-    char *p;
-    size_t n, cap;
-};
+#define HOLDERS_MAX 210 /* bytes of a list of holders, which ends in "..." where it is cut */
 
-static void list_add(struct list *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void list_add(struct list *l, const char *fmt, ...)
+static void list_add(struct str *list, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void list_add(struct str *list, const char *fmt, ...)
 {
     char item[160];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(item, sizeof item, fmt, ap);
     va_end(ap);
-    size_t n = strlen(item);
-    if (l->n + n + sizeof ", ..." > l->cap) {
-        if (l->n + sizeof ", ..." <= l->cap && !(l->n >= 3 && l->p[l->n - 1] == '.'))
-            l->n += (size_t)snprintf(l->p + l->n, l->cap - l->n, ", ...");
-        return;
-    }
-    l->n += (size_t)snprintf(l->p + l->n, l->cap - l->n, "%s%s", l->n ? ", " : "", item);
+    if (list->n + strlen(item) <= HOLDERS_MAX)
+        str_addf(list, "%s%s", list->n ? ", " : "", item);
+    else if (!str_ends(list->p, list->n, "..."))
+        str_adds(list, ", ...");
 }
 
 /* What others than models hold there, by kind. */
-static void list_kinds(const struct residency *r, size_t d, struct list *l)
+static void list_kinds(const struct residency *r, size_t d, struct str *l)
 {
     struct dev_ledger_row row[64];
     uint64_t sum[DEV_KIND_COUNT] = { 0 }, models = 0;
@@ -388,12 +382,10 @@ static void list_kinds(const struct residency *r, size_t d, struct list *l)
 
 /* "flux#1 keep 4.0 GiB, ...": who has the device's memory, largest first. */
 static void list_holders(const struct residency *r, size_t d, const struct res_model *for_model,
-                         char *buf, size_t cap)
+                         struct str *l)
 {
-    struct list l = { .p = buf, .cap = cap };
     char text[STR_BYTES_MAX];
-    buf[0] = 0;
-    list_kinds(r, d, &l);
+    list_kinds(r, d, l);
     /* Largest first, so that what is cut matters least. */
     uint64_t last = UINT64_MAX, last_id = 0;
     for (;;) {
@@ -408,28 +400,30 @@ static void list_holders(const struct residency *r, size_t d, const struct res_m
             break;
         last = best->bytes_on[d];
         last_id = best->id;
-        list_add(&l, "%.48s %s %s%s", best->owner, res_retention_name(best->retention),
+        list_add(l, "%.48s %s %s%s", best->owner, res_retention_name(best->retention),
                  str_bytes(last, text),
                  best == for_model ? " (itself)"
                  : best->uses      ? " (in use)"
                                    : "");
     }
-    if (!buf[0])
-        snprintf(buf, cap, "nothing");
+    if (!l->n)
+        str_adds(l, "nothing");
 }
 
 berth_status res_evict_failed(const struct residency *r, const struct res_need *need,
                               berth_err *err)
 {
     const struct device *dev = res_device(r, need->device);
-    char holders[220], full[DEV_FULL_MAX];
+    char full[DEV_FULL_MAX];
+    struct str holders = { 0 };
     uint64_t left = res_left_on(r, need->device);
     struct dev_stats s;
     dev_ledger(dev, NULL, 0, &s);
     bool others = dev->budget > s.in_use + left && !dev_can(dev, BERTH_CAP_HOST_VISIBLE);
-    list_holders(r, need->device, need->for_model, holders, sizeof holders);
+    list_holders(r, need->device, need->for_model, &holders);
     err_set(err, BERTH_ENODEVMEM, "%s%s; in the way: %s", dev_full(dev, need->bytes, left, full),
-            others ? " by its driver" : "", holders);
+            others ? " by its driver" : "", str_c(&holders));
+    str_release(&holders);
     return err_on_device(err, dev->name, need->bytes);
 }
 

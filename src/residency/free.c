@@ -17,7 +17,8 @@ struct watch {
     struct res_receipt_model *line;
     uint64_t *addr; /* [n] by block */
     size_t n;
-    bool over; /* found dead, and said so */
+    uint64_t read, moved; /* counters of the model */
+    bool over;            /* found dead, and said so */
 };
 
 struct flow {
@@ -30,8 +31,105 @@ struct flow {
     bool refused;          /* models were named and all of them stay: nothing is freed at all */
     struct watch *watch;
     size_t watches;
-    uint64_t *read, *moved; /* [x->models] counters before step 1 */
 };
+
+/* A snapshot whose tag has a name or a number in it. */
+static void PRINTF_LIKE(3, 4)
+    snapshot_of(struct residency *r, const char *identifier, const char *fmt, ...)
+{
+    char tag[JOURNAL_NAME_MAX * 2]; /* the journal marks where it cuts */
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(tag, sizeof tag, fmt, ap);
+    va_end(ap);
+    journal_snapshot(r->journal, identifier, tag);
+}
+
+/* ---- memory pressure ----
+ *
+ * When the host's memory is nearly used up, the executor's caches are asked for. The numbers are
+ * those of the hardware behind the host device, or behind a card's name on its memory (cuda:0@cpu)
+ * where that is all there is: limits of control groups count where they are lower than the machine's
+ * RAM. After a reset at P percent the next one needs P + hysteresis, otherwise a machine that is
+ * simply full would be reset after every prompt. It is armed again as soon as usage has been below
+ * threshold - hysteresis, or below the threshold right after a reset. */
+
+#define PERCENT_DEFAULT 85.0
+#define HYSTERESIS_DEFAULT 5.0
+
+static double threshold(const struct residency *r)
+{
+    return r->cfg.pressure_percent > 0 ? r->cfg.pressure_percent : PERCENT_DEFAULT;
+}
+
+static double hysteresis(const struct residency *r)
+{
+    return r->cfg.pressure_hysteresis > 0 ? r->cfg.pressure_hysteresis : HYSTERESIS_DEFAULT;
+}
+
+const struct device *res_ram(const struct residency *r)
+{
+    if (r->host < r->n_devices)
+        return devset_at(r->devices, r->host);
+    for (size_t i = 0; i < r->n_devices; i++)
+        if (dev_can(devset_at(r->devices, i), BERTH_CAP_HOST_VISIBLE))
+            return devset_at(r->devices, i);
+    return NULL;
+}
+
+static berth_status usage(const struct residency *r, double *percent, berth_err *err)
+{
+    struct dev_info info;
+    const struct device *ram = res_ram(r);
+    *percent = 0;
+    if (!ram) /* nothing to run out of */
+        return BERTH_OK;
+    berth_status s = dev_info(ram, &info, err);
+    if (s == BERTH_OK && info.total)
+        *percent = 100.0 * (double)(info.total - info.free) / (double)info.total;
+    return s;
+}
+
+berth_status res_pressure_check(struct residency *r, bool force, enum res_pressure *out,
+                                double *percent, berth_err *err)
+{
+    double used;
+    enum res_pressure found = RES_PRESSURE_LOW;
+    berth_status s = usage(r, &used, err);
+    if (s)
+        return err_add(err, "memory pressure");
+    if (used < threshold(r) - hysteresis(r))
+        r->pressure_last = 0;
+    if (used > threshold(r)) {
+        if (r->prompt_running && !force) {
+            found = RES_PRESSURE_BUSY; /* band or not: res_prompt_end() looks again */
+        } else if (r->pressure_last > 0 && used <= r->pressure_last + hysteresis(r)) {
+            found = RES_PRESSURE_BAND;
+            snapshot_of(r, "cpu_monitor", "skip_hysteresis:%.1fpct", used);
+        } else {
+            found = RES_PRESSURE_RESET;
+            r->pressure_last = used;
+            r->metrics.pressure_resets++;
+            snapshot_of(r, "cpu_monitor", "trigger:%.1fpct", used);
+            log_info(r->log, "res.pressure", "used=%.1f%% threshold=%.1f%%", used, threshold(r));
+            r->asked |= RES_ASKED_PRESSURE;
+        }
+    }
+    if (out)
+        *out = found;
+    if (percent)
+        *percent = used;
+    return BERTH_OK;
+}
+
+/* The executor was reset; armed again if that helped. */
+static void pressure_after_reset(struct residency *r)
+{
+    double used;
+    berth_err err = { 0 };
+    if (r->pressure_last > 0 && usage(r, &used, &err) == BERTH_OK && used <= threshold(r))
+        r->pressure_last = 0;
+}
 
 /* ---- who is meant ---- */
 
@@ -152,9 +250,7 @@ static berth_status judge_all(struct flow *f, berth_err *err)
     for (const struct res_model *m = f->r->first; m; m = m->next)
         n += has_bytes(m);
     x->model = arena_array(&x->mem, n, sizeof *x->model);
-    f->read = arena_array(&f->tmp, n, sizeof *f->read);
-    f->moved = arena_array(&f->tmp, n, sizeof *f->moved);
-    if (n && (!x->model || !f->read || !f->moved))
+    if (n && !x->model)
         return err_set(err, BERTH_ENOMEM, "free: a receipt of %zu models", n);
     f->marked = some_marked(f);
     for (const struct res_model *m = f->r->first; m; m = m->next) {
@@ -165,8 +261,6 @@ static berth_status judge_all(struct flow *f, berth_err *err)
         const char *role = arena_strndup(&x->mem, m->role, strlen(m->role));
         if (!name || !role)
             return err_set(err, BERTH_ENOMEM, "free: the name of model %s", m->owner);
-        f->read[x->models] = m->read;
-        f->moved[x->models] = m->moved;
         bool busy = v.go && !f->args->after_prompt && res_model_busy(m);
         x->model[x->models++] = (struct res_receipt_model) {
             .id = m->id,
@@ -216,6 +310,8 @@ static berth_status watch_all(struct flow *f, berth_err *err)
         struct watch *w = &f->watch[f->watches++];
         w->line = &x->model[i];
         w->n = m->blocks.n;
+        w->read = m->read;
+        w->moved = m->moved;
         w->addr = arena_array(&f->tmp, w->n, sizeof *w->addr);
         if (w->n && !w->addr)
             return err_set(err, BERTH_ENOMEM, "free: addresses of model %s", m->owner);
@@ -271,6 +367,8 @@ static void check_watches(struct flow *f, const char *step)
             failed_to_stay(f, w, step);
             continue;
         }
+        w->line->read = m->read - w->read;
+        w->line->moved = m->moved - w->moved;
         size_t first = 0, moved = 0;
         for (size_t b = w->n; b-- > 0;)
             if (res_block_addr(&m->block[b]) != w->addr[b]) {
@@ -322,18 +420,6 @@ static void step_unload(struct flow *f)
     }
 }
 
-/* A snapshot whose tag has a name in it. */
-static void PRINTF_LIKE(3, 4)
-    snapshot_of(struct residency *r, const char *identifier, const char *fmt, ...)
-{
-    char tag[JOURNAL_NAME_MAX * 2]; /* the journal marks where it cuts */
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(tag, sizeof tag, fmt, ap);
-    va_end(ap);
-    journal_snapshot(r->journal, identifier, tag);
-}
-
 static void step_reset(struct flow *f)
 {
     struct residency *r = f->r;
@@ -345,37 +431,20 @@ static void step_reset(struct flow *f)
     snapshot_of(r, "executor_reset", "post-trigger (%s)", f->x->reason);
 }
 
-/* A model that went loses the registry's own references. A keep model that somebody still holds
- * keeps its anchor, as every keep model does: brought back through that handle, it stays again. */
-static void let_go(struct res_model *m)
-{
-    m->anchor[RES_ANCHOR_SURVIVED] = 0;
-    if (!m->handles)
-        m->anchor[RES_ANCHOR_KEEP] = 0;
-    if (!res_model_maybe_gone(m) && m->retention == RES_KEEP)
-        m->anchor[RES_ANCHOR_KEEP] = 1; /* held by request */
-}
-
-/* Also those that had lost their bytes before, to make room: else what an earlier free anchored
- * would be known for ever. */
+/* A model that went loses the anchor that an earlier free gave it. Also one that had lost its bytes
+ * before, to make room: else it would be known for ever. */
 static void step_retire(struct flow *f)
 {
     for (size_t i = 0; i < f->x->models; i++) {
-        struct res_receipt_model *line = &f->x->model[i];
-        struct res_model *m = res_model_by_id(f->r, line->id);
-        if (!m)
-            continue;
-        line->read = m->read - f->read[i];
-        line->moved = m->moved - f->moved[i];
-        if (line->verdict == RES_EJECTED_BY_FREE && m->state != RES_RESIDENT)
-            let_go(m);
+        struct res_model *m = res_model_by_id(f->r, f->x->model[i].id);
+        if (m && f->x->model[i].verdict == RES_EJECTED_BY_FREE && m->state != RES_RESIDENT)
+            m->anchor[RES_ANCHOR_SURVIVED] = 0;
     }
     for (struct res_model *m = f->r->first, *next; m; m = next) {
         next = m->next;
         if (!has_bytes(m) && judge(f, m).go)
-            let_go(m);
-        else
-            res_model_maybe_gone(m);
+            m->anchor[RES_ANCHOR_SURVIVED] = 0;
+        res_model_maybe_gone(m);
     }
 }
 
@@ -429,11 +498,7 @@ static berth_status open_devices(struct flow *f, berth_err *err)
 /* What a device no longer holds went back to its driver or the OS, pinned memory too. */
 static void count_released(struct res_receipt_device *d)
 {
-    uint64_t before = 0, after = 0;
-    for (int k = 0; k < DEV_KIND_COUNT; k++) {
-        before += d->before[k];
-        after += d->after[k];
-    }
+    uint64_t before = res_kinds_sum(d->before), after = res_kinds_sum(d->after);
     d->released = before > after ? before - after : 0;
 }
 
@@ -561,7 +626,7 @@ static void run(struct flow *f)
     f->x->serial = ++r->frees;
     r->metrics.frees++;
     if (f->x->free_memory)
-        res_pressure_after_reset(r);
+        pressure_after_reset(r);
 }
 
 static void tell(const struct flow *f)

@@ -94,7 +94,7 @@ static uint64_t ring_of(const struct res_model *m)
 static unsigned loaders_of(const struct residency *r)
 {
     const size_t most = 8;
-    size_t half = r->pool ? tpool_size(r->pool) / 2 : 0;
+    size_t half = tpool_size(r->pool) / 2;
     return (unsigned)(half < STREAM_LOADERS_DEFAULT ? STREAM_LOADERS_DEFAULT
                       : half < most                 ? half
                                                     : most);

@@ -25,7 +25,6 @@
 #include "base/hash.h"
 #include "base/sz.h"
 #include "format/places.h"
-#include "tensor/convert.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -33,8 +32,7 @@
 #include <string.h>
 
 #define F16_MOST 65504.0
-#define BOUNCE ((size_t)8 << 20) /* host memory for copies from the file to a device */
-#define COPY_PIECE ((size_t)1 << 20)
+#define BOUNCE ((size_t)8 << 20) /* read from the file at a time */
 #define NO_TENSOR UINT32_MAX
 
 /* ---- who touches what ---- */
@@ -97,8 +95,8 @@ static bool patch_on_block(const struct res_model *m, const struct res_patch *p,
 
 /* ---- what they make of a block ---- */
 
-/* Where the cpu computes ComfyUI holds diffusion models as F32, so it never rounds what it merged to
- * 16 bits; text encoders it holds, and rounds to, F16 everywhere. */
+/* Where the cpu computes ComfyUI holds diffusion models as F32, so it never rounds what it merged
+ * to 16 bits; text encoders it holds, and rounds to, F16 everywhere. */
 static bool stays_exact(const struct res_model *m, const struct weights_entry *e)
 {
     char key[RES_KEY_MAX];
@@ -178,8 +176,8 @@ static bool canceled(const struct derive *d)
     return args->cancel && atomic_load_explicit(args->cancel, memory_order_relaxed);
 }
 
-/* The next tensor of the walk; *end is where the one before ended. As res_tensor_at(), for a type the
- * block does not have yet. */
+/* The next tensor of the walk; *end is where the one before ended. As res_tensor_at(), for a type
+ * the block does not have yet. */
 static struct place place_of(const struct derive *d, uint32_t k, uint64_t *end)
 {
     const struct block_tensor *t = &d->m->blocks.tensor[d->m->blocks.at[d->block].first + k];
@@ -197,40 +195,6 @@ static struct place place_of(const struct derive *d, uint32_t k, uint64_t *end)
     }
     *end = p.off + p.bytes;
     return p;
-}
-
-/* ---- bytes of the file as they are, or converted ---- */
-
-struct copying {
-    const uint8_t *src; /* of type `stored` */
-    uint8_t *dst;       /* n bytes; elements of one or two where the types differ */
-    uint64_t n;
-    enum dtype stored, dtype;
-};
-
-static void copy_task(void *user, size_t i, size_t worker)
-{
-    (void)worker;
-    const struct copying *c = user;
-    uint64_t at = (uint64_t)i * COPY_PIECE;
-    size_t n = c->n - at < COPY_PIECE ? (size_t)(c->n - at) : COPY_PIECE;
-    const size_t to = dtype_desc(c->dtype)->bytes;
-    berth_err none;
-    if (c->stored == c->dtype)
-        memcpy(c->dst + at, c->src + at, n);
-    else if (convert(c->stored, c->src + at / to * dtype_desc(c->stored)->bytes, c->dtype,
-                     c->dst + at, n / to, &none))
-        BUG("%s", none.msg);
-}
-
-static void copy_bytes(struct tpool *pool, struct copying c)
-{
-    size_t n = (size_t)((c.n + COPY_PIECE - 1) / COPY_PIECE);
-    if (pool)
-        tpool_for(pool, n, copy_task, &c);
-    else
-        for (size_t i = 0; i < n; i++)
-            copy_task(&c, i, 0);
 }
 
 /* ---- terms ---- */
@@ -352,7 +316,8 @@ static float through(enum dtype t, float x)
 }
 
 /* The scale that spreads values up to amax over all codes of an fp8 type, as type `stored` has it:
- * codes chosen for any other number would all be off by its rounding. Never 0 and never infinite. */
+ * codes chosen for any other number would all be off by its rounding. Never 0 and never infinite.
+ * */
 static float choose_scale(float amax, enum dtype fp8, enum dtype stored)
 {
     float scale = (amax < FLT_MAX ? amax : FLT_MAX) / merge_fp8_most(fp8);
@@ -376,9 +341,9 @@ static void job_run(struct job *j)
     merge_run(m, j->pool);
 }
 
-/* ---- to a device that the host does not see ---- */
+/* ---- parts of a block on their way to its memory ---- */
 
-/* What the next buffer is filled with: a merged tensor, or else bytes of the file, or of memory. */
+/* A merged tensor, or else bytes of the file, or of memory. */
 struct part {
     struct job *job;
     const struct weights_entry *entry;
@@ -388,21 +353,25 @@ struct part {
     size_t n;
 };
 
+static berth_status make_part(const struct res_patching *x, char *to, berth_err *err)
+{
+    const struct part *t = x->part;
+    if (t->entry)
+        return weights_read(x->m->weights, t->entry, t->from, to, t->n, err);
+    if (t->raw) {
+        memcpy(to, t->raw, t->n);
+    } else {
+        t->job->merge.dst = to;
+        job_run(t->job);
+    }
+    return BERTH_OK;
+}
+
 static void fill_part(void *user, unsigned buf, size_t piece)
 {
     struct res_patching *x = user;
-    const struct part *t = x->part;
-    char *to = stage_at(&x->stage, buf);
     (void)piece; /* there is one */
-    x->filled = BERTH_OK;
-    if (t->job) {
-        t->job->merge.dst = to;
-        job_run(t->job);
-    } else if (t->entry) {
-        x->filled = weights_read(x->m->weights, t->entry, t->from, to, t->n, x->err);
-    } else {
-        memcpy(to, t->raw, t->n);
-    }
+    x->filled = make_part(x, stage_at(&x->stage, buf), x->err);
 }
 
 static berth_status send_part(void *user, unsigned buf, berth_err *err)
@@ -414,7 +383,7 @@ static berth_status send_part(void *user, unsigned buf, berth_err *err)
     if (dev_copy_h2d(x->stream, x->to->mem.addr + t->off, stage_at(&x->stage, buf), t->n, err) ||
         stage_mark(&x->stage, buf, x->stream, err))
         return err->code;
-    x->got->moved += t->entry || t->job ? t->n : 0; /* a scale is no weight */
+    x->got->moved += t->raw ? 0 : t->n; /* a scale is no weight */
     return BERTH_OK;
 }
 
@@ -459,10 +428,18 @@ static berth_status open_stage(struct res_patching *x, size_t n, berth_err *err)
     return s;
 }
 
+/* Straight into memory that the host sees, else through the stage. */
 static berth_status put_part(struct derive *d, const struct part *t, berth_err *err)
 {
     struct res_patching *x = d->p;
+    struct device *dev = res_device(d->r, d->to->device);
+    char *dst = res_host_ptr(d->to);
     unsigned buf;
+    x->part = t;
+    if (dst) {
+        dev_host_access(dev, dst + t->off, t->n, DEV_WRITE);
+        return make_part(x, dst + t->off, err);
+    }
     if (x->stream && (x->device != d->to->device || x->stage.args.bytes < t->n)) {
         if (settle(x, err))
             return err->code;
@@ -470,16 +447,15 @@ static berth_status put_part(struct derive *d, const struct part *t, berth_err *
     }
     x->device = d->to->device;
     x->to = d->to;
-    x->part = t;
     x->err = err;
     if ((!x->stream && open_stage(x, t->n, err)) || stage_take(&x->stage, true, &buf, err))
         return err->code;
-    dev_host_access(res_device(d->r, x->device), stage_at(&x->stage, buf), t->n, DEV_WRITE);
+    dev_host_access(dev, stage_at(&x->stage, buf), t->n, DEV_WRITE);
     stage_post(&x->stage, 1);
     return stage_drain(&x->stage, err);
 }
 
-static berth_status send_as_is(struct derive *d, const struct place *p, berth_err *err)
+static berth_status take_as_is(struct derive *d, const struct place *p, berth_err *err)
 {
     berth_status s = BERTH_OK;
     for (uint64_t at = 0; !s && at < p->bytes; at += BOUNCE) {
@@ -494,25 +470,6 @@ static berth_status send_as_is(struct derive *d, const struct place *p, berth_er
     return s;
 }
 
-static berth_status take_as_is(struct derive *d, const struct place *p, berth_err *err)
-{
-    uint8_t *dst = res_host_ptr(d->to);
-    if (!p->bytes)
-        return BERTH_OK;
-    if (!dst)
-        return send_as_is(d, p, err);
-    dev_host_access(devset_at(d->r->devices, d->to->device), dst + p->off, (size_t)p->bytes,
-                    DEV_WRITE);
-    copy_bytes(d->r->pool, (struct copying) { .src = weights_stored(d->m->weights, p->entry),
-                                              .dst = dst + p->off,
-                                              .n = p->bytes,
-                                              .stored = p->entry->stored,
-                                              .dtype = p->entry->dtype });
-    return BERTH_OK; /* the file is checked when the block is complete */
-}
-
-/* ---- where the merge happens ---- */
-
 /* The base where the file has it. */
 static void take_source(const struct derive *d, const struct weights_entry *e, struct merge *m)
 {
@@ -521,29 +478,16 @@ static void take_source(const struct derive *d, const struct weights_entry *e, s
     m->converted = e->stored != e->dtype;
 }
 
-/* From the mapping to the home, or through the stage. */
-static berth_status merge_here(struct derive *d, const struct place *p, struct job *j,
-                               berth_err *err)
-{
-    uint8_t *dst = res_host_ptr(d->to);
-    size_t n;
-    take_source(d, p->entry, &j->merge);
-    if (!sz_from_u64(p->bytes, &n))
-        return err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes", p->bytes);
-    if (!dst)
-        return put_part(d, &(struct part) { .job = j, .off = p->off, .n = n }, err);
-    j->merge.dst = dst + p->off;
-    dev_host_access(res_device(d->r, d->to->device), dst + p->off, n, DEV_WRITE);
-    job_run(j);
-    return BERTH_OK;
-}
-
 static berth_status merge_tensor(struct derive *d, const struct place *p, berth_err *err)
 {
     struct job j;
+    size_t n = 0;
     berth_status s = job_init(d, p, &j, err);
-    if (!s && p->bytes)
-        s = merge_here(d, p, &j, err);
+    if (!s && !sz_from_u64(p->bytes, &n))
+        s = err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes", p->bytes);
+    take_source(d, p->entry, &j.merge);
+    if (!s && n)
+        s = put_part(d, &(struct part) { .job = &j, .off = p->off, .n = n }, err);
     if (!s && j.rescale)
         d->scale = j.merge.dst_scale;
     job_release(&j);
@@ -555,14 +499,8 @@ static berth_status merge_tensor(struct derive *d, const struct place *p, berth_
 static berth_status write_scale(struct derive *d, const struct place *p, berth_err *err)
 {
     uint8_t raw[8];
-    uint8_t *dst = res_host_ptr(d->to);
-    const size_t n = (size_t)p->bytes;
     dtype_desc(p->dtype)->from_f32(&d->scale, raw, 1);
-    if (!dst)
-        return put_part(d, &(struct part) { .raw = raw, .off = p->off, .n = n }, err);
-    dev_host_access(res_device(d->r, d->to->device), dst + p->off, n, DEV_WRITE);
-    memcpy(dst + p->off, raw, n);
-    return BERTH_OK;
+    return put_part(d, &(struct part) { .raw = raw, .off = p->off, .n = (size_t)p->bytes }, err);
 }
 
 static berth_status fill(struct derive *d, berth_err *err)

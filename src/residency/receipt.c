@@ -1,4 +1,4 @@
-/* receipt: what a free did, as JSON and for people. */
+/* receipt: the words of residency.h, and what a free did, as JSON and for people. */
 #include "residency/residency_impl.h"
 
 #include "base/json.h"
@@ -6,6 +6,51 @@
 
 #include <inttypes.h>
 #include <string.h>
+
+/* ---- words ---- */
+
+static const char *const retention_names[] = {
+    [RES_AUTO] = "auto",
+    [RES_KEEP] = "keep",
+    [RES_EJECT] = "eject",
+};
+
+const char *res_retention_name(enum res_retention x)
+{
+    return retention_names[x];
+}
+
+bool res_retention_parse(const char *text, enum res_retention *out)
+{
+    for (size_t i = 0; i < ARRAY_LEN(retention_names); i++)
+        if (strcmp(text, retention_names[i]) == 0) {
+            *out = (enum res_retention)i;
+            return true;
+        }
+    return false;
+}
+
+const char *res_state_name(enum res_state s)
+{
+    static const char *const name[] = {
+        [RES_REGISTERED] = "registered",
+        [RES_LOADING] = "loading",
+        [RES_RESIDENT] = "resident",
+        [RES_EJECTED] = "ejected",
+    };
+    return name[s];
+}
+
+const char *res_anchor_text(enum res_anchor a)
+{
+    static const char *const name[] = {
+        [RES_ANCHOR_KEEP] = "marked keep",
+        [RES_ANCHOR_SURVIVED] = "survived a free",
+        [RES_ANCHOR_MARKED] = "until the next free",
+        [RES_ANCHOR_PROMPT] = "until the prompt ends",
+    };
+    return name[a];
+}
 
 const char *res_verdict_name(enum res_verdict v)
 {
@@ -26,6 +71,14 @@ void res_receipt_release(struct res_receipt *x)
 
 /* ---- JSON ---- */
 
+uint64_t res_kinds_sum(const uint64_t bytes[DEV_KIND_COUNT])
+{
+    uint64_t all = 0;
+    for (int k = 0; k < DEV_KIND_COUNT; k++)
+        all += bytes[k];
+    return all;
+}
+
 static void add_kinds(struct jsonout *j, const char *key, const uint64_t bytes[DEV_KIND_COUNT])
 {
     jo_open(j, key, '{');
@@ -34,22 +87,16 @@ static void add_kinds(struct jsonout *j, const char *key, const uint64_t bytes[D
     jo_close(j, '}');
 }
 
-/* Never null. */
-static void add_string(struct jsonout *j, const char *key, const char *text)
-{
-    jo_str(j, key, text ? text : "");
-}
-
 static void add_model(struct jsonout *j, const struct res_receipt_model *m)
 {
     jo_open(j, NULL, '{');
     jo_u64(j, "id", m->id);
-    add_string(j, "name", m->name);
-    add_string(j, "role", m->role);
+    jo_str(j, "name", m->name);
+    jo_str(j, "role", m->role);
     jo_str(j, "converted", m->converted != DT_NONE ? dtype_name(m->converted) : NULL);
     jo_str(j, "retention", res_retention_name(m->retention));
     jo_str(j, "verdict", res_verdict_name(m->verdict));
-    add_string(j, "why", m->why);
+    jo_str(j, "why", m->why);
     jo_u64(j, "bytes", m->bytes);
     jo_u64(j, "read", m->read);
     jo_u64(j, "moved", m->moved);
@@ -70,9 +117,9 @@ static void add_violation(struct jsonout *j, const struct res_receipt_violation 
 {
     jo_open(j, NULL, '{');
     jo_u64(j, "model", v->of->id);
-    add_string(j, "name", v->of->name);
-    add_string(j, "step", v->step);
-    add_string(j, "block", v->block);
+    jo_str(j, "name", v->of->name);
+    jo_str(j, "step", v->step);
+    jo_str(j, "block", v->block);
     jo_fmt(j, "was", "\"0x%" PRIx64 "\"", v->was);
     jo_fmt(j, "is", "\"0x%" PRIx64 "\"", v->is);
     jo_bool(j, "gone", v->gone);
@@ -84,7 +131,7 @@ void res_receipt_json(const struct res_receipt *x, struct str *out)
     struct jsonout writer = { .out = out }, *j = &writer;
     jo_open(j, NULL, '{');
     jo_u64(j, "serial", x->serial);
-    add_string(j, "reason", x->reason);
+    jo_str(j, "reason", x->reason);
     jo_bool(j, "unload_models", x->unload_models);
     jo_bool(j, "free_memory", x->free_memory);
     jo_bool(j, "force", x->force);
@@ -121,7 +168,7 @@ void res_receipt_json(const struct res_receipt *x, struct str *out)
 static void add_clean(struct str *out, const char *text)
 {
     size_t from = out->n;
-    str_adds(out, text ? text : "");
+    str_adds(out, text);
     if (!out->bad)
         utf8_sanitize(out->p + from, out->n - from);
 }
@@ -182,22 +229,14 @@ static void text_models(const struct res_receipt *x, struct str *out)
     }
 }
 
-static uint64_t sum(const uint64_t bytes[DEV_KIND_COUNT])
-{
-    uint64_t all = 0;
-    for (int k = 0; k < DEV_KIND_COUNT; k++)
-        all += bytes[k];
-    return all;
-}
-
 static void text_devices(const struct res_receipt *x, struct str *out)
 {
     char a[STR_BYTES_MAX], b[STR_BYTES_MAX], c[STR_BYTES_MAX];
     str_addf(out, "  %-12s  %9s  %9s  %9s\n", "device", "before", "after", "released");
     for (size_t i = 0; i < x->devices; i++) {
         const struct res_receipt_device *d = &x->device[i];
-        str_addf(out, "  %-12s  %9s  %9s  %9s", d->name, str_bytes(sum(d->before), a),
-                 str_bytes(sum(d->after), b), str_bytes(d->released, c));
+        str_addf(out, "  %-12s  %9s  %9s  %9s", d->name, str_bytes(res_kinds_sum(d->before), a),
+                 str_bytes(res_kinds_sum(d->after), b), str_bytes(d->released, c));
         const char *between = "  now ";
         for (int k = 0; k < DEV_KIND_COUNT; k++)
             if (d->after[k]) {

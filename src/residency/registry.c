@@ -1,10 +1,6 @@
-/* registry: opening a model, or finding the one there is; looking at those there are. */
+/* registry: the models there are. Who holds one, when it goes, what it looks like. Nothing here
+ * moves a byte but by ending a model. */
 #include "residency/residency_impl.h"
-
-#include "plan/convert.h"
-
-#include <inttypes.h>
-#include <strings.h>
 
 /* ---- life of a registry ---- */
 
@@ -92,43 +88,43 @@ struct res_metrics res_metrics(const struct residency *r)
     return r->metrics;
 }
 
-/* ---- life of a model ---- */
+/* ---- the end of a model ---- */
 
-/* The file's name without folder and endings. */
-static char *name_from_path(const char *path)
+void res_model_free(struct res_model *m)
 {
-    static const char *const ending[] = { ".safetensors.index.json", ".safetensors", ".sft",
-                                          ".gguf" };
-    const char *slash = strrchr(path, '/');
-    const char *base = slash ? slash + 1 : path;
-    size_t n = strlen(base);
-    for (size_t i = 0; i < ARRAY_LEN(ending); i++)
-        if (str_ends(base, n, ending[i]) && n > strlen(ending[i])) {
-            n -= strlen(ending[i]);
-            break;
-        }
-    return strndup(base, n);
+    for (size_t d = 0; m->owners && d < m->res->n_devices; d++) {
+        dev_owner_close(m->owners[d].weights);
+        dev_owner_close(m->owners[d].pinned);
+    }
+    for (size_t i = 0; i < m->patches.n; i++)
+        res_adapter_unref(((struct res_patch *)vec_at(&m->patches, i))->adapter);
+    vec_release(&m->patches);
+    free(m->owners);
+    free(m->bytes_on);
+    free(m->block);
+    free(m->key.text);
+    free(m->name);
+    free(m->role);
+    free(m->path);
+    free(m->part);
+    free(m->options);
+    plan_release(&m->plan);
+    blocks_release(&m->blocks);
+    weights_close(m->weights);
+    free(m);
 }
 
-static bool copy_texts(struct res_model *m, const struct res_open_args *args)
+void res_model_gone(struct res_model *m)
 {
-    m->name = args->name && *args->name ? strdup(args->name) : name_from_path(args->path);
-    m->role = strdup(args->role ? args->role : "model");
-    m->path = strdup(args->path);
-    m->part = strdup(args->part ? args->part : "");
-    m->options = strdup(args->options ? args->options : "");
-    if (!m->name || !m->role || !m->path || !m->part || !m->options)
-        return false;
-    snprintf(m->owner, sizeof m->owner, "%.200s#%" PRIu64, m->name, m->id);
-    return true;
-}
-
-static void link_last(struct residency *r, struct res_model *m)
-{
-    m->prev = r->last;
-    *(r->last ? &r->last->next : &r->first) = m;
-    r->last = m;
-    r->models++;
+    struct residency *r = m->res;
+    if (m->handles || res_model_busy(m))
+        BUG("model '%s' goes with %u handles and %u uses", m->owner, m->handles, m->uses);
+    res_drop_all(m);
+    *(m->prev ? &m->prev->next : &r->first) = m->next;
+    *(m->next ? &m->next->prev : &r->last) = m->prev;
+    r->models--;
+    log_debug(r->log, "res.gone", "model=%s", m->owner);
+    res_model_free(m);
 }
 
 static unsigned anchors_of(const struct res_model *m)
@@ -139,202 +135,107 @@ static unsigned anchors_of(const struct res_model *m)
     return n;
 }
 
-/* ---- open ---- */
-
-/* The tables of a model whose file and plan are known. */
-static berth_status fill_tables(struct res_model *m, berth_err *err)
+bool res_model_held(const struct res_model *m)
 {
-    size_t n = m->blocks.n, devices = m->res->n_devices;
-    m->block = calloc(n ? n : 1, sizeof *m->block);
-    m->bytes_on = calloc(devices, sizeof *m->bytes_on);
-    m->owners = calloc(devices, sizeof *m->owners);
-    if (!m->block || !m->bytes_on || !m->owners)
-        return err_set(err, BERTH_ENOMEM, "%zu blocks of '%s'", n, m->name);
-    for (size_t i = 0; i < n; i++)
-        m->block[i] = (struct res_block) { .device = RES_NOWHERE,
-                                           .home = m->plan.device[i],
-                                           .patched = DT_NONE,
-                                           .bytes = m->blocks.at[i].bytes,
-                                           .span = m->blocks.at[i].span };
-    m->compute = m->plan.quotas.compute;
-    return BERTH_OK;
+    return m->handles || res_model_busy(m) || (anchors_of(m) && m->state == RES_RESIDENT);
 }
 
-/* Takes *w and *key in every case. */
-static berth_status model_new(struct residency *r, const struct res_open_args *args,
-                              struct weights *w, struct res_key *key, struct res_model **out,
-                              berth_err *err)
+bool res_model_maybe_gone(struct res_model *m)
 {
-    struct res_model *m = calloc(1, sizeof *m);
-    if (!m) {
-        weights_close(w);
-        free(key->text);
-        return err_set(err, BERTH_ENOMEM, "a model");
-    }
-    m->res = r;
-    m->id = r->next_id;
-    m->weights = w;
-    m->arch = args->arch ? args->arch(w, args->part) : NULL;
-    if (m->arch && m->arch->aliases)
-        m->aliases = m->arch->aliases(w, args->part, m->alias, RES_ALIASES);
-    m->key_text = key->text;
-    m->base_len = key->base_len;
-    m->base_key = key->base;
-    m->key = key->full;
-    m->patches.elem = sizeof(struct res_patch);
-    m->high_precision = args->high_precision;
-    m->asked = args->dtype ? res_convert_type(args->dtype) : DT_NONE;
-    berth_status s = copy_texts(m, args) ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a model's names");
-    if (!s)
-        s = blocks_from_weights(w, m->part, m->arch, &m->blocks, err);
-    if (!s)
-        s = res_make_plan(r, &m->blocks, &args->plan, true, &m->plan, err);
-    if (!s)
-        s = fill_tables(m, err);
-    if (s) {
-        res_model_free(m);
-        return s;
-    }
-    r->next_id++;
-    link_last(r, m);
-    *out = m;
-    return BERTH_OK;
+    if (res_model_held(m))
+        return false;
+    res_model_gone(m);
+    return true;
 }
 
-static struct res_model *find_same(const struct residency *r, const struct res_key *key)
+bool res_only_lingers(const struct res_model *m)
 {
-    for (struct res_model *m = r->first; m; m = m->next)
-        if (res_key_is(m, key, false))
-            return m;
-    return NULL;
+    return m->anchor[RES_ANCHOR_PROMPT] && !m->handles && !m->anchor[RES_ANCHOR_SURVIVED] &&
+           m->retention == RES_AUTO;
 }
 
-/* The same weights under another plan, and nobody who would mind a change of it. */
-static struct res_model *find_adoptable(const struct residency *r, const struct res_key *key)
-{
-    for (struct res_model *m = r->first; m; m = m->next)
-        if (res_key_is(m, key, true) && !m->handles && !res_model_busy(m))
-            return m;
-    return NULL;
-}
+/* ---- handles ---- */
 
-/* The same weights, under a plan that somebody set for the device which is asked for. */
-static struct res_model *find_by_hand(const struct residency *r, const struct res_key *key,
-                                      const char *compute)
+void res_ref(struct res_model *m)
 {
-    for (struct res_model *m = r->first; m; m = m->next)
-        if (m->plan_by_hand && res_key_is(m, key, true) &&
-            (!compute || strcasecmp(compute, res_device(r, m->compute)->name) == 0))
-            return m;
-    return NULL;
-}
-
-static void attach(struct res_model *m, const struct res_open_args *args)
-{
-    /* A new owner did not ask for the adapters of the one before. The bytes stay as they are until
-     * his load: if he sets the same ones, nothing has to be read. */
-    if (!m->handles && !m->loading && m->patches.n)
-        res_take_patches(m, &(struct vec) { .elem = sizeof(struct res_patch) });
     m->handles++;
-    m->eject_others |= args->eject_others; /* a plain open does not take another one's wish back */
-    res_touch(m);
-    if (m->state == RES_RESIDENT) {
-        m->attached++;
-        m->res->metrics.attaches++;
-    }
-    log_debug(m->res->log, "res.attach", "model=%s state=%s", m->owner, res_state_name(m->state));
 }
 
-/* The same of a file that was replaced or written again since, perhaps in the type that the old one
- * was converted to. */
-static bool is_outdated(const struct res_model *o, const struct res_model *m)
+void res_unref(struct res_model *m)
 {
-    return o != m && o->base_key != m->base_key && o->high_precision == m->high_precision &&
-           o->asked == m->asked && strcmp(o->path, m->path) == 0 && strcmp(o->part, m->part) == 0 &&
-           strcmp(o->options, m->options) == 0;
-}
-
-/* No open finds what is left of a file that is gone: it stays for those who hold it and for nobody
- * else. What people said of it they said of the file: the new model takes its mark over. */
-static void replace_outdated(struct res_model *m)
-{
-    for (struct res_model *o = m->res->first, *next; o; o = next) {
-        next = o->next;
-        if (!is_outdated(o, m))
-            continue;
-        enum res_retention mark = o->retention;
-        log_info(m->res->log, "res.outdated", "model=%s by=%s", o->owner, m->owner);
-        o->retention = RES_AUTO;
-        for (size_t i = 0; i < RES_ANCHOR_COUNT; i++)
-            if (i != RES_ANCHOR_USER)
-                o->anchor[i] = 0;
-        res_model_maybe_gone(o);
-        if (mark != RES_AUTO)
-            res_set_retention(m, mark);
-    }
-}
-
-static berth_status open_key(struct residency *r, const struct res_open_args *args,
-                             struct weights *w, struct res_key *key, struct res_model **out,
-                             berth_err *err)
-{
-    struct res_model *m = find_same(r, key);
-    if (!m && args->plan_may_stay)
-        m = find_by_hand(r, key, args->plan.compute);
-    struct res_model *old = m ? NULL : find_adoptable(r, key);
-    if (!m && !old)
-        return model_new(r, args, w, key, out, err);
-    weights_close(w);
-    free(key->text);
-    if (old && res_replan(old, &args->plan, NULL, err))
-        return err_add(err, "adopting the anchored model %s", old->owner);
-    *out = m ? m : old;
-    if (old || !args->plan_may_stay)
-        (*out)->plan_by_hand = false;
-    return BERTH_OK;
-}
-
-berth_status res_open(struct residency *r, const struct res_open_args *args, struct res_model **out,
-                      bool *attached, berth_err *err)
-{
-    struct weights *w;
-    struct res_key key;
-    struct res_model *m = NULL;
-    *out = NULL;
-    if (attached)
-        *attached = false;
-    if (weights_open(args->path, NULL, &w, err))
-        return err->code;
-    berth_status s = args->dtype ? res_convert(w, args->part, args->dtype, err) : BERTH_OK;
-    if (!s)
-        s = res_key_make(r, w, args->part, args->options, args->high_precision, &args->plan, &key,
-                         err);
-    if (s) {
-        weights_close(w);
-        return err_add(err, "opening '%s'", args->path);
-    }
-    if (open_key(r, args, w, &key, &m, err))
-        return err_add(err, "opening '%s'", args->path);
-    attach(m, args);
-    replace_outdated(m);
-    if (args->retention != RES_AUTO)
-        res_set_retention(m, args->retention);
-    if (attached)
-        *attached = m->state == RES_RESIDENT;
-    *out = m;
+    if (!m)
+        return;
+    struct residency *r = m->res;
+    if (!m->handles)
+        BUG("model '%s' has no handle to give back", m->owner);
+    m->handles--;
+    res_model_maybe_gone(m);
     res_check_now(r);
+}
+
+/* ---- uses, anchors, retention ---- */
+
+berth_status res_use_begin(struct res_model *m, berth_err *err)
+{
+    if (m->state != RES_RESIDENT)
+        return err_set(err, BERTH_EINVAL, "model %s is %s: only a resident one can be used",
+                       m->owner, res_state_name(m->state));
+    if (m->patches_changed)
+        return err_set(err, BERTH_EINVAL, "model %s: its adapters changed: load it first",
+                       m->owner);
+    m->uses++;
+    m->used_in_prompt = true;
+    res_touch(m);
     return BERTH_OK;
 }
 
-void res_plan_by_hand(struct res_model *m)
+void res_use_end(struct res_model *m)
 {
-    struct plan_args none = { .reserve = UINT64_MAX };
-    struct res_key key = { 0 };
-    berth_err unread = { 0 }; /* no memory for the comparison: better a plan that stays */
-    m->plan_by_hand = res_key_make(m->res, m->weights, m->part, m->options, m->high_precision,
-                                   &none, &key, &unread) ||
-                      !res_key_is(m, &key, false);
-    free(key.text);
+    struct residency *r = m->res;
+    if (!m->uses)
+        BUG("model '%s' is not in use", m->owner);
+    m->uses--;
+    res_touch(m);
+    res_model_maybe_gone(m);
+    res_check_now(r);
+}
+
+void res_set_retention(struct res_model *m, enum res_retention x)
+{
+    struct residency *r = m->res;
+    if (x != m->retention)
+        log_info(r->log, "res.retention", "model=%s was=%s is=%s", m->owner,
+                 res_retention_name(m->retention), res_retention_name(x));
+    m->retention = x;
+    bool said = m->anchor[RES_ANCHOR_KEEP] || m->anchor[RES_ANCHOR_MARKED];
+    bool stays = said || m->anchor[RES_ANCHOR_SURVIVED];
+    m->anchor[RES_ANCHOR_KEEP] = x == RES_KEEP;
+    m->anchor[RES_ANCHOR_MARKED] = 0;
+    if (x == RES_AUTO && said)
+        m->anchor[RES_ANCHOR_SURVIVED] = 1;
+    if (x == RES_EJECT) {
+        memset(m->anchor, 0, sizeof m->anchor);
+        m->anchor[RES_ANCHOR_MARKED] = stays && m->state == RES_RESIDENT && !res_model_held(m);
+    }
+    res_model_maybe_gone(m);
+    res_check_now(r);
+}
+
+void res_linger(struct res_model *m)
+{
+    if (m->res->prompt_running && m->retention == RES_AUTO && m->state == RES_RESIDENT)
+        m->anchor[RES_ANCHOR_PROMPT] = 1;
+}
+
+void res_linger_end(struct residency *r)
+{
+    for (struct res_model *m = r->first, *next; m; m = next) {
+        next = m->next;
+        if (m->anchor[RES_ANCHOR_PROMPT]) {
+            m->anchor[RES_ANCHOR_PROMPT] = 0;
+            res_model_maybe_gone(m);
+        }
+    }
 }
 
 /* ---- looking ---- */
@@ -347,7 +248,7 @@ struct res_model_info res_info(const struct res_model *m)
                                 .path = m->path,
                                 .part = m->part,
                                 .converted = weights_converted(m->weights),
-                                .key = m->key,
+                                .key = m->key.full,
                                 .state = m->state,
                                 .retention = m->retention,
                                 .plan_by_hand = m->plan_by_hand,

@@ -23,10 +23,9 @@
  *            (2) REGISTERED, EJECTED: no block has memory. RESIDENT: every block has memory, once
  *            (3) per model and device: the bytes of its blocks there == its table of bytes; their
  *                spans == what the device's ledger has for it (weights + pinned, as requested)
- *            (4) a model lives exactly as long as it has a handle, a use, or RES_ANCHOR_USER, or is
- *                inside res_load(), or has bytes and RES_ANCHOR_KEEP, _SURVIVED, _MARKED or
- *                _PROMPT: what those retain is bytes. Evicted with nobody else to hold it, it is
- *                gone at once
+ *            (4) a model lives exactly as long as it has a handle or a use, is inside res_load(), or
+ *                has bytes and an anchor: what anchors retain is bytes. Evicted with nobody else to
+ *                hold it, it is gone at once
  *            (5) uses > 0: RESIDENT, and its addresses do not change
  *            (6) keep: has an anchor RES_ANCHOR_KEEP, with bytes or without. eject: has no
  *                anchor but RES_ANCHOR_MARKED, which is for those that have bytes
@@ -51,12 +50,12 @@
  *            that load costs nothing.
  * Threads    Everything belongs to the executor thread, except where a comment says "any thread".
  *            Reading and converting is spread over the pool that was handed in.
- * Files      each calls only those before it (arch.cycles): words.c; block.c one block's memory;
- *            retention.c handles, uses, anchors; evict.c who leaves, ejecting; patch.c adapters
- *            merged into blocks; load_read.c load_journal.c load.c file -> devices;
- *            speed.c of links, keys.c what is the same model; replan.c; registry.c; model_stream.c
- *            streams over a model's blocks; pressure.c; receipt.c; free.c the free flow; prompt.c
- *            requests and prompts; check.c. Below: plan/, stream/, merge/, journal/ */
+ * Files      each calls only those before it (arch.cycles): receipt.c words and receipts; block.c
+ *            one block's memory; registry.c the models there are, who holds them; evict.c who
+ *            leaves, ejecting; patch.c adapters merged into blocks; load.c file -> devices; speed.c
+ *            of links; open.c keys, plans, new models; model_stream.c streams over a model's
+ *            blocks; free.c the free flow, memory pressure; prompt.c requests and prompts; check.c.
+ *            Below: plan/, stream/, merge/, journal/ */
 #ifndef RESIDENCY_RESIDENCY_H
 #define RESIDENCY_RESIDENCY_H
 
@@ -112,42 +111,20 @@ berth_status res_plan_devices(struct residency *r, const char *compute, bool mea
 
 /* ---- models ---- */
 
-#define RES_RETENTION_MAP(X)                                                                       \
-    X(AUTO, "auto")                                                                                \
-    X(KEEP, "keep")                                                                                \
-    X(EJECT, "eject")
-enum res_retention {
-#define RES_RETENTION_ENUM(name, text) RES_##name,
-    RES_RETENTION_MAP(RES_RETENTION_ENUM)
-#undef RES_RETENTION_ENUM
-};
+enum res_retention { RES_AUTO, RES_KEEP, RES_EJECT };
 const char *res_retention_name(enum res_retention x);
 WARN_UNUSED bool res_retention_parse(const char *text, enum res_retention *out);
 
-#define RES_STATE_MAP(X)                                                                           \
-    X(REGISTERED, "registered")                                                                    \
-    X(LOADING, "loading")                                                                          \
-    X(RESIDENT, "resident")                                                                        \
-    X(EJECTED, "ejected")
-enum res_state {
-#define RES_STATE_ENUM(name, text) RES_##name,
-    RES_STATE_MAP(RES_STATE_ENUM)
-#undef RES_STATE_ENUM
-};
+enum res_state { RES_REGISTERED, RES_LOADING, RES_RESIDENT, RES_EJECTED };
 const char *res_state_name(enum res_state s);
 
-/* Reasons of anchors. */
-#define RES_ANCHOR_MAP(X)                                                                          \
-    X(KEEP, "marked keep")             /* its loader, or somebody since, said keep */              \
-    X(SURVIVED, "survived a free")     /* auto, and others were marked to go */                    \
-    X(MARKED, "until the next free")   /* eject; only an anchor held it, or a free passed it by */ \
-    X(PROMPT, "until the prompt ends") /* res_linger() */                                          \
-    X(USER, "held by request")         /* res_anchor() */
+/* Reasons of anchors: a model has each at most once. */
 enum res_anchor {
-#define RES_ANCHOR_ENUM(name, text) RES_ANCHOR_##name,
-    RES_ANCHOR_MAP(RES_ANCHOR_ENUM)
-#undef RES_ANCHOR_ENUM
-        RES_ANCHOR_COUNT
+    RES_ANCHOR_KEEP,     /* its loader, or somebody since, said keep */
+    RES_ANCHOR_SURVIVED, /* auto, and others were marked to go */
+    RES_ANCHOR_MARKED,   /* eject; only an anchor held it, or a free passed it by */
+    RES_ANCHOR_PROMPT,   /* res_linger() */
+    RES_ANCHOR_COUNT
 };
 const char *res_anchor_text(enum res_anchor a);
 
@@ -157,9 +134,9 @@ struct res_open_args {
     const char *name;    /* for people; NULL: the file's name without folder and ending */
     const char *role;    /* "unet", "clip", "vae": in journal lines; NULL: "model" */
     const char *options; /* whatever else makes two models differ; NULL: "" */
-    /* A word of res_convert_type(), "F8_E4M3": its weights are converted to it as they are read, and
-     * planned and booked so (convert.h: which). NULL: they are what the file has. Where that is the
-     * same it is the same model. */
+    /* A word of res_convert_type(), "F8_E4M3": its weights are converted to it as they are read,
+     * and planned and booked so (convert.h: which). NULL: they are what the file has. Where that is
+     * the same it is the same model. */
     const char *dtype;
     /* fp8 weights that adapters change are kept as F16 (BF16 where values might be beyond it)
      * instead of being rounded to fp8 again; their blocks double. Another model than one without
@@ -251,18 +228,13 @@ berth_status res_tensor_read(struct res_model *m, size_t block, size_t tensor, v
  * of each piece of at most 1 MiB of a tensor, seeded with the sum so far. */
 berth_status res_checksum(struct res_model *m, uint64_t *out, berth_err *err);
 
-/* BERTH_EBUSY: in use. A model that only RES_ANCHOR_KEEP, _SURVIVED or _MARKED held is gone with
- * its bytes. */
+/* BERTH_EBUSY: in use. A model that only anchors held is gone with its bytes. */
 berth_status res_eject(struct res_model *m, berth_err *err);
 /* keep: anchors it. eject: drops its anchors; if they alone held it, longer than for a prompt, it
  * stays until a free takes it, RES_ANCHOR_MARKED: marking is not freeing, and that free shall find
  * it marked. Else, with no handle left, it is gone when this returns.
  * auto: an anchor for keep or eject stays as RES_ANCHOR_SURVIVED. */
 void res_set_retention(struct res_model *m, enum res_retention x);
-/* RES_ANCHOR_USER, counted. An eject model becomes auto: nobody holds what he throws away. */
-void res_anchor(struct res_model *m);
-/* Takes one back; nothing happens when there is none (any more). May be the last owner. */
-void res_unanchor(struct res_model *m);
 /* RES_ANCHOR_PROMPT, until res_prompt_over(): for a cached output that goes before the prompt is
  * done. If a loader of this prompt wants the same weights under another plan it adopts them,
  * instead of reading the file again. Whoever is short of room takes a model that nothing else holds
@@ -273,7 +245,8 @@ void res_linger(struct res_model *m);
  * this one would get: BERTH_EBUSY. A plan that could not be had if all went that may go fails
  * before a block moves. After a later failure every block is somewhere and counted, the old plan
  * stands, and res_load() goes on from there. A model without bytes only gets the plan. Blocks with
- * patches that the new compute device wants in another type (merge/adapter.h) get it with the next load. */
+ * patches that the new compute device wants in another type (merge/adapter.h) get it with the next
+ * load. */
 berth_status res_replan(struct res_model *m, const struct plan_args *plan,
                         struct res_load_result *result, berth_err *err);
 /* The plan m has now is a person's: opens with plan_may_stay leave it, until one without it, or for
@@ -287,9 +260,10 @@ struct res_look {     /* at a plan that nobody applies */
         after[ALLOC_ENTRIES_MAX]; /* blocks' bytes by set index, as res_bytes_on() would say; of
                                           blocks without memory as in the file */
 };
-/* What res_replan() would do now; nothing moves, also while m is in use. Links that it would measure
- * are measured, except while a prompt runs: a note of the plan says then that it may differ. Errors as
- * res_replan()'s before its first block moves; out->plan is to be released all the same. */
+/* What res_replan() would do now; nothing moves, also while m is in use. Links that it would
+ * measure are measured, except while a prompt runs: a note of the plan says then that it may
+ * differ. Errors as res_replan()'s before its first block moves; out->plan is to be released all
+ * the same. */
 berth_status res_replan_look(struct res_model *m, const struct plan_args *plan,
                              struct res_look *out, berth_err *err);
 /* The patch set. Nothing moves until the next res_load(). Takes references on the adapters.
@@ -359,13 +333,13 @@ struct res_alloc_args {
  * says who goes, in which order. */
 berth_status res_alloc(struct residency *r, const struct res_alloc_args *args, struct dev_mem *out,
                        berth_err *err);
-/* The last resort before BERTH_ENODEVMEM, for whoever computes with m and found no room: m's own blocks
- * leave its compute device for its donors or the host, the last in execution order first, until
- * `wanted` bytes are free there or nothing more can move; one block where so many are free already
- * and were not enough (pieces; a ring that is to have room, too), and where others had to make room
- * for it at its donor or on the host: ask again. They come home with a later res_load(). Keep
- * models, too: nothing is lost. Returns the bytes that left; 0 while m is in use, and when all of
- * them, and all others that may go, would not be enough. */
+/* The last resort before BERTH_ENODEVMEM, for whoever computes with m and found no room: m's own
+ * blocks leave its compute device for its donors or the host, the last in execution order first,
+ * until `wanted` bytes are free there or nothing more can move; one block where so many are free
+ * already and were not enough (pieces; a ring that is to have room, too), and where others had to
+ * make room for it at its donor or on the host: ask again. They come home with a later res_load().
+ * Keep models, too: nothing is lost. Returns the bytes that left; 0 while m is in use, and when all
+ * of them, and all others that may go, would not be enough. */
 uint64_t res_evict_own(struct res_model *m, uint64_t wanted);
 
 /* ---- free ----
@@ -382,8 +356,8 @@ uint64_t res_evict_own(struct res_model *m, uint64_t wanted);
  * trimmed and models are left alone. auto models that stay get RES_ANCHOR_SURVIVED and eject ones
  * RES_ANCHOR_MARKED, so that the reset takes nobody who was not selected; but for those in use that
  * were to go: the use holds them. A dry run says of every model what the free does. What went loses
- * the registry's own anchors: SURVIVED, and KEEP if nobody has a handle or RES_ANCHOR_USER, which
- * are other people's and keep it known, EJECTED. So do models a row means that have no bytes any more.
+ * RES_ANCHOR_SURVIVED; with a handle it stays known, EJECTED. So do models a row means that have no
+ * bytes any more.
  * Steps   1 unload  2 executor reset (free_memory)  3 models nobody owns any more
  *         4 trim every pool on every device, host pages to the OS  5 receipt
  *         Snapshots general pre-unload, post-unload, post-reset, post-soft-empty, always all four;
@@ -409,8 +383,9 @@ enum {
 struct res_free_args {
     bool unload_models, free_memory, force, automatic;
     bool dry_run; /* the receipt says what would happen; nothing does, no snapshot, serial 0 */
-    /* With dry_run: what would happen to the models that are there when the running prompt has ended,
-     * which is when requested frees act. Its uses and loads are over then, nothing lingers. */
+    /* With dry_run: what would happen to the models that are there when the running prompt has
+     * ended, which is when requested frees act. Its uses and loads are over then, nothing lingers.
+     * */
     bool after_prompt;
     bool wait; /* wait for memory that queued work still reads, so that it is counted as freed */
     const char *const *models; /* ids ("7"), names, or both ("flux#7"); 0 of them: all */
@@ -501,9 +476,9 @@ void res_run_requests(struct residency *r);
 void res_cancel_requests(struct residency *r); /* all of them; flags are forgotten */
 
 void res_prompt_begin(struct residency *r);
-/* The last node has run, and nobody has been told yet. Requests from here on wait until the prompt's
- * own cleanup is done. Call it if you free between the last node and res_prompt_end(), which else
- * does it: a model that lingers for the prompt would count as one that stayed. */
+/* The last node has run, and nobody has been told yet. Requests from here on wait until the
+ * prompt's own cleanup is done. Call it if you free between the last node and res_prompt_end(),
+ * which else does it: a model that lingers for the prompt would count as one that stayed. */
 void res_prompt_over(struct residency *r);
 /* Ends the prompt and settles: requests in order; then the free that flags ask for, else the
  * automatic cleanup when an eject model was used; then, if that did not reset the executor, the

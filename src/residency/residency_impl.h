@@ -22,6 +22,12 @@ struct res_block {        /* one block's memory; device RES_NOWHERE: none */
     float scale;          /* of its weight, chosen when that was merged; 0: as in the file */
 };
 
+struct res_key {         /* what makes two opens the same model: its base key with a plan */
+    char *text;          /* owned, free() */
+    size_t base_len;     /* the base key is this much of it */
+    uint64_t base, full; /* hashes */
+};
+
 struct res_owners { /* one model's lines in one device's ledger; opened when first needed */
     struct dev_owner *weights, *pinned;
 };
@@ -38,11 +44,9 @@ struct res_model {
     size_t aliases;
     struct blocks blocks;
     struct plan plan;
-    bool plan_by_hand;      /* res_plan_by_hand() */
-    size_t compute;         /* index in the set */
-    uint64_t base_key, key; /* without and with the plan; hashes of key_text */
-    char *key_text;         /* full text; the base key is its first base_len bytes */
-    size_t base_len;
+    bool plan_by_hand; /* res_plan_by_hand() */
+    size_t compute;    /* index in the set */
+    struct res_key key;
     enum res_state state;
     enum res_retention retention;
     unsigned handles, uses, anchor[RES_ANCHOR_COUNT];
@@ -162,7 +166,7 @@ berth_status res_block_err(const struct res_model *m, size_t i, size_t device, b
 /* Puts "moving from dev" in front of err. */
 berth_status res_moving_err(const struct res_model *m, size_t i, berth_err *err);
 
-/* ---- retention.c: who holds a model ---- */
+/* ---- registry.c: who holds a model ---- */
 
 void res_model_free(struct res_model *m); /* of one that has no memory and is in no list */
 void res_model_gone(struct res_model *m); /* pre: no handles, no uses; anchors do not matter */
@@ -195,8 +199,8 @@ berth_status res_evict_failed(const struct residency *r, const struct res_need *
 berth_status res_evict_for_block(struct res_model *m, size_t i, const struct res_place *at,
                                  bool evict_keep, struct res_block *out, berth_err *err);
 berth_status res_evict_for_move(struct res_model *m, size_t i, size_t d, berth_err *err);
-/* Residency.md 4.4: every other model's bytes leave m's compute device, and none are sent there while
- * others leave for m's load. Keep models and models in use stay. */
+/* Residency.md 4.4: every other model's bytes leave m's compute device, and none are sent there
+ * while others leave for m's load. Keep models and models in use stay. */
 void res_evict_others(struct res_model *m);
 
 /* ---- patch.c: adapters merged into blocks ---- */
@@ -229,34 +233,16 @@ uint64_t res_patched_span(const struct res_model *m, size_t block);
 /* Takes `next` in place of m's patch set, references and all. */
 void res_take_patches(struct res_model *m, const struct vec *next);
 
-/* ---- speed.c, keys.c: what makes two opens the same model; plans ---- */
+/* ---- speed.c ---- */
 
-struct res_key {
-    char *text;      /* owned, free() */
-    size_t base_len; /* the base key is this much of it */
-    uint64_t base, full;
-};
-berth_status res_key_make(const struct residency *r, const struct weights *w, const char *part,
-                          const char *options, bool high_precision, const struct plan_args *plan,
-                          struct res_key *out, berth_err *err);
-/* Does m have this key, or with base_only its base key? */
-bool res_key_is(const struct res_model *m, const struct res_key *k, bool base_only);
-/* A plan over the registry's devices; NULL in args->compute and reserve UINT64_MAX filled in.
- * measure: links that it would like to know of are timed, which takes memory and a while. */
-berth_status res_make_plan(struct residency *r, const struct blocks *b,
-                           const struct plan_args *args, bool measure, struct plan *out,
-                           berth_err *err);
 size_t res_default_compute(const struct residency *r); /* the first that is not the host, else 0 */
 
-/* ---- load_journal.c, pressure.c, check.c ---- */
+/* ---- receipt.c, free.c, check.c ---- */
 
-/* Where its blocks went, for the JSON log. */
-void res_journal_plan(const struct res_model *m);
+uint64_t res_kinds_sum(const uint64_t bytes[DEV_KIND_COUNT]);
 
 /* A device whose numbers are RAM's; NULL: none is. */
 const struct device *res_ram(const struct residency *r);
-/* The executor was reset; armed again if that helped. */
-void res_pressure_after_reset(struct residency *r);
 
 #ifdef BERTH_CHECKS
 void res_check_now(struct residency *r); /* BUG() on a broken invariant */

@@ -186,10 +186,10 @@ static const struct {
     op_fn *run;
     unsigned weight;
 } ops[] = {
-    { do_open, 10 },   { do_load, 14 },   { do_ref, 1 },       { do_unref, 5 },  { do_use, 4 },
-    { do_unuse, 4 },   { do_eject, 2 },   { do_retention, 4 }, { do_anchor, 2 }, { do_unanchor, 2 },
-    { do_replan, 5 },  { do_patches, 5 }, { do_scratch, 4 },   { do_free, 7 },   { do_prompt, 4 },
-    { do_request, 1 }, { do_settle, 1 },  { do_cleanup, 1 },   { do_touch, 1 },
+    { do_open, 10 },   { do_load, 14 }, { do_ref, 1 },       { do_unref, 5 },   { do_use, 4 },
+    { do_unuse, 4 },   { do_eject, 2 }, { do_retention, 4 }, { do_replan, 5 },  { do_patches, 5 },
+    { do_scratch, 4 }, { do_free, 7 },  { do_prompt, 4 },    { do_request, 1 }, { do_settle, 1 },
+    { do_cleanup, 1 }, { do_touch, 1 },
 };
 
 static bool perform(struct world *w)

@@ -112,7 +112,7 @@ static void apply_retire(struct world *w, const struct forecast *f)
         if (!(f->goes[i] || f->forgotten[i]) || !n->exists)
             continue;
         n->anchor[RES_ANCHOR_SURVIVED] = 0;
-        if (!naive_handles(n) && !n->anchor[RES_ANCHOR_USER])
+        if (!naive_handles(n))
             n->anchor[RES_ANCHOR_KEEP] = 0;
         naive_gone(n);
     }

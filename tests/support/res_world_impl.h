@@ -185,8 +185,7 @@ static inline bool naive_owned(const struct naive *n)
 {
     bool retained = n->anchor[RES_ANCHOR_KEEP] || n->anchor[RES_ANCHOR_SURVIVED] ||
                     n->anchor[RES_ANCHOR_MARKED];
-    return naive_handles(n) || n->uses || n->anchor[RES_ANCHOR_USER] ||
-           (retained && n->state == RES_RESIDENT);
+    return naive_handles(n) || n->uses || (retained && n->state == RES_RESIDENT);
 }
 
 /* res_world_naive.c */
@@ -208,8 +207,6 @@ bool do_use(struct world *w);
 bool do_unuse(struct world *w);
 bool do_eject(struct world *w);
 bool do_retention(struct world *w);
-bool do_anchor(struct world *w);
-bool do_unanchor(struct world *w);
 bool do_replan(struct world *w);
 bool do_patches(struct world *w);
 bool do_scratch(struct world *w);

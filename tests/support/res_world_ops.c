@@ -263,9 +263,7 @@ static void naive_replaced(struct world *w, struct naive *n)
         if (!o || o->identity != n->identity || o->generation == n->generation)
             continue;
         enum res_retention mark = o->retention;
-        unsigned user = o->anchor[RES_ANCHOR_USER];
         memset(o->anchor, 0, sizeof o->anchor);
-        o->anchor[RES_ANCHOR_USER] = user;
         o->retention = RES_AUTO;
         naive_gone(o);
         if (mark != RES_AUTO)
@@ -604,33 +602,6 @@ bool do_retention(struct world *w)
     fault_off(w);
     naive_retention(&w->model[i], x);
     naive_gone(&w->model[i]);
-    return naive_compare(w, i, 0);
-}
-
-bool do_anchor(struct world *w)
-{
-    size_t i = draw_model(w);
-    if (i == NOBODY || w->model[i].anchor[RES_ANCHOR_USER] > 2)
-        return true;
-    struct naive *n = &w->model[i];
-    say_model(w, "anchor", i);
-    res_anchor(n->m);
-    if (n->retention == RES_EJECT) /* nobody holds what he throws away */
-        naive_retention(n, RES_AUTO);
-    n->anchor[RES_ANCHOR_USER]++;
-    return naive_compare(w, i, 0);
-}
-
-bool do_unanchor(struct world *w)
-{
-    size_t i = draw_model(w);
-    if (i == NOBODY)
-        return true;
-    struct naive *n = &w->model[i];
-    say_model(w, "unanchor", i);
-    res_unanchor(n->m);
-    n->anchor[RES_ANCHOR_USER] -= n->anchor[RES_ANCHOR_USER] > 0;
-    naive_gone(n);
     return naive_compare(w, i, 0);
 }
 

@@ -437,22 +437,6 @@ static void a_kept_model_after_force(void **state)
     rig_close(g);
 }
 
-static void a_model_held_by_request_stays_known(void **state)
-{
-    struct rig *g = rig_open(DEVICES, NULL, NULL);
-    struct res_model *m = rig_load(g, rig_tiny("m0", "null:0", RES_KEEP), NULL, NULL);
-    (void)state;
-    res_anchor(m);
-    struct res_receipt x =
-        rig_free(g, (struct res_free_args) { .free_memory = true, .force = true });
-    res_receipt_release(&x);
-    assert_int_equal(res_model_count(g->r), 1);
-    assert_int_equal(res_info(m).state, RES_EJECTED);
-    res_set_retention(m, RES_EJECT);
-    assert_int_equal(res_model_count(g->r), 0);
-    rig_close(g);
-}
-
 /* What only an anchor holds is marked, not thrown away: the next free takes it and nothing else. */
 static void a_survivor_is_marked(void **state)
 {
@@ -795,7 +779,6 @@ int main(void)
         cmocka_unit_test(a_dry_run_knows_what_trimming_leaves),
         cmocka_unit_test(a_dry_run_during_a_prompt_is_about_its_end),
         cmocka_unit_test(a_kept_model_after_force),
-        cmocka_unit_test(a_model_held_by_request_stays_known),
         cmocka_unit_test(a_survivor_is_marked),
         cmocka_unit_test(who_stays_and_does_not_is_reported),
         cmocka_unit_test(no_free_inside_a_free),

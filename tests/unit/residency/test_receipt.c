@@ -62,11 +62,18 @@ static void receipt_keeps_its_bytes(void **state)
     (void)state;
     struct res_receipt_model m[] = {
         { .id = 7, .name = "a\"\xc3\xa9", .role = "unet", .why = "marked keep", .bytes = 5 },
-        { .id = 8, .name = "b", .role = "vae", .converted = DT_F16, .verdict = RES_KEPT },
+        { .id = 8,
+          .name = "b",
+          .role = "vae",
+          .converted = DT_F16,
+          .verdict = RES_KEPT,
+          .why = "" },
     };
     struct res_receipt_device d = { .name = "cpu", .released = 9 };
-    struct res_receipt_violation v[] = { { .of = m, .step = "eject", .was = 255, .gone = true },
-                                         { .of = m + 1, .step = "trim", .block = "x", .is = 16 } };
+    struct res_receipt_violation v[] = {
+        { .of = m, .step = "eject", .block = "", .was = 255, .gone = true },
+        { .of = m + 1, .step = "trim", .block = "x", .is = 16 }
+    };
     struct res_receipt x = { .serial = 3,
                              .reason = "why",
                              .force = true,

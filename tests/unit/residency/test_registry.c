@@ -66,11 +66,6 @@ static void owners(void **state)
     res_set_retention(m, RES_AUTO); /* the anchor stays under another reason */
     assert_int_equal(info(m).anchor[RES_ANCHOR_KEEP], 0);
     assert_int_equal(info(m).anchor[RES_ANCHOR_SURVIVED], 1);
-    res_anchor(m);
-    res_anchor(m);
-    assert_int_equal(info(m).anchors, 3);
-    res_unanchor(m);
-    assert_int_equal(info(m).anchor[RES_ANCHOR_USER], 1);
     res_set_retention(m, RES_EJECT); /* for the next free */
     assert_int_equal(info(m).anchors, 1);
     assert_int_equal(info(m).anchor[RES_ANCHOR_MARKED], 1);
@@ -90,14 +85,11 @@ static void owners(void **state)
     m = model_open(&f, path, SPLIT, RES_EJECT); /* a new one: ids are not used twice */
     assert_int_equal(info(m).id, 2);
     assert_null(res_model_by_id(f.r, 1));
-    res_anchor(m); /* nobody holds what he throws away */
-    assert_int_equal(info(m).retention, RES_AUTO);
     res_ref(m);
     assert_int_equal(info(m).handles, 2);
     res_unref(m);
-    res_unref(m);
     assert_int_equal(res_model_count(f.r), 1);
-    res_unanchor(m);
+    res_unref(m);
     assert_int_equal(res_model_count(f.r), 0);
 
     m = model_open(&f, path, SPLIT, RES_AUTO); /* a use holds it too */
@@ -140,16 +132,6 @@ static void anchors_hold_bytes(void **state)
     model_load(m);
     res_unref(m);
     assert_ok(res_eject(m, &err), err); /* the other way round */
-    assert_int_equal(res_model_count(f.r), 0);
-
-    m = model_open(&f, path, SPLIT, RES_KEEP); /* somebody asked for it: that holds the empty one */
-    res_anchor(m);
-    model_load(m);
-    res_unref(m);
-    assert_ok(res_eject(m, &err), err);
-    assert_int_equal(info(m).state, RES_EJECTED);
-    fixture_check(&f);
-    res_unanchor(m);
     assert_int_equal(res_model_count(f.r), 0);
 
     m = model_open(&f, path, "#null:0", RES_KEEP); /* evicted to make room */
