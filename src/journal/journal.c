@@ -6,7 +6,6 @@
 #include "base/vec.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -182,31 +181,6 @@ void journal_free(struct journal *j)
     if (j->lock_made)
         pthread_mutex_destroy(&j->lock);
     free(j);
-}
-
-int journal_level_parse(const char *text)
-{
-    static const struct {
-        const char *name;
-        int level;
-    } names[] = { { "debug", JOURNAL_DEBUG }, { "info", JOURNAL_INFO },
-                  { "focus", JOURNAL_FOCUS }, { "warning", JOURNAL_WARNING },
-                  { "error", JOURNAL_ERROR }, { "critical", JOURNAL_CRITICAL } };
-    if (!text)
-        return JOURNAL_FOCUS;
-    while (*text == ' ')
-        text++;
-    size_t n = strlen(text);
-    while (n && text[n - 1] == ' ')
-        n--;
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (strlen(names[i].name) == n && strncasecmp(text, names[i].name, n) == 0)
-            return names[i].level;
-    uint64_t level;
-    bool minus = n && *text == '-';
-    if (!str_parse_u64(text + minus, n - minus, &level))
-        return JOURNAL_FOCUS;
-    return minus || level == 0 ? 1 : level < INT_MAX ? (int)level : INT_MAX;
 }
 
 /* ---- taking ---- */

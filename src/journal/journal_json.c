@@ -1,17 +1,17 @@
 /* journal_json: the JSON log, one object per line, written as Python's json.dumps would. */
 #include "journal/journal_impl.h"
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/vec.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -57,27 +57,19 @@ void journal_time(struct str *s, uint64_t wall_ns, unsigned digits)
 
 /* ---- opening ---- */
 
-static void make_parents(const char *path)
-{
-    struct str p = { 0 };
-    str_adds(&p, path);
-    for (char *c = p.bad ? NULL : strchr(p.p + 1, '/'); c; c = strchr(c + 1, '/')) {
-        *c = '\0';
-        (void)mkdir(p.p, 0777); /* what is missing in the end, open() says */
-        *c = '/';
-    }
-    str_release(&p);
-}
-
 static int open_file(const struct journal_json *x)
 {
     int how = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (x->append ? 0 : O_TRUNC);
     int fd = open(x->path, how, 0666);
-    if (fd < 0 && errno == ENOENT && *x->path) {
-        make_parents(x->path);
-        fd = open(x->path, how, 0666);
-    }
-    return fd;
+    const char *slash = strrchr(x->path, '/');
+    if (fd >= 0 || errno != ENOENT || !slash)
+        return fd;
+    char *folder = strndup(x->path, (size_t)(slash - x->path));
+    berth_err err; /* what is missing in the end, open() says */
+    if (folder)
+        (void)file_make_dirs(folder, &err);
+    free(folder);
+    return open(x->path, how, 0666);
 }
 
 /* With the first record, so that a program that has nothing to say empties nobody's log. */
@@ -204,41 +196,52 @@ uint64_t journal_json_errors(const struct journal_json *x)
 
 /* ---- one record ---- */
 
-static const char *level_name(int level, char buf[24])
+static const struct {
+    const char *name;
+    int level;
+} levels[] = { { "DEBUG", JOURNAL_DEBUG }, { "INFO", JOURNAL_INFO },
+               { "FOCUS", JOURNAL_FOCUS }, { "WARNING", JOURNAL_WARNING },
+               { "ERROR", JOURNAL_ERROR }, { "CRITICAL", JOURNAL_CRITICAL } };
+
+int journal_level_parse(const char *text)
 {
-    switch (level) {
-    case JOURNAL_DEBUG:
-        return "DEBUG";
-    case JOURNAL_INFO:
-        return "INFO";
-    case JOURNAL_FOCUS:
-        return "FOCUS";
-    case JOURNAL_WARNING:
-        return "WARNING";
-    case JOURNAL_ERROR:
-        return "ERROR";
-    case JOURNAL_CRITICAL:
-        return "CRITICAL";
-    default:
-        snprintf(buf, 24, "Level %d", level);
-        return buf;
-    }
+    text = text ? text : "";
+    while (*text == ' ')
+        text++;
+    size_t n = strlen(text);
+    while (n && text[n - 1] == ' ')
+        n--;
+    for (size_t i = 0; i < ARRAY_LEN(levels); i++)
+        if (strlen(levels[i].name) == n && strncasecmp(text, levels[i].name, n) == 0)
+            return levels[i].level;
+    uint64_t level;
+    bool minus = n && *text == '-';
+    if (!str_parse_u64(text + minus, n - minus, &level))
+        return JOURNAL_FOCUS;
+    return minus || level == 0 ? 1 : level < INT_MAX ? (int)level : INT_MAX;
 }
 
-/* A later value of a key takes the place of the earlier one, as in a Python dict. */
-static bool put(struct vec *v, const char *key, const char *text, bool rendered, bool replace)
+static const char *level_name(int level, char buf[24])
 {
-    for (size_t i = 0; i < v->n; i++) {
-        struct field *f = vec_at(v, i);
-        if (strcmp(f->key, key) == 0) {
-            if (replace)
-                *f = (struct field) { key, text, rendered };
-            return true;
-        }
-    }
-    struct field *f = vec_add(v);
+    for (size_t i = 0; i < ARRAY_LEN(levels); i++)
+        if (levels[i].level == level)
+            return levels[i].name;
+    snprintf(buf, 24, "Level %d", level);
+    return buf;
+}
+
+/* A later value of a key takes the place of the earlier one, as in a Python dict; unless `keep`. */
+static bool put(struct vec *v, struct field x, bool keep)
+{
+    struct field *f = NULL;
+    for (size_t i = 0; i < v->n && !f; i++)
+        if (strcmp(((struct field *)vec_at(v, i))->key, x.key) == 0)
+            f = vec_at(v, i);
+    if (f && keep)
+        return true;
+    f = f ? f : vec_add(v);
     if (f)
-        *f = (struct field) { key, text, rendered };
+        *f = x;
     return f;
 }
 
@@ -250,25 +253,21 @@ static void leading_category(const char *message, struct str *out)
         str_add(out, message + 1, (size_t)(end - message - 1));
 }
 
-static bool collect(const struct journal_json *x, struct vec *v, const char *time_text,
-                    const char *level, const char *message, const char *category,
+/* own: fields of every record; fields: as journal_record()'s. */
+static bool collect(const struct journal_json *x, struct vec *v, const struct field *own, size_t n,
                     const char *const *fields)
 {
-    bool ok = put(v, "timestamp", time_text, false, true) && put(v, "level", level, false, true) &&
-              put(v, "name", "MultiGPU", false, true) && put(v, "message", message, false, true) &&
-              (!*category || put(v, "event_category", category, false, true));
+    const struct field ids[] = { { "workflow_id", x->id ? x->id(x->user, true) : NULL, false },
+                                 { "prompt_id", x->id ? x->id(x->user, false) : NULL, false } };
+    bool ok = true;
+    for (size_t i = 0; ok && i < n; i++)
+        ok = put(v, own[i], false);
     for (; ok && fields && fields[0] && fields[1]; fields += 2)
-        ok = put(v, fields[0], fields[1], false, true);
-    const char *workflow = x->id ? x->id(x->user, true) : NULL;
-    const char *prompt = x->id ? x->id(x->user, false) : NULL;
-    if (ok && workflow && *workflow)
-        ok = put(v, "workflow_id", workflow, false, false);
-    if (ok && prompt && *prompt)
-        ok = put(v, "prompt_id", prompt, false, false);
-    for (size_t i = 0; ok && i < x->fixed.n; i++) {
-        const struct field *f = vec_at(&x->fixed, i);
-        ok = put(v, f->key, f->text, true, true);
-    }
+        ok = put(v, (struct field) { fields[0], fields[1], false }, false);
+    for (size_t i = 0; ok && i < ARRAY_LEN(ids); i++)
+        ok = !ids[i].text || !*ids[i].text || put(v, ids[i], true);
+    for (size_t i = 0; ok && i < x->fixed.n; i++)
+        ok = put(v, *(const struct field *)vec_at(&x->fixed, i), false);
     return ok;
 }
 
@@ -300,8 +299,12 @@ void journal_json_record(struct journal_json *x, uint64_t wall_ns, int level, co
     char number[24];
     journal_time(&when, wall_ns, 6);
     leading_category(message, &category);
-    bool ok =
-        collect(x, &v, str_c(&when), level_name(level, number), message, str_c(&category), fields);
+    const struct field own[] = { { "timestamp", str_c(&when), false },
+                                 { "level", level_name(level, number), false },
+                                 { "name", "MultiGPU", false },
+                                 { "message", message, false },
+                                 { "event_category", str_c(&category), false } };
+    bool ok = collect(x, &v, own, ARRAY_LEN(own) - !category.n, fields);
     jo_open(&j, NULL, '{');
     for (size_t i = 0; i < v.n; i++) {
         const struct field *f = vec_at(&v, i);
