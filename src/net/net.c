@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "base/sz.h"
-#include "plan/scales.h"
+#include "plan/convert.h"
 #include "tensor/convert.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* alloc: reading allocation strings. */
-#include "plan/alloc_impl.h"
+#include "plan/plan_impl.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -27,22 +27,22 @@ struct reader {
 
 /* ---- text ---- */
 
-berth_status alloc_fail(berth_err *err, berth_status code, const struct alloc_spot *at,
-                        const char *fmt, ...)
+berth_status alloc_fail(berth_err *err, berth_status code, struct alloc_spot at, const char *fmt,
+                        ...)
 {
     char what[160];
     size_t used = 0;
-    if (at->part)
-        used = (size_t)snprintf(what, sizeof what, "%s: ", at->part);
+    if (at.part)
+        used = (size_t)snprintf(what, sizeof what, "%s: ", at.part);
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(what + used, sizeof what - used, fmt, ap);
     va_end(ap);
-    if (!at->number)
+    if (!at.number)
         return err_set(err, code, "%s", what);
-    bool cut = at->n > SHOWN_MAX;
-    err_set(err, code, "expert_mode_allocations: %s (entry %zu: \"%.*s%s\")", what, at->number,
-            (int)(cut ? SHOWN_MAX : at->n), at->text, cut ? "..." : "");
+    bool cut = at.n > SHOWN_MAX;
+    err_set(err, code, "expert_mode_allocations: %s (entry %zu: \"%.*s%s\")", what, at.number,
+            (int)(cut ? SHOWN_MAX : at.n), at.text, cut ? "..." : "");
     return err_about(err, "expert_mode_allocations");
 }
 
@@ -95,7 +95,7 @@ static size_t count(struct view v, char c)
     return k;
 }
 
-static struct alloc_spot spot_of(const struct alloc *a, const struct alloc_entry *e)
+struct alloc_spot alloc_spot_of(const struct alloc *a, const struct alloc_entry *e)
 {
     return (struct alloc_spot) { NULL, e->number, a->text + e->at, e->len };
 }
@@ -151,9 +151,9 @@ static bool number_value(struct view v, struct alloc_num *out)
     return true;
 }
 
-static uint64_t ten_to(unsigned scale)
+unsigned __int128 alloc_ten_to(unsigned scale)
 {
-    uint64_t p = 1;
+    unsigned __int128 p = 1;
     while (scale--)
         p *= 10;
     return p;
@@ -161,62 +161,62 @@ static uint64_t ten_to(unsigned scale)
 
 static bool more_than(struct alloc_num x, uint64_t limit)
 {
-    return x.digits > (unsigned __int128)limit * ten_to(x.scale);
+    return x.digits > limit * alloc_ten_to(x.scale);
 }
 
 /* ---- one amount ---- */
 
 static berth_status bad_amount(struct reader *r, const struct alloc_entry *e, struct view v)
 {
-    struct alloc_spot at = spot_of(r->out, e);
+    struct alloc_spot at = alloc_spot_of(r->out, e);
     if (v.n && v.s[0] == '-')
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "amount must be >= 0");
+        return alloc_fail(r->err, BERTH_EINVAL, at, "amount must be >= 0");
     if (v.n && v.s[0] == '.')
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "bad number, write 0%.*s",
+        return alloc_fail(r->err, BERTH_EINVAL, at, "bad number, write 0%.*s",
                           (int)(v.n < 16 ? v.n : 16), v.s);
-    return alloc_fail(r->err, BERTH_EINVAL, &at, "bad number, write 4gb, 50%%, 0.5 or *");
+    return alloc_fail(r->err, BERTH_EINVAL, at, "bad number, write 4gb, 50%%, 0.5 or *");
 }
 
 /* Bytes: `number` with the text of a unit behind it, blanks between them already gone. */
 static berth_status read_bytes(struct reader *r, struct alloc_entry *e, struct view number,
                                struct view unit)
 {
-    struct alloc_spot at = spot_of(r->out, e);
+    struct alloc_spot at = alloc_spot_of(r->out, e);
     char text[64], probe[16] = "1";
     uint64_t one;
     size_t shown = unit.n < sizeof probe - 2 ? unit.n : sizeof probe - 2;
     memcpy(probe + 1, unit.s, shown);
     if (shown < unit.n || !str_parse_bytes(probe, shown + 1, &one))
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "unknown unit \"%s\", not b, kb, mb, gb or %%",
+        return alloc_fail(r->err, BERTH_EINVAL, at, "unknown unit \"%s\", not b, kb, mb, gb or %%",
                           probe + 1);
     if (number.s[number.n - 1] == '.')
         number.n--; /* "4.gb" */
     if (number.n + unit.n >= sizeof text)
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "too many digits");
+        return alloc_fail(r->err, BERTH_EINVAL, at, "too many digits");
     memcpy(text, number.s, number.n);
     memcpy(text + number.n, unit.s, unit.n);
     if (!str_parse_bytes(text, number.n + unit.n, &e->bytes))
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "more than 2^64 bytes");
+        return alloc_fail(r->err, BERTH_EINVAL, at, "more than 2^64 bytes");
     return BERTH_OK;
 }
 
 static berth_status read_number(struct reader *r, struct alloc_entry *e, enum family f,
                                 struct view number)
 {
-    struct alloc_spot at = spot_of(r->out, e);
     if (!number_value(number, &e->num))
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "too many digits");
+        return alloc_fail(r->err, BERTH_EINVAL, alloc_spot_of(r->out, e), "too many digits");
     if (f == PERCENT && more_than(e->num, PERCENT_MAX))
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "more than %d %%", PERCENT_MAX);
+        return alloc_fail(r->err, BERTH_EINVAL, alloc_spot_of(r->out, e), "more than %d %%",
+                          PERCENT_MAX);
     return BERTH_OK;
 }
 
 static berth_status read_amount(struct reader *r, struct alloc_entry *e, struct view v,
                                 enum family *family)
 {
-    struct alloc_spot at = spot_of(r->out, e);
+    struct alloc_spot at = alloc_spot_of(r->out, e);
     if (!v.n)
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "amount missing");
+        return alloc_fail(r->err, BERTH_EINVAL, at, "amount missing");
     if (v.n == 1 && v.s[0] == '*') {
         e->rest = true;
         *family = STAR;
@@ -238,7 +238,7 @@ static berth_status read_amount(struct reader *r, struct alloc_entry *e, struct 
     if (*family == BYTES)
         return read_bytes(r, e, number, unit);
     if (e->rest)
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "\"*\" behind a number needs a byte unit");
+        return alloc_fail(r->err, BERTH_EINVAL, at, "\"*\" behind a number needs a byte unit");
     return read_number(r, e, *family, number);
 }
 
@@ -248,18 +248,18 @@ static berth_status read_amount(struct reader *r, struct alloc_entry *e, struct 
  * in one. */
 static berth_status two_commas(struct reader *r, const struct alloc_entry *e, struct view amount)
 {
-    struct alloc_spot at = spot_of(r->out, e);
+    struct alloc_spot at = alloc_spot_of(r->out, e);
     struct view rest = amount, field;
     split(&rest, ',', &field);
     char first = rest.n ? alloc_lower(trimmed(rest.s, rest.n).s[0]) : '0';
     if (first >= 'a' && first <= 'z')
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "\";\" goes between entries, not \",\"");
+        return alloc_fail(r->err, BERTH_EINVAL, at, "\";\" goes between entries, not \",\"");
     if (!is_digit(amount.s[amount.n - 1]) && amount.s[amount.n - 1] != ',')
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "bad number, the decimal sign is \".\"");
-    return alloc_fail(r->err, BERTH_EINVAL, &at, "too many \",\"");
+        return alloc_fail(r->err, BERTH_EINVAL, at, "bad number, the decimal sign is \".\"");
+    return alloc_fail(r->err, BERTH_EINVAL, at, "too many \",\"");
 }
 
-static berth_status read_name(struct reader *r, const struct alloc_spot *at, struct view name,
+static berth_status read_name(struct reader *r, struct alloc_spot at, struct view name,
                               char out[DEV_NAME_MAX])
 {
     if (!name.n)
@@ -279,7 +279,7 @@ static berth_status read_entry(struct reader *r, struct view text)
     struct alloc *a = r->out;
     struct alloc_spot at = { NULL, a->n + 1, text.s, text.n };
     if (a->n == ALLOC_ENTRIES_MAX)
-        return alloc_fail(r->err, BERTH_ELIMIT, &at, "more than %d entries", ALLOC_ENTRIES_MAX);
+        return alloc_fail(r->err, BERTH_ELIMIT, at, "more than %d entries", ALLOC_ENTRIES_MAX);
     struct alloc_entry *e = &a->entry[a->n];
     e->number = (unsigned)at.number;
     e->at = (uint32_t)(text.s - a->text);
@@ -287,9 +287,9 @@ static berth_status read_entry(struct reader *r, struct view text)
 
     struct view name, amount = text;
     if (!split(&amount, ',', &name))
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "missing \",\" between device and amount");
+        return alloc_fail(r->err, BERTH_EINVAL, at, "missing \",\" between device and amount");
     amount = trimmed(amount.s, amount.n);
-    if (read_name(r, &at, name, e->device))
+    if (read_name(r, at, name, e->device))
         return r->err->code;
     if (count(amount, ','))
         return two_commas(r, e, amount);
@@ -318,23 +318,23 @@ static berth_status find_mode(struct reader *r)
     enum family f = STAR;
     size_t star = 0, first = 0; /* entry that f is of */
     for (size_t i = 0; i < a->n; i++) {
-        struct alloc_spot at = spot_of(a, &a->entry[i]);
+        struct alloc_spot at = alloc_spot_of(a, &a->entry[i]);
         if (a->entry[i].rest && star++)
-            return alloc_fail(r->err, BERTH_EINVAL, &at, "more than one \"*\"");
+            return alloc_fail(r->err, BERTH_EINVAL, at, "more than one \"*\"");
         if (r->family[i] == STAR)
             continue;
         if (f != STAR && r->family[i] != f)
-            return alloc_fail(r->err, BERTH_EINVAL, &at, "mixed units, %s in entry %u and %s here",
+            return alloc_fail(r->err, BERTH_EINVAL, at, "mixed units, %s in entry %u and %s here",
                               unit[f], a->entry[first].number, unit[r->family[i]]);
         first = f == STAR ? i : first;
         f = r->family[i];
     }
     for (size_t i = 0; i < a->n && f == FRACTION; i++) {
-        struct alloc_spot at = spot_of(a, &a->entry[i]);
+        struct alloc_spot at = alloc_spot_of(a, &a->entry[i]);
         if (a->entry[i].rest)
-            return alloc_fail(r->err, BERTH_EINVAL, &at, "\"*\" needs byte or %% amounts");
+            return alloc_fail(r->err, BERTH_EINVAL, at, "\"*\" needs byte or %% amounts");
         if (more_than(a->entry[i].num, 1))
-            return alloc_fail(r->err, BERTH_EINVAL, &at,
+            return alloc_fail(r->err, BERTH_EINVAL, at,
                               "fraction must be between 0 and 1 (bytes need a unit)");
     }
     a->mode = f == PERCENT ? ALLOC_RATIO : f == FRACTION ? ALLOC_FRACTION : ALLOC_BYTES;
@@ -355,9 +355,9 @@ static berth_status merge_twice(struct reader *r)
             struct alloc_entry *x = &a->entry[k], *y = &a->entry[i];
             if (strcmp(x->device, y->device) != 0)
                 continue;
-            struct alloc_spot at = spot_of(a, y);
+            struct alloc_spot at = alloc_spot_of(a, y);
             if (a->mode != ALLOC_BYTES || bare_star(x) == bare_star(y))
-                return alloc_fail(r->err, BERTH_EINVAL, &at, "device listed twice");
+                return alloc_fail(r->err, BERTH_EINVAL, at, "device listed twice");
             x->bytes += y->bytes; /* one of them is 0 */
             x->rest = true;
             memmove(y, y + 1, (--a->n - i) * sizeof *y);
@@ -377,21 +377,21 @@ static berth_status check_ratios(struct reader *r)
     for (size_t i = 0; i < a->n; i++)
         star |= a->entry[i].rest;
     for (size_t i = 0; i < a->n; i++) {
-        struct alloc_spot at = spot_of(a, &a->entry[i]);
+        struct alloc_spot at = alloc_spot_of(a, &a->entry[i]);
         struct alloc_num x = a->entry[i].num;
-        sum += (unsigned __int128)x.digits * ten_to(SCALE_MAX - x.scale);
-        if (star && sum > (unsigned __int128)100 * ten_to(SCALE_MAX))
-            return alloc_fail(r->err, BERTH_EINVAL, &at, "more than 100 %% beside a \"*\"");
+        sum += x.digits * alloc_ten_to(SCALE_MAX - x.scale);
+        if (star && sum > 100 * alloc_ten_to(SCALE_MAX))
+            return alloc_fail(r->err, BERTH_EINVAL, at, "more than 100 %% beside a \"*\"");
     }
-    struct alloc_spot at = spot_of(a, &a->entry[0]);
+    struct alloc_spot at = alloc_spot_of(a, &a->entry[0]);
     if (!star && !sum)
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "ratios add up to 0");
+        return alloc_fail(r->err, BERTH_EINVAL, at, "ratios add up to 0");
     return BERTH_OK;
 }
 
 /* ---- the suffix ---- */
 
-static berth_status read_gigabytes(struct view v, const struct alloc_spot *at, uint64_t *bytes,
+static berth_status read_gigabytes(struct view v, struct alloc_spot at, uint64_t *bytes,
                                    berth_err *err)
 {
     struct alloc_num x;
@@ -406,7 +406,7 @@ static berth_status read_gigabytes(struct view v, const struct alloc_spot *at, u
         return alloc_fail(err, BERTH_EINVAL, at, "too many digits");
     if ((minus && x.digits) || more_than(x, ALLOC_GIB_MAX))
         return alloc_fail(err, BERTH_EINVAL, at, "virtual VRAM out of range 0..%d", ALLOC_GIB_MAX);
-    *bytes = (uint64_t)((unsigned __int128)x.digits * GIB / ten_to(x.scale));
+    *bytes = (uint64_t)((unsigned __int128)x.digits * GIB / alloc_ten_to(x.scale));
     return BERTH_OK;
 }
 
@@ -419,14 +419,14 @@ static berth_status read_donors(struct reader *r, struct view list)
         struct view part;
         more = split(&list, ',', &part);
         if (!part.n)
-            return alloc_fail(r->err, BERTH_EINVAL, &at, "donor device missing");
+            return alloc_fail(r->err, BERTH_EINVAL, at, "donor device missing");
         if (a->donors == ALLOC_ENTRIES_MAX)
-            return alloc_fail(r->err, BERTH_ELIMIT, &at, "more than %d donors", ALLOC_ENTRIES_MAX);
-        if (read_name(r, &name, part, a->donor[a->donors]))
+            return alloc_fail(r->err, BERTH_ELIMIT, at, "more than %d donors", ALLOC_ENTRIES_MAX);
+        if (read_name(r, name, part, a->donor[a->donors]))
             return r->err->code;
         for (size_t i = 0; i < a->donors; i++)
             if (strcmp(a->donor[i], a->donor[a->donors]) == 0)
-                return alloc_fail(r->err, BERTH_EINVAL, &at, "donor listed twice, %s", a->donor[i]);
+                return alloc_fail(r->err, BERTH_EINVAL, at, "donor listed twice, %s", a->donor[i]);
         a->donors++;
     }
     return BERTH_OK;
@@ -441,19 +441,19 @@ static berth_status read_suffix(struct reader *r, struct view suffix)
         more = split(&rest, ';', &field[n++]);
     struct alloc_spot last = alloc_field(a, n);
     if (n > 3)
-        return alloc_fail(r->err, BERTH_EINVAL, &last, "too many \";\" fields");
+        return alloc_fail(r->err, BERTH_EINVAL, last, "too many \";\" fields");
     struct alloc_spot at = alloc_field(a, 1);
     /* A device nobody chose reaches us as nothing, or as Python's word for it. */
-    if (field[0].n && read_name(r, &at, field[0], a->compute))
+    if (field[0].n && read_name(r, at, field[0], a->compute))
         return r->err->code;
     if (strcmp(a->compute, "none") == 0)
         a->compute[0] = 0;
     at = alloc_field(a, 2);
-    if (n > 1 && read_gigabytes(field[1], &at, &a->virtual_bytes, r->err))
+    if (n > 1 && read_gigabytes(field[1], at, &a->virtual_bytes, r->err))
         return r->err->code;
     if (n == 2 && !a->n) {
         last.part = NULL;
-        return alloc_fail(r->err, BERTH_EINVAL, &last, "donor device missing");
+        return alloc_fail(r->err, BERTH_EINVAL, last, "donor device missing");
     }
     if (n > 2 && read_donors(r, field[2]))
         return r->err->code;
@@ -472,12 +472,12 @@ static berth_status read_all(struct reader *r, size_t n)
     struct view suffix = trimmed(rest.s, rest.n);
     struct alloc_spot at = { NULL, 1, suffix.s, suffix.n };
     if (hash && count(suffix, '#'))
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "more than one \"#\"");
+        return alloc_fail(r->err, BERTH_EINVAL, at, "more than one \"#\"");
     if (read_entries(r, expert))
         return r->err->code;
     at = (struct alloc_spot) { NULL, 1, a->text, n };
     if (!a->n && (expert.n || !suffix.n))
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "no device entries");
+        return alloc_fail(r->err, BERTH_EINVAL, at, "no device entries");
     if (a->n && (find_mode(r) || merge_twice(r)))
         return r->err->code;
     if (a->n && a->mode == ALLOC_RATIO && check_ratios(r))
@@ -490,12 +490,12 @@ berth_status alloc_parse(const char *text, size_t n, struct alloc *out, berth_er
     memset(out, 0, sizeof *out);
     struct alloc_spot at = { NULL, 1, text, n };
     if (n >= ALLOC_TEXT_MAX)
-        return alloc_fail(err, BERTH_ELIMIT, &at, "%zu bytes of text, at most %d", n,
+        return alloc_fail(err, BERTH_ELIMIT, at, "%zu bytes of text, at most %d", n,
                           ALLOC_TEXT_MAX - 1);
     if (n)
         memcpy(out->text, text, n);
     if (strlen(out->text) != n)
-        return alloc_fail(err, BERTH_EINVAL, &at, "a NUL in the text");
+        return alloc_fail(err, BERTH_EINVAL, at, "a NUL in the text");
     struct reader r = { .out = out, .err = err };
     return read_all(&r, n);
 }
@@ -506,28 +506,19 @@ berth_status alloc_compose(const char *device, const char *gib, const char *dono
     struct view v = trimmed(gib ? gib : "", gib ? strlen(gib) : 0);
     struct alloc_spot at = { "gigabytes", 2, v.s, v.n };
     uint64_t bytes = 0;
-    if (v.n && read_gigabytes(v, &at, &bytes, err))
+    if (v.n && read_gigabytes(v, at, &bytes, err))
         return err->code;
     device = device ? device : "";
     expert = expert ? expert : "";
     if (*expert && strspn(expert, "; \t\r\n") == strlen(expert)) {
         at = (struct alloc_spot) { NULL, 1, expert, strlen(expert) };
-        return alloc_fail(err, BERTH_EINVAL, &at, "no device entries");
+        return alloc_fail(err, BERTH_EINVAL, at, "no device entries");
     }
     if (bytes)
         str_addf(out, "%s#%s;%.*s;%s", expert, device, (int)v.n, v.s, donors ? donors : "");
     else if (*expert)
         str_addf(out, "%s#%s", expert, device);
     return out->bad ? err_set(err, BERTH_ENOMEM, "composing an allocation string") : BERTH_OK;
-}
-
-static void add_num(struct str *out, struct alloc_num n)
-{
-    while (n.scale && n.digits % 10 == 0) {
-        n.digits /= 10;
-        n.scale--;
-    }
-    str_addf(out, "%" PRIu64 "e-%u", n.digits, n.scale);
 }
 
 void alloc_canonical(const struct alloc *a, struct str *out)
@@ -540,7 +531,7 @@ void alloc_canonical(const struct alloc *a, struct str *out)
         else if (a->mode == ALLOC_BYTES)
             str_addf(out, "%" PRIu64 "b%s", e->bytes, e->rest ? "*" : "");
         else
-            add_num(out, e->num);
+            str_addf(out, "%" PRIu64 "e-%u", e->num.digits, e->num.scale);
         if (a->mode == ALLOC_RATIO && !e->rest)
             str_addc(out, '%');
     }

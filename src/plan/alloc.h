@@ -26,8 +26,7 @@
  * cuda:5, ...`.
  * Parsing knows no devices. alloc_resolve() holds the names against the devices there are and turns
  * every mode into one normal form, see there.
- * Threads any. Files alloc.c parsing, alloc_resolve.c the normal form; alloc_impl.h is for this
- * folder alone. */
+ * Threads any. Files alloc.c parsing, plan.c the normal form. */
 #ifndef PLAN_ALLOC_H
 #define PLAN_ALLOC_H
 
@@ -157,9 +156,5 @@ berth_status alloc_resolve(const struct alloc *a, const struct plan_devices *dev
 
 /* One more note; the last of QUOTA_NOTES_MAX says how many more there would be. */
 void quotas_note(struct quotas *q, bool warn, const char *fmt, ...) PRINTF_LIKE(3, 4);
-
-/* The BYTES text that resolves to the same quotas: "cuda:0,1073741824b;cpu,5gb*#cuda:0". Whole
- * gigabytes and megabytes are written as such. */
-void quotas_text(const struct quotas *q, const struct plan_devices *d, struct str *out);
 
 #endif

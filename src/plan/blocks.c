@@ -44,7 +44,7 @@ size_t block_name_length(const char *name, size_t n)
 
 static berth_status no_memory(struct builder *b)
 {
-    return err_set(b->err, BERTH_ENOMEM, "blocks of '%s'", b->w ? weights_path(b->w) : "a list");
+    return err_set(b->err, BERTH_ENOMEM, "blocks of '%s'", weights_path(b->w));
 }
 
 /* A weight's dimensions tell the kind of layer. */
@@ -252,41 +252,6 @@ berth_status blocks_from_weights(const struct weights *w, const char *prefix,
     berth_status s = build(&b);
     map_release(&b.names);
     arena_release(&b.tmp);
-    if (s)
-        blocks_release(out);
-    return s;
-}
-
-static berth_status add_spec(struct builder *b, const struct block_spec *spec)
-{
-    struct blocks *out = b->out;
-    struct block *k = &out->at[out->n++];
-    k->name_len = (uint32_t)strlen(spec->name);
-    k->name = arena_strndup(&out->mem, spec->name, k->name_len);
-    if (!k->name)
-        return no_memory(b);
-    k->embedding = spec->embedding;
-    k->kind = k->embedding ? BLOCK_EMBEDDING : BLOCK_LINEAR;
-    k->first = (uint32_t)out->tensors++;
-    k->n = 1;
-    out->tensor[k->first].bytes = spec->bytes;
-    return place(b, k, &out->tensor[k->first]);
-}
-
-berth_status blocks_from_specs(const struct block_spec *spec, size_t n, struct blocks *out,
-                               berth_err *err)
-{
-    memset(out, 0, sizeof *out);
-    struct builder b = { .out = out, .err = err };
-    out->at = arena_array(&out->mem, n + 1, sizeof *out->at);
-    out->tensor = arena_array(&out->mem, n + 1, sizeof *out->tensor);
-    if (!out->at || !out->tensor) {
-        blocks_release(out);
-        return no_memory(&b);
-    }
-    berth_status s = BERTH_OK;
-    for (size_t i = 0; i < n && !s; i++)
-        s = add_spec(&b, &spec[i]);
     if (s)
         blocks_release(out);
     return s;

@@ -109,14 +109,6 @@ size_t block_name_length(const char *tensor, size_t n);
 berth_status blocks_from_weights(const struct weights *w, const char *prefix,
                                  const struct block_arch *arch, struct blocks *out, berth_err *err);
 
-/* A list made by hand (tests, requests that describe a model): names and bytes, one tensor each. */
-struct block_spec {
-    const char *name;
-    uint64_t bytes;
-    bool embedding;
-};
-berth_status blocks_from_specs(const struct block_spec *spec, size_t n, struct blocks *out,
-                               berth_err *err);
 void blocks_release(struct blocks *b); /* zeroed is fine */
 
 #endif

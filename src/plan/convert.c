@@ -1,7 +1,5 @@
 #include "plan/convert.h"
 
-#include "plan/scales.h"
-
 #include <strings.h>
 
 enum dtype res_convert_type(const char *word)

@@ -11,7 +11,10 @@
 #ifndef PLAN_CONVERT_H
 #define PLAN_CONVERT_H
 
+#include "base/str.h"
 #include "format/weights.h"
+
+#include <string.h>
 
 /* The type a word means: "F16", "F8_E4M3", "F8_E5M2"; ComfyUI's "fp8_e4m3fn", "fp8_e5m2", and
  * "fp8_e4m3fn_fast", which says more, but of weights the same; "fp8". In any case. DT_NONE: not one
@@ -20,6 +23,19 @@ enum dtype res_convert_type(const char *word);
 /* Tensors whose names begin with `part` (NULL: all) become `dtype`, one of these words; of another
  * one BERTH_EINVAL. pre: nobody else has w. After an error it is to be closed. */
 berth_status res_convert(struct weights *w, const char *part, const char *dtype, berth_err *err);
+/* The number beside an fp8 weight that its codes are multiplied by, as files call it. Before the name
+ * comes that of the layer and a dot, as before "weight". */
+static const char *const scale_names[] = { "scale_weight", "weight_scale" };
+
+static inline bool is_scale(const char *name, size_t len)
+{
+    for (size_t i = 0; i < ARRAY_LEN(scale_names); i++) {
+        size_t n = strlen(scale_names[i]);
+        if (len > n && name[len - n - 1] == '.' && str_ends(name, len, scale_names[i]))
+            return true;
+    }
+    return false;
+}
 /* Is there a layer with a scale among them? */
 bool res_has_scales(const struct weights *w, const char *part);
 

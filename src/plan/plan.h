@@ -25,8 +25,8 @@
  * Invariants (1) every block has one device   (2) bytes of the devices add up to all bytes
  *          (3) a device that does not take orphans and does not compute holds at most its quota
  *          (4) blocks, quotas, layout -> always the same plan   (5) less than 2^60 bytes
- * Threads  any. Files plan.c doors and classes, layout.c, plan_auto.c, plan_text.c the tables,
- *          plan_json.c the same for programs; plan_impl.h is theirs alone. */
+ * Threads  any. Files plan.c quotas, doors and classes, layout.c, plan_auto.c, plan_text.c tables for
+ *          people and the same for programs; plan_impl.h is theirs alone. */
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
 
@@ -113,7 +113,8 @@ void plan_tables(const struct plan *p, const struct blocks *b, plan_line_fn *lin
  * the rows if j indents. */
 void plan_as_json(const struct plan *p, const struct blocks *b, enum dtype converted,
                   struct jsonout *j);
-/* The equivalent allocation string. */
+/* The BYTES text that resolves to the same quotas: "cuda:0,1073741824b;cpu,5gb*#cuda:0". Whole
+ * gigabytes and megabytes are written as such. */
 void plan_string(const struct plan *p, struct str *out);
 
 #endif

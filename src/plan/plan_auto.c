@@ -1,5 +1,4 @@
 /* plan_auto: quotas without a text: the compute device first, then who is near. */
-#include "plan/alloc_impl.h"
 #include "plan/plan_impl.h"
 
 #include <inttypes.h>

@@ -45,11 +45,11 @@ bool res_block_layout(const struct res_model *m, size_t i, enum dtype patched, u
     return true;
 }
 
-struct res_tensor_at res_tensor_at(const struct res_model *m, size_t i, size_t k)
+struct res_tensor_at res_tensor_as(const struct res_model *m, size_t i, size_t k,
+                                   enum dtype patched)
 {
     const struct block *b = &m->blocks.at[i];
     const struct block_tensor *t = &m->blocks.tensor[b->first];
-    enum dtype patched = m->block[i].patched;
     struct res_tensor_at at = { .off = t[k].off };
     if (k >= b->n)
         BUG("tensor %zu of %" PRIu32 " in block '%s'", k, b->n, b->name);
@@ -62,6 +62,11 @@ struct res_tensor_at res_tensor_at(const struct res_model *m, size_t i, size_t k
     }
     at.bytes = stored_bytes(&t[k], patched, &at.dtype);
     return at;
+}
+
+struct res_tensor_at res_tensor_at(const struct res_model *m, size_t i, size_t k)
+{
+    return res_tensor_as(m, i, k, m->block[i].patched);
 }
 
 /* The next stretch of the block's memory without padding inside, beginning at tensor *k, which

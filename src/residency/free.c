@@ -90,8 +90,8 @@ static berth_status usage(const struct residency *r, double *percent, berth_err 
     return s;
 }
 
-berth_status res_pressure_check(struct residency *r, bool force, enum res_pressure *out,
-                                double *percent, berth_err *err)
+berth_status res_pressure_check(struct residency *r, enum res_pressure *out, double *percent,
+                                berth_err *err)
 {
     double used;
     enum res_pressure found = RES_PRESSURE_LOW;
@@ -100,20 +100,16 @@ berth_status res_pressure_check(struct residency *r, bool force, enum res_pressu
         return err_add(err, "memory pressure");
     if (used < threshold(r) - hysteresis(r))
         r->pressure_last = 0;
-    if (used > threshold(r)) {
-        if (r->prompt_running && !force) {
-            found = RES_PRESSURE_BUSY; /* band or not: res_prompt_end() looks again */
-        } else if (r->pressure_last > 0 && used <= r->pressure_last + hysteresis(r)) {
-            found = RES_PRESSURE_BAND;
-            snapshot_of(r, "cpu_monitor", "skip_hysteresis:%.1fpct", used);
-        } else {
-            found = RES_PRESSURE_RESET;
-            r->pressure_last = used;
-            r->metrics.pressure_resets++;
-            snapshot_of(r, "cpu_monitor", "trigger:%.1fpct", used);
-            log_info(r->log, "res.pressure", "used=%.1f%% threshold=%.1f%%", used, threshold(r));
-            r->asked |= RES_ASKED_PRESSURE;
-        }
+    if (used > threshold(r) && r->pressure_last > 0 && used <= r->pressure_last + hysteresis(r)) {
+        found = RES_PRESSURE_BAND;
+        snapshot_of(r, "cpu_monitor", "skip_hysteresis:%.1fpct", used);
+    } else if (used > threshold(r)) {
+        found = RES_PRESSURE_RESET;
+        r->pressure_last = used;
+        r->metrics.pressure_resets++;
+        snapshot_of(r, "cpu_monitor", "trigger:%.1fpct", used);
+        log_info(r->log, "res.pressure", "used=%.1f%% threshold=%.1f%%", used, threshold(r));
+        r->asked |= RES_ASKED_PRESSURE;
     }
     if (out)
         *out = found;
@@ -535,17 +531,6 @@ static berth_status prepare(struct flow *f, berth_err *err)
     return s ? s : open_devices(f, err);
 }
 
-/* The ledger's bytes of one model on one device. */
-static uint64_t ledger_of(const struct dev_ledger_row *row, size_t n, const struct res_model *m,
-                          enum dev_kind kind)
-{
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < n; i++)
-        if (row[i].kind == kind && strcmp(row[i].owner, m->owner) == 0)
-            bytes += row[i].bytes;
-    return bytes;
-}
-
 static bool goes(void *user, const char *owner, enum dev_kind kind)
 {
     const struct flow *f = user;
@@ -575,15 +560,12 @@ static berth_status foretell(struct flow *f, berth_err *err)
             line->after[k] = line->before[k];
         if (f->refused)
             continue;
-        for (size_t k = 0; k < x->models; k++) {
-            const struct res_model *m = res_model_by_id(f->r, x->model[k].id);
-            if (x->model[k].verdict != RES_EJECTED_BY_FREE)
+        for (size_t k = 0; k < n; k++) { /* pinned memory goes straight back to the system */
+            bool weights = row[k].kind == DEV_WEIGHTS;
+            if ((!weights && row[k].kind != DEV_PINNED) || !goes(f, row[k].owner, DEV_WEIGHTS))
                 continue;
-            uint64_t weights = ledger_of(row, n, m, DEV_WEIGHTS);
-            uint64_t pinned = ledger_of(row, n, m, DEV_PINNED);
-            line->after[DEV_WEIGHTS] -= weights;
-            line->after[DEV_PINNED] -= pinned; /* goes straight back to the system */
-            line->after[DEV_POOL_IDLE] += weights;
+            line->after[row[k].kind] -= row[k].bytes;
+            line->after[DEV_POOL_IDLE] += weights ? row[k].bytes : 0;
         }
         if (x->tiers & RES_TIER_IDLE)
             line->after[DEV_POOL_IDLE] = dev_trim_leaves(d, goes, f);

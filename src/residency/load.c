@@ -67,11 +67,6 @@ static uint64_t wanted_patch(const struct loading *l, size_t i)
     return l->want ? l->want[i] : 0;
 }
 
-static bool canceled(const struct loading *l)
-{
-    return l->args->cancel && atomic_load_explicit(l->args->cancel, memory_order_relaxed);
-}
-
 static berth_status cancel_err(const struct loading *l, berth_err *err)
 {
     return err_set(err, BERTH_ECANCELED,
@@ -120,7 +115,7 @@ static bool next_piece(const struct loading *l, struct cursor *c, size_t most, s
 static void read_piece(struct loading *l, const struct piece *p)
 {
     berth_err err;
-    if (atomic_load_explicit(&l->stop, memory_order_relaxed) || canceled(l))
+    if (atomic_load_explicit(&l->stop, memory_order_relaxed) || res_canceled(l->args))
         return;
     if (!weights_read(l->m->weights, p->entry, p->from, p->dst, p->n, &err))
         return;
@@ -156,7 +151,7 @@ static berth_status account(struct loading *l, uint64_t bytes, berth_err *err)
         *err = first;
         return res_block_err(l->m, l->first_block, l->m->block[l->first_block].device, err);
     }
-    if (canceled(l))
+    if (res_canceled(l->args))
         return cancel_err(l, err);
     l->got.read += bytes;
     l->done += bytes;
@@ -457,7 +452,7 @@ static berth_status get_memory(struct loading *l, berth_err *err)
     berth_status s = BERTH_OK;
     for (size_t i = 0; i < m->blocks.n && !s; i++) {
         struct res_block got;
-        if (canceled(l))
+        if (res_canceled(l->args))
             s = cancel_err(l, err);
         else if (!res_block_pin(m, i, &pins, &got))
             s = res_evict_for_block(m, i,
@@ -474,7 +469,7 @@ static berth_status get_memory(struct loading *l, berth_err *err)
 static berth_status patch_one(struct loading *l, struct res_patching *x, size_t i, berth_err *err)
 {
     struct res_model *m = l->m;
-    if (canceled(l))
+    if (res_canceled(l->args))
         return cancel_err(l, err);
     if (m->uses)
         return err_set(err, BERTH_EBUSY, "model %s is in use: its patches cannot change", m->owner);
@@ -519,7 +514,7 @@ static berth_status load_all(struct loading *l, berth_err *err)
         snapshot(l->m, "post-model");
     if (!s && weights_check(l->m->weights, err))
         s = err_add(err, "loading model %.80s", l->m->owner);
-    if (!s && canceled(l))
+    if (!s && res_canceled(l->args))
         s = cancel_err(l, err);
     return s;
 }

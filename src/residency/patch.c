@@ -18,7 +18,7 @@
  * Counted  read: bytes of the base, as the block holds it. moved: weights that crossed between host and devices, base or
  *          result; factors are not counted. */
 #include "merge/merge.h"
-#include "plan/scales.h"
+#include "plan/convert.h"
 #include "residency/residency_impl.h"
 
 #include "base/crc32.h"
@@ -73,23 +73,25 @@ static bool patch_on(const struct res_patch *p, const char *key, size_t n)
 static bool touched(const struct res_model *m, const struct weights_entry *e)
 {
     char key[RES_KEY_MAX];
-    size_t n = e && m->patches.n ? res_tensor_key(m, e, key) : 0;
+    size_t n = m->patches.n ? res_tensor_key(m, e, key) : 0;
     for (size_t i = 0; n && i < m->patches.n; i++)
         if (patch_on(vec_at(&m->patches, i), key, n))
             return true;
     return false;
 }
 
+static const struct weights_entry *entry_of(const struct res_model *m, size_t block, uint32_t k)
+{
+    return m->blocks.tensor[m->blocks.at[block].first + k].entry;
+}
+
 /* Does it touch any tensor of the block? */
-static bool patch_on_block(const struct res_model *m, const struct res_patch *p,
-                           const struct block *b)
+static bool patch_on_block(const struct res_model *m, const struct res_patch *p, size_t block)
 {
     char key[RES_KEY_MAX];
-    for (uint32_t t = 0; t < b->n; t++) {
-        const struct weights_entry *e = m->blocks.tensor[b->first + t].entry;
-        if (e && patch_on(p, key, res_tensor_key(m, e, key)))
+    for (uint32_t k = 0; k < m->blocks.at[block].n; k++)
+        if (patch_on(p, key, res_tensor_key(m, entry_of(m, block, k), key)))
             return true;
-    }
     return false;
 }
 
@@ -108,11 +110,10 @@ static bool stays_exact(const struct res_model *m, const struct weights_entry *e
 /* What the tensors of a block that widen become when the patch set is merged in; DT_NONE: stay. */
 static enum dtype patched_type(const struct res_model *m, size_t block)
 {
-    const struct block *b = &m->blocks.at[block];
     enum dtype type = DT_NONE;
-    for (uint32_t k = 0; k < b->n; k++) {
-        const struct weights_entry *e = m->blocks.tensor[b->first + k].entry;
-        if (!e || !touched(m, e))
+    for (uint32_t k = 0; k < m->blocks.at[block].n; k++) {
+        const struct weights_entry *e = entry_of(m, block, k);
+        if (!touched(m, e))
             continue;
         if (merge_widens(e->dtype, DT_F16))
             return dtype_is_quant(e->dtype) || m->high_precision ? DT_F16 : DT_NONE;
@@ -137,12 +138,11 @@ static uint64_t signature_add(uint64_t sum, uint64_t what, uint64_t how)
 
 uint64_t res_patch_signature(const struct res_model *m, size_t block)
 {
-    const struct block *b = &m->blocks.at[block];
     uint64_t sum = 0;
     for (size_t i = 0; i < m->patches.n; i++) {
         const struct res_patch *p = vec_at(&m->patches, i);
         uint32_t bits;
-        if (!patch_on_block(m, p, b))
+        if (!patch_on_block(m, p, block))
             continue;
         memcpy(&bits, &p->strength, sizeof bits);
         sum = signature_add(sum, p->adapter->id, bits);
@@ -163,39 +163,6 @@ struct derive {
     uint32_t scale_tensor; /* scale of an fp8 weight that is merged, or NO_TENSOR */
     float scale;           /* its new value; never 0 once it is chosen */
 };
-
-struct place { /* of one tensor in the new memory */
-    const struct weights_entry *entry;
-    enum dtype dtype;
-    uint64_t off, bytes;
-};
-
-static bool canceled(const struct derive *d)
-{
-    const struct res_load_args *args = d->p->args;
-    return args->cancel && atomic_load_explicit(args->cancel, memory_order_relaxed);
-}
-
-/* The next tensor of the walk; *end is where the one before ended. As res_tensor_at(), for a type
- * the block does not have yet. */
-static struct place place_of(const struct derive *d, uint32_t k, uint64_t *end)
-{
-    const struct block_tensor *t = &d->m->blocks.tensor[d->m->blocks.at[d->block].first + k];
-    struct place p = {
-        .entry = t->entry, .dtype = t->entry->dtype, .off = t->off, .bytes = t->bytes
-    };
-    uint64_t n;
-    if (d->patched != DT_NONE) {
-        p.off = (*end + BLOCK_ALIGN - 1) & ~(uint64_t)(BLOCK_ALIGN - 1);
-        if (merge_widens(p.dtype, d->patched)) {
-            p.dtype = d->patched;
-            if (!shape_count(&t->entry->shape, &n) || !dtype_bytes(p.dtype, n, &p.bytes))
-                BUG("'%s' does not fit, and res_block_layout() said it does", t->entry->name);
-        }
-    }
-    *end = p.off + p.bytes;
-    return p;
-}
 
 /* ---- terms ---- */
 
@@ -241,9 +208,8 @@ static berth_status collect_terms(const struct derive *d, const struct weights_e
 /* The scalar beside an fp8 weight that its codes are multiplied by. */
 static uint32_t scale_of(const struct derive *d)
 {
-    const struct block *b = &d->m->blocks.at[d->block];
-    for (uint32_t k = 0; k < b->n; k++) {
-        const struct weights_entry *e = d->m->blocks.tensor[b->first + k].entry;
+    for (uint32_t k = 0; k < d->m->blocks.at[d->block].n; k++) {
+        const struct weights_entry *e = entry_of(d->m, d->block, k);
         if (is_scale(e->name, e->name_len))
             return k;
     }
@@ -252,8 +218,7 @@ static uint32_t scale_of(const struct derive *d)
 
 static berth_status read_scale(const struct derive *d, float *out, berth_err *err)
 {
-    const struct block *b = &d->m->blocks.at[d->block];
-    const struct weights_entry *e = d->m->blocks.tensor[b->first + d->scale_tensor].entry;
+    const struct weights_entry *e = entry_of(d->m, d->block, d->scale_tensor);
     uint8_t raw[8];
     uint64_t n;
     if (!shape_count(&e->shape, &n) || n != 1 || e->size > sizeof raw || !merge_stores(e->dtype))
@@ -276,14 +241,12 @@ static bool is_scaled(const struct derive *d, const struct weights_entry *e)
            str_ends(e->name, e->name_len, ".weight");
 }
 
-static berth_status job_init(struct derive *d, const struct place *p, struct job *j, berth_err *err)
+static berth_status job_init(struct derive *d, const struct weights_entry *e, enum dtype to,
+                             struct job *j, berth_err *err)
 {
-    const struct weights_entry *e = p->entry;
-    *j = (struct job) {
-        .merge = { .from = e->dtype, .to = p->dtype, .src_scale = 1, .dst_scale = 1 },
-        .terms = { .elem = sizeof(struct res_term) },
-        .pool = d->r->pool
-    };
+    *j = (struct job) { .merge = { .from = e->dtype, .to = to, .src_scale = 1, .dst_scale = 1 },
+                        .terms = { .elem = sizeof(struct res_term) },
+                        .pool = d->r->pool };
     struct merge *m = &j->merge;
     if (!merge_stores(m->to) || !dtype_desc(m->from)->to_f32)
         return err_set(err, BERTH_EUNSUPPORTED, "weights of type %s cannot be patched",
@@ -296,8 +259,7 @@ static berth_status job_init(struct derive *d, const struct place *p, struct job
         if (read_scale(d, &m->src_scale, err))
             return err->code;
         j->rescale = true;
-        j->scale =
-            d->m->blocks.tensor[d->m->blocks.at[d->block].first + d->scale_tensor].entry->dtype;
+        j->scale = entry_of(d->m, d->block, d->scale_tensor)->dtype;
     }
     m->term = j->terms.p;
     m->terms = j->terms.n;
@@ -455,17 +417,15 @@ static berth_status put_part(struct derive *d, const struct part *t, berth_err *
     return stage_drain(&x->stage, err);
 }
 
-static berth_status take_as_is(struct derive *d, const struct place *p, berth_err *err)
+static berth_status take_as_is(struct derive *d, const struct weights_entry *e,
+                               const struct res_tensor_at *at, berth_err *err)
 {
+    struct part t = { .entry = e };
     berth_status s = BERTH_OK;
-    for (uint64_t at = 0; !s && at < p->bytes; at += BOUNCE) {
-        uint64_t left = p->bytes - at;
-        s = put_part(d,
-                     &(struct part) { .entry = p->entry,
-                                      .from = at,
-                                      .off = p->off + at,
-                                      .n = left < BOUNCE ? (size_t)left : BOUNCE },
-                     err);
+    for (; !s && t.from < at->bytes; t.from += t.n) {
+        t.off = at->off + t.from;
+        t.n = at->bytes - t.from < BOUNCE ? (size_t)(at->bytes - t.from) : BOUNCE;
+        s = put_part(d, &t, err);
     }
     return s;
 }
@@ -478,16 +438,17 @@ static void take_source(const struct derive *d, const struct weights_entry *e, s
     m->converted = e->stored != e->dtype;
 }
 
-static berth_status merge_tensor(struct derive *d, const struct place *p, berth_err *err)
+static berth_status merge_tensor(struct derive *d, const struct weights_entry *e,
+                                 const struct res_tensor_at *at, berth_err *err)
 {
     struct job j;
     size_t n = 0;
-    berth_status s = job_init(d, p, &j, err);
-    if (!s && !sz_from_u64(p->bytes, &n))
-        s = err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes", p->bytes);
-    take_source(d, p->entry, &j.merge);
+    berth_status s = job_init(d, e, at->dtype, &j, err);
+    if (!s && !sz_from_u64(at->bytes, &n))
+        s = err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes", at->bytes);
+    take_source(d, e, &j.merge);
     if (!s && n)
-        s = put_part(d, &(struct part) { .job = &j, .off = p->off, .n = n }, err);
+        s = put_part(d, &(struct part) { .job = &j, .off = at->off, .n = n }, err);
     if (!s && j.rescale)
         d->scale = j.merge.dst_scale;
     job_release(&j);
@@ -496,35 +457,35 @@ static berth_status merge_tensor(struct derive *d, const struct place *p, berth_
 
 /* ---- the block ---- */
 
-static berth_status write_scale(struct derive *d, const struct place *p, berth_err *err)
+static berth_status write_scale(struct derive *d, berth_err *err)
 {
     uint8_t raw[8];
-    dtype_desc(p->dtype)->from_f32(&d->scale, raw, 1);
-    return put_part(d, &(struct part) { .raw = raw, .off = p->off, .n = (size_t)p->bytes }, err);
+    const struct res_tensor_at at = res_tensor_as(d->m, d->block, d->scale_tensor, d->patched);
+    dtype_desc(at.dtype)->from_f32(&d->scale, raw, 1);
+    return put_part(d, &(struct part) { .raw = raw, .off = at.off, .n = (size_t)at.bytes }, err);
+}
+
+static berth_status fill_tensor(struct derive *d, uint32_t k, berth_err *err)
+{
+    const struct weights_entry *e = entry_of(d->m, d->block, k);
+    const struct res_tensor_at at = res_tensor_as(d->m, d->block, k, d->patched);
+    d->p->got->read += e->size;
+    if (k == d->scale_tensor)
+        return BERTH_OK; /* known when its weight is done */
+    return touched(d->m, e) || at.dtype != e->dtype ? merge_tensor(d, e, &at, err)
+                                                    : take_as_is(d, e, &at, err);
 }
 
 static berth_status fill(struct derive *d, berth_err *err)
 {
-    const struct block *b = &d->m->blocks.at[d->block];
-    struct place scale = { 0 };
-    uint64_t end = 0;
-    for (uint32_t k = 0; k < b->n; k++) {
-        struct place p = place_of(d, k, &end);
-        berth_status s = BERTH_OK;
-        if (canceled(d))
+    for (uint32_t k = 0; k < d->m->blocks.at[d->block].n; k++) {
+        if (res_canceled(d->p->args))
             return err_set(err, BERTH_ECANCELED, "stopped while patching");
-        if (k == d->scale_tensor)
-            scale = p; /* known when its weight is done */
-        else if (touched(d->m, p.entry) || p.dtype != p.entry->dtype)
-            s = merge_tensor(d, &p, err);
-        else
-            s = take_as_is(d, &p, err);
-        if (s)
-            return err_add(err, "tensor '%.100s'", p.entry->name);
-        d->p->got->read += p.entry->size;
+        if (fill_tensor(d, k, err))
+            return err_add(err, "tensor '%.100s'", entry_of(d->m, d->block, k)->name);
     }
-    if (scale.entry && write_scale(d, &scale, err))
-        return err_add(err, "tensor '%.100s'", scale.entry->name);
+    if (d->scale_tensor != NO_TENSOR && write_scale(d, err))
+        return err_add(err, "tensor '%.100s'", entry_of(d->m, d->block, d->scale_tensor)->name);
     return weights_check(d->m->weights, err);
 }
 
@@ -577,11 +538,10 @@ static berth_status bound_of(struct derive *d, const struct weights_entry *e, do
 /* What the block will be stored as, and whether a scale has to follow its weight. */
 static berth_status decide(struct derive *d, berth_err *err)
 {
-    const struct block *b = &d->m->blocks.at[d->block];
     berth_status s = BERTH_OK;
     d->patched = patched_type(d->m, d->block);
-    for (uint32_t k = 0; !s && k < b->n; k++) {
-        const struct weights_entry *e = d->m->blocks.tensor[b->first + k].entry;
+    for (uint32_t k = 0; !s && k < d->m->blocks.at[d->block].n; k++) {
+        const struct weights_entry *e = entry_of(d->m, d->block, k);
         double most = 0;
         if (!merge_by_chance(e->dtype) || !touched(d->m, e))
             continue;

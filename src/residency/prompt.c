@@ -136,7 +136,7 @@ static berth_status settle(struct residency *r, bool automatic, struct res_recei
         return s;
     enum res_pressure pressure;
     berth_err why = { 0 };
-    if (res_pressure_check(r, false, &pressure, NULL, &why)) {
+    if (res_pressure_check(r, &pressure, NULL, &why)) {
         log_warn(r->log, "res.pressure", "not known: %s", why.msg);
         return BERTH_OK; /* frees are done; not knowing is no failure of theirs */
     }

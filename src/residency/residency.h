@@ -490,15 +490,14 @@ berth_status res_prompt_end(struct residency *r, struct res_receipt *out, berth_
 berth_status res_settle(struct residency *r, struct res_receipt *out, berth_err *err);
 
 /* ---- pressure ---- */
-enum res_pressure { RES_PRESSURE_LOW, RES_PRESSURE_BAND, RES_PRESSURE_BUSY, RES_PRESSURE_RESET };
+enum res_pressure { RES_PRESSURE_LOW, RES_PRESSURE_BAND, RES_PRESSURE_RESET };
 /* Looks at the host's memory (cgroup limits count where they are lower), through `cpu` or, in a set
- * without it, any host-visible device; with none usage is 0. Above the threshold: while a prompt
- * runs and !force nothing happens (RES_PRESSURE_BUSY); within the hysteresis of the last reset's
- * usage a snapshot (RES_PRESSURE_BAND); else a reset is requested (RES_PRESSURE_RESET), and the
- * receipt's reason is "pressure". Re-arms below threshold - hysteresis and after a reset that
- * brought usage below the threshold. percent (may be NULL): usage. */
-berth_status res_pressure_check(struct residency *r, bool force, enum res_pressure *out,
-                                double *percent, berth_err *err);
+ * without it, any host-visible device; with none usage is 0. Above the threshold: within the
+ * hysteresis of the last reset's usage a snapshot (RES_PRESSURE_BAND), else a reset is requested
+ * (RES_PRESSURE_RESET), and the receipt's reason is "pressure". Re-arms below threshold - hysteresis
+ * and after a reset that brought usage below the threshold. percent (may be NULL): usage. */
+berth_status res_pressure_check(struct residency *r, enum res_pressure *out, double *percent,
+                                berth_err *err);
 
 /* ---- streaming (stream/stream.h) ---- */
 

@@ -109,6 +109,10 @@ static inline void res_touch(struct res_model *m) /* it was used now */
 {
     m->last_use = res_now(m->res);
 }
+static inline bool res_canceled(const struct res_load_args *args) /* any thread */
+{
+    return args->cancel && atomic_load_explicit(args->cancel, memory_order_relaxed);
+}
 /* Nobody may move, eject or patch it now. */
 static inline bool res_model_busy(const struct res_model *m)
 {
@@ -154,6 +158,9 @@ uint64_t res_block_addr(const struct res_block *b); /* 0: no memory, or a block 
 /* bytes and span of block i when it is stored as `patched` says. False: beyond 64 bits. */
 WARN_UNUSED bool res_block_layout(const struct res_model *m, size_t i, enum dtype patched,
                                   uint64_t *bytes, uint64_t *span);
+/* res_tensor_at() of a block that is stored as `patched` says. */
+struct res_tensor_at res_tensor_as(const struct res_model *m, size_t block, size_t tensor,
+                                   enum dtype patched);
 berth_status res_stream_of(struct residency *r, size_t device, struct dev_stream **out,
                            berth_err *err);
 /* After a failure: nothing queued on the device's stream touches memory any more. */

@@ -3,6 +3,7 @@
 #define SUPPORT_PLANS_H
 
 #include "plan/plan.h"
+#include "support/block_specs.h"
 #include "support/test.h"
 
 #define KIB (UINT64_C(1) << 10)

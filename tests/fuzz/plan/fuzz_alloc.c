@@ -1,6 +1,7 @@
 /* Allocation strings: what is accepted becomes quotas that add up, plans that keep their promises, and
  * a string that gives the same plan again; what is refused says where. */
 #include "plan/plan.h"
+#include "support/block_specs.h"
 #include "support/plan_same.h"
 
 #include <stdlib.h>
@@ -71,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     }
     must(a.n <= ALLOC_ENTRIES_MAX && a.donors <= ALLOC_ENTRIES_MAX);
-    must(!blocks_from_specs(spec, sizeof spec / sizeof *spec, &b, &err));
+    must(blocks_from_specs(spec, sizeof spec / sizeof *spec, &b));
     if (!alloc_resolve(&a, &devices, NULL, b.bytes, &q, &err)) {
         uint64_t sum = 0;
         for (size_t i = 0; i < q.n; i++) {

@@ -48,13 +48,12 @@ static void draw_model(struct world *w, struct rng *r)
     size_t n = 1 + rng_below(r, BLOCKS_MAX);
     bool alike = rng_below(r, 3) == 0;
     uint64_t each = 1 + draw_bytes(r);
-    berth_err err = { 0 };
     for (size_t i = 0; i < n; i++)
         w->spec[i] =
             (struct block_spec) { "b", alike ? each : draw_bytes(r), rng_below(r, 30) == 0 };
     if (!alike)
         w->spec[rng_below(r, n)].bytes += 1; /* some model at all */
-    assert_ok(blocks_from_specs(w->spec, n, &w->b, &err), err);
+    assert_true(blocks_from_specs(w->spec, n, &w->b));
     size_t kind = rng_below(r, 8); /* of estimates: a few, about the bytes, anything; or none */
     for (size_t i = 0; i < n && kind < 3; i++) {
         uint64_t bytes = w->b.at[i].bytes;

@@ -297,6 +297,14 @@ static void legacy_donors(void **state)
     str_release(&out);
 }
 
+static void string_of(const struct quotas *q, struct str *out)
+{
+    static struct plan p;
+    p.devices = machine;
+    p.quotas = *q;
+    plan_string(&p, out);
+}
+
 static void writes_quotas_as_bytes(void **state)
 {
     (void)state;
@@ -317,7 +325,7 @@ static void writes_quotas_as_bytes(void **state)
         struct str out = { 0 };
         berth_err err = { 0 };
         assert_ok(resolve(cases[i].in, &machine, NULL, 10 * GIB, &q, &err), err);
-        quotas_text(&q, &machine, &out);
+        string_of(&q, &out);
         assert_string_equal(str_c(&out), cases[i].out);
         assert_ok(resolve(str_c(&out), &machine, NULL, 10 * GIB, &again, &err), err);
         for (size_t d = 0; d < machine.n; d++)
@@ -337,7 +345,7 @@ static void writes_a_wildcard_beyond_the_device(void **state)
     struct str out = { 0 };
     berth_err err = { 0 };
     assert_ok(resolve("cuda:0,1gb;cpu,*", &machine, NULL, 66 * GIB, &q, &err), err);
-    quotas_text(&q, &machine, &out);
+    string_of(&q, &out);
     assert_string_equal(str_c(&out), "cuda:0,1gb;cpu,64gb*#cuda:0");
     assert_ok(resolve(str_c(&out), &machine, NULL, 66 * GIB, &again, &err), err);
     assert_int_equal(quota_on(&again, CPU), 65 * GIB);

@@ -44,11 +44,11 @@ static struct rig *open_rig(double percent, double hysteresis)
     return open_rig_on("cpu=256m,null:0=64m", percent, hysteresis);
 }
 
-static enum res_pressure look(struct rig *g, bool force)
+static enum res_pressure look(struct rig *g)
 {
     enum res_pressure p;
     berth_err err = { 0 };
-    assert_ok(res_pressure_check(g->r, force, &p, NULL, &err), err);
+    assert_ok(res_pressure_check(g->r, &p, NULL, &err), err);
     return p;
 }
 
@@ -76,20 +76,20 @@ static void percent_of_what(void **state)
     berth_err err = { 0 };
     (void)state;
     use(423);
-    assert_ok(res_pressure_check(g->r, false, NULL, &percent, &err), err);
+    assert_ok(res_pressure_check(g->r, NULL, &percent, &err), err);
     assert_true(percent > 42.29 && percent < 42.31);
     put("proc/self/cgroup", "0::/box\n"); /* a group with less than the machine */
     put("sys/fs/cgroup/box/memory.max", "104857600\n");
     put("sys/fs/cgroup/box/memory.current", "94371840\n");
     enum res_pressure p;
-    assert_ok(res_pressure_check(g->r, false, &p, &percent, &err), err);
+    assert_ok(res_pressure_check(g->r, &p, &percent, &err), err);
     assert_int_equal(p, RES_PRESSURE_RESET);
     assert_true(percent > 89.99 && percent < 90.01);
     put("sys/fs/cgroup/box/memory.max", "104857600000000\n"); /* with more: the machine counts */
-    assert_ok(res_pressure_check(g->r, false, &p, &percent, &err), err);
+    assert_ok(res_pressure_check(g->r, &p, &percent, &err), err);
     assert_true(percent > 42.29 && percent < 42.31);
     put("proc/meminfo", "nonsense");
-    assert_fails(res_pressure_check(g->r, false, &p, &percent, &err), err, BERTH_EFORMAT,
+    assert_fails(res_pressure_check(g->r, &p, &percent, &err), err, BERTH_EFORMAT,
                  "memory pressure: cpu: ");
     use(100);
     rig_close(g);
@@ -101,28 +101,28 @@ static void hysteresis_and_re_arming(void **state)
     struct rig *g = open_rig(-1, 0); /* the defaults: 85 and 5 */
     (void)state;
     use(850);
-    assert_int_equal(look(g, false), RES_PRESSURE_LOW); /* not above */
+    assert_int_equal(look(g), RES_PRESSURE_LOW); /* not above */
     use(851);
-    assert_int_equal(look(g, false), RES_PRESSURE_RESET);
+    assert_int_equal(look(g), RES_PRESSURE_RESET);
     expect_tag(g, 0, "trigger:85.1pct");
     assert_true(res_has_requests(g->r));
     use(900);
-    assert_int_equal(look(g, false), RES_PRESSURE_BAND);
+    assert_int_equal(look(g), RES_PRESSURE_BAND);
     expect_tag(g, 1, "skip_hysteresis:90.0pct");
     use(902);
-    assert_int_equal(look(g, false), RES_PRESSURE_RESET); /* 85.1 + 5 < 90.2 */
+    assert_int_equal(look(g), RES_PRESSURE_RESET); /* 85.1 + 5 < 90.2 */
     use(820);
-    assert_int_equal(look(g, false), RES_PRESSURE_LOW); /* below, but not enough to arm */
+    assert_int_equal(look(g), RES_PRESSURE_LOW); /* below, but not enough to arm */
     use(930);
-    assert_int_equal(look(g, false), RES_PRESSURE_BAND);
+    assert_int_equal(look(g), RES_PRESSURE_BAND);
     use(990);
-    assert_int_equal(look(g, false), RES_PRESSURE_RESET);
+    assert_int_equal(look(g), RES_PRESSURE_RESET);
     use(1000);
-    assert_int_equal(look(g, false), RES_PRESSURE_BAND); /* upstream: never again */
+    assert_int_equal(look(g), RES_PRESSURE_BAND); /* upstream: never again */
     use(799);
-    assert_int_equal(look(g, false), RES_PRESSURE_LOW);
+    assert_int_equal(look(g), RES_PRESSURE_LOW);
     use(851);
-    assert_int_equal(look(g, false), RES_PRESSURE_RESET);
+    assert_int_equal(look(g), RES_PRESSURE_RESET);
     assert_int_equal(res_metrics(g->r).pressure_resets, 4);
     rig_close(g);
 }
@@ -166,29 +166,17 @@ static void not_while_a_prompt_runs(void **state)
     (void)state;
     use(950);
     res_prompt_begin(g->r);
-    assert_int_equal(look(g, false), RES_PRESSURE_BUSY);
-    assert_false(res_has_requests(g->r));
+    assert_ok(res_settle(g->r, &x, &err), err);
+    assert_int_equal(x.serial, 0);
+    assert_int_equal(g->resets, 0);
     assert_ok(res_prompt_end(g->r, &x, &err), err); /* and right after it */
     assert_true(x.serial == 1 && x.free_memory);
     res_receipt_release(&x);
     assert_int_equal(g->resets, 1);
     expect_tag(g, 0, "trigger:95.0pct");
-    res_prompt_begin(g->r); /* within the band of that reset: busy all the same, and no line */
-    assert_int_equal(look(g, false), RES_PRESSURE_BUSY);
-    expect_tag(g, 0, "trigger:95.0pct");
-    assert_int_equal(look(g, true), RES_PRESSURE_BAND);
+    res_prompt_begin(g->r); /* within the band of that reset */
+    assert_ok(res_prompt_end(g->r, NULL, &err), err);
     expect_tag(g, 1, "skip_hysteresis:95.0pct");
-    assert_ok(res_prompt_end(g->r, NULL, &err), err);
-    assert_int_equal(g->resets, 1);
-    rig_close(g);
-
-    g = open_rig(85, 5);
-    use(950);
-    res_prompt_begin(g->r);
-    assert_int_equal(look(g, true), RES_PRESSURE_RESET); /* forced: asked for now */
-    assert_true(res_has_requests(g->r));
-    assert_int_equal(g->resets, 0); /* acts when the prompt is over, once */
-    assert_ok(res_prompt_end(g->r, NULL, &err), err);
     assert_int_equal(g->resets, 1);
     rig_close(g);
 }
@@ -243,7 +231,7 @@ static void the_receipt_says_who_asked(void **state)
     assert_true(x.free_memory && !x.force);
     res_receipt_release(&x);
     use(960);
-    assert_int_equal(look(g, false), RES_PRESSURE_RESET);
+    assert_int_equal(look(g), RES_PRESSURE_RESET);
     res_request_free(g->r, true, false, false); /* somebody else, before it is settled */
     assert_ok(res_settle(g->r, &x, &err), err);
     assert_string_equal(x.reason, "requested, and pressure");
@@ -265,7 +253,7 @@ static void ram_under_another_name(void **state)
     berth_err err = { 0 };
     (void)state;
     use(423);
-    assert_ok(res_pressure_check(g->r, false, NULL, &percent, &err), err);
+    assert_ok(res_pressure_check(g->r, NULL, &percent, &err), err);
     assert_true(percent > 42.29 && percent < 42.31);
     use(900);
     settle(g, 1);
@@ -284,11 +272,11 @@ static void a_threshold_below_the_hysteresis(void **state)
     struct rig *g = open_rig(2, 5);
     (void)state;
     use(40);
-    assert_int_equal(look(g, false), RES_PRESSURE_RESET);
+    assert_int_equal(look(g), RES_PRESSURE_RESET);
     use(90);
-    assert_int_equal(look(g, false), RES_PRESSURE_BAND);
+    assert_int_equal(look(g), RES_PRESSURE_BAND);
     use(91);
-    assert_int_equal(look(g, false), RES_PRESSURE_RESET);
+    assert_int_equal(look(g), RES_PRESSURE_RESET);
     rig_close(g);
 }
 
@@ -299,7 +287,7 @@ static void a_set_without_ram(void **state)
     enum res_pressure p;
     berth_err err = { 0 };
     (void)state;
-    assert_ok(res_pressure_check(g->r, false, &p, &percent, &err), err);
+    assert_ok(res_pressure_check(g->r, &p, &percent, &err), err);
     assert_int_equal(p, RES_PRESSURE_LOW);
     assert_true(percent == 0);
     rig_close(g);
