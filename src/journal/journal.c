@@ -334,57 +334,32 @@ void journal_line(const struct journal *j, const struct journal_entry *e, struct
     add_line(j, e->wall_ns, e->identifier, e->tag, e->used, out);
 }
 
-/* The snapshots of one identifier in their order, copied so that the lock is not held over the
- * writing. *n 0: none, or (out->bad) no memory. free() it. */
-static unsigned char *copy_series(struct journal *j, const char *name, size_t *n, struct str *out)
+static int by_name(const void *a, const void *b)
 {
-    unsigned char *copy = NULL;
-    *n = 0;
-    pthread_mutex_lock(&j->lock);
-    const struct series *s = find_series(j, name);
-    if (s && s->ring.n) {
-        copy = malloc(s->ring.n * j->stride); /* was one allocation before */
-        out->bad |= !copy;
-        for (; copy && *n < s->ring.n; ++*n)
-            memcpy(copy + *n * j->stride, ring_at(j, &s->ring, *n), j->stride);
-    }
-    pthread_mutex_unlock(&j->lock);
-    return copy;
-}
-
-static void add_series(struct journal *j, const char *name, struct str *out)
-{
-    size_t n;
-    unsigned char *copy = copy_series(j, name, &n, out);
-    for (size_t i = 0; i < n; i++) {
-        const struct snap *s = (const struct snap *)(const void *)(copy + i * j->stride);
-        add_line(j, s->wall_ns, s->identifier, s->tag, s->value, out);
-        str_addc(out, '\n');
-    }
-    free(copy);
-}
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(a, b);
+    return strcmp((*(const struct series *const *)a)->name,
+                  (*(const struct series *const *)b)->name);
 }
 
 void journal_summary(struct journal *j, struct str *out)
 {
     pthread_mutex_lock(&j->lock);
     size_t n = j->series.n;
-    char(*name)[JOURNAL_NAME_MAX] = malloc((n ? n : 1) * sizeof *name); /* n is bounded */
-    for (size_t i = 0; name && i < n; i++)
-        memcpy(name[i], ((struct series *)vec_at(&j->series, i))->name, sizeof name[i]);
-    pthread_mutex_unlock(&j->lock);
-    out->bad |= !name;
-    if (name)
-        qsort(name, n, sizeof *name, by_text);
-    for (size_t i = 0; name && i < n; i++) {
-        str_addf(out, "=== memory summary: %s ===\n", name[i]);
-        add_series(j, name[i], out);
+    const struct series **series = malloc((n ? n : 1) * sizeof(struct series *)); /* n is bounded */
+    for (size_t i = 0; series && i < n; i++)
+        series[i] = vec_at(&j->series, i);
+    out->bad |= !series;
+    if (series)
+        qsort(series, n, sizeof(struct series *), by_name);
+    for (size_t i = 0; series && i < n; i++) {
+        str_addf(out, "=== memory summary: %s ===\n", series[i]->name);
+        for (size_t k = 0; k < series[i]->ring.n; k++) {
+            const struct snap *x = ring_at(j, &series[i]->ring, k);
+            add_line(j, x->wall_ns, x->identifier, x->tag, x->value, out);
+            str_addc(out, '\n');
+        }
     }
-    free(name);
+    pthread_mutex_unlock(&j->lock);
+    free(series);
 }
 
 static void add_entry_json(const struct journal *j, const struct journal_entry *e,

@@ -1,7 +1,8 @@
 /* journal: what memory looked like when, in the formats ComfyUI-MultiGPU writes.
  *
  * A snapshot is the used bytes of every device at a moment, filed under an identifier with a tag.
- * Each identifier has a ring of lines; a timeline keeps the latest snapshots of all of them in order.
+ * Each identifier has a ring of lines; a timeline keeps the latest snapshots of all of them in
+ * order.
  *
  *   line     2026-11-15T06:00:00.123Z free_memory_pre                     cpu|1.50 cuda:0|0.25
  *            UTC time, <identifier>_<tag> left-aligned to 35, then cpu|U and the other devices in
@@ -14,12 +15,13 @@
  *
  * Identifiers and their tags are whoever's that takes the snapshot: general, executor_reset and
  * cpu_monitor
- * (free.c, the steps in residency.h), full_cleanup (prompt.c), <role>:<first 8 of the key> (load.c).
+ * (free.c, the steps in residency.h), full_cleanup (prompt.c), <role>:<first 8 of the key>
+ * (load.c).
  *
  * A load also writes its placement to the JSON log (load.c), at FOCUS as well: with "Virtual
  * VRAM", "Final Allocation String" and "Total memory" in it, by which upstream's
- * extract_allocation.py finds such events; there they are at INFO, which its own default level leaves
- * out.
+ * extract_allocation.py finds such events; there they are at INFO, which its own default level
+ * leaves out.
  *
  * used = total - free, as the device's driver says it: what other programs take shows too.
  * Snapshot lines reach the JSON log at level FOCUS, with "[MultiGPU Model Management] " in front.
