@@ -1,36 +1,33 @@
 /* adapter: what an adapter is to those who merge it: an object that gives terms for a tensor.
  *
- * An adapter (lora/) is an object of its own, counted, shared by models. For a tensor it gives terms
- * in the order they apply; residency merges them into a float32 copy of the base weight on the
- * host and stores the result at the block's home: float types as they are (fp8 with
- * stochastic rounding seeded by the tensor's key), quantised blocks as F16, because a quantiser
- * would throw the patch away; so are fp8 blocks of models opened with high_precision. 16-bit blocks of
- * diffusion models that compute on the cpu become F32: ComfyUI has them so. The plan's bytes grow by
- * that and the ledger shows it.
+ * An adapter (lora/) is counted and shared by models. For a tensor it gives terms in the order they
+ * apply. residency/patch.c merges them into a float32 copy of the base weight on the host, and says
+ * in which type the result is stored.
  *
  *   W[row .. row+rows) viewed as [rows, cols], cols = elements of a row
  *   TERM_LOWRANK   W += scale * up[rows, rank] . down[rank, cols]
  *   TERM_HADAMARD  W += scale * (up . down) * (up2[rows, rank2] . down2[rank2, cols]), element by
  *                  element
- *   TERM_KRON      W[r, j*right_cols + k] += scale * up[i / right_rows, j] * down[i % right_rows, k],
- *                  i = (from + r) mod (left_rows * right_rows); up is the left matrix, down the right
+ *   TERM_KRON      W[r, j*right_cols + k] += scale * up[i / right_rows, j] *
+ *                  down[i % right_rows, k], i = (from + r) mod (left_rows * right_rows); up is the
+ *                  left matrix, down the right
  *   TERM_MIX       W[r] += scale * sum over i of up[r, i] * W[r / rank * rank + i] as it was: every
  *                  `rank` rows become mixtures of themselves
  *   TERM_ADD       W += scale * dense[rows, cols]
  *   TERM_SET       W  = dense (scale does not matter)
  *
- * scale in a term already holds strength and alpha/rank. A term whose dora.size is set (not of the last
- * two kinds) holds alpha/rank only, and does one thing more:
+ * scale in a term already holds strength and alpha/rank. A term whose dora.size is set (not of the
+ * last two kinds) holds alpha/rank only, and does one thing more:
  *
- *   C  = W changed as above; n = the norms of the rows of W as it was (dora.before) or of C; or of the
- *        columns (dora.columns), of dora.kernel of them together
+ *   C  = W changed as above; n = the norms of the rows of W as it was (dora.before) or of C; or of
+ *        the columns (dora.columns), of dora.kernel of them together
  *   C *= size / (n + epsilon), each row or group of columns by its own
  *   W += dora.strength * (C - W); W = C where that is 1
  *
  * W is what the terms before it have made of it; rows outside [row, row+rows) have no part in it.
  *
  * Files  term.c one term; norms.c what dora needs to know first; merge.c all terms into one tensor,
- *        tile by tile (merge.h). Who touches which block is residency's (patch.c). */
+ *        tile by tile (merge.h). */
 #ifndef MERGE_ADAPTER_H
 #define MERGE_ADAPTER_H
 

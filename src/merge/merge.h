@@ -1,8 +1,8 @@
 /* merge: terms of adapters, merged into one tensor. Host pointers only; knows no devices or models.
  *
- * A merge walks the tensor in tiles that stay in a core's cache: base type -> float32, every term in
- * order, float32 -> stored type. Tiles are independent, so the bits do not depend on threads; only
- * the draws of stochastic rounding come one after another, in row-major order. */
+ * A merge walks the tensor in tiles that stay in a core's cache: base type -> float32, every term
+ * in order, float32 -> stored type. Tiles are independent, so the bits do not depend on threads;
+ * only the draws of stochastic rounding come one after another, in row-major order. */
 #ifndef MERGE_MERGE_H
 #define MERGE_MERGE_H
 

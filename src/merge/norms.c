@@ -1,9 +1,10 @@
 /* norms: norms of whole rows or columns of a weight in the midst of being merged, for DoRA.
  *
  * For a term with sizes the tiles are made once more, as far as the terms before it have come, and
- * looked at. That costs a pass over the weight for every such term and no memory but a number for every
- * row or column, where keeping the weight in float32 would take four times its fp8. A task has rows of
- * its own, or columns, and adds squares in order, in double: bits do not depend on threads. */
+ * looked at. That costs a pass over the weight for every such term and no memory but a number for
+ * every row or column, where keeping the weight in float32 would take four times its fp8. A task
+ * has rows of its own, or columns, and adds squares in order, in double: bits do not depend on
+ * threads. */
 #include "merge/merge.h"
 
 #include <float.h>

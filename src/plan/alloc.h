@@ -21,9 +21,9 @@
  *
  * Errors read `expert_mode_allocations: <what> (entry N: "<text>")`, N counting from 1 over the
  * non-empty entries; behind "#" it counts the fields there, and <what> says which one is meant:
- * `expert_mode_allocations: gigabytes: bad number, write ... (entry 2: "4gb")`. A compute device that
- * is not of the text but a caller's is refused without all that: `compute device: unknown device
- * cuda:5, ...`.
+ * `expert_mode_allocations: gigabytes: bad number, write ... (entry 2: "4gb")`. A compute device
+ * that is not of the text but a caller's is refused without all that: `compute device: unknown
+ * device cuda:5, ...`.
  * Parsing knows no devices. alloc_resolve() holds the names against the devices there are and turns
  * every mode into one normal form, see there.
  * Threads any. Files alloc.c parsing, plan.c the normal form. */

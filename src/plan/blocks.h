@@ -24,18 +24,13 @@
 
 #define BLOCK_ALIGN 256 /* of a tensor in its block; the least every device aligns to */
 
-#define BLOCK_KIND_MAP(X)                                                                          \
-    X(LINEAR, "Linear")       /* a weight of two dimensions */                                     \
-    X(CONV, "Conv")           /* of three and more */                                              \
-    X(NORM, "Norm")           /* of one */                                                         \
-    X(EMBEDDING, "Embedding") /* the role */                                                       \
-    X(OTHER, "Other")         /* no tensor called weight */
-
 enum block_kind {
-#define BLOCK_KIND_ENUM(name, text) BLOCK_##name,
-    BLOCK_KIND_MAP(BLOCK_KIND_ENUM)
-#undef BLOCK_KIND_ENUM
-        BLOCK_KIND_COUNT
+    BLOCK_LINEAR,    /* a weight of two dimensions */
+    BLOCK_CONV,      /* of three and more */
+    BLOCK_NORM,      /* of one */
+    BLOCK_EMBEDDING, /* the role */
+    BLOCK_OTHER,     /* no tensor called weight */
+    BLOCK_KIND_COUNT
 };
 const char *block_kind_name(enum block_kind kind);
 

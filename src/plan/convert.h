@@ -1,10 +1,11 @@
 /* convert: a model's weights in another type than its file has (weight_dtype of UNETLoader).
  *
- * Which    What ComfyUI converts when a diffusion model is made in fp8: every float tensor, biases and
- *          norms among them. To F16, as it keeps text encoders: F32 ones alone, which halves them;
- *          what is as small stays.
- * Not      single numbers and markers, which say something about the model and are none of its weights;
- *          layers with a scale beside the weight (scaled fp8): codes and scale belong together.
+ * Which    What ComfyUI converts when a diffusion model is made in fp8: every float tensor, biases
+ *          and norms among them. To F16, as it keeps text encoders: F32 ones alone, which halves
+ *          them; what is as small stays.
+ * Not      single numbers and markers, which say something about the model and are none of its
+ *          weights; layers with a scale beside the weight (scaled fp8): codes and scale belong
+ *          together.
  * Refused  GGUF: types were chosen tensor by tensor, its loaders have no such input, and no default
  *          reaches it.
  * Nothing is read or allocated: an entry is told its type, weights_read() does the rest. */
@@ -23,8 +24,8 @@ enum dtype res_convert_type(const char *word);
 /* Tensors whose names begin with `part` (NULL: all) become `dtype`, one of these words; of another
  * one BERTH_EINVAL. pre: nobody else has w. After an error it is to be closed. */
 berth_status res_convert(struct weights *w, const char *part, const char *dtype, berth_err *err);
-/* The number beside an fp8 weight that its codes are multiplied by, as files call it. Before the name
- * comes that of the layer and a dot, as before "weight". */
+/* The number beside an fp8 weight that its codes are multiplied by, as files call it. Before the
+ * name comes that of the layer and a dot, as before "weight". */
 static const char *const scale_names[] = { "scale_weight", "weight_scale" };
 
 static inline bool is_scale(const char *name, size_t len)

@@ -62,6 +62,11 @@ void layout_tail(struct layout *l)
  * donor that takes the orphans comes last. Compute and donors are not both capped by quotas: who
  * takes the orphans is not, and gets what is left.
  *
+ * The bounds: by bytes, blocks of one size are off by one block; of mixed sizes by the largest
+ * nearly always, at worst by what the quotas leave open on top, or by one block per donor where
+ * compute takes the orphans. By time two blocks of that, where no block has fewer bytes than are
+ * due in its time.
+ *
  * That is against `due`. People see the plan, not the quota, and whole blocks rarely fill a quota:
  * so what one pass gave to a side is due in the next, until both are the same. Blocks of one size
  * are there in the second pass. Where sizes are mixed that may never be; then the best of some

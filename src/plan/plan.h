@@ -10,23 +10,17 @@
  *          spread  (default) the blocks of every device are interleaved evenly over the execution
  *                  order and the time it takes (block.work; bytes where no architecture knows it),
  *                  so that streaming hides behind layers. Any window of consecutive blocks holds
- *                  its fair share of donor bytes, as this plan divides the model. By bytes: blocks
- *                  of one size to within one block. Mixed sizes to within the largest block nearly
- *                  always; at worst what the quotas leave open comes on top, and where compute
- *                  takes the orphans and there are several donors it is one block per donor. By
- *                  time: within two blocks of that at worst, where no block has fewer bytes than
- *                  are due in its time; else as even as can be had, because quotas come first.
- *                  Quotas hold at least what fits of whole blocks less one; small blocks fill what
- *                  is open where that stays within the largest block. The first block is with
- *                  compute where its quota allows and it costs nothing of the above
+ *                  its fair share of donor bytes to within one block of equal ones, nearly always
+ *                  within the largest of mixed ones; quotas come first (layout.c has the bounds).
+ *                  The first block is with compute where that costs nothing of the above
  * Orphans  a block that fits no remaining quota goes to quotas.orphans, without a limit
  * Overflow a device that would hold more than its budget, alignment included, is an error with both
  *          numbers (BERTH_ELIMIT), before anything is loaded
  * Invariants (1) every block has one device   (2) bytes of the devices add up to all bytes
  *          (3) a device that does not take orphans and does not compute holds at most its quota
  *          (4) blocks, quotas, layout -> always the same plan   (5) less than 2^60 bytes
- * Threads  any. Files plan.c quotas, doors and classes, layout.c, plan_auto.c, plan_text.c tables for
- *          people and the same for programs; plan_impl.h is theirs alone. */
+ * Threads  any. Files plan.c quotas, doors and classes; layout.c; plan_auto.c; plan_text.c tables
+ *          for people, JSON for programs. */
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
 
@@ -44,12 +38,8 @@ WARN_UNUSED bool plan_layout_parse(const char *s, size_t n, enum plan_layout *ou
 #define PLAN_RESERVE_DEFAULT UINT64_C(1278423859)
 uint64_t plan_reserve_default(uint64_t budget, bool host);
 
-enum plan_class {
-    PLAN_QUOTA,
-    PLAN_ORPHAN,
-    PLAN_TINY,
-    PLAN_EMBEDDING
-}; /* why a block is where it is */
+/* Why a block is where it is. */
+enum plan_class { PLAN_QUOTA, PLAN_ORPHAN, PLAN_TINY, PLAN_EMBEDDING };
 
 struct plan_share { /* one device's part */
     uint64_t bytes;
