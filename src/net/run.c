@@ -280,7 +280,7 @@ static berth_status slab_try(struct pass *p, berth_err *err)
         if (s != BERTH_ENODEVMEM || (s = give_ring_spare(p, err)))
             return s;
     }
-    return res_alloc(n->res, &(struct res_alloc_args) { n->compute, n->owner, bytes, n->m, false },
+    return res_alloc(n->res, &(struct res_alloc_args) { n->compute, n->owner, bytes, n->m },
                      &p->slab, err);
 }
 
@@ -316,10 +316,9 @@ static bool room_outside(struct pass *p)
     size_t bytes;
     berth_err err;
     p->outside = n->compute->budget / 32 < OUTSIDE_MOST ? n->compute->budget / 32 : OUTSIDE_MOST;
-    bool got =
-        sz_from_u64(p->peak + p->outside, &bytes) &&
-        !res_alloc(n->res, &(struct res_alloc_args) { n->compute, n->owner, bytes, n->m, false },
-                   &room, &err);
+    bool got = sz_from_u64(p->peak + p->outside, &bytes) &&
+               !res_alloc(n->res, &(struct res_alloc_args) { n->compute, n->owner, bytes, n->m },
+                          &room, &err);
     dev_free(&room);
     struct dev_trimmed t = dev_trim(n->compute);
     if (got)

@@ -69,24 +69,6 @@ struct res_tensor_at res_tensor_at(const struct res_model *m, size_t i, size_t k
     return res_tensor_as(m, i, k, m->block[i].patched);
 }
 
-/* The next stretch of the block's memory without padding inside, beginning at tensor *k, which
- * moves behind it. False: there is none. */
-static bool next_stretch(const struct res_model *m, size_t i, size_t *k, uint64_t *off, uint64_t *n)
-{
-    size_t tensors = m->blocks.at[i].n;
-    for (*n = 0; *k < tensors; (*k)++) {
-        struct res_tensor_at t = res_tensor_at(m, i, *k);
-        if (!t.bytes)
-            continue;
-        if (*n && t.off != *off + *n)
-            break;
-        if (!*n)
-            *off = t.off;
-        *n += t.bytes;
-    }
-    return *n > 0;
-}
-
 berth_status res_block_err(const struct res_model *m, size_t i, size_t device, berth_err *err)
 {
     char bytes[STR_BYTES_MAX];
@@ -338,8 +320,8 @@ struct ends { /* of a copy between two places of one block */
     struct dev_stream *stream;
 };
 
-static berth_status copy_stretch(const struct residency *r, const struct ends *e, uint64_t off,
-                                 size_t n, berth_err *err)
+static berth_status copy_tensor(const struct residency *r, const struct ends *e, uint64_t off,
+                                size_t n, berth_err *err)
 {
     char *src = res_host_ptr(e->from), *dst = res_host_ptr(e->to);
     if (src && dst) {
@@ -367,9 +349,11 @@ static berth_status copy_block(struct res_model *m, size_t i, const struct res_b
     if (!host_only && res_stream_of(r, e.device, &e.stream, err))
         return err->code;
     berth_status s = BERTH_OK;
-    uint64_t off, n;
-    for (size_t k = 0; !s && next_stretch(m, i, &k, &off, &n);)
-        s = copy_stretch(r, &e, off, (size_t)n, err);
+    for (size_t k = 0; !s && k < m->blocks.at[i].n; k++) {
+        struct res_tensor_at t = res_tensor_at(m, i, k);
+        if (t.bytes)
+            s = copy_tensor(r, &e, t.off, (size_t)t.bytes, err);
+    }
     if (!host_only && !s)
         s = dev_stream_sync(e.stream, err);
     if (!host_only && s)

@@ -16,8 +16,8 @@
  * Never: models in use, the model that the memory is for, and anything at all when evicting
  * everything evictable would not be enough, counted from what the driver really has
  * (res_left_on()). What is left then is res_evict_own(): whoever computes with a model and can stop
- * using it for a moment lets the model's own blocks leave (net/run.c), and others leave by the steps
- * above where those blocks go. */
+ * using it for a moment lets the model's own blocks leave (net/run.c), and others leave by the
+ * steps above where those blocks go. */
 #include "residency/residency_impl.h"
 
 #include <inttypes.h>
@@ -442,7 +442,7 @@ static size_t index_of(const struct residency *r, const struct device *d)
 berth_status res_alloc(struct residency *r, const struct res_alloc_args *a, struct dev_mem *out,
                        berth_err *err)
 {
-    const struct res_need need = { index_of(r, a->dev), a->bytes, a->for_model, a->evict_keep };
+    const struct res_need need = { index_of(r, a->dev), a->bytes, a->for_model, false };
     berth_status s = dev_alloc(a->dev, a->owner, a->bytes, out, err);
     while (s == BERTH_ENODEVMEM && res_evict(r, &need))
         s = dev_alloc(a->dev, a->owner, a->bytes, out, err);

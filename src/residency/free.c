@@ -26,9 +26,10 @@ struct flow {
     const struct res_free_args *args;
     struct res_receipt *x;
     struct arena tmp;
-    bool device[SPEC_MAX]; /* by set index: selected */
-    bool marked;           /* some resident, selected model is marked eject */
-    bool refused;          /* models were named and all of them stay: nothing is freed at all */
+    bool device[SPEC_MAX];       /* by set index: selected */
+    struct device *of[SPEC_MAX]; /* those, as x->device has them */
+    bool marked;                 /* some resident, selected model is marked eject */
+    bool refused; /* models were named and all of them stay: nothing is freed at all */
     struct watch *watch;
     size_t watches;
 };
@@ -49,10 +50,10 @@ static void PRINTF_LIKE(3, 4)
  *
  * When the host's memory is nearly used up, the executor's caches are asked for. The numbers are
  * those of the hardware behind the host device, or behind a card's name on its memory (cuda:0@cpu)
- * where that is all there is: limits of control groups count where they are lower than the machine's
- * RAM. After a reset at P percent the next one needs P + hysteresis, otherwise a machine that is
- * simply full would be reset after every prompt. It is armed again as soon as usage has been below
- * threshold - hysteresis, or below the threshold right after a reset. */
+ * where that is all there is: limits of control groups count where they are lower than the
+ * machine's RAM. After a reset at P percent the next one needs P + hysteresis, otherwise a machine
+ * that is simply full would be reset after every prompt. It is armed again as soon as usage has
+ * been below threshold - hysteresis, or below the threshold right after a reset. */
 
 #define PERCENT_DEFAULT 85.0
 #define HYSTERESIS_DEFAULT 5.0
@@ -449,11 +450,9 @@ static void step_trim(struct flow *f)
     struct residency *r = f->r;
     bool host = r->host < r->n_devices ? f->device[r->host] : f->args->devices_n == 0;
     bool empty = f->x->tiers & RES_TIER_IDLE;
-    for (size_t i = 0; i < r->n_devices; i++) {
-        struct device *d = devset_at(r->devices, i);
+    for (size_t i = 0; i < f->x->devices; i++) {
+        struct device *d = f->of[i];
         berth_err err = { 0 };
-        if (!f->device[i])
-            continue;
         if (empty)
             snapshot_of(r, "general", "pre-empty:%s", d->name);
         if (f->args->wait ? dev_drain(d, NULL, &err) : dev_poll(d, NULL, &err))
@@ -476,19 +475,18 @@ static berth_status open_devices(struct flow *f, berth_err *err)
     for (size_t i = 0; i < f->r->n_devices; i++)
         n += f->device[i];
     x->device = arena_array(&x->mem, n, sizeof *x->device);
-    if (!x->device)
-        return err_set(err, BERTH_ENOMEM, "free: a receipt of %zu devices", n);
-    x->devices = n;
-    for (size_t i = 0, at = 0; i < f->r->n_devices; i++) {
-        const struct device *d = devset_at(f->r->devices, i);
+    for (size_t i = 0; x->device && i < f->r->n_devices; i++) {
+        struct device *d = devset_at(f->r->devices, i);
         if (!f->device[i])
             continue;
-        x->device[at].name = arena_strndup(&x->mem, d->name, strlen(d->name));
-        if (!x->device[at].name)
-            return err_set(err, BERTH_ENOMEM, "free: a receipt of %zu devices", x->devices);
-        dev_by_kind(d, x->device[at++].before);
+        x->device[x->devices].name = arena_strndup(&x->mem, d->name, strlen(d->name));
+        if (!x->device[x->devices].name)
+            break;
+        dev_by_kind(d, x->device[x->devices].before);
+        f->of[x->devices++] = d;
     }
-    return BERTH_OK;
+    return x->devices == n ? BERTH_OK
+                           : err_set(err, BERTH_ENOMEM, "free: a receipt of %zu devices", n);
 }
 
 /* What a device no longer holds went back to its driver or the OS, pinned memory too. */
@@ -500,11 +498,10 @@ static void count_released(struct res_receipt_device *d)
 
 static void close_devices(struct flow *f)
 {
-    for (size_t i = 0, at = 0; i < f->r->n_devices; i++)
-        if (f->device[i]) {
-            dev_by_kind(devset_at(f->r->devices, i), f->x->device[at].after);
-            count_released(&f->x->device[at++]);
-        }
+    for (size_t i = 0; i < f->x->devices; i++) {
+        dev_by_kind(f->of[i], f->x->device[i].after);
+        count_released(&f->x->device[i]);
+    }
 }
 
 static berth_status prepare(struct flow *f, berth_err *err)
@@ -546,18 +543,15 @@ static bool goes(void *user, const char *owner, enum dev_kind kind)
 static berth_status foretell(struct flow *f, berth_err *err)
 {
     struct res_receipt *x = f->x;
-    for (size_t i = 0, at = 0; i < f->r->n_devices && at < x->devices; i++) {
-        const struct device *d = devset_at(f->r->devices, i);
-        if (!f->device[i])
-            continue;
-        struct res_receipt_device *line = &x->device[at++];
+    for (size_t i = 0; i < x->devices; i++) {
+        const struct device *d = f->of[i];
+        struct res_receipt_device *line = &x->device[i];
         size_t n = dev_ledger(d, NULL, 0, NULL);
         struct dev_ledger_row *row = arena_array(&f->tmp, n ? n : 1, sizeof *row);
         if (!row)
             return err_set(err, BERTH_ENOMEM, "free: %zu lines of the ledger of %s", n, d->name);
         dev_ledger(d, row, n, NULL);
-        for (int k = 0; k < DEV_KIND_COUNT; k++)
-            line->after[k] = line->before[k];
+        memcpy(line->after, line->before, sizeof line->after);
         if (f->refused)
             continue;
         for (size_t k = 0; k < n; k++) { /* pinned memory goes straight back to the system */

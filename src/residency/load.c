@@ -5,9 +5,9 @@
  *          through the stage (stream/stage.h): all threads read pieces into some pinned buffers,
  *          those that are full travel meanwhile -> blocks with patches (patch.c) -> did the file
  *          change? -> RESIDENT
- * Journal  load_models_gpu_top_level start; <role>:<8 of the key> pre-load; free_memory pre and post
- *          if others have to leave; post-weights when all is read, post-model when it is patched;
- *          post-load, whatever came of it. A load of a RESIDENT model writes nothing.
+ * Journal  load_models_gpu_top_level start; <role>:<8 of the key> pre-load; free_memory pre and
+ *          post if others have to leave; post-weights when all is read, post-model when it is
+ *          patched; post-load, whatever came of it. A load of a RESIDENT model writes nothing.
  * Pieces   A batch of pieces, or a buffer of them, is read at a time. Between them the executor
  *          thread reports progress and looks at cancel; readers look at it before each piece. All
  *          buffers of the stage together are about as large as the cache of a processor with many
@@ -57,9 +57,11 @@ struct piece { /* a part of a tensor on its way */
 };
 
 struct cursor { /* over the tensors of the blocks on one device that come straight from the file */
-    size_t device;
+    size_t device, most; /* most bytes of a piece */
     size_t block, tensor;
     uint64_t off;
+    struct piece coming; /* if more */
+    bool more;
 };
 
 static uint64_t wanted_patch(const struct loading *l, size_t i)
@@ -80,35 +82,63 @@ static void report_progress(const struct loading *l)
         l->args->progress(l->args->progress_user, l->done, l->m->blocks.bytes);
 }
 
-/* Is the cursor's block elsewhere, or does it not come straight from the file? */
-static bool is_skipped(const struct loading *l, const struct cursor *c)
+/* Is the block there, and does it come straight from the file? */
+static bool is_read(const struct loading *l, size_t device, size_t block)
 {
-    return l->m->block[c->block].device != c->device || wanted_patch(l, c->block) != 0;
+    return l->m->block[block].device == device && !wanted_patch(l, block);
 }
 
-/* At most `most` bytes, or LOAD_PIECE. False: all were given out. */
-static bool next_piece(const struct loading *l, struct cursor *c, size_t most, struct piece *out)
+static void advance(const struct loading *l, struct cursor *c)
 {
     const struct blocks *b = &l->m->blocks;
     for (; c->block < b->n; c->block++, c->tensor = 0, c->off = 0) {
-        if (is_skipped(l, c))
+        if (!is_read(l, c->device, c->block))
             continue;
         for (; c->tensor < b->at[c->block].n; c->tensor++, c->off = 0) {
             const struct block_tensor *t = &b->tensor[b->at[c->block].first + c->tensor];
             uint64_t left = t->bytes - c->off;
             if (!left)
                 continue;
-            most = most < LOAD_PIECE ? most : LOAD_PIECE;
-            *out = (struct piece) { .block = c->block,
-                                    .entry = t->entry,
-                                    .from = c->off,
-                                    .to = t->off + c->off,
-                                    .n = left < most ? (size_t)left : most };
-            c->off += out->n;
-            return true;
+            c->coming = (struct piece) { .block = c->block,
+                                         .entry = t->entry,
+                                         .from = c->off,
+                                         .to = t->off + c->off,
+                                         .n = left < c->most ? (size_t)left : c->most };
+            c->off += c->coming.n;
+            return;
         }
     }
-    return false;
+    c->more = false;
+}
+
+static struct cursor cursor_on(const struct loading *l, size_t device, size_t most)
+{
+    struct cursor c = { .device = device,
+                        .most = most < LOAD_PIECE ? most : LOAD_PIECE,
+                        .more = true };
+    advance(l, &c);
+    return c;
+}
+
+/* Pieces that come next, as many as fit, for memory from `buf` on; NULL: for where their blocks lie.
+ * That memory is the readers' from here on. Thread: executor. */
+static berth_status take_pieces(const struct loading *l, struct cursor *c, char *buf, size_t size,
+                                struct vec *to, uint64_t *bytes, berth_err *err)
+{
+    size_t at = 0;
+    for (to->n = 0; c->more && c->coming.n <= size - at && to->n < LOAD_BATCH_PIECES;) {
+        const struct res_block *b = &l->m->block[c->coming.block];
+        struct piece *p = vec_add(to);
+        if (!p)
+            return err_set(err, BERTH_ENOMEM, "%zu pieces of model %s", to->n, l->m->owner);
+        *p = c->coming;
+        p->dst = buf ? buf + at : (char *)res_host_ptr(b) + p->to;
+        dev_host_access(res_device(l->m->res, b->device), p->dst, p->n, DEV_WRITE);
+        at += p->n;
+        advance(l, c);
+    }
+    *bytes = at;
+    return BERTH_OK;
 }
 
 /* Thread: any. */
@@ -128,19 +158,6 @@ static void read_piece(struct loading *l, const struct piece *p)
     atomic_store_explicit(&l->stop, true, memory_order_relaxed);
 }
 
-/* The pieces' memory is the readers' from here on. Their bytes. Thread: executor. */
-static uint64_t hand_out(const struct loading *l, const struct vec *pieces)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < pieces->n; i++) {
-        const struct piece *p = vec_at(pieces, i);
-        dev_host_access(res_device(l->m->res, l->m->block[p->block].device), p->dst, p->n,
-                        DEV_WRITE);
-        sum += p->n;
-    }
-    return sum;
-}
-
 /* Counts pieces of `bytes` that were read; fails with the first error of a reader, or canceled. */
 static berth_status account(struct loading *l, uint64_t bytes, berth_err *err)
 {
@@ -158,15 +175,6 @@ static berth_status account(struct loading *l, uint64_t bytes, berth_err *err)
     return BERTH_OK;
 }
 
-/* NULL: err is set. */
-static struct piece *add_piece(const struct loading *l, struct vec *to, berth_err *err)
-{
-    struct piece *p = vec_add(to);
-    if (!p)
-        err_set(err, BERTH_ENOMEM, "%zu pieces of model %s", to->n, l->m->owner);
-    return p;
-}
-
 /* ---- blocks in host memory ---- */
 
 static void read_nth(void *user, size_t i, size_t worker)
@@ -176,33 +184,17 @@ static void read_nth(void *user, size_t i, size_t worker)
     read_piece(l, vec_at(&l->batch, i));
 }
 
-/* Reads every piece of the batch to its dst. */
-static berth_status read_batch(struct loading *l, berth_err *err)
-{
-    uint64_t bytes = hand_out(l, &l->batch);
-    tpool_for(l->m->res->pool, l->batch.n, read_nth, l);
-    return account(l, bytes, err);
-}
-
 static berth_status load_direct(struct loading *l, size_t device, berth_err *err)
 {
-    struct cursor c = { .device = device };
+    struct cursor c = cursor_on(l, device, LOAD_PIECE);
     size_t most = tpool_size(l->m->res->pool) * BATCH_BYTES;
-    struct piece next;
-    l->batch.elem = sizeof next;
-    bool more = next_piece(l, &c, LOAD_PIECE, &next);
-    while (more) {
-        size_t sum = 0;
-        for (l->batch.n = 0; more && sum < most && l->batch.n < LOAD_BATCH_PIECES;) {
-            struct piece *p = add_piece(l, &l->batch, err);
-            if (!p)
-                return err->code;
-            *p = next;
-            p->dst = (char *)res_host_ptr(&l->m->block[p->block]) + p->to;
-            sum += p->n;
-            more = next_piece(l, &c, LOAD_PIECE, &next);
-        }
-        if (read_batch(l, err))
+    uint64_t bytes;
+    l->batch.elem = sizeof(struct piece);
+    while (c.more) {
+        if (take_pieces(l, &c, NULL, most, &l->batch, &bytes, err))
+            return err->code;
+        tpool_for(l->m->res->pool, l->batch.n, read_nth, l);
+        if (account(l, bytes, err))
             return err->code;
         report_progress(l);
     }
@@ -221,8 +213,6 @@ struct sending { /* owner: executor; pieces of a posted buffer are constant */
         uint64_t bytes;
     } buf[STAGE_BUFS];
     struct cursor cursor;
-    struct piece coming; /* for the next buffer, if more */
-    bool more;
 };
 
 static void fill(void *user, unsigned b, size_t i)
@@ -235,30 +225,18 @@ static void fill(void *user, unsigned b, size_t i)
 static berth_status on_the_way(const struct sending *s, const struct vec *pieces, berth_status st,
                                berth_err *err)
 {
-    const struct piece *p = pieces->n ? vec_at(pieces, 0) : &s->coming;
+    const struct piece *p = pieces->n ? vec_at(pieces, 0) : &s->cursor.coming;
     return st ? res_block_err(s->l->m, p->block, s->device, err) : BERTH_OK;
 }
 
-/* The pieces that come next, as many as fit. */
 static berth_status post(struct sending *s, berth_err *err)
 {
     unsigned b = (unsigned)(s->stage.posted % s->stage.args.bufs);
     struct vec *pieces = &s->buf[b].piece;
-    size_t at = 0, size = s->stage.args.bytes;
-    if (on_the_way(s, pieces, stage_take(&s->stage, true, &b, err), err))
+    if (on_the_way(s, pieces, stage_take(&s->stage, true, &b, err), err) ||
+        take_pieces(s->l, &s->cursor, stage_at(&s->stage, b), s->stage.args.bytes, pieces,
+                    &s->buf[b].bytes, err))
         return err->code;
-    for (pieces->n = 0; s->more && s->coming.n <= size - at && pieces->n < LOAD_BATCH_PIECES;) {
-        struct piece *p = add_piece(s->l, pieces, err);
-        if (!p)
-            return err->code;
-        *p = s->coming;
-        p->dst = stage_at(&s->stage, b) + at;
-        at += p->n;
-        s->more = next_piece(s->l, &s->cursor, size, &s->coming);
-    }
-    if (!pieces->n)
-        BUG("a piece of %zu bytes for a buffer of %zu", s->coming.n, size);
-    s->buf[b].bytes = hand_out(s->l, pieces);
     stage_post(&s->stage, pieces->n);
     return BERTH_OK;
 }
@@ -297,9 +275,8 @@ static berth_status send(void *user, unsigned b, berth_err *err)
 static berth_status send_all(struct sending *s, berth_err *err)
 {
     struct stage *g = &s->stage;
-    s->cursor = (struct cursor) { .device = s->device };
-    s->more = next_piece(s->l, &s->cursor, g->args.bytes, &s->coming);
-    while (s->more) {
+    s->cursor = cursor_on(s->l, s->device, g->args.bytes);
+    while (s->cursor.more) {
         if (stage_pump(g, err))
             return err->code;
         if (g->posted - g->sent == g->args.bufs)
@@ -360,19 +337,16 @@ static berth_status open_stage(struct sending *s, uint64_t bytes, berth_err *err
 static berth_status load_staged(struct loading *l, size_t device, berth_err *err)
 {
     struct residency *r = l->m->res;
-    struct cursor c = { .device = device };
-    struct piece p;
+    struct sending s = { .l = l, .device = device, .cursor = cursor_on(l, device, 1) };
     uint64_t bytes = 0;
-    struct sending s = { .l = l, .device = device };
-    for (; c.block < l->m->blocks.n; c.block++)
-        bytes += is_skipped(l, &c) ? 0 : l->m->blocks.at[c.block].bytes;
-    c = (struct cursor) { .device = device };
-    if (!bytes || !next_piece(l, &c, 1, &p))
+    for (size_t i = 0; i < l->m->blocks.n; i++)
+        bytes += is_read(l, device, i) ? l->m->blocks.at[i].bytes : 0;
+    if (!bytes)
         return BERTH_OK;
     for (unsigned k = 0; k < STAGE_BUFS; k++)
         s.buf[k].piece.elem = sizeof(struct piece);
     if (res_stream_of(r, device, &s.stream, err) || open_stage(&s, bytes, err))
-        return res_block_err(l->m, p.block, device, err);
+        return res_block_err(l->m, s.cursor.coming.block, device, err);
     berth_status st = send_all(&s, err);
     if (st) {
         atomic_store_explicit(&l->stop, true, memory_order_relaxed);

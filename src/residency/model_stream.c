@@ -108,12 +108,10 @@ berth_status res_stream_open(struct res_model *m, const struct stream_config *cf
     if (!x)
         return err_set(err, BERTH_ENOMEM, "a stream of model %s", m->owner);
     berth_status s = res_use_begin(m, err);
-    if (!s)
+    if (!s) {
         x->model = m;
-    if (!s)
-        s = make_items(m, x, err);
-    if (!s)
-        s = open_owners(m, x, err);
+        s = make_items(m, x, err) ? err->code : open_owners(m, x, err);
+    }
     struct stream_args args = { .name = m->owner,
                                 .compute = res_device(m->res, m->compute),
                                 .item = x->item,

@@ -22,23 +22,19 @@ static void add_text(struct str *s, const char *name, const char *text)
 static berth_status compute_of(const struct residency *r, const struct plan_args *plan, size_t *out,
                                struct str *text, berth_err *err)
 {
-    struct alloc *a = plan->alloc && *plan->alloc ? malloc(sizeof *a) : NULL;
+    struct alloc a;
     const char *name = plan->compute && *plan->compute ? plan->compute : NULL;
-    berth_status s = BERTH_OK;
     *out = res_default_compute(r);
     if (plan->alloc && *plan->alloc) {
-        if (!a)
-            return err_set(err, BERTH_ENOMEM, "an allocation string");
-        s = alloc_parse(plan->alloc, strlen(plan->alloc), a, err);
-        if (!s && a->compute[0])
-            name = a->compute;
-        if (!s && text)
-            alloc_canonical(a, text);
+        if (alloc_parse(plan->alloc, strlen(plan->alloc), &a, err))
+            return err->code;
+        name = a.compute[0] ? a.compute : name;
+        if (text)
+            alloc_canonical(&a, text);
     }
-    if (!s && name && devset_find(r->devices, name, strlen(name), out, err))
-        s = err_add(err, "compute device");
-    free(a);
-    return s;
+    if (name && devset_find(r->devices, name, strlen(name), out, err))
+        return err_add(err, "compute device");
+    return BERTH_OK;
 }
 
 static berth_status key_make(const struct residency *r, const struct weights *w, const char *part,
@@ -146,19 +142,14 @@ static berth_status plan_around_others(const struct residency *r, const struct b
                                        const struct plan_args *args, struct plan *out,
                                        berth_err *err)
 {
-    struct plan_devices *left = args->alloc && *args->alloc ? NULL : malloc(sizeof *left);
+    struct plan_devices left = *devices;
     bool settled = false;
-    if (left)
-        *left = *devices;
-    for (size_t d = 0; left && d < devices->n; d++) {
-        uint64_t taken = settled_on(r, d, b), *budget = &left->at[d].budget;
+    for (size_t d = 0; d < devices->n && !(args->alloc && *args->alloc); d++) {
+        uint64_t taken = settled_on(r, d, b), *budget = &left.at[d].budget;
         *budget -= taken < *budget ? taken : *budget;
         settled |= taken > 0;
     }
-    berth_status s = BERTH_ELIMIT;
-    if (settled)
-        s = plan_from_args(b, left, args, out, err);
-    free(left);
+    berth_status s = settled ? plan_from_args(b, &left, args, out, err) : BERTH_ELIMIT;
     return s == BERTH_ELIMIT ? plan_from_args(b, devices, args, out, err) : s;
 }
 
@@ -181,23 +172,20 @@ static berth_status make_plan(struct residency *r, const struct blocks *b,
                               berth_err *err)
 {
     struct plan_args a = *args;
+    struct plan_devices devices;
     size_t compute;
     *out = (struct plan) { 0 };
-    struct plan_devices *devices = malloc(sizeof *devices);
-    if (!devices)
-        return err_set(err, BERTH_ENOMEM, "the devices of a plan");
-    berth_status s = compute_of(r, args, &compute, NULL, err);
-    bool speeds = !s && wants_speeds(r, b, compute, args);
-    a.compute = s ? NULL : res_device(r, compute)->name;
+    if (compute_of(r, args, &compute, NULL, err))
+        return err->code;
+    bool speeds = wants_speeds(r, b, compute, args);
+    a.compute = res_device(r, compute)->name;
     a.reserve = reserve_of(r, args);
-    if (!s)
-        s = res_plan_devices(r, a.compute, measure && speeds, devices, err);
-    if (!s)
-        s = plan_around_others(r, b, devices, &a, out, err);
-    if (!s && speeds && !measure)
+    if (res_plan_devices(r, a.compute, measure && speeds, &devices, err) ||
+        plan_around_others(r, b, &devices, &a, out, err))
+        return err->code;
+    if (speeds && !measure)
         note_unmeasured(out);
-    free(devices);
-    return s;
+    return BERTH_OK;
 }
 
 /* ---- another plan ---- */
@@ -371,7 +359,8 @@ static char *name_from_path(const char *path)
     return strndup(base, n);
 }
 
-static bool copy_texts(struct res_model *m, const struct res_open_args *args)
+static berth_status copy_texts(struct res_model *m, const struct res_open_args *args,
+                               berth_err *err)
 {
     m->name = args->name && *args->name ? strdup(args->name) : name_from_path(args->path);
     m->role = strdup(args->role ? args->role : "model");
@@ -379,9 +368,9 @@ static bool copy_texts(struct res_model *m, const struct res_open_args *args)
     m->part = strdup(args->part ? args->part : "");
     m->options = strdup(args->options ? args->options : "");
     if (!m->name || !m->role || !m->path || !m->part || !m->options)
-        return false;
+        return err_set(err, BERTH_ENOMEM, "a model's names");
     snprintf(m->owner, sizeof m->owner, "%.200s#%" PRIu64, m->name, m->id);
-    return true;
+    return BERTH_OK;
 }
 
 static void link_last(struct residency *r, struct res_model *m)
@@ -432,16 +421,10 @@ static berth_status model_new(struct residency *r, const struct res_open_args *a
     m->patches.elem = sizeof(struct res_patch);
     m->high_precision = args->high_precision;
     m->asked = args->dtype ? res_convert_type(args->dtype) : DT_NONE;
-    berth_status s = copy_texts(m, args) ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a model's names");
-    if (!s)
-        s = blocks_from_weights(w, m->part, m->arch, &m->blocks, err);
-    if (!s)
-        s = make_plan(r, &m->blocks, &args->plan, true, &m->plan, err);
-    if (!s)
-        s = fill_tables(m, err);
-    if (s) {
+    if (copy_texts(m, args, err) || blocks_from_weights(w, m->part, m->arch, &m->blocks, err) ||
+        make_plan(r, &m->blocks, &args->plan, true, &m->plan, err) || fill_tables(m, err)) {
         res_model_free(m);
-        return s;
+        return err->code;
     }
     r->next_id++;
     link_last(r, m);

@@ -4,19 +4,19 @@
  *          of the adapters -> merged on the host -> the block's memory, wherever that is
  *          -> the new memory takes the old one's place.
  * Memory   A RESIDENT block is derived into new memory on the device it is on, and the old one goes
- *          when the new one is complete: whatever fails, the block stays as it was. While a model is
- *          LOADING its memory holds nothing yet and is filled in place.
+ *          when the new one is complete: whatever fails, the block stays as it was. While a model
+ *          is LOADING its memory holds nothing yet and is filled in place.
  * Where    On the host, over the pool: from the file's mapping straight into the home, or into a
  *          buffer of the stage (stream/stage.h) that travels while the next one is filled.
  * Types    Floats stay what they are; but 16-bit ones of a diffusion model that computes on the cpu
  *          become F32, see stays_exact(); fp8 is rounded by chance, seeded by the tensor's key; an
- *          fp8 weight with a scale beside it gets a new scale, and its codes are chosen for the scale
- *          as it is stored; quantised tensors become F16. High precision: fp8 becomes F16 too (BF16
- *          where a value might be beyond it), and its scale stays. Weights that are converted as
- *          they are read (res_open_args.dtype) are rounded first: what is patched is what the block
- *          has without adapters.
- * Counted  read: bytes of the base, as the block holds it. moved: weights that crossed between host and devices, base or
- *          result; factors are not counted. */
+ *          fp8 weight with a scale beside it gets a new scale, and its codes are chosen for the
+ *          scale as it is stored; quantised tensors become F16. High precision: fp8 becomes F16 too
+ *          (BF16 where a value might be beyond it), and its scale stays. Weights that are converted
+ *          as they are read (res_open_args.dtype) are rounded first: what is patched is what the
+ *          block has without adapters.
+ * Counted  read: bytes of the base, as the block holds it. moved: weights that crossed between host
+ *          and devices, base or result; factors are not counted. */
 #include "merge/merge.h"
 #include "plan/convert.h"
 #include "residency/residency_impl.h"

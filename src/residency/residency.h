@@ -1,16 +1,5 @@
-/* residency: which block of which model lives where, who may push whom out, what a free leaves.
- *
- * Words      model     an opened weight file (or one part of it) made of blocks, with a plan
- *            key       what makes two opens the same model: file identity of every shard, part,
- *                      the type it is converted to, options, compute device, allocation string,
- *                      layout
- *            handle    a counted reference somebody holds: a node's output, a program's variable
- *            anchor    a counted reference the registry holds, with its reason; visible to people
- *            retention keep | eject | auto: what a free may do with the model
- *            use       a promise of running work: until it ends no block of the model moves
- *            home      the device the plan gives a block; a block that is elsewhere was demoted
- *            adapter   a LoRA or the like, an object of its own; patch set: adapters with strengths
- *            receipt   what a free did
+/* residency: which block of which model lives where, who may push whom out, what a free leaves. The
+ * words are those of docs/architecture.md.
  *
  * States     res_open()      nothing -> REGISTERED: file indexed, plan made, no bytes
  *            res_load()      REGISTERED, EJECTED -> LOADING -> RESIDENT; when it fails or is
@@ -23,7 +12,8 @@
  *            (2) REGISTERED, EJECTED: no block has memory. RESIDENT: every block has memory, once
  *            (3) per model and device: the bytes of its blocks there == its table of bytes; their
  *                spans == what the device's ledger has for it (weights + pinned, as requested)
- *            (4) a model lives exactly as long as it has a handle or a use, is inside res_load(), or
+ *            (4) a model lives exactly as long as it has a handle or a use, is inside res_load(),
+ *            or
  *                has bytes and an anchor: what anchors retain is bytes. Evicted with nobody else to
  *                hold it, it is gone at once
  *            (5) uses > 0: RESIDENT, and its addresses do not change
@@ -37,17 +27,14 @@
  *            BERTH_CHECKS call it after each operation.
  *
  * Retention  The table of res_free() below. A retained model is found again by key and re-attached:
- *            zero bytes read, zero bytes moved. A model with the same file and options but another
- *            plan that nobody holds (anchored only) is adopted: only blocks whose device differs
- *            move. A file that was replaced is another model: its open takes the mark of the one
- *            before, which loses it and the registry's anchors.
- * Room       res_alloc() is the one door: try; evict from the device that is short (evict.c) and
- *            try again, step by step; say in numbers what stood in the way.
+ *            zero bytes read, zero bytes moved. One of the same weights under another plan that
+ *            nobody holds (anchored only) is adopted: only blocks whose device differs move. A file
+ *            that was replaced is another model, and takes over the mark of the one before.
+ * Room       res_alloc() is the one door: try; evict from the device that is short (evict.c), step
+ *            by step, and try again; say in numbers what stood in the way.
  * Patches    Base weights are never lost: they are in the file, which stays mapped. A block whose
- *            list of patches changes is derived again from there (patch.c), others are not touched.
- *            A patch set belongs to those who hold handles: an open that finds none empties it, and
- *            the next load reads what has to be base weights again. Setting the same patches before
- *            that load costs nothing.
+ *            patches change is derived again from there (patch.c). A patch set belongs to those who
+ *            hold handles: an open that finds none empties it.
  * Threads    Everything belongs to the executor thread, except where a comment says "any thread".
  *            Reading and converting is spread over the pool that was handed in.
  * Files      each calls only those before it (arch.cycles): receipt.c words and receipts; block.c
@@ -104,8 +91,8 @@ struct journal *res_journal(struct residency *r); /* borrowed */
 void res_set_reset(struct residency *r, res_reset_fn *fn, void *user);
 
 /* The devices as plans see them. measure: time a copy from each to `compute` (once; remembered).
- * Budgets are what devices may hold at all. The registry's own automatic plans take off what keep
- * models and models in use hold there: nobody could push those out for it. */
+ * Budgets are what devices may hold at all; the registry's own automatic plans take off what cannot
+ * be evicted. */
 berth_status res_plan_devices(struct residency *r, const char *compute, bool measure,
                               struct plan_devices *out, berth_err *err);
 
@@ -134,33 +121,28 @@ struct res_open_args {
     const char *name;    /* for people; NULL: the file's name without folder and ending */
     const char *role;    /* "unet", "clip", "vae": in journal lines; NULL: "model" */
     const char *options; /* whatever else makes two models differ; NULL: "" */
-    /* A word of res_convert_type(), "F8_E4M3": its weights are converted to it as they are read,
-     * and planned and booked so (convert.h: which). NULL: they are what the file has. Where that is
-     * the same it is the same model. */
+    /* A word of res_convert_type(): weights are converted to it as they are read (convert.h says
+     * which), planned and booked so. NULL, or where it changes nothing: as the file has them. */
     const char *dtype;
     /* fp8 weights that adapters change are kept as F16 (BF16 where values might be beyond it)
-     * instead of being rounded to fp8 again; their blocks double. Another model than one without
-     * it. */
+     * instead of being rounded to fp8 again: twice the bytes. Another model than one without it. */
     bool high_precision;
-    /* What the file is, once its index is there; a table, borrowed for ever. NULL, or its answer
-     * is: not known. */
+    /* What the file is; a table, borrowed for ever. NULL, or its answer is: not known. */
     const struct block_arch *(*arch)(const struct weights *w, const char *part);
     struct plan_args plan;
-    /* plan is only what a new model gets: one of these weights whose plan was set by hand is taken
-     * as it is, if it computes on plan.compute (NULL: anywhere). Without this that mark ends. */
+    /* A model of these weights whose plan was set by hand is taken as it is, if it computes on
+     * plan.compute (NULL: anywhere). Without this that mark ends. */
     bool plan_may_stay;
     enum res_retention retention;
-    /* Loader input `eject_models`: at its first load, and at the first one after another open that
-     * says so (a later one that does not takes nothing back), every other model that is not keep
-     * leaves the compute device before (residency.md 4.4): eject models altogether, auto ones to
-     * their donors or the host if those have room. */
+    /* Loader input `eject_models`: before the first load after an open that says so, every other
+     * model that is not keep leaves the compute device: eject models altogether, auto ones to their
+     * donors or the host if those have room. */
     bool eject_others;
 };
 /* A handle on the model: an existing one when the key is known (its retention becomes args', unless
  * that is RES_AUTO), else a new one in REGISTERED. *attached (may be NULL): it was RESIDENT.
- * The file is indexed, its data is not read. Adopting a model for another plan moves blocks, as
- * res_replan() does: then others may leave to make room, and BERTH_ENODEVMEM is possible; the
- * adopted model stays as res_replan() leaves it. */
+ * The file is indexed, its data is not read. Adopting a model moves blocks, as res_replan() does,
+ * with the same errors. */
 berth_status res_open(struct residency *r, const struct res_open_args *args, struct res_model **out,
                       bool *attached, berth_err *err);
 void res_ref(struct res_model *m);
@@ -178,14 +160,13 @@ struct res_load_result {
     uint64_t moved; /* bytes copied between devices, or between host and device */
     bool was_resident;
 };
-/* Brings every block to its home, patched as m's patch set says. A RESIDENT model: nothing at all
- * is read or moved, but for blocks whose patches changed, and demoted blocks, which come home where
- * that pushes nobody out. args, result may be NULL; after an error the result says what was done.
+/* Brings every block to its home, patched as m's patch set says. Of a RESIDENT model only blocks
+ * whose patches changed are derived again, and demoted blocks come home where that evicts nobody.
+ * args, result may be NULL; after an error the result says what was done.
  * Fails before evicting anything if evicting everything evictable would not be enough.
- * Error: names the block, the device and the bytes; the model is in the state it was in. Blocks of
- * a RESIDENT one that have their new patches already keep them, the next load goes on from there.
- * The progress callback may give back the last handle: the load goes on, and the model goes when it
- * ends, unless something else holds it.
+ * After an error, which names the block, the device and the bytes, the model is in the state it was
+ * in; blocks of a RESIDENT one that have their new patches keep them. The progress callback may
+ * give back the last handle: then the model goes when the load ends.
  * BERTH_ECANCELED, BERTH_ENODEVMEM, BERTH_EIO (the file changed), BERTH_EDEVICE; BERTH_EBUSY: it is
  * being loaded, or its patches changed and it is in use. */
 berth_status res_load(struct res_model *m, const struct res_load_args *args,
@@ -204,22 +185,19 @@ struct res_block_at {
     uint64_t base; /* of the allocation it lies in, see dev_mem_base() */
     bool pinned;   /* host memory of dev_host_alloc(): *copies touch it, addr is a host pointer */
     uint64_t bytes, span;
-    enum dtype
-        patched; /* DT_NONE: the file's types. Else all its patched tensors are of this type */
+    enum dtype patched; /* DT_NONE: the file's types; else that of all its patched tensors */
 };
 berth_status res_block_at(const struct res_model *m, size_t block, struct res_block_at *out,
                           berth_err *err);
 /* Where tensor k of block i lies in the block's memory, stored as it is now. With DT_NONE in
  * `patched` as blocks.h says; else every tensor of the block that widens is of that type, touched
- * or not, and all tensors lie behind one another, each aligned to BLOCK_ALIGN. So a layout follows
- * from the block and one type. */
+ * or not, and all lie behind one another, each aligned to BLOCK_ALIGN. */
 struct res_tensor_at {
     uint64_t off, bytes;
     enum dtype dtype;
 };
 struct res_tensor_at res_tensor_at(const struct res_model *m, size_t block, size_t tensor);
-/* The scale that the codes of the block's weight stand for now, as it lies beside them in memory.
- * False: that of the file. A merge chooses another, so who multiplies by scales asks here first. */
+/* The scale of the codes of the block's weight, where a merge chose another. False: the file's. */
 bool res_scale_at(const struct res_model *m, size_t block, float *out);
 /* Host copy of a tensor's bytes as they are now, patched or not; for tests and checksums. */
 berth_status res_tensor_read(struct res_model *m, size_t block, size_t tensor, void *dst, size_t n,
@@ -230,40 +208,34 @@ berth_status res_checksum(struct res_model *m, uint64_t *out, berth_err *err);
 
 /* BERTH_EBUSY: in use. A model that only anchors held is gone with its bytes. */
 berth_status res_eject(struct res_model *m, berth_err *err);
-/* keep: anchors it. eject: drops its anchors; if they alone held it, longer than for a prompt, it
- * stays until a free takes it, RES_ANCHOR_MARKED: marking is not freeing, and that free shall find
- * it marked. Else, with no handle left, it is gone when this returns.
+/* keep: anchors it. eject: drops its anchors; a model that they alone held, longer than for a
+ * prompt, stays until a free takes it (RES_ANCHOR_MARKED), because marking is not freeing.
  * auto: an anchor for keep or eject stays as RES_ANCHOR_SURVIVED. */
 void res_set_retention(struct res_model *m, enum res_retention x);
 /* RES_ANCHOR_PROMPT, until res_prompt_over(): for a cached output that goes before the prompt is
- * done. If a loader of this prompt wants the same weights under another plan it adopts them,
- * instead of reading the file again. Whoever is short of room takes a model that nothing else holds
- * first, whole. Only an auto model with bytes, and only while a prompt runs; else nothing
- * happens. */
+ * done, so that a loader of this prompt can adopt the weights for another plan instead of reading
+ * the file again. Evicted first, whole. Nothing happens unless a prompt runs and it is an auto
+ * model with bytes. */
 void res_linger(struct res_model *m);
-/* A new plan: moves only blocks whose device changes. In use, or another model has the key that
- * this one would get: BERTH_EBUSY. A plan that could not be had if all went that may go fails
- * before a block moves. After a later failure every block is somewhere and counted, the old plan
- * stands, and res_load() goes on from there. A model without bytes only gets the plan. Blocks with
- * patches that the new compute device wants in another type (merge/adapter.h) get it with the next
- * load. */
+/* A new plan: moves only blocks whose device changes. BERTH_EBUSY: in use, or another model has the
+ * key that this one would get. Fails before a block moves if evicting everything evictable would
+ * not be enough. After a later failure the old plan stands, and res_load() goes on from where the
+ * blocks are. Blocks with patches that the new compute device wants in another type
+ * (merge/adapter.h) get it with the next load. */
 berth_status res_replan(struct res_model *m, const struct plan_args *plan,
                         struct res_load_result *result, berth_err *err);
 /* The plan m has now is a person's: opens with plan_may_stay leave it, until one without it, or for
- * another compute device, takes m, or m goes. A plan that an open with no plan at all would ask for
- * is nobody's: then a mark that was there ends. */
+ * another compute device, takes m. The default plan is nobody's: it ends such a mark. */
 void res_plan_by_hand(struct res_model *m);
 struct res_look {     /* at a plan that nobody applies */
-    struct plan plan; /* plan_release() */
+    struct plan plan; /* plan_release(), also after an error */
     uint64_t moves;   /* bytes that would change places */
-    uint64_t
-        after[ALLOC_ENTRIES_MAX]; /* blocks' bytes by set index, as res_bytes_on() would say; of
-                                          blocks without memory as in the file */
+    /* Blocks' bytes by set index, as res_bytes_on() would say; without memory as in the file. */
+    uint64_t after[ALLOC_ENTRIES_MAX];
 };
-/* What res_replan() would do now; nothing moves, also while m is in use. Links that it would
- * measure are measured, except while a prompt runs: a note of the plan says then that it may
- * differ. Errors as res_replan()'s before its first block moves; out->plan is to be released all
- * the same. */
+/* What res_replan() would do now; nothing moves, also while m is in use. While a prompt runs links
+ * are not measured, and a note of the plan says so. Errors as res_replan()'s before its first block
+ * moves. */
 berth_status res_replan_look(struct res_model *m, const struct plan_args *plan,
                              struct res_look *out, berth_err *err);
 /* The patch set. Nothing moves until the next res_load(). Takes references on the adapters.
@@ -327,7 +299,6 @@ struct res_alloc_args {
     struct dev_owner *owner;
     size_t bytes;
     const struct res_model *for_model; /* is not evicted for it; may be NULL */
-    bool evict_keep;                   /* if nothing else helps, keep models may go too */
 };
 /* dev_alloc() that evicts others where it must: for activations, staging and weights alike. evict.c
  * says who goes, in which order. */
@@ -335,11 +306,10 @@ berth_status res_alloc(struct residency *r, const struct res_alloc_args *args, s
                        berth_err *err);
 /* The last resort before BERTH_ENODEVMEM, for whoever computes with m and found no room: m's own
  * blocks leave its compute device for its donors or the host, the last in execution order first,
- * until `wanted` bytes are free there or nothing more can move; one block where so many are free
- * already and were not enough (pieces; a ring that is to have room, too), and where others had to
- * make room for it at its donor or on the host: ask again. They come home with a later res_load().
- * Keep models, too: nothing is lost. Returns the bytes that left; 0 while m is in use, and when all
- * of them, and all others that may go, would not be enough. */
+ * until `wanted` bytes are free there. One block at a time, so ask again, where so many are free
+ * already and were not enough, and where others have to leave for it. They come home with a later
+ * res_load(). Keep models, too: nothing is lost. Returns the bytes that left; 0 while m is in use,
+ * and when evicting everything evictable would not be enough. */
 uint64_t res_evict_own(struct res_model *m, uint64_t wanted);
 
 /* ---- free ----
@@ -367,10 +337,9 @@ uint64_t res_evict_own(struct res_model *m, uint64_t wanted);
  *         an ERROR line naming model, step and address, a counter, an entry in the receipt; one
  *         that is gone has verdict failed, "gone in step <s>". */
 
-/* Tiers: which kinds of memory a free may touch. A model's blocks in pinned memory are weights and
- * belong to WEIGHTS. Staging, activations and other pins are given back by whoever has them, so
- * STAGING, ACTIVATIONS and PINNED select nothing of their own today: alone, neither models nor
- * pools are touched. */
+/* Tiers: which kinds of memory a free may touch. A model's blocks in pinned memory belong to
+ * WEIGHTS. STAGING, ACTIVATIONS and PINNED are given back by whoever has them and select nothing of
+ * their own: alone, neither models nor pools are touched. */
 enum {
     RES_TIER_WEIGHTS = 1 << DEV_WEIGHTS,
     RES_TIER_STAGING = 1 << DEV_STAGING,
@@ -494,8 +463,9 @@ enum res_pressure { RES_PRESSURE_LOW, RES_PRESSURE_BAND, RES_PRESSURE_RESET };
 /* Looks at the host's memory (cgroup limits count where they are lower), through `cpu` or, in a set
  * without it, any host-visible device; with none usage is 0. Above the threshold: within the
  * hysteresis of the last reset's usage a snapshot (RES_PRESSURE_BAND), else a reset is requested
- * (RES_PRESSURE_RESET), and the receipt's reason is "pressure". Re-arms below threshold - hysteresis
- * and after a reset that brought usage below the threshold. percent (may be NULL): usage. */
+ * (RES_PRESSURE_RESET), and the receipt's reason is "pressure". Re-arms below threshold -
+ * hysteresis and after a reset that brought usage below the threshold. percent (may be NULL):
+ * usage. */
 berth_status res_pressure_check(struct residency *r, enum res_pressure *out, double *percent,
                                 berth_err *err);
 
@@ -503,10 +473,10 @@ berth_status res_pressure_check(struct residency *r, enum res_pressure *out, dou
 
 struct stream;
 struct stream_config;
-/* A stream over the model's blocks, items in execution order (item i is block i), to the device that
- * computes. It holds a use: until stream_close() no block moves and the model cannot go. The ring is
- * got with res_alloc(), staging is booked on the host; both as "stream of <model>". A model whose
- * blocks all lie where it computes: a stream that holds and moves nothing.
+/* A stream over the model's blocks, items in execution order (item i is block i), to the device
+ * that computes. It holds a use: until stream_close() no block moves and the model cannot go. The
+ * ring is got with res_alloc(), staging is booked on the host; both as "stream of <model>". A model
+ * whose blocks all lie where it computes: a stream that holds and moves nothing.
  *   cfg  NULL: defaults; clock and log default to the registry's
  * BERTH_EINVAL: not resident; else as stream_open(). */
 berth_status res_stream_open(struct res_model *m, const struct stream_config *cfg,

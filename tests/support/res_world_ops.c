@@ -701,8 +701,7 @@ bool do_scratch(struct world *w)
         w->scratch_owner[k] = NULL;
         return naive_compare(w, NOBODY, 0);
     }
-    bool keep = draw(w, 8) == 0;
-    say(w, "alloc %zu bytes on %s%s", n, dev->name, keep ? " evict_keep" : "");
+    say(w, "alloc %zu bytes on %s", n, dev->name);
     CHECK(w, !dev_owner_open(dev, "scratch", DEV_ACTIVATIONS, &w->scratch_owner[k], &err),
           "owner: %s", err.msg);
     fault_arm(w, false);
@@ -710,9 +709,8 @@ bool do_scratch(struct world *w)
     dev_ledger(dev, NULL, 0, &stats);
     w->roomy =
         !w->fault && stats.in_use + stats.pinned + n + 64 * KIB <= dev->budget && is_roomy(w, NULL);
-    berth_status s =
-        res_alloc(w->r, &(struct res_alloc_args) { dev, w->scratch_owner[k], n, NULL, keep },
-                  &w->scratch[k], &err);
+    berth_status s = res_alloc(w->r, &(struct res_alloc_args) { dev, w->scratch_owner[k], n, NULL },
+                               &w->scratch[k], &err);
     fault_off(w);
     if (s) {
         CHECK(w, !w->scratch[k].dev, "failed, but memory came out");
@@ -721,7 +719,7 @@ bool do_scratch(struct world *w)
         if (!error_ok(w, &err, s, codes, 1))
             return false;
     }
-    return naive_compare(w, NOBODY, MAY_EVICT | (keep ? MAY_EVICT_KEEP : 0));
+    return naive_compare(w, NOBODY, MAY_EVICT);
 }
 
 bool do_touch(struct world *w)

@@ -331,26 +331,23 @@ static void a_hopeless_wish_moves_nobody(void **state)
     struct device *d = devset_at(f.set, 1);
     struct dev_owner *o = owner_of(d, "step", DEV_ACTIVATIONS);
     struct dev_mem mem;
-    assert_fails(
-        res_alloc(f.r, &(struct res_alloc_args) { d, o, 300 * KB, NULL, false }, &mem, &err), err,
-        BERTH_ENODEVMEM,
-        "null:0 is full: needs 300 KiB, 64.3 KiB of 514 KiB are left; in the way: ");
+    assert_fails(res_alloc(f.r, &(struct res_alloc_args) { d, o, 300 * KB, NULL }, &mem, &err), err,
+                 BERTH_ENODEVMEM,
+                 "null:0 is full: needs 300 KiB, 64.3 KiB of 514 KiB are left; in the way: ");
     assert_string_equal(said.text, "");
     assert_true(state_of(a) == RES_RESIDENT && state_of(e) == RES_RESIDENT);
     assert_int_equal(res_bytes_on(a, 1), 2 * BYTES);
     /* 256 KiB can be had: e goes, two blocks of a move. For a's own sake only e. */
-    assert_fails(res_alloc(f.r, &(struct res_alloc_args) { d, o, 256 * KB, a, false }, &mem, &err),
-                 err, BERTH_ENODEVMEM, "a#2 auto 128 KiB (itself)");
-    assert_ok(res_alloc(f.r, &(struct res_alloc_args) { d, o, 256 * KB, NULL, false }, &mem, &err),
-              err);
+    assert_fails(res_alloc(f.r, &(struct res_alloc_args) { d, o, 256 * KB, a }, &mem, &err), err,
+                 BERTH_ENODEVMEM, "a#2 auto 128 KiB (itself)");
+    assert_ok(res_alloc(f.r, &(struct res_alloc_args) { d, o, 256 * KB, NULL }, &mem, &err), err);
     assert_int_equal(state_of(e), RES_EJECTED);
     assert_int_equal(res_bytes_on(a, 0), 2 * BYTES);
     assert_int_equal(res_bytes_on(keep, 1), 4 * BYTES);
     /* Activations are named as what they are. */
     struct dev_mem more;
-    assert_fails(
-        res_alloc(f.r, &(struct res_alloc_args) { d, o, 2 * KB, NULL, false }, &more, &err), err,
-        BERTH_ENODEVMEM, "in the way: activations 256 KiB, keep#1 keep 256 KiB");
+    assert_fails(res_alloc(f.r, &(struct res_alloc_args) { d, o, 2 * KB, NULL }, &more, &err), err,
+                 BERTH_ENODEVMEM, "in the way: activations 256 KiB, keep#1 keep 256 KiB");
     dev_free(&mem);
     dev_owner_close(o);
     fixture_check(&f);
@@ -375,17 +372,15 @@ static void other_programs_count(void **state)
     struct res_model *old = tenant(&f, "old", 16, "#null:0", RES_AUTO); /* a bit more than 1 MiB */
     struct dev_owner *o = owner_of(d, "pass", DEV_ACTIVATIONS);
     assert_ok(d->phys->driver->alloc(d->phys, 5 << 20, &theirs, &err), err);
-    assert_fails(
-        res_alloc(f.r, &(struct res_alloc_args) { d, o, 4 << 20, NULL, false }, &mem, &err), err,
-        BERTH_ENODEVMEM, "by its driver; in the way: old#1");
+    assert_fails(res_alloc(f.r, &(struct res_alloc_args) { d, o, 4 << 20, NULL }, &mem, &err), err,
+                 BERTH_ENODEVMEM, "by its driver; in the way: old#1");
     assert_string_equal(said.text, "");
     assert_int_equal(res_info(old).demoted, 0);
     struct res_model *hopeless =
         model_open(&f, model_file("hopeless", 64, BYTES), "#null:0", RES_AUTO);
     assert_fails(res_load(hopeless, NULL, NULL, &err), err, BERTH_ENODEVMEM, "null:0");
     assert_string_equal(said.text, "");
-    assert_ok(res_alloc(f.r, &(struct res_alloc_args) { d, o, 5 << 19, NULL, false }, &mem, &err),
-              err);
+    assert_ok(res_alloc(f.r, &(struct res_alloc_args) { d, o, 5 << 19, NULL }, &mem, &err), err);
     assert_non_null(strstr(said.text, "res.demote model=old#1"));
     model_intact(old);
     dev_free(&mem);
@@ -441,9 +436,7 @@ static void retired_memory_is_taken(void **state)
     assert_true(res_evict(f.r, &(struct res_need) { 1, 2 * BYTES, NULL, false }));
     assert_int_equal(stats_of(d).retired, 0);
     assert_int_equal(res_bytes_on(keep, 1), 2 * BYTES); /* one step at a time */
-    assert_ok(
-        res_alloc(f.r, &(struct res_alloc_args) { d, o, 2 * BYTES, NULL, false }, &more, &err),
-        err);
+    assert_ok(res_alloc(f.r, &(struct res_alloc_args) { d, o, 2 * BYTES, NULL }, &more, &err), err);
     assert_int_equal(res_bytes_on(keep, 1), 2 * BYTES);
     dev_free(&more);
     dev_stream_free(s);

@@ -44,7 +44,7 @@ static berth_status act_alloc(struct scene *s, berth_err *err)
     if (dev_owner_open(d, "step", DEV_ACTIVATIONS, &o, err))
         return err->code;
     berth_status st =
-        res_alloc(s->f.r, &(struct res_alloc_args) { d, o, 300 << 10, NULL, false }, &mem, err);
+        res_alloc(s->f.r, &(struct res_alloc_args) { d, o, 300 << 10, NULL }, &mem, err);
     dev_free(&mem);
     dev_owner_close(o);
     return st;

@@ -443,8 +443,7 @@ static void a_wish_waits_for_its_load(void **state)
     struct device *d = devset_at(f.set, 1);
     struct dev_owner *o = owner_of(d, "step", DEV_ACTIVATIONS);
     struct dev_mem mem;
-    assert_ok(res_alloc(f.r, &(struct res_alloc_args) { d, o, 64 << 10, b, false }, &mem, &err),
-              err);
+    assert_ok(res_alloc(f.r, &(struct res_alloc_args) { d, o, 64 << 10, b }, &mem, &err), err);
     assert_int_equal(res_info(a).state, RES_RESIDENT);
     assert_int_equal(res_bytes_on(a, 0), 64 << 10); /* b computes there */
     dev_free(&mem);
