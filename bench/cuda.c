@@ -60,17 +60,16 @@ static struct view operand(struct rig *r, enum dtype t, struct shape s)
         double took_[TRIES];                                                                       \
         berth_err err_;                                                                            \
         for (int i_ = -3; i_ < TRIES; i_++) {                                                      \
-            uint64_t from_ = 0, to_ = 0;                                                           \
+            int64_t ns_ = 0;                                                                       \
             bool done_;                                                                            \
             (r)->env.scratch_bytes = op_##x##_scratch(&(r)->env, (a));                             \
             if ((r)->env.scratch_bytes > SCRATCH || dev_event_record((r)->from, (r)->s, &err_) ||  \
                 op_##x(&(r)->env, (a), &err_) || dev_event_record((r)->to, (r)->s, &err_) ||       \
                 dev_event_sync((r)->to, &err_) ||                                                  \
-                dev_event_time((r)->from, &done_, &from_, &err_) ||                                \
-                dev_event_time((r)->to, &done_, &to_, &err_))                                      \
+                dev_event_elapsed((r)->from, (r)->to, &done_, &ns_, &err_))                        \
                 die(#x, &err_);                                                                    \
             if (i_ >= 0)                                                                           \
-                took_[i_] = (double)(to_ - from_) / 1e3;                                           \
+                took_[i_] = (double)ns_ / 1e3;                                                     \
         }                                                                                          \
         (us) = bench_median(took_, TRIES);                                                         \
     } while (0)

@@ -468,7 +468,7 @@ static berth_status sim_pass(struct sim *m, berth_err *err)
 static berth_status sim_run(struct sim *m, berth_err *err)
 {
     bool done;
-    uint64_t start, end;
+    int64_t ns;
     struct stream_stats a = { 0 };
     for (int k = 0; k < WARM_PASSES + PASSES; k++) {
         if (k == WARM_PASSES)
@@ -481,9 +481,9 @@ static berth_status sim_run(struct sim *m, berth_err *err)
     m->got.runs = (m->got.runs - a.runs) / PASSES;
     m->got.copy_ns = (m->got.copy_ns - a.copy_ns) / PASSES;
     m->got.exposed_ns = (m->got.exposed_ns - a.exposed_ns) / PASSES;
-    if (dev_event_time(m->start, &done, &start, err) || dev_event_time(m->end, &done, &end, err))
+    if (dev_event_elapsed(m->start, m->end, &done, &ns, err))
         return err->code;
-    m->step_ns = end - start;
+    m->step_ns = (uint64_t)ns;
     return BERTH_OK;
 }
 

@@ -153,16 +153,17 @@ struct link { /* one large copy, and marks around it */
 static berth_status time_copy(const struct link *x, uint64_t *ns, berth_err *err)
 {
     bool done;
-    uint64_t begin = clock_mono_ns(clock_system()), from, to;
+    uint64_t begin = clock_mono_ns(clock_system());
+    int64_t took;
     if (dev_event_record(x->from, x->s, err) || dev_copy_h2d(x->s, x->dst, x->src, x->n, err) ||
         dev_event_record(x->to, x->s, err) || dev_stream_sync(x->s, err))
         return err->code;
     *ns = clock_mono_ns(clock_system()) - begin;
     if (!(x->s->phys->caps & BERTH_CAP_ASYNC))
         return BERTH_OK;
-    if (dev_event_time(x->from, &done, &from, err) || dev_event_time(x->to, &done, &to, err))
+    if (dev_event_elapsed(x->from, x->to, &done, &took, err))
         return err->code;
-    *ns = done && to > from ? to - from : *ns;
+    *ns = done && took > 0 ? (uint64_t)took : *ns;
     return BERTH_OK;
 }
 

@@ -172,7 +172,7 @@ berth_status dev_event_record(struct dev_event *e, struct dev_stream *s, berth_e
     const struct dev_driver *driver = s->phys->driver;
     if (driver->event_record && driver->event_record(e, s, err))
         return err->code;
-    if (!driver->event_time)
+    if (!driver->event_elapsed)
         e->recorded = clock_mono_ns(clock_system());
     return BERTH_OK;
 }
@@ -188,15 +188,20 @@ berth_status dev_event_sync(struct dev_event *e, berth_err *err)
     return e->phys->driver->event_sync ? e->phys->driver->event_sync(e, err) : BERTH_OK;
 }
 
-berth_status dev_event_time(struct dev_event *e, bool *done, uint64_t *ns, berth_err *err)
+berth_status dev_event_elapsed(struct dev_event *from, struct dev_event *to, bool *done,
+                               int64_t *ns, berth_err *err)
 {
+    bool reached = false;
     *done = false;
     *ns = 0;
-    if (e->phys->driver->event_time)
-        return e->phys->driver->event_time(e, done, ns, err);
-    if (dev_event_query(e, done, err))
+    if (from->phys != to->phys)
+        BUG("time between events of %s and %s", from->phys->name, to->phys->name);
+    if (to->phys->driver->event_elapsed)
+        return to->phys->driver->event_elapsed(from, to, done, ns, err);
+    if (dev_event_query(from, &reached, err) || dev_event_query(to, done, err))
         return err->code;
-    *ns = *done ? e->recorded : 0;
+    *done &= reached;
+    *ns = *done ? (int64_t)(to->recorded - from->recorded) : 0;
     return BERTH_OK;
 }
 

@@ -238,8 +238,8 @@ void dev_event_free(struct dev_event *e); /* NULL is fine */
 berth_status dev_event_record(struct dev_event *e, struct dev_stream *s, berth_err *err);
 berth_status dev_event_query(struct dev_event *e, bool *done, berth_err *err);
 berth_status dev_event_sync(struct dev_event *e, berth_err *err);
-/* Times of two events compare only if they are of one phys. */
-berth_status dev_event_time(struct dev_event *e, bool *done, uint64_t *ns, berth_err *err);
+berth_status dev_event_elapsed(struct dev_event *from, struct dev_event *to, bool *done,
+                               int64_t *ns, berth_err *err);
 
 /* Zero bytes: nothing happens. */
 berth_status dev_copy_h2d(struct dev_stream *s, uint64_t dst, const void *src, size_t n,

@@ -35,7 +35,6 @@
 
 #define DEV_DRIVERS_MAX 16
 
-struct clock;
 struct phys;
 struct device;
 struct dev_driver;
@@ -49,7 +48,6 @@ struct dev_env {
     bool stress;                    /* every first try for new device memory fails (tests) */
     uint64_t host_budget; /* of the host's own device (cpu) when the spec gives it no number; 0: all
                              that is left of its memory */
-    const struct clock *clock; /* the host's; NULL: the system's */
     /* The last two are looked at by devset_open() only. */
     const char *cuda_library; /* NULL: "libcuda.so.1" */
     /* Which cards are seen, by the driver's numbers: "1" or "2,0"; the first is cuda:0. A '*' at
@@ -102,7 +100,7 @@ struct dev_graph {
  * freed while memory retired on it waits lives until that memory is free. */
 struct dev_event {
     struct phys *phys;
-    uint64_t recorded; /* host time in ns, of drivers without event_time */
+    uint64_t recorded; /* host time in ns, of drivers without event_elapsed */
     unsigned retiring;
     bool orphan;
 };
@@ -210,15 +208,13 @@ struct dev_driver {
     berth_status (*event_record)(struct dev_event *e, struct dev_stream *s, berth_err *err);
     berth_status (*event_query)(struct dev_event *e, bool *done, berth_err *err); /* no waiting */
     berth_status (*event_sync)(struct dev_event *e, berth_err *err);              /* waits */
-    /* (optional, beyond the nine) When the latest record was reached: ns on the device's clock, whose
-     * origin is any, stays while the phys is open and is the same for all of its events. *done
-     * false: not yet, *ns is 0; never recorded: true and 0. Neither waits nor orders anything: whoever
-     * goes on because of it asks event_query. Default: the host's time of the record call, which is
-     * right where everything is done before a call returns. CUDA: cuEventElapsedTime since an event
-     * of the open; its float loses microseconds within minutes, so that event is renewed now and
-     * then and the parts are added up in 64 bits. Work that was queued before the record and takes
-     * long blurs it: 60 ns for a second of it, 4 us for a minute. */
-    berth_status (*event_time)(struct dev_event *e, bool *done, uint64_t *ns, berth_err *err);
+    /* (optional, beyond the nine) ns from when `from` was reached until `to` was, each as recorded
+     * last; negative if `to` came first. pre: both are recorded, and of one phys. *done false: one
+     * of them is not reached yet, *ns is 0. Neither waits nor orders anything: whoever goes on
+     * because of it asks event_query. Default: between the record calls, on the host's clock, which
+     * is right where everything is done before a call returns. */
+    berth_status (*event_elapsed)(struct dev_event *from, struct dev_event *to, bool *done,
+                                  int64_t *ns, berth_err *err);
 
     /* ---- copies: queued on s; both sides stay valid and undisturbed until it is done ----
      * pre: each side lies inside one allocation: of alloc, or of host_alloc, or it is host memory of

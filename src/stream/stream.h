@@ -34,7 +34,7 @@
  *          (a skipped layer, a jump back) is served all the same: the ring then goes on from that
  *          run, with one copy that nothing hides, and out_of_order counts it. Runs behind the one
  *          before those under way and beyond the ring's reach leave it.
- * Time     copy_ns and exposed_ns are the device's (dev_event_time), read when it is done with the
+ * Time     copy_ns and exposed_ns are the device's (dev_event_elapsed), read when it is done with the
  *          marks and never waited for: in stream_stats(), and when marks are needed
  *          again. exposed is from when the compute stream came to a run's first layer until the run
  *          was filled, if that is later: 0 when all copies hide behind layers; the first run of a

@@ -103,20 +103,19 @@ static uint64_t for_all(const struct stream *s, uint64_t n)
  * a device will not tell is left out: the pass does not need it. */
 static bool take(struct stream *s, struct stream_time *x)
 {
-    uint64_t begun, filled, reached = 0;
-    bool b, f, r = true;
+    int64_t copied, exposed = 0;
+    bool c, e = true;
     berth_err err;
     if (x->busy)
         return false;
     if (!x->is_filled)
         return true;
-    if (!dev_event_time(x->filled, &f, &filled, &err) &&
-        !dev_event_time(x->begun, &b, &begun, &err) &&
-        !(x->is_reached && dev_event_time(x->reached, &r, &reached, &err))) {
-        if (!b || !f || !r)
+    if (!dev_event_elapsed(x->begun, x->filled, &c, &copied, &err) &&
+        !(x->is_reached && dev_event_elapsed(x->reached, x->filled, &e, &exposed, &err))) {
+        if (!c || !e)
             return false;
-        uint64_t exposed = x->is_reached && filled > reached ? filled - reached : 0;
-        stream_count_time(s, for_all(s, x->bytes), for_all(s, filled - begun), for_all(s, exposed));
+        stream_count_time(s, for_all(s, x->bytes), for_all(s, (uint64_t)copied),
+                          for_all(s, exposed > 0 ? (uint64_t)exposed : 0));
     }
     x->is_filled = x->is_reached = false;
     return true;

@@ -1,5 +1,4 @@
 /* cuda: one card: its context, its properties, its errors. */
-#include "base/clock.h"
 #include "device/cuda/cuda_impl.h"
 
 #include <inttypes.h>
@@ -102,7 +101,7 @@ static bool is_lost(struct cuda_dev *d, const char *what)
         return true;
     CUresult r = api->cuCtxPushCurrent(d->pub.ctx);
     if (!r) {
-        r = api->cuEventQuery(d->now->event);
+        r = api->cuEventQuery(d->probe);
         (void)api->cuCtxPopCurrent(&was);
     }
     if (poisons(r))
@@ -225,7 +224,6 @@ static berth_status cuda_open(void *library, const struct dev_env *env, unsigned
     }
     d->library = l;
     d->log = env->log;
-    d->host_clock = env->clock ? env->clock : clock_system();
     d->segments.elem = sizeof(struct cuda_segment);
     d->pinned.elem = sizeof(struct cuda_pinned);
     d->peers.elem = sizeof(struct cuda_dev *);
@@ -279,7 +277,7 @@ const struct dev_driver driver_cuda = {
     .event_record = cuda_event_record,
     .event_query = cuda_event_query,
     .event_sync = cuda_event_sync,
-    .event_time = cuda_event_time,
+    .event_elapsed = cuda_event_elapsed,
     .copy_h2d = cuda_copy_h2d,
     .copy_d2h = cuda_copy_d2h,
     .copy_d2d = cuda_copy_d2d,

@@ -34,15 +34,6 @@ struct cuda_pinned { /* host memory */
     size_t ours; /* bytes that we mapped and registered; 0: the driver's */
 };
 
-/* A point of the device's clock, shared by the events recorded after it. */
-struct cuda_mark {
-    unsigned refs;
-    CUevent event;
-    bool known;             /* origin is */
-    int64_t origin;         /* ns */
-    struct cuda_mark *prev; /* holds it until origin is known */
-};
-
 struct cuda_stream {
     struct dev_stream base;
     CUstream stream;
@@ -52,7 +43,6 @@ struct cuda_stream {
 struct cuda_event {
     struct dev_event base;
     CUevent event;
-    struct cuda_mark *mark; /* NULL: never recorded, or the clock had failed then */
     struct cuda_event *prev, *next;
 };
 
@@ -62,18 +52,16 @@ struct cuda_dev { /* owner: executor thread */
     const struct log *log; /* may be NULL */
     struct cuda_dev *next;
     bool has_context;
-    const struct clock *host_clock;
     bool vmm;            /* virtual memory management */
     struct vec segments; /* struct cuda_segment, by address */
     struct vec pinned;   /* struct cuda_pinned */
     struct vec peers;    /* struct cuda_dev *: may read and write our memory, and we theirs */
     struct cuda_stream *streams;
     struct cuda_event *events;
-    struct cuda_stream *clock; /* without work of its own */
-    struct cuda_mark *now;     /* the latest */
-    uint64_t now_at;           /* host's clock when it was made, ns */
-    pthread_mutex_t lock;      /* of `cause` */
-    char cause[200];           /* how it was lost */
+    struct cuda_stream *own; /* for tries: cuda_peer.c */
+    CUevent probe;           /* recorded on it once: asked whether the card is lost */
+    pthread_mutex_t lock;    /* of `cause` */
+    char cause[200];         /* how it was lost */
 };
 
 static inline struct cuda_dev *cuda_dev(struct phys *p)
@@ -129,7 +117,8 @@ void cuda_event_free(struct dev_event *e);
 berth_status cuda_event_record(struct dev_event *e, struct dev_stream *s, berth_err *err);
 berth_status cuda_event_query(struct dev_event *e, bool *done, berth_err *err);
 berth_status cuda_event_sync(struct dev_event *e, berth_err *err);
-berth_status cuda_event_time(struct dev_event *e, bool *done, uint64_t *ns, berth_err *err);
+berth_status cuda_event_elapsed(struct dev_event *from, struct dev_event *to, bool *done,
+                                int64_t *ns, berth_err *err);
 berth_status cuda_copy_h2d(struct dev_stream *s, uint64_t dst, const void *src, size_t n,
                            berth_err *err);
 berth_status cuda_copy_d2h(struct dev_stream *s, void *dst, uint64_t src, size_t n, berth_err *err);

@@ -454,14 +454,13 @@ berth_status null_event_sync(struct dev_event *e, berth_err *err)
     return BERTH_OK;
 }
 
-berth_status null_event_time(struct dev_event *e, bool *done, uint64_t *ns, berth_err *err)
+berth_status null_event_elapsed(struct dev_event *from, struct dev_event *to, bool *done,
+                                int64_t *ns, berth_err *err)
 {
-    const struct mark *m = event_of(e)->mark;
-    *done = false;
-    *ns = 0;
-    if (null_call_fails(null_of(e->phys), NULL_EVENT_TIME, err))
+    const struct mark *a = event_of(from)->mark, *b = event_of(to)->mark;
+    if (null_call_fails(null_of(to->phys), NULL_EVENT_ELAPSED, err))
         return err->code;
-    *done = !m || m->done;
-    *ns = m && m->done ? m->time : 0;
+    *done = a->done && b->done;
+    *ns = *done ? (int64_t)(b->time - a->time) : 0;
     return BERTH_OK;
 }

@@ -7,7 +7,7 @@
  * Engine     Copies and launches are queued and take effect when their stream runs: by null_step()
  *            and null_run(), in an order drawn from the seed that respects streams and events; or
  *            when somebody waits. All null devices of a set share one engine.
- * Time       Virtual, for event_time: it decides nothing about the drawn order, and what is computed
+ * Time       Virtual, for event_elapsed: it decides nothing about the drawn order, and what is computed
  *            is the same in every order. Each stream has a now, and so has the host; a copy and a
  *            launch move their stream's on by what null_config says, a wait moves it to the mark's
  *            if that is later, an operation begins no earlier than the host's when it was queued,
@@ -46,7 +46,7 @@
     X(EVENT_RECORD, "event_record")                                                                \
     X(EVENT_QUERY, "event_query")                                                                  \
     X(EVENT_SYNC, "event_sync")                                                                    \
-    X(EVENT_TIME, "event_time")                                                                    \
+    X(EVENT_ELAPSED, "event_elapsed")                                                              \
     X(COPY, "copy")                                                                                \
     X(LAUNCH, "launch")                                                                            \
     X(ANY, "any") /* counts every call of the others */

@@ -152,7 +152,8 @@ void null_event_free(struct dev_event *e);
 berth_status null_event_record(struct dev_event *e, struct dev_stream *s, berth_err *err);
 berth_status null_event_query(struct dev_event *e, bool *done, berth_err *err);
 berth_status null_event_sync(struct dev_event *e, berth_err *err);
-berth_status null_event_time(struct dev_event *e, bool *done, uint64_t *ns, berth_err *err);
+berth_status null_event_elapsed(struct dev_event *from, struct dev_event *to, bool *done,
+                                int64_t *ns, berth_err *err);
 berth_status null_copy_h2d(struct dev_stream *s, uint64_t dst, const void *src, size_t n,
                            berth_err *err);
 berth_status null_copy_d2h(struct dev_stream *s, void *dst, uint64_t src, size_t n, berth_err *err);

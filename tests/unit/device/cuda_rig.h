@@ -3,9 +3,7 @@
 #ifndef UNIT_DEVICE_CUDA_RIG_H
 #define UNIT_DEVICE_CUDA_RIG_H
 
-#include "base/clock.h"
 #include "device/cuda/cuda.h"
-#include "support/clock_manual.h"
 #include "support/devices.h"
 #include "support/fake_cuda.h"
 #include "support/fake_symbol.h"
@@ -14,7 +12,6 @@
 
 struct rig {
     struct dev_env env;
-    struct clock_manual clock;
     struct fake_cuda *fake; /* NULL: the real one */
     fake_cuda_lose_fn *lose;
 };
@@ -29,10 +26,8 @@ static inline void fake_rig(struct rig *r)
     fake_symbol(BERTH_FAKE_CUDA, "fake_cuda_reset", &reset);
     fake_symbol(BERTH_FAKE_CUDA, "fake_cuda_lose", &r->lose);
     reset();
-    clock_manual_init(&r->clock, 1, 1);
     r->fake = control();
     r->env.cuda_library = BERTH_FAKE_CUDA;
-    r->env.clock = &r->clock.base;
 }
 
 static inline bool on_hardware(void)

@@ -238,7 +238,7 @@ static void a_lost_card_says_so(void **state)
     struct dev_stream *sick;
     char byte = 1;
     bool done;
-    uint64_t ns;
+    int64_t ns;
     berth_err err = { 0 };
     (void)state;
     fake_rig(&r);
@@ -265,7 +265,7 @@ static void a_lost_card_says_so(void **state)
     assert_fails(dev_stream_new(d, &sick, &err), err, BERTH_EDEVICE, why);
     assert_fails(dev_event_sync(e, &err), err, BERTH_EDEVICE, why);
     assert_fails(dev_event_query(e, &done, &err), err, BERTH_EDEVICE, why);
-    assert_fails(dev_event_time(e, &done, &ns, &err), err, BERTH_EDEVICE, why);
+    assert_fails(dev_event_elapsed(e, e, &done, &ns, &err), err, BERTH_EDEVICE, why);
     assert_fails(dev_event_record(e, s, &err), err, BERTH_EDEVICE, why);
     assert_fails(dev_alloc(d, o, 20 * MIB, &none, &err), err, BERTH_EDEVICE, why);
     assert_fails(dev_host_alloc(d, po, MIB, &more, &err), err, BERTH_EDEVICE, why);
@@ -409,7 +409,7 @@ static berth_status work(struct devset *set, berth_err *err)
     struct dev_stream *s = NULL, *t = NULL;
     struct dev_event *e = NULL;
     bool done;
-    uint64_t ns;
+    int64_t ns;
     berth_status st = dev_alloc(d, o, 6 * MIB, &m[0], err);
     st = st ? st : dev_alloc(d, o, 6 * MIB, &m[1], err);
     st = st ? st : dev_alloc(d, o, 20 * MIB, &m[2], err);
@@ -432,7 +432,7 @@ static berth_status work(struct devset *set, berth_err *err)
     st = st ? st : dev_stream_wait(t, e, err);
     st = st ? st : dev_event_sync(e, err);
     st = st ? st : dev_event_query(e, &done, err);
-    st = st ? st : dev_event_time(e, &done, &ns, err);
+    st = st ? st : dev_event_elapsed(e, e, &done, &ns, err);
     st = st ? st : dev_copy_d2h(s, h.ptr, m[1].addr, h.n, err);
     st = st ? st : dev_stream_sync(s, err);
     dev_stream_free(s); /* waits, whatever happened */

@@ -114,10 +114,11 @@ static void virtual_time(void **state)
         struct dev_owner *o = owner_of(d, "m", DEV_WEIGHTS);
         struct dev_mem m = alloc_on(d, o, 4096);
         struct dev_stream *a = stream_of(d), *b = stream_of(d);
-        struct dev_event *e[5];
+        struct dev_event *e[5], *start = event_of(d);
         static char host[4096];
         for (size_t i = 0; i < ARRAY_LEN(e); i++)
             e[i] = event_of(d);
+        ok(dev_event_record(start, a, err));
         ok(dev_copy_h2d(a, m.addr, host, 2000, err));
         ok(dev_event_record(e[0], a, err));
         ok(dev_launch(b, nothing, NULL, NULL, 0, err));
@@ -128,20 +129,21 @@ static void virtual_time(void **state)
         ok(dev_event_record(e[3], b, err));
         ok(dev_stream_wait(a, e[1], err)); /* was there long ago */
         bool done = true;
-        uint64_t ns = 1;
-        ok(dev_event_time(e[0], &done, &ns, err)); /* asking runs nothing */
-        assert_true(!done && !ns && null_queued(d) == 9);
+        int64_t ns = 1;
+        ok(dev_event_elapsed(start, e[0], &done, &ns, err)); /* asking runs nothing */
+        assert_true(!done && !ns && null_queued(d) == 10);
         ok(dev_event_sync(e[3], err));
         ok(dev_copy_h2d(a, m.addr, host, 500, err)); /* not before the host said so */
         ok(dev_event_record(e[4], a, err));
         ok(dev_stream_sync(a, err));
-        static const uint64_t want[] = { 2000, 300, 2000, 2300, 2800 };
+        static const int64_t want[] = { 2000, 300, 2000, 2300, 2800 };
         for (size_t i = 0; i < ARRAY_LEN(e); i++) {
-            ok(dev_event_time(e[i], &done, &ns, err));
+            ok(dev_event_elapsed(start, e[i], &done, &ns, err));
             assert_true(done);
             assert_int_equal(ns, want[i]);
             dev_event_free(e[i]);
         }
+        dev_event_free(start);
         dev_stream_free(a);
         dev_stream_free(b);
         dev_free(&m);
@@ -156,14 +158,12 @@ static void a_time_orders_nothing(void **state)
 {
     struct bench *t = start(false);
     bool done = false;
-    uint64_t ns = 1;
+    int64_t ns = 1;
     (void)state;
-    ok(dev_event_time(t->e, &done, &ns, err));
-    assert_true(done && !ns); /* never recorded */
     ok(dev_copy_h2d(t->a, t->m.addr, t->host, 16, err));
     ok(dev_event_record(t->e, t->a, err));
     null_run(t->d);
-    ok(dev_event_time(t->e, &done, &ns, err));
+    ok(dev_event_elapsed(t->e, t->e, &done, &ns, err));
     assert_true(done && !ns); /* no speed, no time */
     ok(dev_copy_d2h(t->b, t->back, t->m.addr, 16, err));
     expect(t, 1, NULL_READ_UNWRITTEN, "d2h copy", "h2d copy");
@@ -202,9 +202,9 @@ static void the_kth_call_fails(void **state)
     assert_fails(dev_event_query(t->e, &done, &e), e, BERTH_EDEVICE, "event_query");
     null_fail(t->d, NULL_EVENT_SYNC, 1);
     assert_fails(dev_event_sync(t->e, &e), e, BERTH_EDEVICE, "event_sync");
-    null_fail(t->d, NULL_EVENT_TIME, 1);
-    uint64_t ns = 1;
-    assert_fails(dev_event_time(t->e, &done, &ns, &e), e, BERTH_EDEVICE, "event_time");
+    null_fail(t->d, NULL_EVENT_ELAPSED, 1);
+    int64_t ns = 1;
+    assert_fails(dev_event_elapsed(t->e, t->e, &done, &ns, &e), e, BERTH_EDEVICE, "event_elapsed");
     assert_true(!done && !ns);
     null_fail(t->d, NULL_STREAM_WAIT, 1);
     assert_fails(dev_stream_wait(t->b, t->e, &e), e, BERTH_EDEVICE, "stream_wait");

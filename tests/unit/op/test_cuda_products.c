@@ -2,8 +2,6 @@
  * and a card without kernels. What needs those is tested on cards, by test_ops.c. */
 #include "op/cuda/blas.h"
 
-#include "base/clock.h"
-#include "support/clock_manual.h"
 #include "support/devices.h"
 #include "support/fake_cublaslt.h"
 #include "support/fake_cuda.h"
@@ -19,7 +17,6 @@ enum { ROUNDS = 150 };
 /* ---- the card ---- */
 
 struct rig {
-    struct clock_manual clock;
     struct dev_env env;
     struct fake_cublaslt *blas;
     struct fake_cuda *cuda;
@@ -42,9 +39,7 @@ static struct rig setup(void)
     r.cuda = card();
     r.blas = control();
     *r.blas = (struct fake_cublaslt) { 0 };
-    clock_manual_init(&r.clock, 1, 1);
     r.env.cuda_library = BERTH_FAKE_CUDA;
-    r.env.clock = &r.clock.base;
     r.set = open_devices("cuda:0=64m", &r.env);
     assert_ok(dev_stream_new(devset_at(r.set, 0), &r.stream, &err), err);
     return r;

@@ -794,7 +794,7 @@ static void a_refused_time_is_left_out(void **state)
     (void)state;
     struct bench *b = start_timed("null:0=1m,cpu=4m", "pppppp", 400);
     struct stream *s = open_stream(b);
-    null_fail(b->compute, NULL_EVENT_TIME, 1);
+    null_fail(b->compute, NULL_EVENT_ELAPSED, 1);
     timed_pass(b, s);
     timed_pass(b, s);
     assert_int_equal(stream_stats(s).timed, (2 * N - 1) * BYTES);
