@@ -1,7 +1,11 @@
-/* device: streams, events, copies and launches; what happens when a driver leaves a slot empty. */
+/* device: streams, events, copies and launches; what happens when a driver leaves a slot empty; host
+ * pages. */
 #include "device/device_impl.h"
 
 #include "base/clock.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 const struct dev_driver *const *dev_drivers(void)
 {
@@ -205,6 +209,39 @@ berth_status dev_event_elapsed(struct dev_event *from, struct dev_event *to, boo
     return BERTH_OK;
 }
 
+/* ---- what happens to host memory, for those who check it ---- */
+
+void dev_host_touch(const struct phys *p, const void *ptr, size_t n, unsigned how)
+{
+    const struct dev_hub *hub = p->hub;
+    for (size_t i = 0; hub && n && i < hub->watchers; i++)
+        if (hub->watcher[i].driver->host_access)
+            hub->watcher[i].driver->host_access(hub->watcher[i].library, ptr, n, how);
+}
+
+void dev_host_note(const struct phys *p, const void *ptr, size_t n, enum dev_host_mark mark)
+{
+    const struct dev_hub *hub = p->hub;
+    for (size_t i = 0; hub && n && i < hub->watchers; i++)
+        if (hub->watcher[i].driver->host_mark)
+            hub->watcher[i].driver->host_mark(hub->watcher[i].library, ptr, n, mark);
+}
+
+void dev_host_access(struct device *d, const void *ptr, size_t n, unsigned how)
+{
+    dev_host_touch(d->phys, ptr, n, how);
+}
+
+void dev_host_gone(struct device *d, const void *ptr, size_t n)
+{
+    dev_host_note(d->phys, ptr, n, DEV_HOST_GONE);
+}
+
+void dev_stream_host_gone(struct dev_stream *s, const void *ptr, size_t n)
+{
+    dev_host_note(s->phys, ptr, n, DEV_HOST_GONE);
+}
+
 /* ---- copies ---- */
 
 static void *host_ptr(uint64_t addr) /* of a host-visible device */
@@ -356,4 +393,35 @@ berth_status dev_launch(struct dev_stream *s, dev_fn *fn, void *user,
     for (size_t i = 0; i < n && s->phys->caps & BERTH_CAP_HOST_VISIBLE; i++)
         dev_host_touch(s->phys, host_ptr(access[i].addr), access[i].n, access[i].how);
     return s->phys->driver->launch(s, fn, user, access, n, err);
+}
+
+/* ---- pages: straight from the kernel, so that giving them back really does ---- */
+
+size_t dev_page_size(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+void *dev_pages_map(size_t n)
+{
+    return dev_pages_map_near(NULL, n);
+}
+
+void *dev_pages_map_near(void *at, size_t n)
+{
+    /* NORESERVE: budgets decide what fits, and a 24 GiB null device must not need 24 GiB. */
+    void *p =
+        mmap(at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void dev_pages_unmap(void *ptr, size_t n)
+{
+    if (ptr && munmap(ptr, n))
+        BUG("munmap(%p, %zu)", ptr, n);
+}
+
+bool dev_pages_discard(void *ptr, size_t n)
+{
+    return madvise(ptr, n, MADV_DONTNEED) == 0;
 }

@@ -29,10 +29,9 @@
  *             events. Any thread may call dev_info() and dev_ledger(), which read a consistent
  *             moment under the ledger's lock, and may read the fields marked constant.
  * Files       driver.h the contract with hardware, <x>/<x>.c its implementations, devices.def;
- *             pool.c segments and ranges, ledger.c who has what, mem.c the memory doors below,
- *             host.c host memory for copies and who hears of host memory, device.c streams, events,
- *             copies and the defaults of optional driver slots; spec.c the --devices text, devset.c
- *             opens what it describes */
+ *             pool.c segments and ranges; mem.c the ledger and the memory doors below; device.c
+ *             streams, events, copies, the defaults of optional driver slots, who hears of host
+ *             memory; spec.c the --devices text, devset.c opens what it describes */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 

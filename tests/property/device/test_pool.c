@@ -2,7 +2,7 @@
  * should be there. Whatever the sequence: no overlap, aligned, contents kept, sums equal, budget
  * kept, a refusal justified, trim leaves exactly the segments in use and of their idle ranges only
  * what is less than a granule, no hazard. */
-#include "device/ledger.h"
+#include "device/device_impl.h"
 #include "device/pool.h"
 #include "support/devices.h"
 #include "support/rng.h"

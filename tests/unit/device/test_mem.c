@@ -1,5 +1,5 @@
 /* The doors to device memory: owners, budgets, retirement, what an out-of-memory says. */
-#include "device/ledger.h"
+#include "device/device_impl.h"
 #include "device/pool.h"
 #include "support/devices.h"
 #include "support/oom.h"
