@@ -1,7 +1,6 @@
 #include "device/devset.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 
 struct library { /* one driver in this set */
     const struct dev_driver *driver;
@@ -27,28 +26,13 @@ struct list {
     bool full;
 };
 
-static void list_append(struct list *l, const char *s)
+static void list_add(struct list *l, const char *name)
 {
-    size_t n = strlen(s);
-    memcpy(l->text + l->n, s, n + 1);
-    l->n += n;
-}
-
-static void list_add(struct list *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void list_add(struct list *l, const char *fmt, ...)
-{
-    static const char more[] = "...";
-    char item[48] = ", ";
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(item + 2, sizeof item - 2, fmt, ap);
-    va_end(ap);
     if (l->full)
         return;
-    l->full = l->n + strlen(item) + 2 + sizeof more > sizeof l->text;
-    if (l->full)
-        memcpy(item + 2, more, sizeof more);
-    list_append(l, l->n ? item : item + 2);
+    l->full = l->n + strlen(name) + sizeof ", , ..." > sizeof l->text;
+    l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%s", l->n ? ", " : "",
+                             l->full ? "..." : name);
 }
 
 /* ---- drivers ---- */
@@ -72,30 +56,6 @@ static berth_status open_libraries(struct devset *set, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status not_here(const struct devset *set, const struct spec_name *name, berth_err *err)
-{
-    struct list l = { .n = 0 };
-    for (size_t i = 0; i < set->libraries; i++) {
-        const struct library *lib = &set->library[i];
-        if (lib->driver->elastic) /* as many as a test wants: nobody else is served by null:0 */
-            continue;
-        if (!lib->driver->indexed && lib->count)
-            list_add(&l, "%s", lib->driver->name);
-        else
-            for (unsigned k = 0; k < lib->count; k++)
-                list_add(&l, "%s:%u", lib->driver->name, k);
-    }
-    struct dev_absent a;
-    size_t i = 0;
-    while (devset_absent(set, i, &a) && strcmp(a.kind, name->kind) != 0)
-        i++;
-    bool why = devset_absent(set, i, &a);
-    return err_set(err, BERTH_EUNSUPPORTED,
-                   "no device %s here%s%s%s; there is: %s (%s@cpu=8g would lend it cpu memory)",
-                   name->text, why ? " (" : "", why ? a.why : "", why ? ")" : "", l.text,
-                   name->text);
-}
-
 static struct library *find_library(struct devset *set, const struct spec_name *name)
 {
     for (size_t i = 0; i < set->libraries; i++) {
@@ -116,14 +76,29 @@ static void default_spec(const struct devset *set, struct spec *out)
         for (unsigned k = 0; k < l->count && out->n < SPEC_MAX; k++) {
             struct spec_name name = { .indexed = l->driver->indexed, .index = k };
             snprintf(name.kind, sizeof name.kind, "%s", l->driver->name);
-            if (name.indexed)
-                snprintf(name.text, sizeof name.text, "%.*s:%u", SPEC_KIND_MAX, l->driver->name, k);
-            else
-                snprintf(name.text, sizeof name.text, "%s", l->driver->name);
+            spec_name_text(&name);
             out->entry[out->n++] =
                 (struct spec_entry) { .name = name, .phys = name, .budget = SPEC_REST };
         }
     }
+}
+
+static berth_status not_here(const struct devset *set, const struct spec_name *name, berth_err *err)
+{
+    struct list l = { .n = 0 };
+    struct spec real; /* without elastic ones: nobody but a test is served by null:0 */
+    struct dev_absent a;
+    size_t i = 0;
+    default_spec(set, &real);
+    for (size_t k = 0; k < real.n; k++)
+        list_add(&l, real.entry[k].name.text);
+    while (devset_absent(set, i, &a) && strcmp(a.kind, name->kind) != 0)
+        i++;
+    bool why = devset_absent(set, i, &a);
+    return err_set(err, BERTH_EUNSUPPORTED,
+                   "no device %s here%s%s%s; there is: %s (%s@cpu=8g would lend it cpu memory)",
+                   name->text, why ? " (" : "", why ? a.why : "", why ? ")" : "", l.text,
+                   name->text);
 }
 
 /* ---- budgets ---- */
@@ -232,7 +207,7 @@ static berth_status open_entry(struct devset *set, const struct spec *s, size_t 
         budget_of(set, s, i, cfg.phys, &cfg.budget, err) ||
         dev_open(&cfg, &set->device[set->devices], err)) {
         char text[SPEC_ENTRY_TEXT_MAX];
-        err_add(err, "devices: entry %s", spec_entry_text(s, i, text));
+        err_add(err, "devices: entry %zu '%.70s'", i + 1, spec_entry_text(e, text));
         return err_about(err, "devices");
     }
     set->devices++;
@@ -332,7 +307,7 @@ berth_status devset_find(const struct devset *set, const char *name, size_t n, s
             *index = i;
             return BERTH_OK;
         }
-        list_add(&l, "%s", set->device[i]->name);
+        list_add(&l, set->device[i]->name);
     }
     return err_set(err, BERTH_ENOTFOUND, "no device %s; there is: %s", want.text, l.text);
 }

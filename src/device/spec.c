@@ -95,6 +95,14 @@ static bool kind_indexed(const char *kind, bool *indexed)
     return false;
 }
 
+void spec_name_text(struct spec_name *n)
+{
+    if (n->indexed)
+        snprintf(n->text, sizeof n->text, "%.*s:%u", SPEC_KIND_MAX, n->kind, n->index);
+    else
+        snprintf(n->text, sizeof n->text, "%s", n->kind);
+}
+
 berth_status spec_parse_name(const char *s, size_t n, struct spec_name *out, berth_err *err)
 {
     struct text t = trim((struct text) { s, n }), whole = t, kind;
@@ -113,10 +121,7 @@ berth_status spec_parse_name(const char *s, size_t n, struct spec_name *out, ber
     if (has_index && parse_index(t, out, err))
         return err->code;
     out->indexed = has_index;
-    if (has_index)
-        snprintf(out->text, sizeof out->text, "%.*s:%u", SPEC_KIND_MAX, out->kind, out->index);
-    else
-        snprintf(out->text, sizeof out->text, "%s", out->kind);
+    spec_name_text(out);
     return BERTH_OK;
 }
 
@@ -202,72 +207,50 @@ static berth_status check_entry(const struct spec *s, bool hypothetical, berth_e
     return BERTH_OK;
 }
 
+static berth_status add_entry(struct text t, bool hypothetical, struct spec *out, berth_err *err)
+{
+    if (out->n == SPEC_MAX)
+        return err_set(err, BERTH_ELIMIT, "devices: more than %d entries", SPEC_MAX);
+    struct spec_entry *e = &out->entry[out->n++];
+    *e = (struct spec_entry) { 0 };
+    if (!t.n)
+        err_set(err, BERTH_EINVAL, "empty");
+    if (!t.n || parse_entry(t, e, err) || check_entry(out, hypothetical, err))
+        return err_add(err, "devices: entry %zu '%.*s'", out->n, shown(t), t.n ? t.s : "");
+    return BERTH_OK;
+}
+
 berth_status spec_parse(const char *s, size_t n, bool hypothetical, struct spec *out,
                         berth_err *err)
 {
     struct text t = { s, n }, entry;
+    berth_status st = BERTH_OK;
     out->n = 0;
     if (n > SPEC_TEXT_MAX)
-        return err_set(err, BERTH_ELIMIT, "devices: %zu bytes of text, at most %d", n,
-                       SPEC_TEXT_MAX),
-               err_about(err, "devices");
-    if (!trim(t).n)
-        return err_set(err, BERTH_EINVAL, "devices: no device named"), err_about(err, "devices");
-    for (bool more = true; more;) {
+        st = err_set(err, BERTH_ELIMIT, "devices: %zu bytes of text, at most %d", n, SPEC_TEXT_MAX);
+    else if (!trim(t).n)
+        st = err_set(err, BERTH_EINVAL, "devices: no device named");
+    for (bool more = true; more && !st;) {
         more = cut(&t, ',', &entry);
-        entry = trim(entry);
-        if (out->n == SPEC_MAX) {
-            out->n = 0;
-            err_set(err, BERTH_ELIMIT, "devices: more than %d entries", SPEC_MAX);
-            return err_about(err, "devices");
-        }
-        struct spec_entry *e = &out->entry[out->n++];
-        *e = (struct spec_entry) { 0 };
-        if (!entry.n)
-            err_set(err, BERTH_EINVAL, "empty");
-        if (!entry.n || parse_entry(entry, e, err) || check_entry(out, hypothetical, err)) {
-            err_add(err, "devices: entry %zu '%.*s'", out->n, shown(entry), entry.n ? entry.s : "");
-            err_about(err, "devices");
-            out->n = 0;
-            return err->code;
-        }
+        st = add_entry(trim(entry), hypothetical, out, err);
     }
-    return BERTH_OK;
+    if (!st)
+        return BERTH_OK;
+    out->n = 0;
+    return err_about(err, "devices");
 }
 
-static void entry_text(const struct spec_entry *e, char buf[SPEC_ENTRY_TEXT_MAX])
+const char *spec_entry_text(const struct spec_entry *e, char buf[SPEC_ENTRY_TEXT_MAX])
 {
+    static const char *const name[] = { "", "k", "m", "g" };
     char budget[24] = "";
     if (e->budget != SPEC_REST) {
-        uint64_t b = e->budget;
-        const char *unit = "";
-        if (b % (UINT64_C(1) << 30) == 0)
-            b >>= 30, unit = "g";
-        else if (b % (UINT64_C(1) << 20) == 0)
-            b >>= 20, unit = "m";
-        else if (b % (UINT64_C(1) << 10) == 0)
-            b >>= 10, unit = "k";
-        snprintf(budget, sizeof budget, "=%" PRIu64 "%s", b, unit);
+        unsigned unit = 0; /* the largest that divides it */
+        while (unit < 3 && e->budget % (UINT64_C(1) << 10 * (unit + 1)) == 0)
+            unit++;
+        snprintf(budget, sizeof budget, "=%" PRIu64 "%s", e->budget >> 10 * unit, name[unit]);
     }
     snprintf(buf, SPEC_ENTRY_TEXT_MAX, "%s%s%s%s", e->name.text, is_logical(e) ? "@" : "",
              is_logical(e) ? e->phys.text : "", budget);
-}
-
-void spec_text(const struct spec *s, struct str *out)
-{
-    char buf[SPEC_ENTRY_TEXT_MAX];
-    for (size_t i = 0; i < s->n; i++) {
-        entry_text(&s->entry[i], buf);
-        if (i)
-            str_addc(out, ',');
-        str_adds(out, buf);
-    }
-}
-
-const char *spec_entry_text(const struct spec *s, size_t i, char buf[SPEC_ENTRY_TEXT_MAX])
-{
-    char text[SPEC_ENTRY_TEXT_MAX];
-    entry_text(&s->entry[i], text);
-    snprintf(buf, SPEC_ENTRY_TEXT_MAX, "%zu '%.70s'", i + 1, text);
     return buf;
 }

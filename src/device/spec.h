@@ -62,10 +62,9 @@ struct spec_shares { /* of the entries on one phys */
 berth_status spec_shares(const struct spec *s, const char *phys, struct spec_shares *out,
                          berth_err *err);
 
-/* Appends the shortest text that parses to the same spec. */
-void spec_text(const struct spec *s, struct str *out);
-/* "3 'cuda:1@cuda:0=40g'": how messages name an entry, in buf. */
+/* "cuda:1@cuda:0=40g": the shortest text that parses to the same entry, in buf. */
 #define SPEC_ENTRY_TEXT_MAX 80
-const char *spec_entry_text(const struct spec *s, size_t i, char buf[SPEC_ENTRY_TEXT_MAX]);
+const char *spec_entry_text(const struct spec_entry *e, char buf[SPEC_ENTRY_TEXT_MAX]);
+void spec_name_text(struct spec_name *n); /* sets text from the rest */
 
 #endif
