@@ -21,8 +21,8 @@
  *            arrives: some machines say yes and deliver rubbish. Copies between others are staged
  *            by device/.
  * Threads    As driver.h: the executor, but for `info`. `lost` may be asked from any.
- * Files      cuda_api.c the library, cuda.c phys and errors, cuda_mem.c memory, cuda_host.c pinned
- *            host memory, cuda_work.c streams, events, copies, cuda_peer.c access between cards;
+ * Files      cuda_api.c the library, cuda.c phys and errors, cuda_mem.c memory, pinned host
+ *            memory too, cuda_work.c streams, events, copies, cuda_peer.c access between cards;
  *            cuda_impl.h what they share */
 #ifndef DEVICE_CUDA_CUDA_H
 #define DEVICE_CUDA_CUDA_H

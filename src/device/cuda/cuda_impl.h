@@ -99,11 +99,8 @@ bool cuda_discard(struct phys *p, uint64_t addr, size_t n);
 berth_status cuda_restore(struct phys *p, uint64_t addr, size_t n, berth_err *err);
 /* Everything mapped on d becomes accessible to d and its peers. */
 berth_status cuda_share(struct cuda_dev *d, berth_err *err);
-
-/* cuda_host.c: slots, and what close needs */
 berth_status cuda_host_alloc(struct phys *p, size_t n, void **out, berth_err *err);
 void cuda_host_free(struct phys *p, void *ptr, size_t n);
-void cuda_unpin(struct cuda_dev *d, const struct cuda_pinned *x);
 
 /* cuda_work.c: slots */
 berth_status cuda_work_open(struct cuda_dev *d, berth_err *err);
