@@ -232,14 +232,9 @@ void dev_host_access(struct device *d, const void *ptr, size_t n, unsigned how)
     dev_host_touch(d->phys, ptr, n, how);
 }
 
-void dev_host_gone(struct device *d, const void *ptr, size_t n)
+void dev_host_gone(struct phys *p, const void *ptr, size_t n)
 {
-    dev_host_note(d->phys, ptr, n, DEV_HOST_GONE);
-}
-
-void dev_stream_host_gone(struct dev_stream *s, const void *ptr, size_t n)
-{
-    dev_host_note(s->phys, ptr, n, DEV_HOST_GONE);
+    dev_host_note(p, ptr, n, DEV_HOST_GONE);
 }
 
 /* ---- copies ---- */
@@ -288,39 +283,26 @@ bool dev_can_peer(const struct device *to, const struct device *from)
            driver->can_peer(to->phys, from->phys);
 }
 
-/* One piece at a time through a host buffer. `in` and `out` are streams of source and destination;
- * one of them is the caller's, whose earlier work is done when we get here. */
-static berth_status copy_pieces(struct dev_stream *out, uint64_t dst, struct dev_stream *in,
-                                uint64_t src, size_t n, void *buf, size_t buf_n, berth_err *err)
-{
-    berth_status s = BERTH_OK;
-    for (size_t done = 0, piece; !s && done < n; done += piece) {
-        piece = n - done < buf_n ? n - done : buf_n;
-        s = dev_copy_d2h(in, buf, src + done, piece, err);
-        if (!s)
-            s = dev_stream_sync(in, err);
-        if (!s)
-            s = dev_copy_h2d(out, dst + done, buf, piece, err);
-        if (!s)
-            s = dev_stream_sync(out, err);
-    }
-    return s;
-}
+#define BOUNCE_BYTES ((size_t)8 << 20)
 
-#define STAGE_BYTES ((size_t)8 << 20)
-
-static berth_status copy_through(struct dev_stream *s, struct dev_at dst, struct dev_at src,
-                                 size_t n, struct dev_host *buf, berth_err *err)
+/* One piece at a time through the buffer. s is a stream of either end; the other end gets one for
+ * the time of the copy. */
+static berth_status bounce(struct dev_stream *s, struct dev_at dst, struct dev_at src, size_t n,
+                           const struct dev_host *buf, berth_err *err)
 {
     struct dev_stream *other;
     bool from_s = s->phys == src.dev->phys;
     berth_status st = stream_new(from_s ? dst.dev->phys : src.dev->phys, &other, err);
     if (st)
         return st;
+    struct dev_stream *in = from_s ? s : other, *out = from_s ? other : s;
     st = dev_stream_sync(s, err);
-    if (!st)
-        st = copy_pieces(from_s ? other : s, dst.addr, from_s ? s : other, src.addr, n, buf->ptr,
-                         buf->n, err);
+    for (size_t done = 0, piece; !st && done < n; done += piece) {
+        piece = n - done < buf->n ? n - done : buf->n;
+        if (dev_copy_d2h(in, buf->ptr, src.addr + done, piece, err) || dev_stream_sync(in, err) ||
+            dev_copy_h2d(out, dst.addr + done, buf->ptr, piece, err) || dev_stream_sync(out, err))
+            st = err->code;
+    }
     dev_stream_free(other); /* waits */
     return st;
 }
@@ -328,19 +310,18 @@ static berth_status copy_through(struct dev_stream *s, struct dev_at dst, struct
 static berth_status copy_staged(struct dev_stream *s, struct dev_at dst, struct dev_at src,
                                 size_t n, berth_err *err)
 {
-    struct device *d = dev_can(src.dev, BERTH_CAP_PINNED) && !dev_can(dst.dev, BERTH_CAP_PINNED)
-                           ? src.dev
-                           : dst.dev;
+    bool pins = dev_can(dst.dev, BERTH_CAP_PINNED) || !dev_can(src.dev, BERTH_CAP_PINNED);
+    struct device *d = pins ? dst.dev : src.dev;
     struct dev_owner *o;
     struct dev_host buf;
     berth_err sync_err;
     if (dev_owner_open(d, "staged copy", DEV_PINNED, &o, err))
         return err->code;
-    berth_status st = dev_host_alloc(d, o, n < STAGE_BYTES ? n : STAGE_BYTES, &buf, err);
+    berth_status st = dev_host_alloc(d, o, n < BOUNCE_BYTES ? n : BOUNCE_BYTES, &buf, err);
     dev_owner_close(o);
     if (st)
         return st;
-    st = copy_through(s, dst, src, n, &buf, err);
+    st = bounce(s, dst, src, n, &buf, err);
     if (st && dev_stream_sync(s, &sync_err)) /* a copy of ours may be queued on it */
         log_error(d->log, "dev.kept", "dev=%s bytes=%zu why=\"%s\"", d->name, buf.held,
                   sync_err.msg);

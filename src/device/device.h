@@ -161,9 +161,7 @@ void dev_pins_close(struct dev_pins *p); /* no more parts; NULL is fine */
  *   dev_host_access  the host reads or writes these bytes now
  *   dev_host_gone    they are about to be unmapped or freed; pre: no queued copy touches them */
 void dev_host_access(struct device *d, const void *ptr, size_t n, unsigned how);
-void dev_host_gone(struct device *d, const void *ptr, size_t n);
-void dev_stream_host_gone(struct dev_stream *s, const void *ptr,
-                          size_t n); /* by one of its streams */
+void dev_host_gone(struct phys *p, const void *ptr, size_t n);
 
 /* ---- reports: any thread ---- */
 

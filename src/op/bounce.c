@@ -152,7 +152,7 @@ static berth_status release(struct bounce *b, berth_status s, berth_err *err)
             *err = late;
         return err->code;
     }
-    dev_stream_host_gone(b->stream, b->memory, b->bytes);
+    dev_host_gone(b->stream->phys, b->memory, b->bytes);
     free(b->memory);
     return s;
 }

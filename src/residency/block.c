@@ -433,7 +433,7 @@ static berth_status block_read(struct res_model *m, size_t i, uint64_t off, void
         s = dev_stream_sync(stream, err);
     if (s)
         res_stream_settle(m->res, b->device);
-    dev_host_gone(res_device(m->res, b->device), dst, n); /* the caller's, from here on */
+    dev_host_gone(res_device(m->res, b->device)->phys, dst, n); /* the caller's, from here on */
     return s ? res_block_err(m, i, b->device, err) : BERTH_OK;
 }
 

@@ -68,7 +68,7 @@ static berth_status probe_fill(struct probe *p, berth_err *err)
         st = dev_stream_sync(s, err);
     if (st)
         res_stream_settle(p->r, p->from);
-    dev_host_gone(from, zero, p->n);
+    dev_host_gone(from->phys, zero, p->n);
     free(zero);
     return st;
 }

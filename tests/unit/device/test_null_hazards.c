@@ -418,7 +418,7 @@ static void host_memory_that_goes_away(void **state)
     void *file = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(file != MAP_FAILED);
     ok(dev_copy_h2d(t->a, t->m.addr, file, 4096, err));
-    dev_host_gone(x->cpu, file, 4096); /* any device of the set will do */
+    dev_host_gone(x->cpu->phys, file, 4096); /* any device of the set will do */
     assert_int_equal(munmap(file, 4096), 0);
     expect(t, 2, NULL_FREE_PENDING, "the host frees", "read by h2d copy #2");
     ok(dev_stream_sync(t->a, err));

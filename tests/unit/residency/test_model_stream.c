@@ -393,7 +393,7 @@ static void arrives(struct res_model *m, struct stream *s, struct device *comput
             assert_ok(dev_copy_d2h(on, got, addr + t.off, t.bytes, &err), err);
             assert_ok(dev_stream_sync(on, &err), err);
             assert_memory_equal(want, got, t.bytes);
-            dev_host_gone(compute, got, t.bytes);
+            dev_host_gone(compute->phys, got, t.bytes);
             free(want);
             free(got);
         }

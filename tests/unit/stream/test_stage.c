@@ -127,7 +127,7 @@ static void everything_arrives(void **state)
                 for (size_t r = 0; r < ROUNDS; r += 1 + (size_t)skip)
                     for (size_t i = 0; i < PIECES * PIECE; i++)
                         assert_int_equal(got[r * PIECES * PIECE + i], byte_of(r, i));
-                dev_host_gone(g.dev, got, sizeof got);
+                dev_host_gone(g.dev->phys, got, sizeof got);
                 rig_close(&g);
             }
 }

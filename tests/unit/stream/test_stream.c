@@ -48,7 +48,7 @@ static void fill(struct bench *b, size_t i)
     struct dev_stream *s = stream_of(it->dev);
     assert_ok(dev_copy_h2d(s, it->addr, bytes, BYTES, &err), err);
     dev_stream_free(s);
-    dev_host_gone(it->dev, bytes, BYTES);
+    dev_host_gone(it->dev->phys, bytes, BYTES);
 }
 
 /* kinds: one letter per block, r resident, p pinned, m pageable, d on null:1. A copy of one block
