@@ -36,22 +36,29 @@ const struct dev_absent *dev_not_built(void)
 
 /* ---- streams ---- */
 
-static berth_status stream_new(struct phys *p, struct dev_stream **out, berth_err *err)
+berth_status phys_stream_new(struct phys *p, struct dev_stream **out, berth_err *err)
 {
+    const struct dev_driver *driver = p->driver;
     *out = NULL;
-    if (p->driver->stream_new)
-        return p->driver->stream_new(p, out, err);
-    struct dev_stream *s = calloc(1, sizeof *s);
+    struct dev_stream *s = calloc(1, driver->stream_size ? driver->stream_size : sizeof *s);
     if (!s)
-        return err_set(err, BERTH_ENOMEM, "a stream");
+        return err_set(err, BERTH_ENOMEM, "%s: a stream", p->name);
     s->phys = p;
+    if (driver->stream_open && driver->stream_open(s, err)) {
+        free(s);
+        return err->code;
+    }
+    s->next = p->streams;
+    if (s->next)
+        s->next->prev = s;
+    p->streams = s;
     *out = s;
     return BERTH_OK;
 }
 
 berth_status dev_stream_new(struct device *d, struct dev_stream **out, berth_err *err)
 {
-    berth_status s = stream_new(d->phys, out, err);
+    berth_status s = phys_stream_new(d->phys, out, err);
     return s ? err_add(err, "%s", d->name) : BERTH_OK;
 }
 
@@ -59,10 +66,12 @@ void dev_stream_free(struct dev_stream *s)
 {
     if (!s)
         return;
-    if (s->phys->driver->stream_free)
-        s->phys->driver->stream_free(s);
-    else
-        free(s);
+    if (s->phys->driver->stream_close)
+        s->phys->driver->stream_close(s);
+    *(s->prev ? &s->prev->next : &s->phys->streams) = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    free(s);
 }
 
 void dev_stream_hook(struct dev_stream *s, berth_status (*hook)(void *user, berth_err *err),
@@ -123,23 +132,24 @@ berth_status dev_stream_wait(struct dev_stream *s, struct dev_event *e, berth_er
 
 /* ---- events ---- */
 
-static berth_status event_new(struct phys *p, struct dev_event **out, berth_err *err)
-{
-    *out = NULL;
-    if (p->driver->event_new)
-        return p->driver->event_new(p, out, err);
-    struct dev_event *e = calloc(1, sizeof *e);
-    if (!e)
-        return err_set(err, BERTH_ENOMEM, "an event");
-    e->phys = p;
-    *out = e;
-    return BERTH_OK;
-}
-
 berth_status dev_event_new(struct device *d, struct dev_event **out, berth_err *err)
 {
-    berth_status s = event_new(d->phys, out, err);
-    return s ? err_add(err, "%s", d->name) : BERTH_OK;
+    struct phys *p = d->phys;
+    *out = NULL;
+    struct dev_event *e = calloc(1, p->driver->event_size ? p->driver->event_size : sizeof *e);
+    if (!e)
+        return err_set(err, BERTH_ENOMEM, "%s: an event", d->name);
+    e->phys = p;
+    if (p->driver->event_open && p->driver->event_open(e, err)) {
+        free(e);
+        return err_add(err, "%s", d->name);
+    }
+    e->next = p->events;
+    if (e->next)
+        e->next->prev = e;
+    p->events = e;
+    *out = e;
+    return BERTH_OK;
 }
 
 void dev_event_free(struct dev_event *e)
@@ -150,10 +160,12 @@ void dev_event_free(struct dev_event *e)
         e->orphan = true; /* dev_event_release() comes back here */
         return;
     }
-    if (e->phys->driver->event_free)
-        e->phys->driver->event_free(e);
-    else
-        free(e);
+    if (e->phys->driver->event_close)
+        e->phys->driver->event_close(e);
+    *(e->prev ? &e->prev->next : &e->phys->events) = e->next;
+    if (e->next)
+        e->next->prev = e->prev;
+    free(e);
 }
 
 void dev_event_hold(struct dev_event *e)
@@ -292,7 +304,7 @@ static berth_status bounce(struct dev_stream *s, struct dev_at dst, struct dev_a
 {
     struct dev_stream *other;
     bool from_s = s->phys == src.dev->phys;
-    berth_status st = stream_new(from_s ? dst.dev->phys : src.dev->phys, &other, err);
+    berth_status st = phys_stream_new(from_s ? dst.dev->phys : src.dev->phys, &other, err);
     if (st)
         return st;
     struct dev_stream *in = from_s ? s : other, *out = from_s ? other : s;

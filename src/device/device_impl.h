@@ -25,6 +25,9 @@ struct dev_owner { /* one line; lives while it is open or has bytes */
     char name[]; /* NUL-terminated */
 };
 
+/* As dev_stream_new(), without a device. device.c */
+berth_status phys_stream_new(struct phys *p, struct dev_stream **out, berth_err *err);
+
 /* A retirement refers to e: it outlives dev_event_free() until the last release. device.c */
 void dev_event_hold(struct dev_event *e);
 void dev_event_release(struct dev_event *e);

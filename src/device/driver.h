@@ -76,7 +76,9 @@ struct phys {
     size_t granularity; /* power of two, >= align: what the driver takes from the hardware and gives
                            back. Smaller allocations waste memory; discard works in these */
     uint64_t noted;     /* op/'s: which things it has logged about this device already */
-    const struct dev_hub *hub; /* of its set, which sets it; NULL outside of one */
+    const struct dev_hub *hub;  /* of its set, which sets it; NULL outside of one */
+    struct dev_stream *streams; /* that nobody freed yet; device/ keeps both lists */
+    struct dev_event *events;
     /* Threads it runs at once, all multiprocessors together: what PyTorch's random numbers on a card
      * depend on (sample/rng.h). 0: none of that kind; the driver cuda must set it. */
     uint32_t threads;
@@ -85,6 +87,7 @@ struct phys {
 /* Work in one stream runs in the order it was queued; two streams are ordered by events only. */
 struct dev_stream {
     struct phys *phys;
+    struct dev_stream *prev, *next; /* of the same phys */
     /* Called before anything but a backend's kernels is queued on it (dev_stream_hook()). */
     berth_status (*hook)(void *user, berth_err *err);
     void *hook_user;
@@ -100,7 +103,8 @@ struct dev_graph {
  * freed while memory retired on it waits lives until that memory is free. */
 struct dev_event {
     struct phys *phys;
-    uint64_t recorded; /* host time in ns, of drivers without event_elapsed */
+    struct dev_event *prev, *next; /* of the same phys */
+    uint64_t recorded;             /* host time in ns, of drivers without event_elapsed */
     unsigned retiring;
     bool orphan;
 };
@@ -195,15 +199,16 @@ struct dev_driver {
     /* (optional, all nine or none) Default: every call does its work before it returns, streams
      * and events carry nothing and are always complete. BERTH_CAP_ASYNC says which. */
 
-    /* Both _new: post: (*out)->phys is p, the rest of the base is zero. */
-    berth_status (*stream_new)(struct phys *p, struct dev_stream **out, berth_err *err);
-    void (*stream_free)(struct dev_stream *s); /* waits for its work first */
+    /* device/ allocates them zeroed, sets phys, and frees them after close. */
+    size_t stream_size, event_size; /* of the driver's structs, which begin with the base */
+    berth_status (*stream_open)(struct dev_stream *s, berth_err *err);
+    void (*stream_close)(struct dev_stream *s); /* waits for its work first */
     berth_status (*stream_sync)(struct dev_stream *s, berth_err *err); /* post: its work is done */
     /* Later work on s starts after e as it is recorded now; returns at once. s and e may belong to
      * two devices of the same driver. */
     berth_status (*stream_wait)(struct dev_stream *s, struct dev_event *e, berth_err *err);
-    berth_status (*event_new)(struct phys *p, struct dev_event **out, berth_err *err);
-    void (*event_free)(struct dev_event *e); /* waits that refer to it stay valid */
+    berth_status (*event_open)(struct dev_event *e, berth_err *err);
+    void (*event_close)(struct dev_event *e); /* waits that refer to it stay valid */
     /* Moves the mark to the end of s. pre: e and s belong to the same phys. */
     berth_status (*event_record)(struct dev_event *e, struct dev_stream *s, berth_err *err);
     berth_status (*event_query)(struct dev_event *e, bool *done, berth_err *err); /* no waiting */

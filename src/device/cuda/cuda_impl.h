@@ -37,13 +37,11 @@ struct cuda_pinned { /* host memory */
 struct cuda_stream {
     struct dev_stream base;
     CUstream stream;
-    struct cuda_stream *prev, *next;
 };
 
 struct cuda_event {
     struct dev_event base;
     CUevent event;
-    struct cuda_event *prev, *next;
 };
 
 struct cuda_dev { /* owner: executor thread */
@@ -52,16 +50,14 @@ struct cuda_dev { /* owner: executor thread */
     const struct log *log; /* may be NULL */
     struct cuda_dev *next;
     bool has_context;
-    bool vmm;            /* virtual memory management */
-    struct vec segments; /* struct cuda_segment, by address */
-    struct vec pinned;   /* struct cuda_pinned */
-    struct vec peers;    /* struct cuda_dev *: may read and write our memory, and we theirs */
-    struct cuda_stream *streams;
-    struct cuda_event *events;
-    struct cuda_stream *own; /* for tries: cuda_peer.c */
-    CUevent probe;           /* recorded on it once: asked whether the card is lost */
-    pthread_mutex_t lock;    /* of `cause` */
-    char cause[200];         /* how it was lost */
+    bool vmm;               /* virtual memory management */
+    struct vec segments;    /* struct cuda_segment, by address */
+    struct vec pinned;      /* struct cuda_pinned */
+    struct vec peers;       /* struct cuda_dev *: may read and write our memory, and we theirs */
+    struct dev_stream *own; /* for tries: cuda_peer.c */
+    CUevent probe;          /* recorded on it once: asked whether the card is lost */
+    pthread_mutex_t lock;   /* of `cause` */
+    char cause[200];        /* how it was lost */
 };
 
 static inline struct cuda_dev *cuda_dev(struct phys *p)
@@ -105,12 +101,12 @@ void cuda_host_free(struct phys *p, void *ptr, size_t n);
 /* cuda_work.c: slots */
 berth_status cuda_work_open(struct cuda_dev *d, berth_err *err);
 void cuda_work_close(struct cuda_dev *d);
-berth_status cuda_stream_new(struct phys *p, struct dev_stream **out, berth_err *err);
-void cuda_stream_free(struct dev_stream *s);
+berth_status cuda_stream_open(struct dev_stream *s, berth_err *err);
+void cuda_stream_close(struct dev_stream *s);
 berth_status cuda_stream_sync(struct dev_stream *s, berth_err *err);
 berth_status cuda_stream_wait(struct dev_stream *s, struct dev_event *e, berth_err *err);
-berth_status cuda_event_new(struct phys *p, struct dev_event **out, berth_err *err);
-void cuda_event_free(struct dev_event *e);
+berth_status cuda_event_open(struct dev_event *e, berth_err *err);
+void cuda_event_close(struct dev_event *e);
 berth_status cuda_event_record(struct dev_event *e, struct dev_stream *s, berth_err *err);
 berth_status cuda_event_query(struct dev_event *e, bool *done, berth_err *err);
 berth_status cuda_event_sync(struct dev_event *e, berth_err *err);

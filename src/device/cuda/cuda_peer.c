@@ -71,7 +71,7 @@ struct trial {
 
 static berth_status carry(const struct trial *t, uint32_t seed, bool *arrived, berth_err *err)
 {
-    struct dev_stream *s = &t->from->own->base, *there = &t->to->own->base;
+    struct dev_stream *s = t->from->own, *there = t->to->own;
     pattern(t->sent, seed);
     pattern(t->got, ~seed); /* what the receiver has before: something else */
     if (cuda_copy_h2d(there, t->dst, t->got, TEST_BYTES, err) || cuda_stream_sync(there, err) ||
@@ -88,8 +88,8 @@ static berth_status carry(const struct trial *t, uint32_t seed, bool *arrived, b
 static bool settled(struct cuda_dev *a, struct cuda_dev *b)
 {
     berth_err err;
-    bool one = !cuda_stream_sync(&a->own->base, &err);
-    return !cuda_stream_sync(&b->own->base, &err) && one;
+    bool one = !cuda_stream_sync(a->own, &err);
+    return !cuda_stream_sync(b->own, &err) && one;
 }
 
 static berth_status try_both(struct cuda_dev *a, struct cuda_dev *b, bool *arrived, berth_err *err)

@@ -18,42 +18,20 @@ CUstream cuda_stream(const struct dev_stream *s)
 
 /* ---- streams ---- */
 
-berth_status cuda_stream_new(struct phys *p, struct dev_stream **out, berth_err *err)
+berth_status cuda_stream_open(struct dev_stream *s, berth_err *err)
 {
-    struct cuda_dev *d = cuda_dev(p);
-    *out = NULL;
-    if (cuda_current(&d->pub, err))
+    struct cuda_phys *p = cuda_of(s->phys);
+    if (cuda_current(p, err))
         return err->code;
-    struct cuda_stream *s = calloc(1, sizeof *s);
-    if (!s)
-        return err_set(err, BERTH_ENOMEM, "%s: a stream", p->name);
-    s->base.phys = p;
-    if (CUDA_TRY(&d->pub, cuStreamCreate(&s->stream, CU_STREAM_NON_BLOCKING), err)) {
-        free(s);
-        return err->code;
-    }
-    s->next = d->streams;
-    if (s->next)
-        s->next->prev = s;
-    d->streams = s;
-    *out = &s->base;
-    return BERTH_OK;
+    return CUDA_TRY(p, cuStreamCreate(&stream_of(s)->stream, CU_STREAM_NON_BLOCKING), err);
 }
 
-void cuda_stream_free(struct dev_stream *stream)
+void cuda_stream_close(struct dev_stream *s)
 {
-    struct cuda_stream *s = stream_of(stream);
-    struct cuda_dev *d = cuda_dev(stream->phys);
-    cuda_tell(d, d->pub.api->cuCtxSetCurrent(d->pub.ctx), "cuCtxSetCurrent");
-    CUDA_TELL(d, cuStreamSynchronize(s->stream));
-    CUDA_TELL(d, cuStreamDestroy(s->stream));
-    if (s->prev)
-        s->prev->next = s->next;
-    else
-        d->streams = s->next;
-    if (s->next)
-        s->next->prev = s->prev;
-    free(s);
+    struct cuda_dev *d = cuda_dev(s->phys);
+    CUDA_TELL(d, cuCtxSetCurrent(d->pub.ctx));
+    CUDA_TELL(d, cuStreamSynchronize(cuda_stream(s)));
+    CUDA_TELL(d, cuStreamDestroy(cuda_stream(s)));
 }
 
 berth_status cuda_stream_sync(struct dev_stream *s, berth_err *err)
@@ -75,41 +53,19 @@ berth_status cuda_stream_wait(struct dev_stream *s, struct dev_event *e, berth_e
 
 /* ---- events ---- */
 
-berth_status cuda_event_new(struct phys *p, struct dev_event **out, berth_err *err)
+berth_status cuda_event_open(struct dev_event *e, berth_err *err)
 {
-    struct cuda_dev *d = cuda_dev(p);
-    *out = NULL;
-    if (cuda_current(&d->pub, err))
+    struct cuda_phys *p = cuda_of(e->phys);
+    if (cuda_current(p, err))
         return err->code;
-    struct cuda_event *e = calloc(1, sizeof *e);
-    if (!e)
-        return err_set(err, BERTH_ENOMEM, "%s: an event", p->name);
-    e->base.phys = p;
-    if (CUDA_TRY(&d->pub, cuEventCreate(&e->event, CU_EVENT_DEFAULT), err)) {
-        free(e);
-        return err->code;
-    }
-    e->next = d->events;
-    if (e->next)
-        e->next->prev = e;
-    d->events = e;
-    *out = &e->base;
-    return BERTH_OK;
+    return CUDA_TRY(p, cuEventCreate(&event_of(e)->event, CU_EVENT_DEFAULT), err);
 }
 
-void cuda_event_free(struct dev_event *event)
+void cuda_event_close(struct dev_event *e)
 {
-    struct cuda_event *e = event_of(event);
-    struct cuda_dev *d = cuda_dev(event->phys);
-    cuda_tell(d, d->pub.api->cuCtxSetCurrent(d->pub.ctx), "cuCtxSetCurrent");
-    CUDA_TELL(d, cuEventDestroy(e->event));
-    if (e->prev)
-        e->prev->next = e->next;
-    else
-        d->events = e->next;
-    if (e->next)
-        e->next->prev = e->prev;
-    free(e);
+    struct cuda_dev *d = cuda_dev(e->phys);
+    CUDA_TELL(d, cuCtxSetCurrent(d->pub.ctx));
+    CUDA_TELL(d, cuEventDestroy(event_of(e)->event));
 }
 
 berth_status cuda_event_record(struct dev_event *e, struct dev_stream *s, berth_err *err)
@@ -196,29 +152,23 @@ berth_status cuda_copy_peer(struct dev_stream *s, struct phys *dst_phys, uint64_
 
 berth_status cuda_work_open(struct cuda_dev *d, berth_err *err)
 {
-    struct dev_stream *s;
-    if (cuda_stream_new(&d->pub.base, &s, err))
+    if (phys_stream_new(&d->pub.base, &d->own, err) ||
+        CUDA_TRY(&d->pub, cuEventCreate(&d->probe, CU_EVENT_DEFAULT), err))
         return err->code;
-    d->own = stream_of(s);
-    if (CUDA_TRY(&d->pub, cuEventCreate(&d->probe, CU_EVENT_DEFAULT), err))
-        return err->code;
-    return CUDA_TRY(&d->pub, cuEventRecord(d->probe, d->own->stream), err);
+    return CUDA_TRY(&d->pub, cuEventRecord(d->probe, cuda_stream(d->own)), err);
 }
 
 void cuda_work_close(struct cuda_dev *d)
 {
+    struct phys *p = &d->pub.base;
     size_t streams = 0, events = 0;
-    for (struct cuda_event *e = d->events; e; e = d->events, events++)
-        cuda_event_free(&e->base);
     if (d->probe)
         CUDA_TELL(d, cuEventDestroy(d->probe));
-    d->probe = NULL;
-    for (struct cuda_stream *s = d->streams; s; s = d->streams) {
-        streams += s != d->own;
-        cuda_stream_free(&s->base);
-    }
-    d->own = NULL;
+    dev_stream_free(d->own);
+    for (; p->events; events++)
+        dev_event_free(p->events);
+    for (; p->streams; streams++)
+        dev_stream_free(p->streams);
     if (streams || events)
-        log_error(d->log, "dev.leak", "dev=%s streams=%zu events=%zu", d->pub.base.name, streams,
-                  events);
+        log_error(d->log, "dev.leak", "dev=%s streams=%zu events=%zu", p->name, streams, events);
 }

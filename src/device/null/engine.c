@@ -296,28 +296,30 @@ berth_status null_launch(struct dev_stream *stream, dev_fn *fn, void *user,
 
 /* ---- streams ---- */
 
-berth_status null_stream_new(struct phys *p, struct dev_stream **out, berth_err *err)
+berth_status null_stream_open(struct dev_stream *stream, berth_err *err)
 {
-    struct null_dev *d = null_of(p);
-    struct world *w = d->world;
+    struct null_stream *s = stream_of(stream);
+    struct world *w = world_of(stream->phys);
     unsigned a = 1;
-    *out = NULL;
-    if (null_call_fails(d, NULL_STREAM_NEW, err))
+    if (null_call_fails(null_of(stream->phys), NULL_STREAM_NEW, err))
         return err->code;
     while (a < ACTORS && w->stream[a])
         a++;
     if (a == ACTORS)
-        return err_set(err, BERTH_EDEVICE, "%s: more than %d streams", p->name, NULL_STREAMS_MAX);
-    struct null_stream *s = calloc(1, sizeof *s);
-    if (!s)
-        return err_set(err, BERTH_ENOMEM, "%s: a stream", p->name);
-    s->base.phys = p;
+        return err_set(err, BERTH_EDEVICE, "%s: more than %d streams", stream->phys->name,
+                       NULL_STREAMS_MAX);
     s->actor = a; /* a former stream of this slot was waited for: its steps are the host's past */
     s->serial = ++w->streams;
     s->tail = &s->head;
     w->stream[a] = s;
-    *out = &s->base;
     return BERTH_OK;
+}
+
+/* The host knows now that all before that clock is done, at that time. */
+static void learn(struct world *w, const struct vclock *clock, uint64_t time)
+{
+    vclock_join(&w->clock[HOST], clock);
+    w->now = later(w->now, time);
 }
 
 /* Runs until the stream is empty; the host then knows all of it. */
@@ -326,16 +328,13 @@ static void finish(struct null_stream *s)
     struct world *w = world_of(s->base.phys);
     while (s->head)
         sim_step(w);
-    vclock_join(&w->clock[HOST], &w->clock[s->actor]);
-    w->now = later(w->now, s->now);
+    learn(w, &w->clock[s->actor], s->now);
 }
 
-void null_stream_free(struct dev_stream *stream)
+void null_stream_close(struct dev_stream *s)
 {
-    struct null_stream *s = stream_of(stream);
-    finish(s);
-    world_of(s->base.phys)->stream[s->actor] = NULL;
-    free(s);
+    finish(stream_of(s));
+    world_of(s->phys)->stream[stream_of(s)->actor] = NULL;
 }
 
 berth_status null_stream_sync(struct dev_stream *s, berth_err *err)
@@ -369,35 +368,14 @@ berth_status null_stream_wait(struct dev_stream *stream, struct dev_event *e, be
 
 /* ---- events ---- */
 
-berth_status null_event_new(struct phys *p, struct dev_event **out, berth_err *err)
+berth_status null_event_open(struct dev_event *e, berth_err *err)
 {
-    *out = NULL;
-    if (null_call_fails(null_of(p), NULL_EVENT_NEW, err))
-        return err->code;
-    struct null_event *e = calloc(1, sizeof *e);
-    if (!e)
-        return err_set(err, BERTH_ENOMEM, "%s: an event", p->name);
-    struct null_dev *d = null_of(p);
-    e->base.phys = p;
-    e->next = d->events;
-    if (e->next)
-        e->next->prev = e;
-    d->events = e;
-    *out = &e->base;
-    return BERTH_OK;
+    return null_call_fails(null_of(e->phys), NULL_EVENT_NEW, err) ? err->code : BERTH_OK;
 }
 
-void null_event_free(struct dev_event *event)
+void null_event_close(struct dev_event *e)
 {
-    struct null_event *e = event_of(event);
-    if (e->prev)
-        e->prev->next = e->next;
-    else
-        null_of(e->base.phys)->events = e->next;
-    if (e->next)
-        e->next->prev = e->prev;
-    mark_unref(e->mark);
-    free(e);
+    mark_unref(event_of(e)->mark);
 }
 
 berth_status null_event_record(struct dev_event *e, struct dev_stream *stream, berth_err *err)
@@ -432,10 +410,8 @@ berth_status null_event_query(struct dev_event *e, bool *done, berth_err *err)
     if (m && !m->done && !w->cfg.lazy)
         sim_step(w);
     *done = !m || m->done;
-    if (m && m->done) {
-        vclock_join(&w->clock[HOST], &m->clock);
-        w->now = later(w->now, m->time);
-    }
+    if (m && m->done)
+        learn(w, &m->clock, m->time);
     return BERTH_OK;
 }
 
@@ -447,10 +423,8 @@ berth_status null_event_sync(struct dev_event *e, berth_err *err)
         return err->code;
     while (m && !m->done)
         sim_step(w);
-    if (!m)
-        return BERTH_OK;
-    vclock_join(&w->clock[HOST], &m->clock);
-    w->now = later(w->now, m->time);
+    if (m)
+        learn(w, &m->clock, m->time);
     return BERTH_OK;
 }
 

@@ -78,25 +78,16 @@ static void report_pair(struct actor_op *by, enum null_hazard kind, uint64_t lo,
                   r->hi - r->lo);
 }
 
-static void report_dead(struct actor_op *by, uint64_t lo, uint64_t hi, const struct interval *d)
+/* [lo, hi) meets bytes of a set: those are what `words` say. */
+static void report_set(struct actor_op *by, enum null_hazard kind, uint64_t lo, uint64_t hi,
+                       const char *words, const struct interval *set)
 {
     char a[WHO_MAX];
     by->found = true;
-    hazard_report(by->world, NULL_USE_FREED,
-                  "%s %s: [%#" PRIx64 ", +%" PRIu64 "), free is [%#" PRIx64 ", +%" PRIu64 ")",
-                  who(by->world, by->actor, by->op, by->what, a), hazard_text(NULL_USE_FREED), lo,
-                  hi - lo, d->lo, d->hi - d->lo);
-}
-
-static void report_blank(struct actor_op *by, uint64_t lo, uint64_t hi, const struct interval *u)
-{
-    char a[WHO_MAX];
-    by->found = true;
-    hazard_report(by->world, NULL_READ_BLANK,
-                  "%s %s: [%#" PRIx64 ", +%" PRIu64
-                  "), never written since they were handed out: [%#" PRIx64 ", +%" PRIu64 ")",
-                  who(by->world, by->actor, by->op, by->what, a), hazard_text(NULL_READ_BLANK), lo,
-                  hi - lo, u->lo, u->hi - u->lo);
+    hazard_report(by->world, kind,
+                  "%s %s: [%#" PRIx64 ", +%" PRIu64 "), %s [%#" PRIx64 ", +%" PRIu64 ")",
+                  who(by->world, by->actor, by->op, by->what, a), hazard_text(kind), lo, hi - lo,
+                  words, set->lo, set->hi - set->lo);
 }
 
 /* ---- sets of bytes: struct interval, sorted, disjoint, no two touch ---- */
@@ -228,9 +219,9 @@ void shadow_check(struct shadow *s, struct actor_op *by, uint64_t lo, uint64_t h
     const struct interval *dead = set_meets(&s->dead, lo, hi);
     const struct interval *blank = how & DEV_READ ? set_meets(&s->blank, lo, hi) : NULL;
     if (dead)
-        report_dead(by, lo, hi, dead);
+        report_set(by, NULL_USE_FREED, lo, hi, "free is", dead);
     if (blank)
-        report_blank(by, lo, hi, blank);
+        report_set(by, NULL_READ_BLANK, lo, hi, "never written since they were handed out:", blank);
 }
 
 /* Keeps the records for which keep stays true, in place. */

@@ -109,17 +109,15 @@ static void null_close(struct phys *p)
         return;
     struct null_dev *d = null_of(p);
     struct world *w = d->world;
-    for (unsigned a = 1; a < ACTORS; a++) {
-        struct null_stream *s = w->stream[a];
-        if (!s || s->base.phys != p)
-            continue;
+    while (p->streams) {
+        const struct null_stream *s = (struct null_stream *)p->streams;
         hazard_report(w, NULL_LEAK, "%s stream %" PRIu64 " was not freed before close", p->name,
                       s->serial);
-        null_stream_free(&s->base);
+        dev_stream_free(p->streams);
     }
-    while (d->events) {
+    while (p->events) {
         hazard_report(w, NULL_LEAK, "an event of %s was not freed before close", p->name);
-        null_event_free(&d->events->base);
+        dev_event_free(p->events);
     }
     if (d->host_blocks)
         hazard_report(w, NULL_LEAK, "%zu pinned ranges of %s were not freed before close",
@@ -402,12 +400,14 @@ const struct dev_driver driver_null = {
     .host_free = null_host_free,
     .host_access = null_host_access,
     .host_mark = null_host_mark,
-    .stream_new = null_stream_new,
-    .stream_free = null_stream_free,
+    .stream_size = sizeof(struct null_stream),
+    .stream_open = null_stream_open,
+    .stream_close = null_stream_close,
     .stream_sync = null_stream_sync,
     .stream_wait = null_stream_wait,
-    .event_new = null_event_new,
-    .event_free = null_event_free,
+    .event_size = sizeof(struct null_event),
+    .event_open = null_event_open,
+    .event_close = null_event_close,
     .event_record = null_event_record,
     .event_query = null_event_query,
     .event_sync = null_event_sync,

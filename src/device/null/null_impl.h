@@ -55,8 +55,7 @@ struct mark; /* engine.c */
 
 struct null_event {
     struct dev_event base;
-    struct null_event *prev, *next; /* of its device, so that close finds the forgotten ones */
-    struct mark *mark;              /* NULL: never recorded */
+    struct mark *mark; /* NULL: never recorded */
 };
 
 struct null_stream {
@@ -88,8 +87,7 @@ struct null_dev {
     uint64_t total;
     _Atomic uint64_t used; /* written by the owner, read by info on any thread */
     uint64_t first_addr, next_addr;
-    struct vec blocks; /* struct block *, ascending addr */
-    struct null_event *events;
+    struct vec blocks;                       /* struct block *, ascending addr */
     size_t host_blocks;                      /* live ones */
     _Atomic uint64_t calls[NULL_CALL_COUNT]; /* atomic: info counts on any thread */
     _Atomic uint64_t fail_at[NULL_CALL_COUNT];
@@ -143,12 +141,12 @@ struct actor_op host_op(struct world *w);
 /* engine.c */
 bool sim_step(struct world *w);
 void sim_run(struct world *w);
-berth_status null_stream_new(struct phys *p, struct dev_stream **out, berth_err *err);
-void null_stream_free(struct dev_stream *s);
+berth_status null_stream_open(struct dev_stream *s, berth_err *err);
+void null_stream_close(struct dev_stream *s);
 berth_status null_stream_sync(struct dev_stream *s, berth_err *err);
 berth_status null_stream_wait(struct dev_stream *s, struct dev_event *e, berth_err *err);
-berth_status null_event_new(struct phys *p, struct dev_event **out, berth_err *err);
-void null_event_free(struct dev_event *e);
+berth_status null_event_open(struct dev_event *e, berth_err *err);
+void null_event_close(struct dev_event *e);
 berth_status null_event_record(struct dev_event *e, struct dev_stream *s, berth_err *err);
 berth_status null_event_query(struct dev_event *e, bool *done, berth_err *err);
 berth_status null_event_sync(struct dev_event *e, berth_err *err);

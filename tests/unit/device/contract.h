@@ -19,7 +19,7 @@ static inline void a_phys_is_sound(struct devset *set)
         assert_non_null(p->driver);
         assert_true(sz_is_pow2(p->align) && p->align >= DEV_ALIGN_MIN);
         assert_true(sz_is_pow2(p->granularity) && p->granularity >= p->align);
-        assert_int_equal(!(p->caps & BERTH_CAP_ASYNC), !p->driver->stream_new);
+        assert_int_equal(!(p->caps & BERTH_CAP_ASYNC), !p->driver->stream_open);
         assert_int_equal(!(p->caps & BERTH_CAP_LAUNCH), !p->driver->launch);
         assert_true(!(p->caps & BERTH_CAP_PINNED) || p->driver->host_alloc);
         assert_true(!(p->caps & BERTH_CAP_PEER) || (p->driver->can_peer && p->driver->copy_peer));

@@ -1,6 +1,6 @@
 /* A card's memory in pieces, pinned memory, copies between cards, times. */
 #include "cuda_rig.h"
-#include "support/clock_manual.h"
+#include "device/device_impl.h"
 
 /* A real card has other users, and the driver its own needs. */
 static void assert_about(const struct rig *r, uint64_t got, uint64_t want)
@@ -512,10 +512,10 @@ static void a_later_peer_sees_earlier_memory(void **state)
     assert_true(driver_cuda.can_peer(a, b));
     assert_ok(driver_cuda.restore(a, at[1] + 2 * MIB, 2 * MIB, &err), err);
     assert_ok(driver_cuda.alloc(b, 8 * MIB, &there, &err), err);
-    assert_ok(driver_cuda.stream_new(b, &s, &err), err);
+    assert_ok(phys_stream_new(b, &s, &err), err);
     for (int i = 0; i < 3; i++)
         assert_ok(driver_cuda.copy_peer(s, b, there, a, at[i], 8 * MIB, &err), err);
-    driver_cuda.stream_free(s);
+    dev_stream_free(s);
     for (int i = 0; i < 3; i++)
         driver_cuda.free(a, at[i], 8 * MIB);
     driver_cuda.close(a); /* in any order */

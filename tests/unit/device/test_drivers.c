@@ -19,10 +19,10 @@ static void slots_come_in_groups(void **state)
         assert_true(d->copy_h2d && d->copy_d2h && d->copy_d2d);
         assert_int_equal(!d->library_open, !d->library_close);
         assert_int_equal(!d->host_alloc, !d->host_free);
-        bool async = d->stream_new != NULL;
-        assert_true(async == !!d->stream_free && async == !!d->stream_sync &&
-                    async == !!d->stream_wait && async == !!d->event_new &&
-                    async == !!d->event_free && async == !!d->event_record &&
+        bool async = d->stream_open != NULL;
+        assert_true(async == !!d->stream_close && async == !!d->stream_sync &&
+                    async == !!d->stream_wait && async == !!d->event_open &&
+                    async == !!d->event_close && async == !!d->event_record &&
                     async == !!d->event_query && async == !!d->event_sync);
     }
 }
