@@ -70,41 +70,20 @@ void wide_convert(enum dtype from, const void *src, enum dtype to, void *dst, si
         f##_levels[cpu_level()](src, dst, n);                                                      \
     }
 
-/* Element i behind p, aligned or not. */
-static inline uint16_t ld_u16(const void *p, size_t i)
-{
-    uint16_t v;
-    memcpy(&v, (const uint8_t *)p + i * sizeof v, sizeof v);
-    return v;
-}
-
-static inline uint32_t ld_u32(const void *p, size_t i)
-{
-    uint32_t v;
-    memcpy(&v, (const uint8_t *)p + i * sizeof v, sizeof v);
-    return v;
-}
-
-static inline float ld_f32(const void *p, size_t i)
-{
-    float v;
-    memcpy(&v, (const uint8_t *)p + i * sizeof v, sizeof v);
-    return v;
-}
-
-static inline void st_u16(void *p, size_t i, uint16_t v)
-{
-    memcpy((uint8_t *)p + i * sizeof v, &v, sizeof v);
-}
-
-static inline void st_u32(void *p, size_t i, uint32_t v)
-{
-    memcpy((uint8_t *)p + i * sizeof v, &v, sizeof v);
-}
-
-static inline void st_f32(void *p, size_t i, float v)
-{
-    memcpy((uint8_t *)p + i * sizeof v, &v, sizeof v);
-}
+/* ld_x(p, i) and st_x(p, i, v): element i behind p, aligned or not. */
+#define ELEMENT(x, T)                                                                              \
+    static inline T ld_##x(const void *p, size_t i)                                                \
+    {                                                                                              \
+        T v;                                                                                       \
+        memcpy(&v, (const uint8_t *)p + i * sizeof v, sizeof v);                                   \
+        return v;                                                                                  \
+    }                                                                                              \
+    static inline void st_##x(void *p, size_t i, T v)                                              \
+    {                                                                                              \
+        memcpy((uint8_t *)p + i * sizeof v, &v, sizeof v);                                         \
+    }
+ELEMENT(u16, uint16_t)
+ELEMENT(u32, uint32_t)
+ELEMENT(f32, float)
 
 #endif
