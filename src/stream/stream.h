@@ -1,67 +1,53 @@
-/* stream: blocks of donors reach the compute device just before their layer runs, every pass.
+/* stream: brings blocks that live elsewhere to the compute device just before their layer runs, in
+ * every pass.
+ *
+ * stream_open() cuts the items into runs and allocates the ring, once. Each pass then calls
+ * stream_begin(); for each item in order stream_acquire() (the compute stream waits for the item's
+ * run, once a run), launches its work, and stream_release(); at last stream_end(). Nothing is
+ * allocated between open and close.
  *
  * Words    item    one block in execution order: read where it lies, or copied from a donor
- *          run     neighbouring items of one donor that travel together: one place, one pair of
- *                  events. Neighbours in the order of that donor's items: those of others between
- *                  them do not count, resident or not, or layout `spread` would cut every run down
- *                  to one block. How far a run may reach over others: runs.c
+ *          run     items of one donor that travel together: one place in the ring, one pair of
+ *                  events. They are neighbours among that donor's items; items of others may lie
+ *                  between them (runs.c says how many)
  *          under way  a run between its first and its last item
- *          ring    device memory that runs pass through, in order and behind one another: as many
- *                  at a time as its bytes allow, each at a place of its own that is the same in
- *                  every pass. Small runs between large ones cost what they are, and a pass ends
- *                  with as much of the next one there as fits
- *          slot    a run's stay in the ring: a range of its bytes; filled: its copies are done;
- *                  drained: the last layer that reads it is done
- *          lane    a donor's copy stream: all host memory has one, every other donor its own
+ *          ring    device memory that runs pass through, in order and one behind the other, as many
+ *                  at a time as its bytes allow, each at a place that is the same in every pass
+ *          slot    a run's stay in the ring. filled: its copies are done; drained: the last layer
+ *                  that reads it is done
+ *          lane    a donor's copy stream: all host memory shares one, every other donor has its own
  *          pass    one forward run over all items, in order, on one compute stream
- *          exposed time layers stood waiting for a copy, see Time
- * Flow     stream_open() cuts the items into runs and allocates the ring, once. Per pass:
- *          stream_begin(), then for each item in order stream_acquire() (the compute stream waits
- *          for filled, once a run) ... launches ... stream_release() (the last of a run records
- *          drained), then stream_end(). The copies of a run are queued the moment those before it
- *          have left room, behind their drained events, so the host never waits for the compute
- *          stream; the order is cyclic: the last releases of a pass queue the first runs of the
- *          next one (so the last pass of a job fetches one ring too much).
- *          Nothing is allocated between open and close.
- * Ways     host memory from dev_host_alloc() (pinned): an async copy on the host's lane
- *          pageable host memory: through pinned staging filled by loader threads, where the compute
- *          device has pinned memory; else copied as it is
- *          another device: dev_copy(). Between two drivers that copy is staged by device/, which
- *          allocates and waits; with a host-visible compute device the lane belongs to the donor
- *          and it does not
- * Jumps    Items are meant to come in order. A run stays where it is until all of its items have
- *          been released, so re-acquiring a neighbour costs nothing. An item whose run is not there
- *          (a skipped layer, a jump back) is served all the same: the ring then goes on from that
- *          run, with one copy that nothing hides, and out_of_order counts it. Runs behind the one
- *          before those under way and beyond the ring's reach leave it.
- * Time     copy_ns and exposed_ns are the device's (dev_event_elapsed), read when it is done with the
- *          marks and never waited for: in stream_stats(), and when marks are needed
- *          again. exposed is from when the compute stream came to a run's first layer until the run
- *          was filled, if that is later: 0 when all copies hide behind layers; the first run of a
- *          first pass never does. Of many runs some are looked at in a pass and stand for all
- *          (time.c), so it is an estimate there. Copies of a device that knows no
- *          asynchronous ones are exposed, all of them; a cpu that computes on another device's
- *          blocks is exposed to what the host waits. wait_ns is what the host itself waited: for
- *          staging, for such copies, for another driver's event; layers may have run meanwhile.
+ * Copies   are queued as soon as the runs before have left room, behind their drained events, so the
+ *          host never waits for the compute stream. The order is cyclic: the last releases of a pass
+ *          queue the first runs of the next one.
+ *          Pinned host memory: an async copy. Pageable host memory: through the stage (stage.h)
+ *          where the compute device has pinned memory, else as it is. Another device: dev_copy(),
+ *          which waits where the two cannot reach each other's memory.
+ * Jumps    A run stays until all of its items have been released, so acquiring a neighbour again
+ *          costs nothing. An item whose run is not there (a skipped layer, a jump back) is served
+ *          all the same: the ring goes on from that run, with one copy that nothing hides, and
+ *          out_of_order counts it.
+ * Time     copy_ns and exposed_ns are measured by the device (dev_event_elapsed) and read when they
+ *          are there; nobody waits for them. exposed is from when the compute stream came to a run's
+ *          first layer until the run was filled: 0 when all copies hide behind layers. Of many runs
+ *          a few are timed in each pass and stand for all (time.c). Copies that are done when they
+ *          are queued are exposed, all of them. wait_ns is what the host itself waited.
  * Invariants (1) bytes of the ring are written only after the drained events of all who lay there
  *          (2) a layer reads a slot only after its filled event   (3) staging is overwritten only
  *          after the copy that reads it
- *          (4) bytes == acquired + ahead + dropped, always; a pass in order over all items acquires
- *          the bytes of all donor items exactly once and drops nothing   (5) items without donors:
- *          nothing is allocated, no stream, event or thread is made, nothing moves
+ *          (4) bytes == acquired + ahead + dropped, always; a pass in order acquires the bytes of
+ *          all donor items exactly once and drops nothing   (5) items without donors: nothing is
+ *          allocated, no stream, event or thread is made, nothing moves
  *          (6) the ring has at most ring_least bytes, or max(slots, 2u - 1) times those of the
  *          largest run, u being the most that are under way at an item, and never more than all
- *          runs together
- *          (7) u is at most slots - 1 (or one), so that in order each has room in time and the ring
- *          can turn: ring.c
+ *          runs together   (7) u is at most slots - 1 (or one), so that in order each has room in
+ *          time: ring.c
  * Failure  A device call that fails ends the pass: what follows is refused until stream_end(), which
  *          waits for everything and leaves the ring empty and ready.
- * Threads  executor, except the loader threads inside: they read sources and write staging, own
- *          nothing and call no device. One lock, a leaf, for the hand-over; the executor declares
- *          their accesses (dev_host_access) when it hands a buffer over.
+ * Threads  executor; the stage's threads read sources and write staging.
  * Files    stream.c passes, ring.c places in the ring, runs.c cutting, staged.c pageable runs,
- *          stage.c buffers and threads for everything that is staged (stage.h), time.c marks and their times; stream_impl.h what they share. The items of a
- *          registered model are residency's (res_stream_open()). */
+ *          stage.c buffers and threads for everything that is staged, time.c marks and their times.
+ *          The items of a registered model are residency's (res_stream_open()). */
 #ifndef STREAM_STREAM_H
 #define STREAM_STREAM_H
 
@@ -115,9 +101,9 @@ struct stream_total {
 
 struct stream_config {  /* zero: defaults */
     uint64_t run_bytes; /* a run takes items up to this; a larger item is a run by itself */
-    /* The ring's size, in largest runs: 1 works, from 2 on copies and layers overlap, and one more
-     * for each donor beyond the first keeps their runs long. Default: 3, or with more than two
-     * donors one more than there are, unless a block is larger than a run. */
+    /* The ring's size, in largest runs: from 2 on copies and layers overlap, and one more for each
+     * donor beyond the first keeps their runs long. Default: 3, or with more than two donors one
+     * more than there are, unless a block is larger than a run. */
     unsigned slots;
     /* The ring has at least so many bytes, or those of all runs: where bytes and time are apart, as
      * in a UNet, copies go on ahead while layers that have few bytes compute. */
