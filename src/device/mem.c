@@ -43,10 +43,7 @@ static void unlink_if_unused(struct ledger *l, struct dev_owner *o) /* lock held
 {
     if (o->opens || o->count)
         return;
-    if (o->prev)
-        o->prev->next = o->next;
-    else
-        l->lines = o->next;
+    *(o->prev ? &o->prev->next : &l->lines) = o->next;
     if (o->next)
         o->next->prev = o->prev;
     free(o);
@@ -264,8 +261,7 @@ berth_status dev_open(const struct dev_config *cfg, struct device **out, berth_e
     d->budget = cfg->budget;
     d->log = cfg->log;
     d->retired_end = &d->retired;
-    struct pool_config pc = { .phys = cfg->phys, .budget = cfg->budget, .stress = cfg->stress };
-    berth_status s = pool_new(&pc, &d->pool, err);
+    berth_status s = pool_new(cfg->phys, cfg->budget, cfg->stress, &d->pool, err);
     d->ledger = s ? NULL : ledger_new(d);
     if (!d->ledger) {
         pool_free(d->pool);

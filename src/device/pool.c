@@ -133,10 +133,7 @@ static void bin_del(struct pool *p, struct pool_range *r)
     unsigned fl, sl;
     struct bins *b = &p->bins[r->segment->class];
     bin_of(p, r->n, &fl, &sl);
-    if (r->bin_prev)
-        r->bin_prev->bin_next = r->bin_next;
-    else
-        b->head[fl][sl] = r->bin_next;
+    *(r->bin_prev ? &r->bin_prev->bin_next : &b->head[fl][sl]) = r->bin_next;
     if (r->bin_next)
         r->bin_next->bin_prev = r->bin_prev;
     if (!b->head[fl][sl]) {
@@ -257,10 +254,7 @@ static void segment_free(struct pool *p, struct pool_segment *g) /* pre: wholly 
     driver_free(p, g->addr, g->n);
     p->stats.driver_frees++;
     p->stats.segments--;
-    if (g->prev)
-        g->prev->next = g->next;
-    else
-        p->segments = g->next;
+    *(g->prev ? &g->prev->next : &p->segments) = g->next;
     if (g->next)
         g->next->prev = g->prev;
     free(g->gone);
@@ -365,7 +359,7 @@ static struct granules granules_touched(const struct pool *p, const struct pool_
 
 static bool is_gone(const struct pool_segment *g, size_t i)
 {
-    return g->gone[i / 64] >> (i % 64) & 1;
+    return g->gone && g->gone[i / 64] >> (i % 64) & 1;
 }
 
 /* The next run of granules of i that are gone, or not; i then starts behind it. False: none. */
@@ -402,6 +396,17 @@ static void flip(struct pool *p, struct pool_segment *g, struct granules run)
     note_held(p);
 }
 
+/* Bytes of the run that the driver would take back, from *addr on. */
+static size_t discardable(const struct pool *p, const struct pool_segment *g, struct granules run,
+                          uint64_t *addr)
+{
+    size_t n = (run.to - run.from) * p->phys->granularity;
+    *addr = g->addr + run.from * p->phys->granularity;
+    if (p->phys->driver->discardable)
+        p->phys->driver->discardable(p->phys, addr, &n);
+    return n;
+}
+
 /* What can go of one idle range. Without host memory to note it, it stays. */
 static uint64_t discard_range(struct pool *p, struct pool_range *r)
 {
@@ -414,10 +419,8 @@ static uint64_t discard_range(struct pool *p, struct pool_range *r)
     if (!g->gone)
         g->gone = calloc(g->n / ph->granularity / 64 + 1, sizeof *g->gone);
     while (g->gone && next_run(g, &i, false, &run)) {
-        uint64_t addr = g->addr + run.from * ph->granularity;
-        size_t n = (run.to - run.from) * ph->granularity;
-        if (ph->driver->discardable)
-            ph->driver->discardable(p->phys, &addr, &n);
+        uint64_t addr;
+        size_t n = discardable(p, g, run, &addr);
         if (!n || !ph->driver->discard(p->phys, addr, n))
             continue;
         run.from = (size_t)(addr - g->addr) / ph->granularity;
@@ -625,15 +628,9 @@ static uint64_t would_be_gone(const struct pool *p, const struct pool_range *r)
     const struct phys *ph = p->phys;
     struct granules i = granules_inside(p, r), run;
     uint64_t bytes = (uint64_t)count_gone(g, i) * ph->granularity;
-    while (ph->driver->discard && (g->gone_n ? next_run(g, &i, false, &run) : i.from < i.to)) {
-        if (!g->gone_n) {
-            run = i;
-            i.from = i.to;
-        }
-        uint64_t addr = g->addr + run.from * ph->granularity;
-        size_t n = (run.to - run.from) * ph->granularity;
-        if (ph->driver->discardable)
-            ph->driver->discardable(p->phys, &addr, &n);
+    while (ph->driver->discard && next_run(g, &i, false, &run)) {
+        uint64_t addr;
+        size_t n = discardable(p, g, run, &addr);
         bytes += n;
     }
     return bytes;
@@ -673,16 +670,17 @@ bool pool_reserve(struct pool *p, uint64_t bytes)
 
 /* ---- life ---- */
 
-berth_status pool_new(const struct pool_config *cfg, struct pool **out, berth_err *err)
+berth_status pool_new(struct phys *phys, uint64_t budget, bool stress, struct pool **out,
+                      berth_err *err)
 {
     *out = NULL;
     struct pool *p = calloc(1, sizeof *p);
     if (!p)
-        return err_set(err, BERTH_ENOMEM, "a pool for %s", cfg->phys->name);
-    p->phys = cfg->phys;
-    p->budget = cfg->budget;
-    p->stress = cfg->stress;
-    p->shift = (unsigned)__builtin_ctzll(cfg->phys->align);
+        return err_set(err, BERTH_ENOMEM, "a pool for %s", phys->name);
+    p->phys = phys;
+    p->budget = budget;
+    p->stress = stress;
+    p->shift = (unsigned)__builtin_ctzll(phys->align);
     *out = p;
     return BERTH_OK;
 }

@@ -48,13 +48,9 @@ struct pool_range {
     struct pool_range *waiting; /* next in the queue of retired ranges */
 };
 
-struct pool_config {
-    struct phys *phys; /* borrowed */
-    uint64_t budget;
-    bool stress; /* the first try for each new segment fails */
-};
-
-berth_status pool_new(const struct pool_config *cfg, struct pool **out, berth_err *err);
+/* phys: borrowed. stress: the first try for each new segment fails (tests). */
+berth_status pool_new(struct phys *phys, uint64_t budget, bool stress, struct pool **out,
+                      berth_err *err);
 void pool_free(struct pool *p); /* NULL is fine; every segment goes back, busy or not */
 
 /* A busy range of n (> 0) bytes, rounded up. BERTH_ENODEVMEM: budget or driver; the text says

@@ -2,11 +2,8 @@
 
 #include "base/cgroup.h"
 #include "base/ktext.h"
-#include "base/str.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 #define PATH_MAX_BYTES 1024
 #define SPARE_MIN ((uint64_t)64 << 20) /* 1024x1024 from the demo model: 44 MiB beside the budget */
@@ -135,15 +132,8 @@ uint64_t meminfo_headroom(const char *root)
 
 uint64_t meminfo_rss(void)
 {
-    char text[128]; /* "size resident shared ...", in pages */
-    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    const char *second = strchr(text, ' ');
-    uint64_t pages;
-    if (!second || !str_parse_u64(second + 1, strcspn(second + 1, " "), &pages))
-        return 0;
-    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    struct ktext t;
+    uint64_t kib;
+    bool known = ktext_read(&t, "/proc/self/status") && ktext_number_after(&t, "VmRSS:", &kib);
+    return known ? kib * 1024 : 0;
 }

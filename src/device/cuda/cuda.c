@@ -189,14 +189,14 @@ static void cuda_close(struct phys *base)
     if (!d)
         return;
     if (d->has_context)
-        cuda_tell(d, p->api->cuCtxSetCurrent(p->ctx), "cuCtxSetCurrent");
+        CUDA_TELL(d, cuCtxSetCurrent(p->ctx));
     if (p->op_close)
         p->op_close(p->op);
     cuda_peer_close(d);
     cuda_work_close(d);
     cuda_mem_close(d);
     if (d->has_context) {
-        cuda_tell(d, p->api->cuCtxSetCurrent(NULL), "cuCtxSetCurrent");
+        CUDA_TELL(d, cuCtxSetCurrent(NULL));
         CUDA_TELL(d, cuDevicePrimaryCtxRelease(p->dev));
     }
     for (struct cuda_dev **at = &d->library->open; *at; at = &(*at)->next)
@@ -234,11 +234,7 @@ static berth_status cuda_open(void *library, const struct dev_env *env, unsigned
                                   .align = DEV_ALIGN_MIN,
                                   .granularity = CUDA_GRANULE };
     snprintf(d->pub.base.name, sizeof d->pub.base.name, "cuda:%u", index);
-    if (set_up(d, l->ordinal[index], err)) {
-        cuda_close(&d->pub.base);
-        return err->code;
-    }
-    if (cuda_peer_open(d, err)) {
+    if (set_up(d, l->ordinal[index], err) || cuda_peer_open(d, err)) {
         cuda_close(&d->pub.base);
         return err->code;
     }

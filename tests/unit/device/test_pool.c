@@ -17,8 +17,7 @@ static struct fixture start(uint64_t budget, bool stress)
     struct fixture f = { .set = open_devices("null:0=1g", NULL) };
     berth_err err = { 0 };
     f.dev = devset_at(f.set, 0);
-    struct pool_config cfg = { .phys = f.dev->phys, .budget = budget, .stress = stress };
-    assert_ok(pool_new(&cfg, &f.pool, &err), err);
+    assert_ok(pool_new(f.dev->phys, budget, stress, &f.pool, &err), err);
     return f;
 }
 
@@ -508,9 +507,8 @@ static void survives_exhaustion(void **state)
     (void)state;
     struct pool *p = NULL;
     berth_err err = { 0 };
-    struct pool_config cfg = { .phys = f.dev->phys, .budget = MIB };
     oom_after(0);
-    berth_status s = pool_new(&cfg, &p, &err);
+    berth_status s = pool_new(f.dev->phys, MIB, false, &p, &err);
     oom_off();
     assert_int_equal(s, BERTH_ENOMEM);
     assert_null(p);
