@@ -1,5 +1,5 @@
-/* device: streams, events, copies and launches; what happens when a driver leaves a slot empty; host
- * pages. */
+/* device: streams, events, copies and launches; what happens when a driver leaves a slot empty;
+ * host pages. */
 #include "device/device_impl.h"
 
 #include "base/clock.h"

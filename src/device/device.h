@@ -1,33 +1,31 @@
 /* device: something with memory, and the one door to every byte of it.
  *
+ * devset_open() opens the devices of a spec, dev_owner_open() a line of a device's ledger.
+ * dev_alloc() gets memory for that line and dev_copy_h2d() fills it, on a stream. dev_free() gives
+ * it back; dev_retire() does so once an event has passed, which dev_poll() finds out. dev_trim()
+ * returns idle bytes to the driver.
+ *
  * Words       device    what plans and workflows name: a budget, a pool and a ledger over the
  *                       memory of one phys. `cuda:1@cuda:0` is a logical device: the name cuda:1,
  *                       the memory of the card cuda:0. Most sit on the phys of their own name
  *             phys      the hardware behind it (driver.h), shared by its logical devices
- *             segment   a range got from the driver; range: a piece of one, handed out or idle
+ *             segment   a range that the driver gave; range: a piece of one, handed out or idle
  *             owner     a name and a kind, one line of the ledger: "flux-dev" weights
  *             retired   given up by its owner while a stream may still read it; still in use
  *             held      in use + idle: what this device has of its phys right now
  *             discarded memory of an idle range that went back to the driver or OS; not held
- * Flow        devset_open(spec) -> dev_owner_open() -> dev_alloc() -> dev_copy_h2d() on a stream,
- *             dev_event_record() -> ... -> dev_retire(mem, event) -> dev_poll() frees it
- *             -> dev_trim() gives idle bytes back -> devset_close()
- *             dev_alloc: pool hit | new segment | give up what is idle, new segment | wait for
- *             retired memory | BERTH_ENODEVMEM with the numbers that stood in the way
  * Invariants  (1) held <= budget, always; host-visible devices also count pinned bytes in it. Host
  *                 memory for copies is booked once, on the host's device if the set has one
  *             (2) the bytes of all owners == the pool's in-use bytes, after every call
  *             (3) an address handed out is a multiple of phys->align and overlaps no other
  *             (4) retired memory goes back to the pool only after its event
  *             (5) dev_trim() leaves 0 idle bytes on a device that can discard, but for less than
- *                 one phys->granularity at each end of an idle range (a piece of the driver's, where
- *                 it takes larger ones, see discardable); with nothing in use it leaves 0 bytes held
- *                 on any device
+ *                 one granule (or piece, see discardable) at each end of an idle range; with
+ *                 nothing in use it leaves 0 bytes held on any device
  *             dev_check() asserts them; builds with BERTH_CHECKS call it after each change while
  *             there are few ranges, and now and then beyond
- * Threads     A device belongs to the thread that drives it, the executor; so do its streams and
- *             events. Any thread may call dev_info() and dev_ledger(), which read a consistent
- *             moment under the ledger's lock, and may read the fields marked constant.
+ * Threads     A device, its streams and its events belong to the executor thread. Any thread may
+ *             call dev_info() and dev_ledger(), and may read the fields marked constant.
  * Files       driver.h the contract with hardware, <x>/<x>.c its implementations, devices.def;
  *             pool.c segments and ranges; mem.c the ledger and the memory doors below; device.c
  *             streams, events, copies, the defaults of optional driver slots, who hears of host
@@ -94,15 +92,14 @@ berth_status dev_owner_open(struct device *d, const char *name, enum dev_kind ki
                             struct dev_owner **out, berth_err *err);
 void dev_owner_close(struct dev_owner *o); /* NULL is fine */
 
-/* n bytes for an owner of d, contents unspecified. Blocks only in the last resort, waiting for
- * retired memory. BERTH_ENODEVMEM says: wanted, in use by kind and how much of it is retired, idle,
- * largest idle range, pinned, what is left of the budget (these four add up to it), free at the
- * driver. BERTH_EINVAL: n is 0. */
+/* n bytes for an owner of d, contents unspecified: from an idle range, else from a new segment, if
+ * need be after idle memory has gone back; as a last resort it waits for retired memory.
+ * BERTH_ENODEVMEM says: wanted, in use by kind and how much of it is retired, idle, largest idle
+ * range, pinned, what is left of the budget, free at the driver. BERTH_EINVAL: n is 0. */
 berth_status dev_alloc(struct device *d, struct dev_owner *o, size_t n, struct dev_mem *out,
                        berth_err *err);
-/* Where the driver's own allocation begins that m is part of. Memory with the same base is one
- * for a copy; one that goes from there into a neighbour's is refused by drivers, near as it may
- * lie. The base of pinned memory is its ptr. */
+/* Where the driver's own allocation begins that m is part of. Drivers refuse a copy that goes from
+ * one allocation into the next, even if the two touch. */
 uint64_t dev_mem_base(const struct dev_mem *m);
 /* pre: no queued work touches it. An empty one is fine. */
 void dev_free(struct dev_mem *m);
@@ -126,12 +123,11 @@ struct dev_trimmed dev_trim(struct device *d);
 typedef bool dev_goes_fn(void *user, const char *owner, enum dev_kind kind);
 uint64_t dev_trim_leaves(const struct device *d, dev_goes_fn *goes, void *user);
 
-/* Host memory for copies to and from d's phys, pinned where BERTH_CAP_PINNED. Page-aligned. It is
- * host RAM, whichever device it is for, so every byte counts in one ledger and against one budget:
- * of o's own device if that is host-visible, else of the set's host device (`cpu`, or the first
- * host-visible one), on a line of the same name. In a set without one it stands in the ledger of
- * o's device and against no budget. Waits for retired memory and fails with BERTH_ENODEVMEM as
- * dev_alloc() does; BERTH_ENOMEM: the system has none.
+/* Host memory for copies to and from d's phys, page-aligned, pinned where BERTH_CAP_PINNED. It
+ * counts in the ledger and against the budget of o's own device if that is host-visible, else of
+ * the set's host device (`cpu`, or the first host-visible one), on a line of the same name. In a
+ * set without one it counts in the ledger of o's device and against no budget. Waits for retired
+ * memory and fails with BERTH_ENODEVMEM as dev_alloc() does; BERTH_ENOMEM: the system has none.
  *   o  of kind DEV_PINNED, of any device */
 struct dev_host {
     struct phys *phys;
@@ -146,18 +142,17 @@ berth_status dev_host_alloc(struct device *d, struct dev_owner *o, size_t n, str
 void dev_host_free(struct dev_host *h); /* pre: no queued copy touches it. An empty one is fine */
 uint64_t dev_host_base(const struct dev_host *h); /* as dev_mem_base() */
 
-/* One allocation for several who want to travel together: parts of it lie behind one another, each
- * aligned as d's memory is, and one copy may span them. A part is a dev_host like any other; the
- * ledger has each as it was asked for, and the whole as held until the last one is freed.
+/* One allocation for several that travel together: its parts lie one behind the other, aligned as
+ * d's memory is, and one copy may span them. A part is a dev_host like any other; the ledger has
+ * each as it was asked for, and the whole as held until the last one is freed.
  *   n  of all parts, with what alignment leaves between them */
 berth_status dev_pins_new(struct device *d, struct dev_owner *o, size_t n, struct dev_pins **out,
                           berth_err *err);
 void dev_pins_part(struct dev_pins *p, size_t n, struct dev_host *out); /* pre: it has room */
 void dev_pins_close(struct dev_pins *p); /* no more parts; NULL is fine */
-/* Both tell the devices of d's set that check such things (null) about host memory which queued
- * copies may touch. Memory of host-visible devices and of dev_host_alloc() is announced by itself
- * when it is freed, and when copies and launches of a host-visible device touch it; what is left
- * are accesses through plain pointers, and memory that is not ours: a mapped file, a malloc.
+/* Both tell the devices of the set that check such things (null) about host memory which queued
+ * copies may touch: accesses through plain pointers, and memory that is not ours (a mapped file, a
+ * malloc). All else is announced by device/.
  *   dev_host_access  the host reads or writes these bytes now
  *   dev_host_gone    they are about to be unmapped or freed; pre: no queued copy touches them */
 void dev_host_access(struct device *d, const void *ptr, size_t n, unsigned how);
@@ -251,11 +246,10 @@ struct dev_at { /* an address and whose it is */
  *   same phys                         d2d
  *   one end host-visible              h2d or d2h, on a stream of the other end
  *   same driver, can_peer             copy_peer
- *   anything else                     staged through host memory; s is waited for, before and after
- * Staging takes up to 8 MiB, as dev_host_alloc() for "staged copy" of the receiving device, or of
- * the other one if only that has pinned memory; BERTH_ENODEVMEM if the host's budget has no room.
- * If it fails and then s cannot be waited for either, the buffer stays allocated and booked, logged
- * as dev.kept: the device may still write to it.
+ *   anything else                     through host memory; s is waited for, before and after
+ * The last takes up to 8 MiB, as dev_host_alloc() for "staged copy" of the receiving device, or of
+ * the other one if only that has pinned memory. If it fails and s cannot be waited for either, the
+ * buffer stays allocated and booked, logged as dev.kept: the device may still write to it.
  * pre: the ranges do not overlap. */
 berth_status dev_copy(struct dev_stream *s, struct dev_at dst, struct dev_at src, size_t n,
                       berth_err *err);

@@ -79,8 +79,8 @@ struct phys {
     const struct dev_hub *hub;  /* of its set, which sets it; NULL outside of one */
     struct dev_stream *streams; /* that nobody freed yet; device/ keeps both lists */
     struct dev_event *events;
-    /* Threads it runs at once, all multiprocessors together: what PyTorch's random numbers on a card
-     * depend on (sample/rng.h). 0: none of that kind; the driver cuda must set it. */
+    /* Threads it runs at once, all multiprocessors together: what PyTorch's random numbers on a
+     * card depend on (sample/rng.h). 0: none of that kind; the driver cuda must set it. */
     uint32_t threads;
 };
 
@@ -157,16 +157,14 @@ struct dev_driver {
     void (*free)(struct phys *p, uint64_t addr, size_t n);
     /* Any thread. post: free <= total. Limits that bind the process (cgroup) count. */
     berth_status (*info)(struct phys *p, uint64_t *total, uint64_t *free, berth_err *err);
-    /* (optional) Bytes of that total that the pool leaves alone when nobody gave the device a number:
-     * the process needs memory of the same kind for itself. Default: 0. */
+    /* (optional) Bytes of that total that the pool leaves alone when nobody gave the device a
+     * number: the process needs memory of the same kind for itself. Default: 0. */
     uint64_t (*spare)(struct phys *p);
     /* (optional) [addr, addr+n) inside an allocation keeps its addresses, the memory behind them
      * goes back to the driver or OS, contents are lost. pre: addr and n are multiples of
      * granularity, nothing of it is discarded, no queued work. post: true, and `info` counts it as
      * free; or false, and nothing changed. Default: false, so that only wholly idle allocations go
-     * back. A driver whose plain allocations cannot be taken apart builds them from granules: for
-     * CUDA cuMemAddressReserve, then cuMemCreate and cuMemMap of 2 MiB each; discard is cuMemUnmap
-     * and cuMemRelease, restore creates and maps again. */
+     * back. cuda_mem.c shows how a card's allocations are built so that they come apart. */
     bool (*discard)(struct phys *p, uint64_t addr, size_t n);
     /* (optional, needs discard) A driver that takes several granules from the hardware at once can
      * give them back only together: narrows [*addr, *addr + *n), which is as for discard, to what
@@ -222,8 +220,8 @@ struct dev_driver {
                                   int64_t *ns, berth_err *err);
 
     /* ---- copies: queued on s; both sides stay valid and undisturbed until it is done ----
-     * pre: each side lies inside one allocation: of alloc, or of host_alloc, or it is host memory of
-     * others, no byte of which host_alloc gave. Neighbours in address are not one allocation: a
+     * pre: each side lies inside one allocation: of alloc, or of host_alloc, or it is host memory
+     * of others, no byte of which host_alloc gave. Neighbours in address are not one allocation: a
      * driver that is asked to go from one into the next refuses, BERTH_EDEVICE. */
 
     berth_status (*copy_h2d)(struct dev_stream *s, uint64_t dst, const void *src, size_t n,

@@ -1,28 +1,25 @@
 /* pool: ranges out of segments, for one device. For device/ alone; knows no owners.
  *
  * Words       segment  what the driver gave; never split between devices
- *             range    a piece of a segment, busy or idle; the tags that bound it live here in host
- *                      memory, never in the device's
+ *             range    a piece of a segment, busy or idle; its tags live in host memory
  *             class    small (<= 1 MiB), medium (<= 16 MiB), large: each has its own segments, so
  *                      that a small long-lived range does not hold a large segment back from trim
  *             bin      idle ranges of one class and similar size: 32 bins per power of two
  *             granule  phys->granularity bytes of a segment, counted from its start
- *             discarded  a granule whose memory went back to the driver; the address range stays.
- *                      Held, in `idle` and in the budget, is only what was not discarded
- * Finding     bin of the size itself (a look at a few), then by bitmap the next fuller bin: the
- *             same two steps however many ranges there are. A range that is larger than needed is
- *             split; one given back merges with idle neighbours. A large range is reused only for a
- *             wish that leaves no more than an eighth of it over, so that a large segment is nearly
- *             always wholly in use or wholly idle.
+ *             discarded  a granule whose memory went back to the driver; its addresses stay.
+ *                      Only what was not discarded is held, and counts in `idle` and in the budget
+ * Finding     First the bin of the size itself (a look at a few), then by bitmap the next fuller
+ *             bin, however many ranges there are. A range that is larger than needed is split; one
+ *             given back merges with idle neighbours. A large range is reused only if at most an
+ *             eighth of it is left over, so that a large segment is nearly always wholly in use or
+ *             wholly idle.
  * Segments    2 MiB for small, 32 MiB for medium, the size itself for large ranges; less when the
  *             budget does not allow more. Under pressure idle segments go back first, then any idle
- *             range of any class will do, and in the end idle granules of all segments go. Idle
- *             bytes never make a wish fail, beyond what a trim cannot give back.
- * Trim        Wholly idle segments go back, of the others every whole idle granule, or whatever the
- *             driver gives back whole (discardable(): a card's large segments have larger pieces).
- *             What stays held of an idle range is less than one of those at each end. A discarded
- *             granule is restored, and counted against the budget again, before a byte of it is
- *             handed out; that can fail as a new segment can.
+ *             range of any class will do, and in the end idle granules of all segments go.
+ * Trim        Wholly idle segments go back, and of the others every whole idle granule, or whatever
+ *             the driver gives back whole (discardable()). A discarded granule is restored, and
+ *             counted against the budget again, before a byte of it is handed out; that can fail
+ *             as a new segment can.
  * Invariants  ranges tile their segment; no two idle neighbours; an idle range is in exactly the
  *             bin of its size; a discarded granule lies inside one idle range; held + reserved <=
  *             budget; counters equal the sums. pool_check().

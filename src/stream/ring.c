@@ -1,8 +1,8 @@
 /* ring: where runs lie in the ring's memory, and in which order its bytes are used.
  *
- * The ring is one piece of memory in which every run has a place of its own, its home, the same in
- * every pass: what reads it finds it at the same address again (net/replay.c). Homes follow one
- * another in the order of the runs, round and round (find_homes() in runs.c):
+ * The ring is one piece of memory in which every run has a place of its own, its home. It is the
+ * same in every pass, so that recorded kernels find it at the same address again (net/replay.c).
+ * Homes follow one another in the order of the runs, round and round (find_homes() in runs.c):
  *
  *     0                                          ring bytes
  *     | run 4  | run 5  |       run 6      | 7 |.|        8 would not fit behind 7: it lies at 0
@@ -10,12 +10,11 @@
  *
  * Room     A run may come as soon as nobody lies in its home. In order that always happens in time:
  *          the homes of runs that are under way together do not overlap.
- * Traces   A slot whose run has left keeps the range as its trace: who read it (drained) and which
- *          lane wrote it (filled). Whoever writes there next waits for both on its lane; the part
- *          that is written over leaves the trace, as the new run's marks come after it. When a slot
- *          with a trace is taken for another run, every lane waits for it at once. A staged run
- *          that left before its first chunk was queued has touched nothing and leaves no trace, and
- *          the traces below it are as they were: they change in stream_slot_open(), not before. */
+ * Traces   A slot whose run has left keeps its range as a trace: who read it (drained) and which
+ *          lane wrote it (filled). Whoever writes there next waits for both on its lane, and what
+ *          is written over leaves the trace. When a slot with a trace is taken for another run,
+ *          every lane waits for it at once. A staged run that left before its first chunk was
+ *          queued has touched nothing and leaves no trace. */
 #include "stream/stream_impl.h"
 
 /* ---- room ---- */

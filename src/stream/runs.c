@@ -128,22 +128,19 @@ static void add_pieces(const struct stream_args *a, struct stream_cut *c, struct
 
 /* ---- several donors ----
  *
- * Layout `spread` deals the blocks of several donors out in turn, so a run that ended where another
- * donor's block comes would be one block long. One run may be open per track instead, a track for
- * each donor that is met; runs of different donors then interleave in execution order. A run holds
- * its slot from its first item to its last, so:
- *
- *     tracks = slots - 1 (1 with a ring of 1 or 2)
- *
- * At no item are more runs under way than tracks, in order every one of them has a slot, and one
- * slot is left for what comes next. More donors than tracks: the one that was met longest ago loses
- * its track, and runs get short again.
+ * Layout `spread` deals the blocks of several donors out in turn. If a run ended where another
+ * donor's block comes, it would be one block long. So one run may be open per track, and there is a
+ * track for each donor; their runs interleave in execution order. A run holds its slot from its
+ * first item to its last, so there are slots - 1 tracks (1 with a ring of 1 or 2): every run under
+ * way has a slot, and one is left for what comes next. With more donors than tracks, the donor that
+ * was met longest ago loses its track, and runs get short again.
  *
  * A run that shares its time with others also ends by position: `stop`, in donor bytes of all
- * tracks, at most (tracks + 1) * run_bytes behind its beginning. A donor that is rarely met must not
- * hold a slot while the rest turns many times. Track k stops at (k + j * tracks) * run_bytes: were
- * all to end at the same item, each would want the one free slot at that moment, and all but one of
- * the copies would be exposed (bench/stream: two donors, 0.1 % of the copies' time against 30 %). */
+ * tracks, at most (tracks + 1) * run_bytes behind its beginning. A donor that is rarely met must
+ * not hold a slot while the rest turns many times. Track k stops at (k + j * tracks) * run_bytes:
+ * if all ended at the same item, each would want the one free slot at that moment, and all but one
+ * of the copies would be exposed (bench/stream, two donors: 0.1 % of the copies' time against 30
+ * %). */
 
 struct track {
     uint32_t run;   /* open on it; STREAM_NONE: none yet */
@@ -268,7 +265,6 @@ static void sum_up(struct stream_cut *c)
         const struct stream_run *r = &c->run[k];
         c->span = r->span > c->span ? r->span : c->span;
         c->bytes += r->bytes;
-        c->staged_runs += r->staged;
         if (r->staged && r->bytes > c->staged)
             c->staged = r->bytes;
     }

@@ -1,21 +1,16 @@
-/* stage: bytes on their way to a device through a few pinned buffers. Everything that is not
- * pinned already takes this way: pageable blocks of a pass (staged.c), weights from the file and
- * what adapters make of them (residency/).
+/* stage: sends bytes to a device through a few pinned buffers. Everything that is not pinned
+ * already goes this way: pageable blocks of a pass (staged.c), weights from the file and what
+ * adapters make of them (residency/).
  *
- * Flow     stage_open(); then the executor takes a free buffer (stage_take()) and posts it with the
- *          number of pieces that it shall hold (stage_post()); the stage's threads fill pieces, the
- *          oldest buffer's first; stage_pump() sends the buffers that are full, in the order they
- *          were posted, and each is free again when the copies that read it are done. stage_drain()
- *          until all are sent; stage_close().
- * Buffers  Of all that were posted so far number k uses buffer k % bufs:
- *
- *              sent <= posted <= sent + bufs
- *
- *          Nobody waits for the slowest thread of a buffer: the others are busy with the next one.
+ * Flow     stage_open(). The executor takes a free buffer (stage_take()) and posts it with the
+ *          number of pieces it will hold (stage_post()). Threads fill pieces, the oldest buffer's
+ *          first. stage_pump() sends full buffers in the order they were posted; each is free again
+ *          when the copies that read it are done. stage_drain() until all are sent; stage_close().
+ * Buffers  Number k of all that were posted uses buffer k % bufs; sent <= posted <= sent + bufs.
  * Threads  The stage starts its own and joins them in stage_close(); they call fill() and no
- *          device. All else is the executor's, which fills too while it has nothing else to do, but
- *          only pieces of the buffer that goes next: so a stage without threads works as well. One
- *          lock, a leaf, for the hand-over; who posts declares the accesses (dev_host_access). */
+ *          device. All else is the executor's. It fills too while it waits, but only pieces of the
+ *          buffer that goes next: so a stage without threads works as well. One lock, a leaf, for
+ *          the hand-over; whoever posts declares the accesses (dev_host_access). */
 #ifndef STREAM_STAGE_H
 #define STREAM_STAGE_H
 

@@ -17,9 +17,9 @@
  *                  that reads it is done
  *          lane    a donor's copy stream: all host memory shares one, every other donor has its own
  *          pass    one forward run over all items, in order, on one compute stream
- * Copies   are queued as soon as the runs before have left room, behind their drained events, so the
- *          host never waits for the compute stream. The order is cyclic: the last releases of a pass
- *          queue the first runs of the next one.
+ * Copies   are queued as soon as the runs before have left room, behind their drained events, so
+ *          the host never waits for the compute stream. The order is cyclic: the last releases of a
+ *          pass queue the first runs of the next one.
  *          Pinned host memory: an async copy. Pageable host memory: through the stage (stage.h)
  *          where the compute device has pinned memory, else as it is. Another device: dev_copy(),
  *          which waits where the two cannot reach each other's memory.
@@ -28,10 +28,10 @@
  *          all the same: the ring goes on from that run, with one copy that nothing hides, and
  *          out_of_order counts it.
  * Time     copy_ns and exposed_ns are measured by the device (dev_event_elapsed) and read when they
- *          are there; nobody waits for them. exposed is from when the compute stream came to a run's
- *          first layer until the run was filled: 0 when all copies hide behind layers. Of many runs
- *          a few are timed in each pass and stand for all (time.c). Copies that are done when they
- *          are queued are exposed, all of them. wait_ns is what the host itself waited.
+ *          are there; nobody waits for them. exposed is from when the compute stream came to a
+ *          run's first layer until the run was filled: 0 when all copies hide behind layers. Of
+ *          many runs a few are timed in each pass and stand for all (time.c). Copies that are done
+ *          when they are queued are exposed, all of them. wait_ns is what the host itself waited.
  * Invariants (1) bytes of the ring are written only after the drained events of all who lay there
  *          (2) a layer reads a slot only after its filled event   (3) staging is overwritten only
  *          after the copy that reads it
@@ -42,8 +42,8 @@
  *          largest run, u being the most that are under way at an item, and never more than all
  *          runs together   (7) u is at most slots - 1 (or one), so that in order each has room in
  *          time: ring.c
- * Failure  A device call that fails ends the pass: what follows is refused until stream_end(), which
- *          waits for everything and leaves the ring empty and ready.
+ * Failure  A device call that fails ends the pass: what follows is refused until stream_end(),
+ *          which waits for everything and leaves the ring empty and ready.
  * Threads  executor; the stage's threads read sources and write staging.
  * Files    stream.c passes, ring.c places in the ring, runs.c cutting, staged.c pageable runs,
  *          stage.c buffers and threads for everything that is staged, time.c marks and their times.
@@ -79,7 +79,8 @@ enum stream_source { STREAM_RESIDENT, STREAM_PINNED, STREAM_PAGEABLE, STREAM_DEV
 /* What memory of `dev` is to layers that run on `compute`. Resident: memory of compute itself, and
  * any host memory (pinned, or of whichever logical device) when compute is host-visible, because
  * all of it is in one address space: two logical devices on one cpu copy nothing. Two logical
- * devices on one card do copy: such a set is there to run a plan for several cards as they would. */
+ * devices on one card do copy: such a set is there to run a plan for several cards as they
+ * would. */
 enum stream_source stream_source_of(const struct device *compute, const struct device *dev,
                                     bool pinned);
 
@@ -156,14 +157,14 @@ struct stream_args {
     struct stream_config cfg;
 };
 /* BERTH_EINVAL: pieces outside of their item, a resident item elsewhere; BERTH_ELIMIT: a number of
- * cfg beyond its maximum, spans that do not add up in 64 bits; BERTH_ENODEVMEM: no room for the ring,
- * with its numbers. */
+ * cfg beyond its maximum, spans that do not add up in 64 bits; BERTH_ENODEVMEM: no room for the
+ * ring, with its numbers. */
 berth_status stream_open(const struct stream_args *args, struct stream **out, berth_err *err);
 /* Waits for its copies and for layers that read its slots. NULL is fine. */
 void stream_close(struct stream *s);
 
-/* Everything until stream_end() is about work on `compute`, borrowed until stream_end() succeeded or
- * stream_close(); the next pass may use another one. After a failure no pass runs; the next call
+/* Everything until stream_end() is about work on `compute`, borrowed until stream_end() succeeded
+ * or stream_close(); the next pass may use another one. After a failure no pass runs; the next call
  * first waits for what is on its way. */
 berth_status stream_begin(struct stream *s, struct dev_stream *compute, berth_err *err);
 /* Work queued on the compute stream after this may read item i at *addr, until stream_release().
@@ -172,9 +173,9 @@ berth_status stream_begin(struct stream *s, struct dev_stream *compute, berth_er
 berth_status stream_acquire(struct stream *s, size_t i, uint64_t *addr, berth_err *err);
 /* Work queued from now on does not read item i. */
 berth_status stream_release(struct stream *s, size_t i, berth_err *err);
-/* Ends a pass wherever it is, after a failure or cancel too; items still acquired count as released.
- * post: BERTH_OK: ready for stream_begin(). Else the device would not even be waited for; may be
- * called again. */
+/* Ends a pass wherever it is, after a failure or cancel too; items still acquired count as
+ * released. post: BERTH_OK: ready for stream_begin(). Else the device would not even be waited for;
+ * may be called again. */
 berth_status stream_end(struct stream *s, berth_err *err);
 
 /* Is item i read where it lies, while the stream is open? Then its address stays good without an

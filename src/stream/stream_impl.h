@@ -52,17 +52,13 @@ struct stream_cut {
     struct device *lane[STREAM_LANES_MAX];    /* donor; NULL: host memory */
     struct device *lane_on[STREAM_LANES_MAX]; /* whose stream its copies are queued on */
     uint32_t lanes;
-    size_t span;          /* largest of a run */
-    uint64_t bytes;       /* of all runs */
-    size_t staged;        /* bytes of the largest staged run; 0: nothing is staged */
-    uint64_t staged_runs; /* how many */
+    size_t span;    /* largest of a run */
+    uint64_t bytes; /* of all runs */
+    size_t staged;  /* bytes of the largest staged run; 0: nothing is staged */
 };
 
 /* run_bytes > 0; slots: at most STREAM_SLOTS_MAX, 0: as many as it takes. Release with
- * stream_cut_release(), also after an error. post: at no item are more than max(1, slots - 1) runs
- * under way, that is, began at or before it and end at or behind it; if u is the most there are,
- * the ring has the bytes of max(slots, 2u - 1) of the largest run, or cfg.ring_least, or those of
- * all. */
+ * stream_cut_release(), also after an error. post: invariants 6 and 7 of stream.h. */
 berth_status stream_cut(const struct stream_args *args, uint64_t run_bytes, uint32_t slots,
                         struct stream_cut *out, berth_err *err);
 void stream_cut_release(struct stream_cut *c);
@@ -177,8 +173,8 @@ void stream_count_time(struct stream *s, uint64_t timed, uint64_t copy_ns, uint6
 berth_status time_open(struct stream *s, berth_err *err); /* time_close() after an error too */
 void time_close(struct stream *s);
 bool time_compares(const struct stream *s, uint32_t run); /* lane and layers have one clock */
-/* A new filling; its first copy is queued next; the last one was; the compute stream waits for it next
- * (which may be before the first copy); its marks are all there, or it goes without. */
+/* In this order: a new filling; its first copy is queued next; the last one was; the compute stream
+ * waits for it next (maybe before the first copy); no more marks come. */
 void time_get(struct stream *s, struct stream_slot *t);
 berth_status time_begin(struct stream *s, struct stream_slot *t, berth_err *err);
 berth_status time_filled(struct stream *s, struct stream_slot *t, berth_err *err);

@@ -1,17 +1,14 @@
-/* time: how long copies ran, and how long layers stood waiting for them, on the device's clock.
+/* time: how long copies ran, and how long layers waited for them, on the device's clock.
  *
- * A filling of a slot has three marks: begun and filled on its lane around the copies, reached on the
- * compute stream in front of its wait for filled. They are read when they are complete, later, by
- * whoever comes by: nobody waits for them and the order of things does not depend on them. Each run
- * has two sets of marks, so that the host may be up to two passes ahead of the device; beyond that
- * a filling goes untimed, and stats.timed says how many bytes were not.
+ * Each filling of a slot has three marks: begun and filled on its lane, around the copies, and
+ * reached on the compute stream, just before it waits for filled. Whoever comes by later reads
+ * them, and nobody waits for them. Each run has two sets, so that the host may be two passes ahead
+ * of the device; beyond that a filling goes untimed, and stats.timed does not count its bytes.
  *
- * A mark is not free: between layers FLUX.1-dev's, a fifth of it in RAM, took 0.7 % longer with one
- * in front of each of 91 runs, and all three are calls of a driver, which a step of SD1.5 is short
- * of. So of many runs about MARKED are timed in a pass, others in the next, and they count for
- * all. Where a run lies among the others, as seen in steps of the
- * golden ratio, says in which pass it is: then neither layers that repeat nor the number of runs
- * makes some of them come more often.
+ * Marks are not free: FLUX.1-dev with a fifth of it in RAM took 0.7 % longer with one in front of
+ * each of 91 runs. So of many runs about MARKED are timed in a pass, others in the next, and they
+ * count for all. Steps of the golden ratio decide which, so that neither repeating layers nor the
+ * number of runs makes some of them come more often.
  *
  * A lane without BERTH_CAP_ASYNC has no marks: fill() has the time, and all of it is exposed. Where
  * lane and layers have different clocks (a cpu that computes), exposed is what the host waited. */
@@ -99,8 +96,8 @@ static uint64_t for_all(const struct stream *s, uint64_t n)
     return s->cut.runs > MARKED_ALL ? n * s->cut.runs / MARKED : n;
 }
 
-/* Adds it up and makes it free again. False: somebody needs it, or the device is not there yet. What
- * a device will not tell is left out: the pass does not need it. */
+/* Adds it up and makes it free again. False: somebody needs it, or the device has not reached it.
+ * A time that the device refuses is left out. */
 static bool take(struct stream *s, struct stream_time *x)
 {
     int64_t copied, exposed = 0;

@@ -1,14 +1,13 @@
 /* convert_impl: how a conversion is compiled for several processors. For this folder, its tests and
  * benchmarks.
  *
- * Words   level: see cpu.h; every level must give the same bits as CPU_PLAIN, NaN payloads included.
- *         body: an INLINE_BODY function in plain C; the *_CLONES macros compile it once per level
- *         and leave the vectors to the compiler. Where the processor has an instruction for the
- *         job (F16) the levels are written out instead.
+ * Words   level: see cpu.h; every level must give the same bits as CPU_PLAIN, NaN payloads
+ *         included. body: an INLINE_BODY function in plain C; the *_CLONES macros compile it once
+ *         per level and leave the vectors to the compiler. Where the processor has an instruction
+ *         for the job (F16) the levels are written out instead.
  * Flow    desc->to_f32() -> to_f32_run() -> levels[cpu_level()], block by block through a small
  *         buffer and streaming stores when the destination is larger than any cache.
- * Memory  Sources and destinations may be unaligned: touched through memcpy or unaligned loads only.
- * Floats  The default rounding mode is assumed. */
+ * Memory  Sources and destinations may be unaligned: only memcpy and unaligned loads touch them. */
 #ifndef TENSOR_CONVERT_IMPL_H
 #define TENSOR_CONVERT_IMPL_H
 

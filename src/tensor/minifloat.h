@@ -55,7 +55,7 @@ static inline uint32_t mf_widen(uint32_t em, int M, int B)
     return mf_if_above(em >> M, 0, normal, sub);
 }
 
-/* Code without sign of the number whose F32 bits are `abs`; anything above `most` counts as that. */
+/* Code without sign of the number whose F32 bits are `abs`, or `most` if that is smaller. */
 static inline uint32_t mf_narrow(uint32_t abs, int M, int B, uint32_t most)
 {
     abs = mf_if_above(abs, most, most, abs);

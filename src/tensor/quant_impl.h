@@ -85,7 +85,8 @@ static inline void k_pair(const uint8_t s[12], size_t j, uint8_t *scale, uint8_t
     };
 
 /* Copies n values for a quantiser: NaN becomes 0, infinities the largest finite F32, so that no NaN
- * arises later on (its sign differs between processors). Returns the bits of the largest magnitude. */
+ * arises later on (its sign differs between processors). Returns the bits of the largest
+ * magnitude. */
 INLINE_BODY uint32_t quant_load(const void *restrict src, float *restrict x, size_t n)
 {
     int32_t most = 0;

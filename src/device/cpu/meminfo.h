@@ -2,8 +2,9 @@
  *
  * The machine's RAM from /proc/meminfo, cut down to the limits of the control groups the process
  * lives in (base/cgroup.h): inside a container those count, not the machine. Version 2 (memory.max)
- * and version 1 (memory.limit_in_bytes) hierarchies, the group itself and every group above it. Page
- * cache that the kernel would drop first (inactive_file) counts as free, as MemAvailable does. */
+ * and version 1 (memory.limit_in_bytes) hierarchies, the group itself and every group above it.
+ * Page cache that the kernel would drop first (inactive_file) counts as free, as MemAvailable
+ * does. */
 #ifndef DEVICE_CPU_MEMINFO_H
 #define DEVICE_CPU_MEMINFO_H
 
@@ -17,9 +18,9 @@ berth_status meminfo_read(const char *root, uint64_t *total, uint64_t *free, ber
 /* Of a control group's limit, what weights and activations should leave to everything else: the
  * process itself, pictures between nodes, decoders and encoders, the file cache. 0: none limits. */
 uint64_t meminfo_spare(const char *root);
-/* What is left before a control group's limit stops this process: swap included, and file pages that
- * the kernel takes back before. Not what the machine happens to have at the moment, which changes.
- * UINT64_MAX: none limits it, or it is not known. */
+/* What is left before a control group's limit stops this process: swap included, and file pages
+ * that the kernel takes back before. Not what the machine happens to have at the moment, which
+ * changes. UINT64_MAX: none limits it, or it is not known. */
 uint64_t meminfo_headroom(const char *root);
 
 uint64_t meminfo_rss(void); /* resident bytes of this process; 0: not known */

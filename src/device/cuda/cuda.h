@@ -1,28 +1,24 @@
 /* cuda: NVIDIA cards through the driver API, opened with dlopen: one binary runs with or without.
  *
- * Words      api       the functions of libcuda this program calls, found by name in the opened
- *                      library (cuda_api.def); no CUDA runtime is linked
+ * Words      api       the functions of libcuda that are called, found by name (cuda_api.def); no
+ *                      CUDA runtime is linked
  *            granule   CUDA_GRANULE bytes of a card's memory, what it is mapped in
- *            piece     one or more granules taken from the driver at once (cuMemCreate). A segment is
- *                      a range of addresses (cuMemAddressReserve) with pieces mapped behind it, so
- *                      that idle ones go back to the driver (discard) and come again (restore) while
- *                      their neighbours stay
+ *            piece     one or more granules taken from the driver at once; segments are made of
+ *                      pieces, so that idle ones go back while their neighbours stay (cuda_mem.c)
  *            context   the primary one, retained while the phys is open, current on the executor's
  *                      thread: cuBLASLt and cuDNN work in the same
  *            lost      an error poisoned the context; nothing works in it any more
  * Errors     "cuda:0: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (out of memory)" with the number in
- *            native. Out of memory is BERTH_ENODEVMEM with wanted and free bytes; an error that
- *            poisons the context (illegal address, device lost, ...) is BERTH_EDEVICE and is what
- *            every later call of that phys says without asking the driver. The card comes back when
- *            Berth is restarted: NVIDIA promises nothing less, and cuBLASLt and cuDNN hold the same
- *            context. Until then Berth goes on with the others: where two cards have part in a
- *            call, only the one that says so itself is lost.
- * Peer       Access between cards is enabled where the driver offers it and a pattern copied over
- *            arrives: some machines say yes and deliver rubbish. Copies between others are staged
- *            by device/.
+ *            native. Out of memory is BERTH_ENODEVMEM with wanted and free bytes. An error that
+ *            poisons the context (illegal address, device lost, ...) is BERTH_EDEVICE, and every
+ *            later call of that phys says so without asking the driver. The card comes back when
+ *            Berth is restarted, as NVIDIA promises nothing less; Berth goes on with the others.
+ *            Where two cards have part in a call, only the one that says so itself is lost.
+ * Peer       Access between cards is enabled where the driver offers it and a copied pattern
+ *            arrives: some machines say yes and deliver rubbish. Other cards meet in host memory.
  * Threads    As driver.h: the executor, but for `info`. `lost` may be asked from any.
- * Files      cuda_api.c the library, cuda.c phys and errors, cuda_mem.c memory, pinned host
- *            memory too, cuda_work.c streams, events, copies, cuda_peer.c access between cards;
+ * Files      cuda_api.c the library, cuda.c phys and errors, cuda_mem.c memory, pinned host memory
+ *            too, cuda_work.c streams, events, copies, cuda_peer.c access between cards;
  *            cuda_impl.h what they share */
 #ifndef DEVICE_CUDA_CUDA_H
 #define DEVICE_CUDA_CUDA_H

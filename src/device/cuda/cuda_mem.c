@@ -1,14 +1,15 @@
 /* cuda_mem: a card's memory, taken apart in granules; pinned host memory.
  *
- * A segment is one reserved range of addresses, with pieces mapped behind it. Each piece costs three
- * driver calls (create, map, release: the mapping keeps it) and the kernel's page tables work, about
- * 45 us on an H200; a piece can only go back whole. Two-megabyte pieces throughout would make 12,000
- * of a 24 GB model, as much time as its copy takes; one piece for a segment could never be trimmed.
- * So in segments up to MIXED, where the pool mixes owners, every granule is a piece of its own and
- * trimming is exact. Larger ones the pool fills with one range, or with one that leaves up to an eighth
- * of itself over at the end: they are pieces of up to 32 MiB, and small ones where that end can begin,
- * from 8/9 of the segment on: granules in segments up to 512 MiB, where trimming is exact then, too.
- * Access is set and memory unmapped with one call for a run of pieces, however many they are.
+ * A segment is one reserved range of addresses with pieces mapped behind it. A piece costs three
+ * driver calls (create, map, release: the mapping keeps it) and work on page tables, about 45 us on
+ * an H200, and it goes back whole or not at all. Pieces of two MiB would be 12,000 for a model of
+ * 24 GB and take as long as its copy; one piece per segment could never be trimmed. So:
+ *
+ *   segments up to MIXED granules, where the pool mixes owners: each granule is a piece
+ *   larger ones, which the pool fills with one range, or all but the last ninth: pieces of up to
+ *   PIECE_MAX, and small ones in the last ninth (granules in segments of up to 512 MiB)
+ *
+ * Access is set and memory unmapped with one call for a run of pieces.
  *
  * Cards without virtual memory management (some virtual ones) get plain allocations, which go back
  * when they are wholly idle. */

@@ -1,5 +1,5 @@
-/* cuda_peer: cards that read each other's memory. Believed when a pattern arrives, in both
- * directions; a machine that says yes and delivers something else is treated as one that says no. */
+/* cuda_peer: cards that read each other's memory. What the driver says is tried: a pattern must
+ * arrive in both directions, or the cards are no peers. */
 #include "device/cuda/cuda_impl.h"
 
 #include <inttypes.h>

@@ -1,28 +1,24 @@
 /* null: devices without hardware, for tests: null:0, null:1, ...
  *
- * Memory     as many bytes as the spec says, backed by host pages that are touched only when used
- *            and can be discarded. Addresses are invented and never used twice, so that following
- *            one as a pointer, or using one after its end, is noticed.
+ * Memory     as many bytes as the spec says, backed by host pages that are touched only when used.
+ *            Addresses are invented and never used twice, so that following one as a pointer, or
+ *            using one after its end, is noticed.
  * Failing    null_fail(): the k-th call of a kind from now on fails, once.
  * Engine     Copies and launches are queued and take effect when their stream runs: by null_step()
  *            and null_run(), in an order drawn from the seed that respects streams and events; or
  *            when somebody waits. All null devices of a set share one engine.
- * Time       Virtual, for event_elapsed: it decides nothing about the drawn order, and what is computed
- *            is the same in every order. Each stream has a now, and so has the host; a copy and a
- *            launch move their stream's on by what null_config says, a wait moves it to the mark's
- *            if that is later, an operation begins no earlier than the host's when it was queued,
- *            and a sync, or a query that says done, moves the host's to what it learned of. All streams copy at full speed:
- *            each lane is a link of its own.
+ * Time       Virtual, for event_elapsed; it decides nothing. The host and each stream have a clock.
+ *            Copies and launches move their stream's on by what null_config says, a wait moves it
+ *            to the mark's, an operation begins no earlier than the host's when it was queued, and
+ *            the host's moves to what it learns by a sync or a query. Each lane is a link of its
+ *            own.
  * Hazards    Whether two accesses to the same bytes are ordered is decided by happens-before, not
- *            by what the drawn order happened to be: the host and every stream carry a vector
+ *            by what the drawn order happened to be. The host and every stream carry a vector
  *            clock, record/wait/sync join them, and each access is held against the earlier ones
- *            when it is *queued*. Found: a read of bytes whose write is not ordered before it, or
- *            that nobody wrote since they were allocated, overwriting what may still be read or
- *            written, freeing what queued work touches, use of freed or unknown memory, leaks at
- *            close. Host memory counts too: copies touch it by themselves, memory of the cpu device
- *            and of dev_host_alloc() is followed, the host says what else it does with
- *            dev_host_access() and dev_host_gone(). Work on memory that goes away is reported and
- *            then runs at once, so that a report is all that happens.
+ *            when it is *queued*. NULL_HAZARD_MAP lists what is found. Host memory counts too:
+ *            copies touch it, memory of the cpu device and of dev_host_alloc() is followed, and the
+ *            host says what else it does (dev_host_access(), dev_host_gone()). Work on memory that
+ *            goes away is reported and then runs at once, so that a report is all that happens.
  * Threads    as every driver: one thread, except info. */
 #ifndef DEVICE_NULL_NULL_H
 #define DEVICE_NULL_NULL_H
