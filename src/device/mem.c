@@ -8,24 +8,21 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#ifdef BERTH_CHECKS
+#ifndef BERTH_CHECKS
+#define BERTH_CHECKS 0
+#endif
+
 /* A full walk costs as much as there are ranges: every time while there are few, then now and then.
  */
 static void debug_check(const struct device *d)
 {
     const struct dev_stats *s = pool_stats(d->pool);
     berth_err err;
-    if (s->ranges > 128 && (s->allocs + s->frees) % 512)
+    if (!BERTH_CHECKS || (s->ranges > 128 && (s->allocs + s->frees) % 512))
         return;
     if (dev_check(d, &err))
         BUG("%s", err.msg);
 }
-#else
-static void debug_check(const struct device *d)
-{
-    (void)d;
-}
-#endif
 
 /* ---- the ledger ---- */
 
@@ -496,21 +493,9 @@ struct dev_trimmed dev_trim(struct device *d)
     return t;
 }
 
-struct leaving {
-    dev_goes_fn *goes;
-    void *user;
-};
-
-static bool range_goes(void *user, const struct pool_range *r)
-{
-    const struct leaving *l = user;
-    return l->goes(l->user, r->owner->name, r->owner->kind);
-}
-
 uint64_t dev_trim_leaves(const struct device *d, dev_goes_fn *goes, void *user)
 {
-    struct leaving l = { goes, user };
-    return pool_trim_leaves(d->pool, range_goes, &l);
+    return pool_trim_leaves(d->pool, goes, user);
 }
 
 /* ---- reports ---- */

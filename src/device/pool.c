@@ -636,18 +636,23 @@ static uint64_t would_be_gone(const struct pool *p, const struct pool_range *r)
     return bytes;
 }
 
-uint64_t pool_trim_leaves(const struct pool *p, pool_goes_fn *goes, void *user)
+static bool goes_or_idle(const struct pool_range *r, dev_goes_fn *goes, void *user)
+{
+    return !r->busy || goes(user, r->owner->name, r->owner->kind);
+}
+
+uint64_t pool_trim_leaves(const struct pool *p, dev_goes_fn *goes, void *user)
 {
     uint64_t left = 0;
     for (const struct pool_segment *g = p->segments; g; g = g->next)
         for (const struct pool_range *r = g->first; r;) {
             struct pool_range idle = *r; /* as merge() would make it */
             idle.n = 0;
-            for (; r && (!r->busy || goes(user, r)); r = r->next)
+            for (; r && goes_or_idle(r, goes, user); r = r->next)
                 idle.n += r->n;
             if (idle.n && idle.n < g->n) /* else the segment goes */
                 left += idle.n - would_be_gone(p, &idle);
-            while (r && r->busy && !goes(user, r))
+            while (r && !goes_or_idle(r, goes, user))
                 r = r->next;
         }
     return left;

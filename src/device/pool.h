@@ -56,10 +56,8 @@ berth_status pool_take(struct pool *p, size_t n, struct pool_range **out, berth_
 void pool_give(struct pool *p, struct pool_range *r);
 
 struct dev_trimmed pool_trim(struct pool *p);
-/* Idle bytes that pool_trim() would leave if the busy ranges that `goes` picks were given back
- * before. Changes nothing. */
-typedef bool pool_goes_fn(void *user, const struct pool_range *r);
-uint64_t pool_trim_leaves(const struct pool *p, pool_goes_fn *goes, void *user);
+/* dev_trim_leaves(). pre: every busy range has its owner. */
+uint64_t pool_trim_leaves(const struct pool *p, dev_goes_fn *goes, void *user);
 /* Takes `bytes` out of the budget for memory that is not the pool's (replaces the last value),
  * giving idle bytes up if need be. False, and nothing changes: they do not fit. */
 WARN_UNUSED bool pool_reserve(struct pool *p, uint64_t bytes);

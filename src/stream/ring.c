@@ -186,7 +186,7 @@ static bool settled(struct stream *s, struct stream_slot *t)
     bool open = t->touched; /* read, and no mark yet: in a pass nobody ended */
     if (open && dev_stream_sync(s->compute, &err) &&
         dev_event_record(t->drained, s->compute, &err)) {
-        err_add(&err, "%s", s->args.name ? s->args.name : "blocks");
+        err_add(&err, "%s", s->args.name);
         log_error(s->args.cfg.log, "stream.close", "dev=%s bytes=%zu why=\"%s\"",
                   s->args.compute->name, t->to - t->from, err.msg);
     }

@@ -10,11 +10,6 @@
 
 #include <inttypes.h>
 
-static const char *name_of(const struct stream *s)
-{
-    return s->args.name ? s->args.name : "blocks";
-}
-
 static const char *item_name(const struct stream *s, size_t i)
 {
     return s->args.item[i].name ? s->args.item[i].name : "?";
@@ -25,7 +20,7 @@ berth_status stream_broke(struct stream *s, uint32_t run, berth_err *err)
     const struct stream_run *r = &s->cut.run[run];
     s->broken = true;
     return err_add(err, "%s: %u blocks from '%s' (item %u, %zu bytes) on their way from %s to %s",
-                   name_of(s), r->items, item_name(s, r->first), r->first, r->bytes, r->dev->name,
+                   s->args.name, r->items, item_name(s, r->first), r->first, r->bytes, r->dev->name,
                    s->args.compute->name);
 }
 
@@ -115,9 +110,8 @@ static berth_status fill(struct stream *s, struct stream_slot *t, uint32_t r, be
         return stream_broke(s, r, err);
     uint64_t waited = wait ? now(s) - start : 0;
     s->stats.wait_ns += waited;
-    if (!(s->lane[run->lane]->phys->caps & BERTH_CAP_ASYNC)) {
+    if (!(s->lane[run->lane]->phys->caps & BERTH_CAP_ASYNC))
         stream_count_time(s, run->bytes, waited, waited);
-    }
     return stream_slot_filled(s, t, err);
 }
 
@@ -230,7 +224,7 @@ static berth_status jump(struct stream *s, size_t i, berth_err *err)
         return err_set(err, BERTH_EBUSY,
                        "%s: block '%s' (item %zu, a run of %zu bytes): no room in a ring of %zu "
                        "beside what is held",
-                       name_of(s), item_name(s, i), i, s->cut.run[run].span, s->cut.ring);
+                       s->args.name, item_name(s, i), i, s->cut.run[run].span, s->cut.ring);
     s->stats.out_of_order++;
     while (!(t = ring_place(s, run)))
         if (give_up(s, farthest(s), err))
@@ -292,10 +286,12 @@ static berth_status quiesce(struct stream *s, berth_err *err)
 {
     s->broken = true;
     if (s->compute && dev_stream_sync(s->compute, err))
-        return err_add(err, "%s: waiting for the layers on %s", name_of(s), s->args.compute->name);
+        return err_add(err, "%s: waiting for the layers on %s", s->args.name,
+                       s->args.compute->name);
     for (uint32_t k = 0; k < s->cut.lanes; k++)
         if (dev_stream_sync(s->lane[k], err))
-            return err_add(err, "%s: waiting for copies to %s", name_of(s), s->args.compute->name);
+            return err_add(err, "%s: waiting for copies to %s", s->args.name,
+                           s->args.compute->name);
     stage_reset(&s->stage);
     for (uint32_t i = 0; i < s->slots; i++) {
         struct stream_slot *t = &s->slot[i];
@@ -341,9 +337,10 @@ static berth_status wind_back(struct stream *s, berth_err *err)
 berth_status stream_begin(struct stream *s, struct dev_stream *compute, berth_err *err)
 {
     if (s->active)
-        return err_set(err, BERTH_EINVAL, "%s: a pass is running", name_of(s));
+        return err_set(err, BERTH_EINVAL, "%s: a pass is running", s->args.name);
     if (compute->phys != s->args.compute->phys)
-        BUG("%s computes on %s, not on %s", name_of(s), s->args.compute->name, compute->phys->name);
+        BUG("%s computes on %s, not on %s", s->args.name, s->args.compute->name,
+            compute->phys->name);
     if (s->broken && quiesce(s, err))
         return err->code;
     s->began = now(s);
@@ -358,12 +355,12 @@ berth_status stream_begin(struct stream *s, struct dev_stream *compute, berth_er
 static berth_status usable(const struct stream *s, size_t i, berth_err *err)
 {
     if (i >= s->args.n)
-        return err_set(err, BERTH_EINVAL, "%s: item %zu of %zu", name_of(s), i, s->args.n);
+        return err_set(err, BERTH_EINVAL, "%s: item %zu of %zu", s->args.name, i, s->args.n);
     if (!s->active)
-        return err_set(err, BERTH_EINVAL, "%s: item %zu outside of a pass", name_of(s), i);
+        return err_set(err, BERTH_EINVAL, "%s: item %zu outside of a pass", s->args.name, i);
     if (s->broken)
         return err_set(err, BERTH_EDEVICE, "%s: item %zu after a failure; the pass has to end",
-                       name_of(s), i);
+                       s->args.name, i);
     return BERTH_OK;
 }
 
@@ -420,7 +417,7 @@ berth_status stream_release(struct stream *s, size_t i, berth_err *err)
     if (r == STREAM_NONE)
         return BERTH_OK;
     if (!s->held[i])
-        return err_set(err, BERTH_EINVAL, "%s: item %zu was not acquired", name_of(s), i);
+        return err_set(err, BERTH_EINVAL, "%s: item %zu was not acquired", s->args.name, i);
     struct stream_slot *t = &s->slot[s->run_slot[r]];
     s->held[i]--;
     t->held--;
@@ -436,7 +433,7 @@ berth_status stream_release(struct stream *s, size_t i, berth_err *err)
 berth_status stream_end(struct stream *s, berth_err *err)
 {
     if (!s->active && !s->broken)
-        return err_set(err, BERTH_EINVAL, "%s: no pass is running", name_of(s));
+        return err_set(err, BERTH_EINVAL, "%s: no pass is running", s->args.name);
     if (s->active)
         s->stats.pass_ns += now(s) - s->began;
     s->active = false;
@@ -489,7 +486,7 @@ static berth_status open_runs(struct stream *s, berth_err *err)
 {
     struct arena *mem = &s->cut.mem;
     if (!s->args.owner)
-        BUG("%s: blocks to stream and nobody to pay for the ring", name_of(s));
+        BUG("%s: blocks to stream and nobody to pay for the ring", s->args.name);
     s->run_slot = arena_array(mem, s->cut.runs, sizeof *s->run_slot);
     s->held = arena_array(mem, s->args.n, sizeof *s->held);
     s->done = arena_array(mem, s->args.n, sizeof *s->done);
@@ -511,6 +508,7 @@ berth_status stream_open(const struct stream_args *args, struct stream **out, be
     if (!s)
         return err_set(err, BERTH_ENOMEM, "streaming %s", name);
     s->args = *args;
+    s->args.name = name;
     s->args.on_close = NULL; /* until it is open */
     if (config(s, err) ||
         stream_cut(&s->args, s->args.cfg.run_bytes, s->args.cfg.slots, &s->cut, err) ||
@@ -537,7 +535,7 @@ static void report(struct stream *s)
               "waited_percent=%.1f out_of_order=%" PRIu64 " dropped=%" PRIu64 " model=\"%s\"",
               s->args.compute->name, x->passes, x->bytes, stream_gbps(x), 100.0 * stream_exposed(x),
               x->pass_ns ? 100.0 * (double)x->wait_ns / (double)x->pass_ns : 0, x->out_of_order,
-              x->dropped, name_of(s));
+              x->dropped, s->args.name);
 }
 
 void stream_close(struct stream *s)
