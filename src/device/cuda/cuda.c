@@ -126,7 +126,7 @@ berth_status cuda_check_among(struct cuda_dev *d, struct cuda_dev *const *others
                       name_length(what), what, cuda_error_text(d->pub.api, r, text));
 }
 
-void cuda_tell(struct cuda_dev *d, CUresult r, const char *what)
+void cuda_log_failure(struct cuda_dev *d, CUresult r, const char *what)
 {
     berth_err err;
     bool was = atomic_load(&d->pub.lost);
@@ -189,15 +189,15 @@ static void cuda_close(struct phys *base)
     if (!d)
         return;
     if (d->has_context)
-        CUDA_TELL(d, cuCtxSetCurrent(p->ctx));
+        CUDA_LOG_FAILURE(d, cuCtxSetCurrent(p->ctx));
     if (p->op_close)
         p->op_close(p->op);
     cuda_peer_close(d);
     cuda_work_close(d);
     cuda_mem_close(d);
     if (d->has_context) {
-        CUDA_TELL(d, cuCtxSetCurrent(NULL));
-        CUDA_TELL(d, cuDevicePrimaryCtxRelease(p->dev));
+        CUDA_LOG_FAILURE(d, cuCtxSetCurrent(NULL));
+        CUDA_LOG_FAILURE(d, cuDevicePrimaryCtxRelease(p->dev));
     }
     for (struct cuda_dev **at = &d->library->open; *at; at = &(*at)->next)
         if (*at == d) {

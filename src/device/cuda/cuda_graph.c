@@ -21,11 +21,11 @@ void cuda_graph_free(struct dev_graph *graph)
 {
     struct cuda_graph *g = (struct cuda_graph *)graph;
     struct cuda_dev *d = cuda_dev(graph->phys);
-    cuda_tell(d, d->pub.api->cuCtxSetCurrent(d->pub.ctx), "cuCtxSetCurrent");
+    CUDA_LOG_FAILURE(d, cuCtxSetCurrent(d->pub.ctx));
     if (g->exec)
-        CUDA_TELL(d, cuGraphExecDestroy(g->exec));
+        CUDA_LOG_FAILURE(d, cuGraphExecDestroy(g->exec));
     if (g->graph)
-        CUDA_TELL(d, cuGraphDestroy(g->graph));
+        CUDA_LOG_FAILURE(d, cuGraphDestroy(g->graph));
     free(g);
 }
 
@@ -42,7 +42,7 @@ berth_status cuda_record_end(struct dev_stream *s, struct dev_graph **out, berth
         (void)p->api->cuStreamEndCapture(cuda_stream(s), &graph);
     if (!g) {
         if (graph)
-            CUDA_TELL(cuda_dev(s->phys), cuGraphDestroy(graph));
+            CUDA_LOG_FAILURE(cuda_dev(s->phys), cuGraphDestroy(graph));
         return err_set(err, BERTH_ENOMEM, "%s: recorded work", s->phys->name);
     }
     g->base.phys = s->phys;

@@ -75,8 +75,8 @@ berth_status cuda_lost(struct cuda_dev *d, berth_err *err);
 berth_status cuda_check_among(struct cuda_dev *d, struct cuda_dev *const *others, size_t n,
                               CUresult r, const char *what, berth_err *err);
 /* For calls that give something up: a failure is logged, once the device is lost not even that. */
-void cuda_tell(struct cuda_dev *d, CUresult r, const char *what);
-#define CUDA_TELL(d, call) cuda_tell((d), (d)->pub.api->call, #call)
+void cuda_log_failure(struct cuda_dev *d, CUresult r, const char *what);
+#define CUDA_LOG_FAILURE(d, call) cuda_log_failure((d), (d)->pub.api->call, #call)
 
 /* cuda_api.c */
 berth_status cuda_library_open(const struct dev_env *env, void **out, berth_err *err);

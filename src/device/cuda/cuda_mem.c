@@ -89,7 +89,7 @@ static bool unmap(struct cuda_dev *d, struct cuda_segment *g, struct run r)
     if (r.from == r.to)
         return true;
     CUresult e = d->pub.api->cuMemUnmap(address(d, g, r.from), bytes);
-    cuda_tell(d, e, "cuMemUnmap");
+    cuda_log_failure(d, e, "cuMemUnmap");
     if (e)
         return false;
     memset(g->length + r.from, 0, (r.to - r.from) * sizeof *g->length);
@@ -106,7 +106,7 @@ static berth_status map_piece(struct cuda_dev *d, struct cuda_segment *g, size_t
     if (CUDA_TRY(p, cuMemCreate(&h, bytes, &prop, 0), err))
         return err->code;
     berth_status s = CUDA_TRY(p, cuMemMap(address(d, g, at), bytes, 0, h, 0), err);
-    CUDA_TELL(d, cuMemRelease(h));
+    CUDA_LOG_FAILURE(d, cuMemRelease(h));
     if (!s)
         g->length[at] = (uint32_t)n;
     return s;
@@ -186,7 +186,7 @@ berth_status cuda_share(struct cuda_dev *d, berth_err *err)
 static void segment_release(struct cuda_dev *d, struct cuda_segment *g)
 {
     if (g->plain)
-        CUDA_TELL(d, cuMemFree(g->plain));
+        CUDA_LOG_FAILURE(d, cuMemFree(g->plain));
     for (size_t at = 0, to; g->length && at < g->granules; at = to) { /* runs that have memory */
         for (to = at; to < g->granules && g->length[to]; to += g->length[to])
             ;
@@ -194,7 +194,7 @@ static void segment_release(struct cuda_dev *d, struct cuda_segment *g)
         to += to == at;
     }
     if (g->addr && !g->plain)
-        CUDA_TELL(d, cuMemAddressFree(g->addr, g->n));
+        CUDA_LOG_FAILURE(d, cuMemAddressFree(g->addr, g->n));
     free(g->length);
     *g = (struct cuda_segment) { 0 };
 }
@@ -220,7 +220,7 @@ static berth_status segment_plain(struct cuda_dev *d, struct cuda_segment *g, be
     if (CUDA_TRY(p, cuMemAlloc(&g->plain, g->n), err))
         return err->code;
     if (g->plain & mask) {
-        CUDA_TELL(d, cuMemFree(g->plain));
+        CUDA_LOG_FAILURE(d, cuMemFree(g->plain));
         g->plain = 0;
         if (!sz_add(g->n, mask, &more))
             return err_set(err, BERTH_ENODEVMEM, "%s: %zu bytes", p->base.name, g->n);
@@ -275,7 +275,7 @@ void cuda_free(struct phys *p, uint64_t addr, size_t n)
     size_t i = segment_index(d, addr) - 1;
     if (g->addr != addr || g->n - n >= p->granularity)
         BUG("%s: free of [%#" PRIx64 ", +%zu), which is no allocation", p->name, addr, n);
-    CUDA_TELL(d, cuCtxSetCurrent(d->pub.ctx));
+    CUDA_LOG_FAILURE(d, cuCtxSetCurrent(d->pub.ctx));
     segment_release(d, g);
     memmove(g, g + 1, (d->segments.n - i - 1) * sizeof *g);
     vec_pop(&d->segments);
@@ -499,10 +499,10 @@ berth_status cuda_host_alloc(struct phys *p, size_t n, void **out, berth_err *er
 static void unpin(struct cuda_dev *d, const struct cuda_pinned *x)
 {
     if (!x->ours) {
-        CUDA_TELL(d, cuMemFreeHost(x->ptr));
+        CUDA_LOG_FAILURE(d, cuMemFreeHost(x->ptr));
         return;
     }
-    CUDA_TELL(d, cuMemHostUnregister(x->ptr));
+    CUDA_LOG_FAILURE(d, cuMemHostUnregister(x->ptr));
     dev_pages_unmap(x->ptr, x->ours);
 }
 
@@ -518,7 +518,7 @@ void cuda_host_free(struct phys *p, void *ptr, size_t n)
     struct cuda_pinned x = all[i - 1];
     all[i - 1] = all[d->pinned.n - 1];
     vec_pop(&d->pinned);
-    CUDA_TELL(d, cuCtxSetCurrent(d->pub.ctx));
+    CUDA_LOG_FAILURE(d, cuCtxSetCurrent(d->pub.ctx));
     unpin(d, &x);
 }
 

@@ -29,9 +29,9 @@ berth_status cuda_stream_open(struct dev_stream *s, berth_err *err)
 void cuda_stream_close(struct dev_stream *s)
 {
     struct cuda_dev *d = cuda_dev(s->phys);
-    CUDA_TELL(d, cuCtxSetCurrent(d->pub.ctx));
-    CUDA_TELL(d, cuStreamSynchronize(cuda_stream(s)));
-    CUDA_TELL(d, cuStreamDestroy(cuda_stream(s)));
+    CUDA_LOG_FAILURE(d, cuCtxSetCurrent(d->pub.ctx));
+    CUDA_LOG_FAILURE(d, cuStreamSynchronize(cuda_stream(s)));
+    CUDA_LOG_FAILURE(d, cuStreamDestroy(cuda_stream(s)));
 }
 
 berth_status cuda_stream_sync(struct dev_stream *s, berth_err *err)
@@ -64,8 +64,8 @@ berth_status cuda_event_open(struct dev_event *e, berth_err *err)
 void cuda_event_close(struct dev_event *e)
 {
     struct cuda_dev *d = cuda_dev(e->phys);
-    CUDA_TELL(d, cuCtxSetCurrent(d->pub.ctx));
-    CUDA_TELL(d, cuEventDestroy(event_of(e)->event));
+    CUDA_LOG_FAILURE(d, cuCtxSetCurrent(d->pub.ctx));
+    CUDA_LOG_FAILURE(d, cuEventDestroy(event_of(e)->event));
 }
 
 berth_status cuda_event_record(struct dev_event *e, struct dev_stream *s, berth_err *err)
@@ -163,7 +163,7 @@ void cuda_work_close(struct cuda_dev *d)
     struct phys *p = &d->pub.base;
     size_t streams = 0, events = 0;
     if (d->probe)
-        CUDA_TELL(d, cuEventDestroy(d->probe));
+        CUDA_LOG_FAILURE(d, cuEventDestroy(d->probe));
     dev_stream_free(d->own);
     for (; p->events; events++)
         dev_event_free(p->events);
