@@ -14,7 +14,7 @@
  * Bits    What a lane gets depends on its query and all keys in order, nothing else; groups and
  *         blocks begin at fixed queries and keys. Scores are in units of log2(e): 2^x is cheaper.
  * Files   attention.c splits the work; attention_kernel.inc the arithmetic, compiled for one level
- *         by attention_<level>.c. */
+ *         by level_<x>.c. */
 #ifndef OP_CPU_ATTENTION_H
 #define OP_CPU_ATTENTION_H
 

@@ -7,9 +7,8 @@
  * Memory  Nothing is allocated: what a kernel needs beside its operands is cpu_x_scratch() bytes at
  *         env->scratch. It follows from shapes, types, the size of env->pool and env->thrifty
  *         alone.
- * Files   kernels.def which ops, cpu.c their table; gemm.c, gemm_*.c the product all others are
- *         made of; linear.c matmul.c conv2d.c winograd*.c; attention*.c norm.c pointwise.c move.c;
- *         vmath.h their functions. */
+ * Files   kernels.def which ops, cpu.c their table; gemm*.c the product all others are made of;
+ *         level_<x>.c and level.inc what is compiled for each level; vmath.h functions of vectors. */
 #ifndef OP_CPU_CPU_IMPL_H
 #define OP_CPU_CPU_IMPL_H
 

@@ -18,7 +18,8 @@
  * Memory  fixed panels in chunks of a few MiB (of one when thrifty), and per worker a block of
  *         moving panels and one task's sums: gemm_scratch(). Sums stay there until they are
  *         complete, so `add` may be the output itself.
- * Files   gemm.c driver; gemm_tile.c kernels and transposition per level. */
+ * Files   gemm.c driver; gemm_level.c transposition and levels; gemm_kernel.inc the kernels, compiled
+ *         for a level by level_<x>.c. */
 #ifndef OP_CPU_GEMM_H
 #define OP_CPU_GEMM_H
 
@@ -53,6 +54,14 @@ struct gemm_level {
     enum cpu_level level;
 };
 const struct gemm_level *gemm_level(enum cpu_level l); /* the caller knows that it can run here */
+extern gemm_tile_fn *const gemm_tiles_plain[], *const gemm_tiles_avx2[], *const gemm_tiles_avx512[];
+
+/* In front of loops over the rows of a tile: they must vanish, or its sums are no registers. */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 /* One panel of the steps k0 <= k < k0 + kn. of_a: dst[k][rows], rows <= mr; of_b: dst[k][nr],
  * columns from `cols` on zero. Called from any worker. */

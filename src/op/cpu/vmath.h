@@ -153,11 +153,7 @@ INLINE_BODY float vm_tanh(const bool fused, float x)
 /* CLONES(f, (parameters), arguments): f_body() for every level, its first argument being fused, and
  * f_levels[] to index with one. */
 #if CPU_X86
-#define CLONES(f, params, ...)                                                                     \
-    static void f##_plain params                                                                   \
-    {                                                                                              \
-        f##_body(false, __VA_ARGS__);                                                              \
-    }                                                                                              \
+#define CLONES_X86(f, params, ...)                                                                 \
     TARGET_FMA static void f##_avx2 params                                                         \
     {                                                                                              \
         f##_body(true, __VA_ARGS__);                                                               \
@@ -165,15 +161,16 @@ INLINE_BODY float vm_tanh(const bool fused, float x)
     TARGET_AVX512 static void f##_avx512 params                                                    \
     {                                                                                              \
         f##_body(true, __VA_ARGS__);                                                               \
-    }                                                                                              \
-    static void(*const f##_levels[CPU_LEVELS]) params = LEVELS_OF(f);
+    }
 #else
+#define CLONES_X86(f, params, ...)
+#endif
 #define CLONES(f, params, ...)                                                                     \
     static void f##_plain params                                                                   \
     {                                                                                              \
         f##_body(false, __VA_ARGS__);                                                              \
     }                                                                                              \
+    CLONES_X86(f, params, __VA_ARGS__)                                                             \
     static void(*const f##_levels[CPU_LEVELS]) params = LEVELS_OF(f);
-#endif
 
 #endif

@@ -6,22 +6,14 @@
 
 #include <immintrin.h>
 
+#define LEVEL(x) x##_avx2
 #define TARGET TARGET_FMA
 #define WIDTH 8
 #define VECS 3 /* with ROWS: 12 sums, 3 rows of lanes and one number in 16 registers */
 #define ROWS 4
+#define MR 6 /* 12 sums */
 
 typedef __m256 vf;
-
-TARGET INLINE_BODY vf vf_load(const float *p)
-{
-    return _mm256_loadu_ps(p);
-}
-
-TARGET INLINE_BODY void vf_store(float *p, vf x)
-{
-    _mm256_storeu_ps(p, x);
-}
 
 TARGET INLINE_BODY vf vf_all(float x)
 {
@@ -54,7 +46,5 @@ TARGET INLINE_BODY vf vf_exp2(vf x)
     return _mm256_and_ps(p, _mm256_cmp_ps(x, vf_all(EXP2_LEAST), _CMP_NLT_UQ));
 }
 
-#include "op/cpu/attention_kernel.inc"
-
-const struct attn_kernel attn_avx2 = { .lanes = LANES, .run = run };
+#include "op/cpu/level.inc"
 #endif

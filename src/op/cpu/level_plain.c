@@ -1,24 +1,14 @@
 #include "op/cpu/vmath.h"
 
+#define LEVEL(x) x##_plain
 #define TARGET
 #define WIDTH 4
 #define VECS 3
 #define ROWS 4
+#define MR 4
 
 typedef float vf
     __attribute__((vector_size(16))); /* what every processor has in one way or another */
-
-INLINE_BODY vf vf_load(const float *p)
-{
-    vf x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
-
-INLINE_BODY void vf_store(float *p, vf x)
-{
-    memcpy(p, &x, sizeof x);
-}
 
 INLINE_BODY vf vf_all(float x)
 {
@@ -44,6 +34,4 @@ INLINE_BODY vf vf_exp2(vf x)
     return x;
 }
 
-#include "op/cpu/attention_kernel.inc"
-
-const struct attn_kernel attn_plain = { .lanes = LANES, .run = run };
+#include "op/cpu/level.inc"
