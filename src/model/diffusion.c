@@ -15,7 +15,7 @@ struct diffusion { /* owner: executor */
     struct net *net;
     const struct log *log;
     bool exact_guidance;
-    /* What had no room in one pass, with this many tokens or fewer: latents * positions. 0: none
+    /* What had no room in one pass, with this many tokens or fewer: latents * values. 0: none
      * yet. Forgotten with the object: a later run may find other models gone. */
     size_t too_much, too_much_tokens;
 };
@@ -245,9 +245,18 @@ static size_t latents(const struct diffusion_in *in)
     return (size_t)in->shape.dim[0];
 }
 
-static size_t pixels(const struct diffusion_in *in) /* of one latent */
+/* Values of one item: of all its latents, and of what is beside them. */
+static size_t values(const struct diffusion_in *in)
 {
-    return (size_t)shape_inner(&in->shape, 2);
+    uint64_t n = shape_inner(&in->shape, 1);
+    for (size_t i = 0; i < in->mores; i++)
+        n += shape_inner(&in->more[i], 1);
+    return (size_t)n;
+}
+
+static size_t values_beside(const struct diffusion *d, const struct diffusion_in *in)
+{
+    return (size_t)((d->info.in_channels - d->info.latent.channels) * shape_inner(&in->shape, 2));
 }
 
 #define SIDES_MAX 128
@@ -303,16 +312,17 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
                                 berth_err *err)
 {
     const struct diffusion_info *i = &d->info;
-    size_t each = pixels(in), adm = (size_t)i->adm_channels, n = b->n, tokens = b->tokens;
+    size_t each = values(in), whole = each + values_beside(d, in), n = b->n, tokens = b->tokens;
+    size_t adm = (size_t)i->adm_channels;
     *g = (struct gathered) { .x = NULL };
     if (lies_together(d, in, b)) {
-        size_t at = b->item[0] * each * i->latent.channels;
+        size_t at = b->item[0] * each;
         g->x = in->x + at;
         g->out = in->out + at;
         g->context = in->cond[b->item[0]]->context;
     } else {
-        g->x = g->copied_x = arena_array(mem, n * each, (size_t)i->in_channels * sizeof(float));
-        g->out = arena_array(mem, n * each, i->latent.channels * sizeof(float));
+        g->x = g->copied_x = arena_array(mem, n, whole * sizeof(float));
+        g->out = arena_array(mem, n, each * sizeof(float));
         g->context = g->copied_context =
             arena_array(mem, n * tokens, (size_t)i->context_dim * sizeof(float));
     }
@@ -332,15 +342,14 @@ static void copy_item(const struct diffusion *d, const struct diffusion_in *in,
 {
     const struct diffusion_info *info = &d->info;
     const struct diffusion_cond *cond = in->cond[b->item[k]];
-    size_t each = pixels(in), c = info->latent.channels, all_c = (size_t)info->in_channels;
-    size_t width = (size_t)info->context_dim, i = b->item[k];
-    float *x = g->copied_x + k * all_c * each, *row = g->copied_context + k * b->tokens * width;
-    memcpy(x, in->x + i * c * each, c * each * sizeof(float));
-    if (all_c > c && in->concat)
-        memcpy(x + c * each, in->concat + i * (all_c - c) * each,
-               (all_c - c) * each * sizeof(float));
-    else if (all_c > c)
-        d->family->no_concat(info, each, x + c * each);
+    size_t each = values(in), beside = values_beside(d, in), i = b->item[k];
+    size_t width = (size_t)info->context_dim;
+    float *x = g->copied_x + k * (each + beside), *row = g->copied_context + k * b->tokens * width;
+    memcpy(x, in->x + i * each, each * sizeof(float));
+    if (beside && in->concat)
+        memcpy(x + each, in->concat + i * beside, beside * sizeof(float));
+    else if (beside)
+        d->family->no_concat(info, (size_t)shape_inner(&in->shape, 2), x + each);
     for (size_t at = 0; at < b->tokens; at += cond->tokens)
         memcpy(row + at * width, cond->context, cond->tokens * width * sizeof(float));
 }
@@ -364,13 +373,18 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
     return BERTH_OK;
 }
 
-/* Of n of them, with the channels beside them. */
-static struct shape batch_shape(const struct diffusion *d, const struct diffusion_in *in, size_t n)
+/* n of them, with the channels beside them; sizes alone. */
+static struct family_batch batch_of(const struct diffusion *d, const struct diffusion_in *in,
+                                    size_t n, size_t tokens)
 {
-    struct shape s = in->shape;
-    s.dim[0] = n;
-    s.dim[1] = d->info.in_channels;
-    return s;
+    struct family_batch b = { .shape = in->shape, .mores = in->mores, .tokens = tokens };
+    b.shape.dim[0] = n;
+    b.shape.dim[1] = d->info.in_channels;
+    for (size_t i = 0; i < in->mores; i++) {
+        b.more[i] = in->more[i];
+        b.more[i].dim[0] = n;
+    }
+    return b;
 }
 
 /* The whole batch, in ever smaller pieces where there is no room. */
@@ -378,22 +392,19 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
                         const struct gathered *g, berth_err *err)
 {
     const struct diffusion_info *info = &d->info;
-    size_t each = pixels(in), piece = b->n;
+    size_t each = values(in), whole = each + values_beside(d, in), piece = b->n;
     for (size_t first = 0; first < b->n;) {
         size_t n = piece < b->n - first ? piece : b->n - first;
         while (n > 1 && d->too_much && n * each >= d->too_much && b->tokens >= d->too_much_tokens)
             n = piece = (n + 1) / 2;
-        struct family_batch part = {
-            .shape = batch_shape(d, in, n),
-            .exact_guidance = d->exact_guidance,
-            .x = g->x + first * (size_t)info->in_channels * each,
-            .t = g->t + first,
-            .context = g->context + first * b->tokens * (size_t)info->context_dim,
-            .tokens = b->tokens,
-            .y = g->y ? g->y + first * (size_t)info->adm_channels : NULL,
-            .guidance = g->guidance ? g->guidance + first : NULL,
-            .out = g->out + first * info->latent.channels * each,
-        };
+        struct family_batch part = batch_of(d, in, n, b->tokens);
+        part.exact_guidance = d->exact_guidance;
+        part.x = g->x + first * whole;
+        part.t = g->t + first;
+        part.context = g->context + first * b->tokens * (size_t)info->context_dim;
+        part.y = g->y ? g->y + first * (size_t)info->adm_channels : NULL;
+        part.guidance = g->guidance ? g->guidance + first : NULL;
+        part.out = g->out + first * each;
         berth_status s = d->family->forward(d->net, &d->cfg, &part, NULL, err);
         if (s == BERTH_ENODEVMEM && n > 1) {
             log_warn(d->log, "diffusion.split", "latents=%zu width=%llu height=%llu why=\"%s\"", n,
@@ -416,6 +427,11 @@ static berth_status check(const struct diffusion *d, const struct diffusion_in *
     if (!latent_is(&d->info.latent, &in->shape))
         return err_set(err, BERTH_EINVAL, "%s has no latents %s", d->info.family,
                        shape_text(&in->shape, text));
+    for (size_t i = 0; i < in->mores; i++)
+        if (i == LATENT_MORE || !d->info.more[i] || !latent_is(d->info.more[i], &in->more[i]) ||
+            in->more[i].dim[0] != in->shape.dim[0])
+            return err_set(err, BERTH_EINVAL, "%s does not sample latents %s with its own",
+                           d->info.family, shape_text(&in->more[i], text));
     for (size_t i = 0; i < latents(in); i++)
         if (!in->cond[i]->tokens || in->cond[i]->width != d->info.context_dim)
             return err_set(err, BERTH_EINVAL,
@@ -432,7 +448,7 @@ static berth_status one_batch(struct diffusion *d, const struct diffusion_in *in
 {
     struct arena mem = { 0 };
     struct gathered g;
-    size_t each = d->info.latent.channels * pixels(in);
+    size_t each = values(in);
     berth_status s = gather_room(d, in, b, &mem, &g, err);
     if (!s)
         s = gather(d, in, b, &g, err);
@@ -460,9 +476,8 @@ static berth_status each_batch(struct diffusion *d, const struct diffusion_in *i
             s = one_batch(d, in, &b, err);
             continue;
         }
-        struct family_batch part = { .shape = batch_shape(d, in, b.n),
-                                     .tokens = b.tokens,
-                                     .guidance = b.guided ? &default_guidance : NULL };
+        struct family_batch part = batch_of(d, in, b.n, b.tokens);
+        part.guidance = b.guided ? &default_guidance : NULL;
         uint64_t one = 0;
         s = d->family->forward(d->net, &d->cfg, &part, &one, err);
         *peak = one > *peak ? one : *peak;

@@ -22,6 +22,8 @@ enum diffusion_prediction { PREDICT_EPS, PREDICT_V, PREDICT_EDM, PREDICT_X0, PRE
 struct diffusion_info {
     const char *family; /* "SD1.5", "SD2", "SDXL", "SDXL refiner", ...: for people */
     struct latent_format latent;
+    /* What it samples with those, where it is given: sound. NULL: no more */
+    const struct latent_format *more[LATENT_MORE];
     enum diffusion_prediction predicts;
     bool zsnr;                               /* zero terminal SNR */
     double sigma_min, sigma_max, sigma_data; /* EDM tables; 0: the discrete table of SD */
@@ -92,10 +94,12 @@ struct diffusion_cond {   /* one prompt as the network gets it; host memory, bor
     int guided;
     float guidance;
 };
-struct diffusion_in {   /* n latents of one size, each with its own conditioning */
-    struct shape shape; /* [n, latent channels, ..., h, w] */
-    const float *x;     /* scaled for the network */
-    const float *t;     /* [n] */
+struct diffusion_in {               /* n latents of one size, each with its own conditioning */
+    struct shape shape;             /* [n, latent channels, ..., h, w] */
+    struct shape more[LATENT_MORE]; /* of the others; x and out have those of an item together */
+    size_t mores;
+    const float *x;                           /* scaled for the network */
+    const float *t;                           /* [n] */
     const struct diffusion_cond *const *cond; /* [n]; token counts may differ */
     /* [n, in_channels - channels, ..., h, w] of inpainting models; NULL: theirs for "no mask" */
     const float *concat;

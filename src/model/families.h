@@ -18,15 +18,17 @@ struct family_config { /* a network of some family, as its config() read it */
 
 /* Latents whose conditionings have one length: what a family gets. Host memory, borrowed. */
 struct family_batch {
-    struct shape shape;   /* [n, in_channels, ..., h, w] */
-    const float *x;       /* of that shape: latents, and what is beside them */
+    struct shape shape;             /* [n, in_channels, ..., h, w] */
+    struct shape more[LATENT_MORE]; /* [n, ...] of latents that are sampled with them */
+    size_t mores;
+    const float *x;       /* of that shape, or [n, values]: an item's latents behind each other */
     const float *t;       /* [n] */
     const float *context; /* [n, tokens, context_dim] */
     size_t tokens;
     const float *y;        /* [n, adm_channels]; NULL without */
     const float *guidance; /* [n]; NULL: without that term. In a prediction only that counts */
     bool exact_guidance;   /* diffusion_args */
-    float *out;            /* [n, latent channels, ..., h, w] */
+    float *out;            /* as x, without what is beside the latents */
 };
 
 struct family {

@@ -2,11 +2,15 @@
  * them scaled, and what they look like. Nodes and samplers ask it and know no sizes of their own.
  *
  * Shapes     [n, channels, h, w] of pictures (rank 2), [n, channels, t, h, w] of video (rank 3).
+ * Several    A network may sample latents of several formats as one: a video and its sound. For
+ *            that, those of an item are packed one after the other: [n, all values].
  * Threads    any */
 #ifndef MODEL_LATENT_FORMAT_H
 #define MODEL_LATENT_FORMAT_H
 
 #include "tensor/shape.h"
+
+#define LATENT_MORE 3 /* latents that are sampled with the first one, at most */
 
 struct latent_format {
     const char *name; /* "SD1", "SDXL", "SD3", "Flux" */

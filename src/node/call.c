@@ -181,8 +181,8 @@ berth_status in_mask(const struct node_call *c, const char *name, struct htensor
     return in_tensor(c, name, "MASK", 3, out, err);
 }
 
-berth_status in_latent(const struct node_call *c, const char *name, const struct latent **out,
-                       berth_err *err)
+berth_status in_latents(const struct node_call *c, const char *name, const struct latent **out,
+                        berth_err *err)
 {
     struct value *v = in_value(c, name);
     if (!v)
@@ -191,6 +191,22 @@ berth_status in_latent(const struct node_call *c, const char *name, const struct
         return wrong_kind(name, v, "LATENT", err);
     *out = &v->latent;
     return BERTH_OK;
+}
+
+berth_status in_latent(const struct node_call *c, const char *name, const struct latent **out,
+                       berth_err *err)
+{
+    berth_status s = in_latents(c, name, out, err);
+    return s ? s : latent_single(name, *out, err);
+}
+
+berth_status latent_single(const char *name, const struct latent *l, berth_err *err)
+{
+    return l->more[0].samples ? err_set(err, BERTH_EINVAL,
+                                        "input '%s' has several latents, such as a video and its "
+                                        "sound; this node takes one",
+                                        name)
+                              : BERTH_OK;
 }
 
 berth_status in_model(const struct node_call *c, const char *name, const struct model_ref **out,

@@ -190,10 +190,10 @@ struct sampling_request { /* borrowed for the call */
 berth_status sample_latent(struct node_call *c, const struct sampling_request *q,
                            struct latent *out, struct latent *denoised, berth_err *err);
 
-/* Noise of a latent as ComfyUI draws it: one draw over all, or one for each index. [n of
- * latent]. BERTH_ECANCELED: between the draws for indexes. */
-berth_status latent_noise(struct node_call *c, const struct latent *l, const struct shape *s,
-                          uint64_t seed, float *out, berth_err *err);
+/* Noise of a latent of shape s as ComfyUI draws it: one draw over all, or one for each index up to
+ * the largest. index: [n]; NULL: none. BERTH_ECANCELED: between the draws for indexes. */
+berth_status latent_noise(struct node_call *c, const int64_t *index, const struct shape *s,
+                          struct torch_rng *rng, float *out, berth_err *err);
 /* The latent's samples in the model's format: an empty one gets its channels, another that has not
  * is BERTH_EINVAL; a picture is video of one frame. A new reference. */
 berth_status latent_fit(const struct latent *l, const struct diffusion_info *info,
@@ -214,7 +214,8 @@ struct sampled_cond { /* guide_cond.cond */
 struct cond_scene { /* what they are resolved against; borrowed */
     const struct diffusion_info *info;
     const struct msampling *ms;
-    struct shape shape;  /* of info's format */
+    struct shape shape;  /* of info's format, of the first of several */
+    bool several;        /* latents, without pixels in common: no areas, no masks */
     const float *latent; /* in the model's scale */
     const float *mask;   /* of that shape; NULL: none */
     struct arena *mem;   /* results live there */

@@ -27,6 +27,9 @@ berth_status latent_like(const struct latent *l, struct latent *out, berth_err *
     }
     if (l->noise_mask)
         out->noise_mask = htensor_ref(l->noise_mask);
+    for (size_t i = 0; i < LATENT_MORE; i++)
+        if (l->more[i].noise_mask)
+            out->more[i].noise_mask = htensor_ref(l->more[i].noise_mask);
     return BERTH_OK;
 }
 
@@ -439,6 +442,8 @@ static berth_status rebatch_run(struct node_call *c, berth_err *err)
             s = err_set(err, BERTH_EINVAL, "input 'latents' wants LATENT");
             break;
         }
+        if ((s = latent_single("latents", &v->latent, err)))
+            break;
         s = fetch(&v->latent, seen, &next, err);
         seen += (int64_t)dim(v->latent.samples, 0);
         if (!s && cur.samples && !same_sides(cur.samples, next.samples))

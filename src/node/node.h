@@ -238,8 +238,13 @@ berth_status in_image(const struct node_call *c, const char *name, struct htenso
                       berth_err *err);
 berth_status in_mask(const struct node_call *c, const char *name, struct htensor **out,
                      berth_err *err);
+/* One latent; in_latents(): also several that are sampled together. */
 berth_status in_latent(const struct node_call *c, const char *name, const struct latent **out,
                        berth_err *err);
+berth_status in_latents(const struct node_call *c, const char *name, const struct latent **out,
+                        berth_err *err);
+/* BERTH_EINVAL: the input has several latents. */
+berth_status latent_single(const char *name, const struct latent *l, berth_err *err);
 berth_status in_model(const struct node_call *c, const char *name, const struct model_ref **out,
                       berth_err *err);
 

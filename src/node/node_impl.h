@@ -108,7 +108,7 @@ berth_status round_side(double x, size_t *out, berth_err *err);
 
 /* latent.c */
 berth_status latent_like(const struct latent *l, struct latent *out,
-                         berth_err *err); /* mask and batch_index of l, samples NULL */
+                         berth_err *err); /* masks and batch_index of l, samples NULL */
 berth_status give_latent(struct node_call *c, struct latent *taken, berth_err *err); /* output 0 */
 /* Samples of n items repeated or cut to `count`; a new reference or tensor. */
 berth_status tensor_repeat(struct htensor *t, size_t count, struct htensor **out, berth_err *err);

@@ -75,7 +75,9 @@ static berth_status add(struct node_call *c, const struct adding *a, const struc
     struct diffusion_info info;
     struct msampling ms = { 0 };
     struct htensor *noise = NULL;
+    struct torch_rng rng;
     size_t n = htensor_count(from);
+    torch_seed(&rng, a->noise->seed);
     berth_status s = ready_info(a->model, &info, err);
     if (!s)
         s = ready_msampling(a->model, &ms, err);
@@ -84,7 +86,7 @@ static berth_status add(struct node_call *c, const struct adding *a, const struc
     if (!s)
         s = htensor_new(&from->shape, &out->samples, err);
     if (!s && !a->noise->none)
-        s = latent_noise(c, a->latent, &from->shape, a->noise->seed, noise->data, err);
+        s = latent_noise(c, a->latent->batch_index, &from->shape, &rng, noise->data, err);
     if (!s) {
         float *x = out->samples->data;
         memcpy(x, from->data, n * sizeof *x);

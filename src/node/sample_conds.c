@@ -287,6 +287,14 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                .mask_strength = e->mask_strength,
                                .has_area = e->area_kind != AREA_NONE,
                                .sigma_start = HUGE_VAL };
+    if (scene->several) {
+        if (g->has_area || e->mask || e->concat_latent || e->concat_mask)
+            return err_set(err, BERTH_EUNSUPPORTED,
+                           "areas, masks and pictures of prompts cannot be used with several "
+                           "latents at once");
+    } else if (resolve_concat(c, e, scene, &x->concat, err)) {
+        return err->code;
+    }
     if (g->has_area && read_area(e, scene, &g->area, err))
         return err->code;
     if (e->mask && resolve_mask(c, e, scene, g, err))
@@ -295,7 +303,7 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
         g->sigma_start = ms_percent(scene->ms, e->start_percent);
         g->sigma_end = ms_percent(scene->ms, e->end_percent);
     }
-    return resolve_concat(c, e, scene, &x->concat, err);
+    return BERTH_OK;
 }
 
 berth_status conds_resolve(struct node_call *c, const struct conditioning *x, bool negative,

@@ -3,6 +3,10 @@
  * Flow     model ready -> channels, noise, process in (unless empty) -> conditionings resolved ->
  *          noise scaled with the first sigma -> sampler, each step told with a look at it ->
  *          inverse scaling with the last -> process out (sampling.md 9)
+ * Several  Latents that are sampled together (a video and its sound) are packed item by item behind
+ *          each other and sampled as one, as ComfyUI does it: noise is drawn for one after the
+ *          other; samplers, cfg and masks see [batch, 1, 1, values]; the network gets the shapes
+ *          back.
  * Memory   Host tensors of a run live in its arena; the network's own come and go with each
  *          pass. */
 #include "node/compute.h"
@@ -92,9 +96,8 @@ berth_status latent_mask(struct node_call *c, const struct htensor *mask, const 
 /* One draw for each index up to the largest; those that are asked for are kept. Up to
  * INDEX_MAX draws of a picture's size: an interrupt ends them. */
 static berth_status indexed_noise(struct node_call *c, const int64_t *index, size_t n, size_t item,
-                                  uint64_t seed, float *out, berth_err *err)
+                                  struct torch_rng *rng, float *out, berth_err *err)
 {
-    struct torch_rng rng;
     int64_t last = 0;
     for (size_t i = 0; i < n; i++) {
         if (index[i] < 0 || index[i] > INDEX_MAX)
@@ -105,10 +108,9 @@ static berth_status indexed_noise(struct node_call *c, const int64_t *index, siz
     float *one = malloc(item * sizeof *one);
     if (!one)
         return err_set(err, BERTH_ENOMEM, "noise of %zu values", item);
-    torch_seed(&rng, seed);
     berth_status s = BERTH_OK;
     for (int64_t k = 0; k <= last && !(s = call_check(c, err)); k++) {
-        torch_randn(&rng, one, item);
+        torch_randn(rng, one, item);
         for (size_t i = 0; i < n; i++)
             if (index[i] == k)
                 memcpy(out + i * item, one, item * sizeof *one);
@@ -117,17 +119,13 @@ static berth_status indexed_noise(struct node_call *c, const int64_t *index, siz
     return s;
 }
 
-berth_status latent_noise(struct node_call *c, const struct latent *l, const struct shape *s,
-                          uint64_t seed, float *out, berth_err *err)
+berth_status latent_noise(struct node_call *c, const int64_t *index, const struct shape *s,
+                          struct torch_rng *rng, float *out, berth_err *err)
 {
-    size_t n = (size_t)s->dim[0], item = 1;
-    for (int i = 1; i < s->ndim; i++)
-        item *= (size_t)s->dim[i];
-    if (l->batch_index)
-        return indexed_noise(c, l->batch_index, n, item, seed, out, err);
-    struct torch_rng rng;
-    torch_seed(&rng, seed);
-    torch_randn(&rng, out, n * item);
+    size_t n = (size_t)s->dim[0], item = (size_t)shape_inner(s, 1);
+    if (index)
+        return indexed_noise(c, index, n, item, rng, out, err);
+    torch_randn(rng, out, n * item);
     return BERTH_OK;
 }
 
@@ -142,7 +140,14 @@ struct run { /* of one sample_latent() */
     struct diffusion_info info;
     struct msampling ms;
     struct arena mem;
-    struct shape shape; /* of the format: [b, c, h, w], [b, c, t, h, w] */
+    struct run_part { /* a latent of those that are sampled together */
+        const struct latent_format *format;
+        struct htensor *samples; /* a reference */
+        const struct htensor *mask;
+        size_t at; /* where it begins in an item */
+    } part[1 + LATENT_MORE];
+    size_t parts;
+    struct shape shape; /* of a single one: the format's; else [b, 1, 1, values] */
     size_t n;           /* elements */
     float *latent;      /* in the model's scale */
     float *noise;
@@ -165,15 +170,72 @@ static float *floats(struct run *r, size_t n, berth_err *err)
     return p;
 }
 
-/* The noise mask over the latent, and what DifferentialDiffusion makes of it. */
+/* ---- latents that are sampled together ---- */
+
+static void add_part(struct run *r, const struct latent_format *f, struct htensor *taken,
+                     const struct htensor *mask)
+{
+    struct run_part *last = r->parts ? &r->part[r->parts - 1] : NULL;
+    size_t at = last ? last->at + (size_t)shape_inner(&last->samples->shape, 1) : 0;
+    r->part[r->parts++] = (struct run_part) { f, taken, mask, at };
+}
+
+/* Those of several must be as the model has them: empty ones are not repaired either. */
+static berth_status find_parts(struct run *r, berth_err *err)
+{
+    const struct latent *l = r->q->latent;
+    struct htensor *first;
+    if (latent_fit(l, &r->info, &first, err))
+        return err->code;
+    add_part(r, &r->info.latent, first, l->noise_mask);
+    for (size_t i = 0; i < LATENT_MORE && l->more[i].samples; i++) {
+        struct htensor *t = l->more[i].samples;
+        const struct latent_format *f = r->info.more[i];
+        char text[SHAPE_TEXT_MAX];
+        if (!f || !latent_is(f, &t->shape) || dim(t, 0) != dim(first, 0))
+            return err_set(err, BERTH_EINVAL, "%s does not sample a latent %s with another",
+                           r->info.family, shape_text(&t->shape, text));
+        add_part(r, f, htensor_ref(t), l->more[i].noise_mask);
+    }
+    const struct run_part *last = &r->part[r->parts - 1];
+    uint64_t all = last->at + shape_inner(&last->samples->shape, 1);
+    r->shape =
+        r->parts == 1 ? first->shape : (struct shape) { 4, { first->shape.dim[0], 1, 1, all } };
+    r->n = (size_t)(r->shape.dim[0] * all);
+    return BERTH_OK;
+}
+
+/* Part i, which lies together, into its place in every item of `all`; or out of it. */
+static void pack(const struct run *r, size_t i, float *part, float *all, bool out)
+{
+    const struct shape *s = &r->part[i].samples->shape;
+    size_t each = (size_t)shape_inner(s, 1), item = (size_t)shape_inner(&r->shape, 1);
+    for (size_t b = 0; b < s->dim[0]; b++) {
+        float *there = all + b * item + r->part[i].at, *here = part + b * each;
+        memcpy(out ? here : there, out ? there : here, each * sizeof *part);
+    }
+}
+
+/* The noise masks over the latents, and what DifferentialDiffusion makes of them. */
 static berth_status prepare_mask(struct run *r, berth_err *err)
 {
-    const struct htensor *mask = r->q->latent->noise_mask;
-    if (!mask)
+    size_t masks = 0;
+    for (size_t i = 0; i < r->parts; i++)
+        masks += r->part[i].mask != NULL;
+    if (!masks)
         return BERTH_OK;
-    r->mask = floats(r, r->n, err);
-    if (!r->mask || latent_mask(r->c, mask, &r->shape, r->mask, err))
-        return err_add(err, "the noise mask");
+    float *one = floats(r, r->n, err);
+    r->mask = one ? floats(r, r->n, err) : NULL;
+    if (!r->mask)
+        return err->code;
+    for (size_t i = 0; i < r->parts; i++) {
+        const struct run_part *p = &r->part[i];
+        for (size_t k = 0; !p->mask && k < htensor_count(p->samples); k++)
+            one[k] = 1.0f;
+        if (p->mask && latent_mask(r->c, p->mask, &p->samples->shape, one, err))
+            return err_add(err, "the noise mask");
+        pack(r, i, one, r->mask, false);
+    }
     r->differential = option_number(r->q->model, "differential", NAN);
     if (isnan(r->differential))
         return BERTH_OK;
@@ -184,23 +246,31 @@ static berth_status prepare_mask(struct run *r, berth_err *err)
 /* x at the first sigma, and what it is made of. */
 static berth_status prepare_latent(struct run *r, berth_err *err)
 {
-    struct htensor *fit;
-    if (latent_fit(r->q->latent, &r->info, &fit, err))
+    struct torch_rng rng;
+    bool empty = true;
+    if (find_parts(r, err))
         return err->code;
-    r->shape = fit->shape;
-    r->n = htensor_count(fit);
-    r->latent = floats(r, r->n, err);
+    float *one = floats(r, r->n, err);
+    r->latent = one ? floats(r, r->n, err) : NULL;
     r->noise = r->latent ? floats(r, r->n, err) : NULL;
     r->x = r->noise ? floats(r, r->n, err) : NULL;
-    if (r->x)
-        memcpy(r->latent, fit->data, r->n * sizeof(float));
-    htensor_unref(fit);
     if (!r->x)
         return err->code;
-    if (!all_zero(r->latent, r->n)) /* an empty latent is not shifted */
-        latent_in(&r->info.latent, r->latent, &r->shape);
-    if (!r->q->no_noise && latent_noise(r->c, r->q->latent, &r->shape, r->q->seed, r->noise, err))
-        return err->code;
+    for (size_t i = 0; i < r->parts && empty; i++)
+        empty = all_zero(r->part[i].samples->data, htensor_count(r->part[i].samples));
+    torch_seed(&rng, r->q->seed);
+    for (size_t i = 0; i < r->parts; i++) {
+        const struct htensor *t = r->part[i].samples;
+        memcpy(one, t->data, htensor_count(t) * sizeof *one);
+        if (!empty) /* an empty latent is not shifted */
+            latent_in(r->part[i].format, one, &t->shape);
+        pack(r, i, one, r->latent, false);
+        if (r->q->no_noise)
+            continue;
+        if (latent_noise(r->c, r->q->latent->batch_index, &t->shape, &rng, one, err))
+            return err->code;
+        pack(r, i, one, r->noise, false);
+    }
     float first = r->q->sigmas[0];
     ms_noise(&r->ms, first, r->noise, r->latent, ms_max_denoise(&r->ms, first), r->x, r->n);
     return BERTH_OK;
@@ -228,9 +298,11 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
     const struct sampled_cond **cond = (const struct sampled_cond **)b->cond + from;
     size_t extra = (size_t)r->info.in_channels - r->info.latent.channels;
     size_t each = (size_t)shape_inner(&b->shape, 1), beside = extra * (each / b->shape.dim[1]);
-    struct diffusion_in in = {
-        .shape = b->shape, .x = b->x + from * each, .t = b->t + from, .out = b->out + from * each
-    };
+    struct diffusion_in in = { .shape = r->parts > 1 ? r->part[0].samples->shape : b->shape,
+                               .mores = r->parts - 1,
+                               .x = b->x + from * each,
+                               .t = b->t + from,
+                               .out = b->out + from * each };
     float *concat = NULL;
     const struct diffusion_cond **of = calloc(n, sizeof *of);
     if (cond[0]->concat)
@@ -245,6 +317,10 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
                        concat + i * beside);
     }
     in.shape.dim[0] = n;
+    for (size_t i = 0; i < in.mores; i++) {
+        in.more[i] = r->part[1 + i].samples->shape;
+        in.more[i].dim[0] = n;
+    }
     in.cond = of;
     in.concat = concat;
     if (!s && !r->predicted) { /* of the first batch; others are like it */
@@ -302,14 +378,15 @@ static berth_status denoise(void *user, const float *x, float sigma, float *deno
 
 /* ---- steps ---- */
 
-/* A look at D, its first item. False: there is none to be had. */
+/* A look at D, the first latent of its first item. False: there is none to be had. */
 static bool look_at(struct run *r, const float *denoised, struct image *out)
 {
-    uint32_t h = (uint32_t)shape_last(&r->shape, 2), w = (uint32_t)shape_last(&r->shape, 1);
+    const struct shape *s = &r->part[0].samples->shape;
     berth_err unread = { 0 };
-    if (!r->c->env->previews || image_init(out, w, h, 3, &unread))
+    if (!r->c->env->previews ||
+        image_init(out, (uint32_t)shape_last(s, 1), (uint32_t)shape_last(s, 2), 3, &unread))
         return false;
-    if (latent_preview(&r->info.latent, denoised, &r->shape, out->px))
+    if (latent_preview(&r->info.latent, denoised, s, out->px))
         return true;
     image_release(out);
     return false;
@@ -338,7 +415,8 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
     const struct sampling_request *q = r->q;
     struct cond_scene scene = { .info = &r->info,
                                 .ms = &r->ms,
-                                .shape = r->shape,
+                                .shape = r->part[0].samples->shape,
+                                .several = r->parts > 1,
                                 .latent = r->latent,
                                 .mask = r->mask,
                                 .mem = &r->mem };
@@ -389,7 +467,6 @@ static berth_status sample(struct run *r, berth_err *err)
     struct sample_job job = { .ms = &r->ms,
                               .sigma = q->sigmas,
                               .sigmas = q->n,
-                              .shape = r->shape,
                               .n = r->n,
                               .x = r->x,
                               .seed = q->seed,
@@ -413,21 +490,29 @@ static berth_status sample(struct run *r, berth_err *err)
 }
 
 /* A latent like the request's with these samples, taken out of the model's scale. */
-static berth_status give(const struct run *r, const float *x, struct latent *out, berth_err *err)
+static berth_status give(const struct run *r, float *x, struct latent *out, berth_err *err)
 {
-    if (latent_like(r->q->latent, out, err) || htensor_new(&r->shape, &out->samples, err))
+    if (latent_like(r->q->latent, out, err))
         return err->code;
-    memcpy(out->samples->data, x, r->n * sizeof(float));
-    latent_out(&r->info.latent, out->samples->data, &r->shape);
+    for (size_t i = 0; i < r->parts; i++) {
+        const struct run_part *p = &r->part[i];
+        struct htensor **to = i ? &out->more[i - 1].samples : &out->samples;
+        if (htensor_new(&p->samples->shape, to, err))
+            return err->code;
+        pack(r, i, (*to)->data, x, true);
+        latent_out(p->format, (*to)->data, &p->samples->shape);
+    }
     return BERTH_OK;
 }
 
 /* No step is asked for: what came, with the model's channels. */
 static berth_status give_back(struct run *r, struct latent *out, berth_err *err)
 {
-    if (latent_like(r->q->latent, out, err))
+    if (find_parts(r, err) || latent_like(r->q->latent, out, err))
         return err->code;
-    return latent_fit(r->q->latent, &r->info, &out->samples, err);
+    for (size_t i = 0; i < r->parts; i++)
+        *(i ? &out->more[i - 1].samples : &out->samples) = htensor_ref(r->part[i].samples);
+    return BERTH_OK;
 }
 
 static berth_status run(struct run *r, struct latent *out, struct latent *denoised, berth_err *err)
@@ -460,11 +545,15 @@ berth_status sample_latent(struct node_call *c, const struct sampling_request *q
     ms_release(&r.ms);
     for (size_t i = 0; i < LISTS; i++)
         vec_release(&r.list[i].at);
+    for (size_t i = 0; i < r.parts; i++)
+        htensor_unref(r.part[i].samples);
     arena_release(&r.mem);
     if (!s && denoised && !denoised->samples) {
         s = latent_like(out, denoised, err);
         if (!s)
             denoised->samples = htensor_ref(out->samples);
+        for (size_t i = 0; !s && i < LATENT_MORE && out->more[i].samples; i++)
+            denoised->more[i].samples = htensor_ref(out->more[i].samples);
     }
     if (s) {
         latent_release(out);

@@ -61,7 +61,7 @@ static berth_status in_request(const struct node_call *c, const char *seed,
         (s = in_f64(c, "cfg", &q->cfg, err)) ||
         (s = in_conditioning(c, "positive", &q->positive, err)) ||
         (s = in_conditioning(c, "negative", &q->negative, err)) ||
-        (s = in_latent(c, "latent_image", &q->latent, err)))
+        (s = in_latents(c, "latent_image", &q->latent, err)))
         return s;
     return BERTH_OK;
 }
@@ -204,7 +204,7 @@ static berth_status run_custom_advanced(struct node_call *c, berth_err *err)
     berth_status s;
     if ((s = in_object(c, "noise", &type_noise, &noise, err)) ||
         (s = in_object(c, "guider", &type_guider, &guide, err)) || (s = in_custom(c, &q, err)) ||
-        (s = in_latent(c, "latent_image", &q.latent, err)))
+        (s = in_latents(c, "latent_image", &q.latent, err)))
         return s;
     const struct guider *g = guide;
     q.seed = ((const struct noise_source *)noise)->seed;

@@ -77,7 +77,8 @@ static void tell_peak(struct node_call *c, struct ready_vae *v, struct vae_job *
         ready_tell_peak(c, v->m, decodes ? "decode" : "encode", (size_t)s->dim[0], peak);
 }
 
-/* Pictures [n, h, w, 3] of latents; of video all frames, one video after the other. */
+/* Pictures [n, h, w, 3] of latents, of the first of several; of video all frames, one video after
+ * the other. */
 static berth_status decode(struct node_call *c, struct ready_vae *v, const struct latent *l,
                            struct tiling t, struct htensor **out, berth_err *err)
 {
@@ -152,7 +153,7 @@ static berth_status give_decoded(struct node_call *c, size_t tile_px, size_t ove
     struct ready_vae v = { 0 };
     struct htensor *image = NULL;
     berth_status s;
-    if ((s = in_latent(c, "samples", &l, err)) || (s = in_vae(c, &v, err)))
+    if ((s = in_latents(c, "samples", &l, err)) || (s = in_vae(c, &v, err)))
         return s;
     struct tiling t = { tile_px / v.vae.latent.ratio, overlap_px / v.vae.latent.ratio };
     s = decode(c, &v, l, t, &image, err);

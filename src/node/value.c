@@ -104,6 +104,10 @@ void latent_release(struct latent *l)
 {
     htensor_unref(l->samples);
     htensor_unref(l->noise_mask);
+    for (size_t i = 0; i < LATENT_MORE; i++) {
+        htensor_unref(l->more[i].samples);
+        htensor_unref(l->more[i].noise_mask);
+    }
     free(l->batch_index);
     *l = (struct latent) { 0 };
 }
@@ -359,6 +363,9 @@ size_t value_bytes(const struct value *v)
     case V_TENSOR:
         return n + tensor_bytes(v->tensor);
     case V_LATENT:
+        for (size_t i = 0; i < LATENT_MORE; i++)
+            n += tensor_bytes(v->latent.more[i].samples) +
+                 tensor_bytes(v->latent.more[i].noise_mask);
         return n + tensor_bytes(v->latent.samples) + tensor_bytes(v->latent.noise_mask) +
                (v->latent.batch_index ? v->latent.samples->shape.dim[0] * sizeof(int64_t) : 0);
     case V_OBJECT:
@@ -412,8 +419,9 @@ json_t *value_describe(const struct value *v)
     case V_TENSOR:
         return json_sprintf("tensor %s", shape_text(&v->tensor->shape, text));
     case V_LATENT:
-        return json_sprintf("latent %s%s", shape_text(&v->latent.samples->shape, text),
-                            v->latent.noise_mask ? " with a noise mask" : "");
+        return json_sprintf("latent %s%s%s", shape_text(&v->latent.samples->shape, text),
+                            v->latent.noise_mask ? " with a noise mask" : "",
+                            v->latent.more[0].samples ? ", and others with it" : "");
     case V_MODEL:
         return describe_model(&v->model);
     case V_OBJECT:

@@ -11,6 +11,7 @@
 #define NODE_VALUE_H
 
 #include "base/json.h"
+#include "model/latent_format.h"
 #include "residency/residency.h"
 #include "tensor/shape.h"
 
@@ -51,6 +52,9 @@ struct latent {
     struct htensor *samples;    /* [n,c,h,w] or [n,c,t,h,w] */
     struct htensor *noise_mask; /* NULL: none */
     int64_t *batch_index;       /* NULL: none; samples' n of them */
+    struct latent_more {        /* what is sampled with it: the sound of a video; NULL: no more */
+        struct htensor *samples, *noise_mask;
+    } more[LATENT_MORE];
 };
 
 /* A model as nodes hand it on: residency handles, what to patch them with, and what else was

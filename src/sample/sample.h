@@ -43,7 +43,6 @@ struct sample_job {
     const struct msampling *ms;
     const float *sigma; /* [sigmas] */
     size_t sigmas;      /* fewer than 2: nothing to do */
-    struct shape shape; /* of the latent; its first dimension is the batch */
     size_t n;           /* elements */
     float *x;           /* [n], noisy at sigma[0]; the result */
     uint64_t seed;

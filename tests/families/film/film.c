@@ -1,5 +1,6 @@
 /* film: a diffusion model family of video, as small as they come. Latents are [n, 4, t, h, w];
- * every frame goes through two convolutions by itself, and the text counts for nothing. */
+ * every frame goes through two convolutions by itself, and the text counts for nothing. Sound,
+ * [n, 4, length, 8], may be sampled with it: to this network it is a video of one frame. */
 #include "model/families.h"
 #include "model/keys.h"
 #include "model/lora_names_impl.h"
@@ -24,6 +25,10 @@ static berth_status config(const struct weights *w, struct family_config *cfg, b
 
 static const float rgb[C][3] = { { 0.5f, 0, 0 }, { 0, 0.5f, 0 }, { 0, 0, 0.5f }, { 0 } };
 
+static const struct latent_format sound = {
+    .name = "film sound", .channels = C, .rank = 2, .ratio = 1, .scale = 2, .shift = 0.5
+};
+
 static berth_status describe(const struct weights *w, const char *part,
                              const struct family_config *cfg, struct diffusion_info *info,
                              berth_err *err)
@@ -37,6 +42,7 @@ static berth_status describe(const struct weights *w, const char *part,
                                                   .time_ratio = 2,
                                                   .scale = 1,
                                                   .rgb = rgb },
+                                      .more = { &sound },
                                       .predicts = PREDICT_FLOW,
                                       .shift = 1.0,
                                       .multiplier = 1.0,
@@ -47,12 +53,12 @@ static berth_status describe(const struct weights *w, const char *part,
     return BERTH_OK;
 }
 
-static void film(struct net_run *r, void *user)
+/* Takes x [n, C, t, h, w]. */
+static struct act convolve(struct net_run *r, struct act x)
 {
     static const int swap[] = { 0, 2, 1, 3, 4 }; /* channels and frames */
-    const struct family_batch *b = user;
-    const uint64_t *d = b->shape.dim;
-    struct act x = net_input(r, &b->shape, b->x);
+    const struct shape s = x.shape;
+    const uint64_t *d = s.dim;
     struct act frames = net_permute(r, x, swap);
     net_drop(r, &x);
     frames = net_reshape(r, frames, &(struct shape) { 4, { d[0] * d[2], C, d[3], d[4] } });
@@ -63,8 +69,36 @@ static void film(struct net_run *r, void *user)
     frames = net_reshape(r, frames, &(struct shape) { 5, { d[0], d[2], C, d[3], d[4] } });
     x = net_permute(r, frames, swap);
     net_drop(r, &frames);
+    return x;
+}
+
+static void give(struct net_run *r, const struct family_batch *b, struct act x)
+{
     net_output(r, x, b->out);
     net_drop(r, &x);
+}
+
+static void film(struct net_run *r, void *user)
+{
+    const struct family_batch *b = user;
+    if (!b->mores) {
+        give(r, b, convolve(r, net_input(r, &b->shape, b->x)));
+        return;
+    }
+    const uint64_t *m = b->more[0].dim, n = m[0];
+    const uint64_t end[] = { shape_inner(&b->shape, 1), shape_inner(&b->more[0], 1) };
+    const struct shape video[] = { b->shape, { 5, { n, C, 1, m[2], m[3] } } };
+    struct act all = net_input(r, &(struct shape) { 2, { n, end[0] + end[1] } }, b->x), x[2];
+    for (int i = 0; i < 2; i++) {
+        x[i] = net_slice(r, all, 1, i ? end[0] : 0, i ? end[0] + end[1] : end[0]);
+        x[i] = convolve(r, net_reshape(r, x[i], &video[i]));
+        x[i] = net_reshape(r, x[i], &(struct shape) { 2, { n, end[i] } });
+    }
+    net_drop(r, &all);
+    all = net_concat(r, x, 2, 1);
+    net_drop(r, &x[0]);
+    net_drop(r, &x[1]);
+    give(r, b, all);
 }
 
 static berth_status forward(struct net *net, const struct family_config *cfg,

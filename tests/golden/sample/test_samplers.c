@@ -127,7 +127,6 @@ static void one_case(char *line, FILE *bin, const struct msampling *eps,
     options(&j.opt, opts);
     j.ms = !strcmp(model, "flow") ? flow : eps;
     j.n = dim[0] * dim[1] * dim[2] * dim[3];
-    j.shape = (struct shape) { 4, { dim[0], dim[1], dim[2], dim[3] } };
     float *x = malloc(j.n * sizeof *x), *want = malloc(j.n * sizeof *want);
     assert_true(x && want);
     assert_int_equal(fread(want, sizeof *want, j.n, bin), j.n); /* little-endian, as we are */

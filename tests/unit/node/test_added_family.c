@@ -269,6 +269,184 @@ static void paints_frames_by_their_masks(void **state)
     scene_close(&s);
 }
 
+/* ---- several latents at once ---- */
+
+static struct htensor *noise_tensor(uint64_t seed, struct shape s)
+{
+    struct htensor *t;
+    struct torch_rng rng;
+    berth_err err = { 0 };
+    assert_ok(htensor_new(&s, &t, &err), err);
+    torch_seed(&rng, seed);
+    torch_randn(&rng, t->data, htensor_count(t));
+    return t;
+}
+
+/* Three steps of KSamplerAdvanced over *taken; a latent to be released. */
+static struct latent sample_latents(struct scene *s, struct latent *taken, const char *inputs,
+                                    struct seen *seen)
+{
+    struct call x;
+    char all[256];
+    struct value *v = value_latent(taken);
+    s->r.env.previews = true;
+    snprintf(all, sizeof all,
+             "{\"noise_seed\": 5, \"steps\": 3, \"cfg\": 3, \"scheduler\": \"simple\", %s}",
+             inputs);
+    rig_call(&s->r, &x, "KSamplerAdvanced", all);
+    x.host = (struct node_host) { .user = seen, .progress = see };
+    call_give(&x, "model", s->ckpt.out[0].at[0]);
+    call_give(&x, "positive", s->prompt.out[0].at[0]);
+    call_give(&x, "negative", s->prompt.out[0].at[0]);
+    call_give(&x, "latent_image", v);
+    run(&x);
+    struct latent *l = &x.out[0].at[0]->latent, out = { .samples = htensor_ref(l->samples) };
+    if (l->more[0].samples)
+        out.more[0].samples = htensor_ref(l->more[0].samples);
+    value_unref(v);
+    call_release(&x);
+    return out;
+}
+
+static void same_values(const struct htensor *a, const struct htensor *b)
+{
+    assert_int_equal(htensor_count(a), htensor_count(b));
+    assert_memory_equal(a->data, b->data, htensor_count(a) * sizeof(float));
+}
+
+/* As the model has them: sound is scaled, a video is not. */
+static struct htensor *scaled_sound(const struct htensor *t, bool in)
+{
+    struct htensor *out;
+    berth_err err = { 0 };
+    assert_ok(htensor_new(&t->shape, &out, &err), err);
+    for (size_t i = 0; i < htensor_count(t); i++)
+        out->data[i] = in ? (t->data[i] - 0.5f) * 2 : t->data[i] / 2 + 0.5f;
+    if (in) /* a video of one frame */
+        out->shape =
+            (struct shape) { 5, { t->shape.dim[0], 4, 1, t->shape.dim[2], t->shape.dim[3] } };
+    return out;
+}
+
+/* The film treats its video and its sound each by itself: sampled together they are what each is
+ * alone, batches and masks included. */
+static void samples_sound_with_video(void **state)
+{
+    static const char in[] = "\"sampler_name\": \"dpmpp_2m\", \"add_noise\": \"disable\"";
+    const struct shape vs = { 5, { 2, 4, 3, 6, 8 } }, ss = { 4, { 2, 4, 5, 8 } };
+    struct scene s;
+    struct seen seen = { 0 };
+    (void)state;
+    scene_open_of(&s, "film-checkpoint");
+    for (int masked = 0; masked < 3; masked++) {
+        struct htensor *video = noise_tensor(1, vs), *sound = noise_tensor(2, ss);
+        struct htensor *as_video = scaled_sound(sound, true);
+        struct htensor *mask = masked ? noise_tensor(3, (struct shape) { 3, { 1, 5, 8 } }) : NULL;
+        for (size_t i = 0; mask && i < htensor_count(mask); i++)
+            mask->data[i] = mask->data[i] > 0;
+        struct latent both = { .samples = htensor_ref(video),
+                               .more = { { .samples = htensor_ref(sound) } } };
+        if (masked) /* the video's, then the sound's; what has none is painted everywhere */
+            *(masked == 1 ? &both.noise_mask : &both.more[0].noise_mask) = htensor_ref(mask);
+        struct latent one = { .samples = video }, two = { .samples = as_video };
+        if (masked)
+            *(masked == 1 ? &one.noise_mask : &two.noise_mask) = mask;
+        struct latent z = sample_latents(&s, &both, in, &seen);
+        assert_true(seen.w == 8 && seen.h == 6 && seen.pictures == 3); /* of the video */
+        struct latent a = sample_latents(&s, &one, in, &seen);
+        struct latent b = sample_latents(&s, &two, in, &seen);
+        seen = (struct seen) { 0 };
+        assert_true(shape_eq(&z.samples->shape, &vs));
+        assert_true(shape_eq(&z.more[0].samples->shape, &ss));
+        same_values(z.samples, a.samples);
+        struct htensor *alone = scaled_sound(b.samples, false);
+        same_values(z.more[0].samples, alone);
+        latent_release(&z), latent_release(&a), latent_release(&b);
+        htensor_unref(sound), htensor_unref(alone);
+    }
+    scene_close(&s);
+}
+
+/* One generator, one draw for each latent: the sound goes on where the video ended. A single noise
+ * level of a half gives the noise itself. */
+static void noise_of_several_latents(void **state)
+{
+    const struct shape vs = { 5, { 2, 4, 1, 3, 3 } }, ss = { 4, { 2, 4, 5, 8 } };
+    struct scene s;
+    struct call x, select;
+    struct latent both = { 0 };
+    struct torch_rng rng;
+    berth_err err = { 0 };
+    struct htensor *level;
+    float noise[72 + 320];
+    (void)state;
+    scene_open_of(&s, "film-checkpoint");
+    torch_seed(&rng, 5);
+    torch_randn(&rng, noise, 72);
+    torch_randn(&rng, noise + 72, 320);
+    assert_ok(htensor_zeros(&vs, &both.samples, &err), err);
+    assert_ok(htensor_zeros(&ss, &both.more[0].samples, &err), err);
+    assert_ok(htensor_zeros(&(struct shape) { 1, { 1 } }, &level, &err), err);
+    level->data[0] = 0.5f;
+    struct value *latents = value_latent(&both), *sigmas = value_tensor(level);
+    assert_ok(rig_run(&s.r, &select, "KSamplerSelect", "{\"sampler_name\": \"euler\"}", &err), err);
+    rig_call(&s.r, &x, "SamplerCustom", "{\"add_noise\": true, \"noise_seed\": 5, \"cfg\": 1}");
+    call_give(&x, "model", s.ckpt.out[0].at[0]);
+    call_give(&x, "positive", s.prompt.out[0].at[0]);
+    call_give(&x, "negative", s.prompt.out[0].at[0]);
+    call_give(&x, "sampler", select.out[0].at[0]);
+    call_give(&x, "sigmas", sigmas);
+    call_give(&x, "latent_image", latents);
+    run(&x);
+    for (int i = 0; i < 2; i++) {
+        const struct latent *l = &x.out[i].at[0]->latent;
+        assert_memory_equal(l->samples->data, noise, 72 * sizeof *noise);
+        for (size_t k = 0; k < 320; k++)
+            assert_true(l->more[0].samples->data[k] == noise[72 + k] / 2 + 0.5f);
+    }
+    value_unref(latents), value_unref(sigmas);
+    call_release(&select), call_release(&x);
+    scene_close(&s);
+}
+
+/* VAEs decode the first; nodes that know nothing of several say so. */
+static void nodes_take_the_latent_they_can(void **state)
+{
+    const struct shape vs = { 5, { 1, 4, 3, 6, 8 } }, ss = { 4, { 1, 4, 5, 8 } };
+    struct scene s;
+    struct call x;
+    struct latent both = { .samples = noise_tensor(1, vs), .more = { { noise_tensor(2, ss) } } };
+    struct latent one = { .samples = htensor_ref(both.samples) };
+    struct value *v[] = { value_latent(&both), value_latent(&one) };
+    struct htensor *picture[2];
+    berth_err err = { 0 };
+    (void)state;
+    scene_open_of(&s, "film-checkpoint");
+    for (int i = 0; i < 2; i++) {
+        rig_call(&s.r, &x, "VAEDecode", "{}");
+        call_give(&x, "vae", s.ckpt.out[2].at[0]);
+        call_give(&x, "samples", v[i]);
+        run(&x);
+        picture[i] = htensor_ref(x.out[0].at[0]->tensor);
+        call_release(&x);
+    }
+    same_values(picture[0], picture[1]);
+    htensor_unref(picture[0]), htensor_unref(picture[1]);
+    static const char *const node[][3] = {
+        { "LatentFlip", "samples", "{\"flip_method\": \"x-axis: vertically\"}" },
+        { "RepeatLatentBatch", "samples", "{\"amount\": 1}" },
+        { "RebatchLatents", "latents", "{\"batch_size\": 1}" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(node); i++) {
+        rig_call(&s.r, &x, node[i][0], node[i][2]);
+        call_give(&x, node[i][1], v[0]);
+        assert_fails(x.c.cls->run(&x.c, &err), err, BERTH_EINVAL, "several latents");
+        call_release(&x);
+    }
+    value_unref(v[0]), value_unref(v[1]);
+    scene_close(&s);
+}
+
 /* A latent that is another VAE's is refused in this one's words. */
 static void says_whose_latents_it_takes(void **state)
 {
@@ -399,6 +577,9 @@ int main(void)
         cmocka_unit_test(samples_previews_and_decodes_video),
         cmocka_unit_test(encodes_video),
         cmocka_unit_test(paints_frames_by_their_masks),
+        cmocka_unit_test(samples_sound_with_video),
+        cmocka_unit_test(noise_of_several_latents),
+        cmocka_unit_test(nodes_take_the_latent_they_can),
         cmocka_unit_test(says_whose_latents_it_takes),
         cmocka_unit_test(other_names_are_the_same_network),
         cmocka_unit_test(its_pass_is_traced),

@@ -453,14 +453,15 @@ static void batch_index_has_a_limit(void **state)
     make(s, &x, "KSampler", EULER, empty());
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         int64_t index[] = { 0, row[i].index };
-        struct latent l = { .batch_index = index };
+        struct torch_rng rng;
         struct seen seen = { 0 };
         berth_err err = { 0 };
         float out[2];
         atomic_store(&seen.cancel, row[i].cancel);
         watch(&x, &seen);
+        torch_seed(&rng, 5);
         berth_status st =
-            latent_noise(&x.c, &l, &(struct shape) { 4, { 2, 1, 1, 1 } }, 5, out, &err);
+            latent_noise(&x.c, index, &(struct shape) { 4, { 2, 1, 1, 1 } }, &rng, out, &err);
         if (st != row[i].want)
             fail_msg("batch_index %d: %d '%s'", (int)row[i].index, (int)st, err.msg);
         assert_true(row[i].want != BERTH_EINVAL || strstr(err.msg, "0 to 65536"));

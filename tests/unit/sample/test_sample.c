@@ -59,7 +59,6 @@ static void fill(struct world *w, size_t n)
         w->x[i] *= w->j.sigma[0];
     w->calls = w->told = w->last_i = w->told_calls = 0;
     w->j.n = n;
-    w->j.shape = (struct shape) { 4, { 2, 4, 1, n / 8 } };
 }
 
 static int open_world(void **state)
