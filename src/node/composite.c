@@ -67,13 +67,11 @@ static berth_status masked_run(struct node_call *c, berth_err *err)
     return s;
 }
 
-static const struct node_input masked_in[] = {
-    SOCKET("destination", "IMAGE"),  SOCKET("source", "IMAGE"),
-    INT_IN("x", 0, 0, MAX_SIDE, 1),  INT_IN("y", 0, 0, MAX_SIDE, 1),
-    BOOL_IN("resize_source", false), SOCKET("mask", "MASK", .optional = true),
-};
 NODE_CLASS(ImageCompositeMasked, .category = "image", .module = MOD("mask"), .flags = NODE_V3,
-           IN(masked_in), OUT(out_image), .run = masked_run);
+           INS(SOCKET("destination", "IMAGE"), SOCKET("source", "IMAGE"),
+               INT_IN("x", 0, 0, MAX_SIDE, 1), INT_IN("y", 0, 0, MAX_SIDE, 1),
+               BOOL_IN("resize_source", false), SOCKET("mask", "MASK", .optional = true)),
+           OUT(out_image), .run = masked_run);
 
 /* ---- alpha: a mask is what is not there ---- */
 
@@ -99,13 +97,9 @@ static berth_status join_run(struct node_call *c, berth_err *err)
     return s ? s : out_tensor(c, 0, o, err);
 }
 
-static const struct node_input join_in[] = {
-    SOCKET("image", "IMAGE"),
-    SOCKET("alpha", "MASK"),
-};
 NODE_CLASS(JoinImageWithAlpha, .display = "Join Image with Alpha", .category = "mask/compositing",
-           .module = MOD("compositing"), .flags = NODE_V3, IN(join_in), OUT(out_image),
-           .run = join_run);
+           .module = MOD("compositing"), .flags = NODE_V3,
+           INS(SOCKET("image", "IMAGE"), SOCKET("alpha", "MASK")), OUT(out_image), .run = join_run);
 
 static berth_status split_run(struct node_call *c, berth_err *err)
 {
@@ -132,7 +126,6 @@ static berth_status split_run(struct node_call *c, berth_err *err)
     return s ? s : out_tensor(c, 1, m, err);
 }
 
-static const struct node_input split_in[] = { SOCKET("image", "IMAGE") };
 NODE_CLASS(SplitImageWithAlpha, .display = "Split Image with Alpha", .category = "mask/compositing",
-           .module = MOD("compositing"), .flags = NODE_V3, IN(split_in), OUT(out_image_mask),
-           .run = split_run);
+           .module = MOD("compositing"), .flags = NODE_V3, INS(SOCKET("image", "IMAGE")),
+           OUT(out_image_mask), .run = split_run);

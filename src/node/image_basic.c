@@ -23,13 +23,10 @@ static berth_status empty_run(struct node_call *c, berth_err *err)
     return out_tensor(c, 0, t, err);
 }
 
-static const struct node_input empty_in[] = {
-    INT_IN("width", 512, 1, MAX_SIDE, 1),
-    INT_IN("height", 512, 1, MAX_SIDE, 1),
-    INT_IN("batch_size", 1, 1, 4096, 0),
-    INT_IN("color", 0, 0, 0xffffff, 1, .more = "\"display\":\"color\""),
-};
-NODE_CLASS(EmptyImage, .display = NULL, .category = "image", .module = "nodes", IN(empty_in),
+NODE_CLASS(EmptyImage, .display = NULL, .category = "image", .module = "nodes",
+           INS(INT_IN("width", 512, 1, MAX_SIDE, 1), INT_IN("height", 512, 1, MAX_SIDE, 1),
+               INT_IN("batch_size", 1, 1, 4096, 0),
+               INT_IN("color", 0, 0, 0xffffff, 1, .more = "\"display\":\"color\"")),
            OUT(out_image), .run = empty_run);
 
 /* ---- ImageInvert ---- */
@@ -46,6 +43,5 @@ static berth_status invert_run(struct node_call *c, berth_err *err)
     return out_tensor(c, 0, o, err);
 }
 
-static const struct node_input invert_in[] = { SOCKET("image", "IMAGE") };
 NODE_CLASS(ImageInvert, .display = "Invert Image", .category = "image", .module = "nodes",
-           IN(invert_in), OUT(out_image), .run = invert_run);
+           INS(SOCKET("image", "IMAGE")), OUT(out_image), .run = invert_run);

@@ -55,12 +55,9 @@ done:
     return s;
 }
 
-static const struct node_input batch_in[] = {
-    SOCKET("image1", "IMAGE"),
-    SOCKET("image2", "IMAGE"),
-};
 NODE_CLASS(ImageBatch, .display = "Batch Images", .category = "image", .module = "nodes",
-           .flags = NODE_DEPRECATED, IN(batch_in), OUT(out_image), .run = batch_run);
+           .flags = NODE_DEPRECATED, INS(SOCKET("image1", "IMAGE"), SOCKET("image2", "IMAGE")),
+           OUT(out_image), .run = batch_run);
 
 /* ---- ImageFromBatch ---- */
 
@@ -78,13 +75,10 @@ static berth_status from_batch_run(struct node_call *c, berth_err *err)
     return s ? s : out_tensor(c, 0, o, err);
 }
 
-static const struct node_input from_batch_in[] = {
-    SOCKET("image", "IMAGE"),
-    INT_IN("batch_index", 0, 0, 4095, 0),
-    INT_IN("length", 1, 1, 4096, 0),
-};
 NODE_CLASS(ImageFromBatch, .category = "image/batch", .module = MOD("images"), .flags = NODE_V3,
-           IN(from_batch_in), OUT(out_image), .run = from_batch_run);
+           INS(SOCKET("image", "IMAGE"), INT_IN("batch_index", 0, 0, 4095, 0),
+               INT_IN("length", 1, 1, 4096, 0)),
+           OUT(out_image), .run = from_batch_run);
 
 /* ---- RepeatImageBatch ---- */
 
@@ -102,12 +96,9 @@ static berth_status repeat_run(struct node_call *c, berth_err *err)
     return s ? s : out_tensor(c, 0, o, err);
 }
 
-static const struct node_input repeat_in[] = {
-    SOCKET("image", "IMAGE"),
-    INT_IN("amount", 1, 1, 4096, 0),
-};
 NODE_CLASS(RepeatImageBatch, .category = "image/batch", .module = MOD("images"), .flags = NODE_V3,
-           IN(repeat_in), OUT(out_image), .run = repeat_run);
+           INS(SOCKET("image", "IMAGE"), INT_IN("amount", 1, 1, 4096, 0)), OUT(out_image),
+           .run = repeat_run);
 
 /* ---- ImageCrop ---- */
 
@@ -136,15 +127,12 @@ static berth_status crop_run(struct node_call *c, berth_err *err)
     return out_tensor(c, 0, o, err);
 }
 
-static const struct node_input crop_in[] = {
-    SOCKET("image", "IMAGE"),
-    INT_IN("width", 512, 1, MAX_SIDE, 1),
-    INT_IN("height", 512, 1, MAX_SIDE, 1),
-    INT_IN("x", 0, 0, MAX_SIDE, 1),
-    INT_IN("y", 0, 0, MAX_SIDE, 1),
-};
 NODE_CLASS(ImageCrop, .display = "Image Crop", .category = "image/transform",
-           .module = MOD("images"), .flags = NODE_V3, IN(crop_in), OUT(out_image), .run = crop_run);
+           .module = MOD("images"), .flags = NODE_V3,
+           INS(SOCKET("image", "IMAGE"), INT_IN("width", 512, 1, MAX_SIDE, 1),
+               INT_IN("height", 512, 1, MAX_SIDE, 1), INT_IN("x", 0, 0, MAX_SIDE, 1),
+               INT_IN("y", 0, 0, MAX_SIDE, 1)),
+           OUT(out_image), .run = crop_run);
 
 /* ---- ImagePadForOutpaint ---- */
 
@@ -220,16 +208,12 @@ static berth_status pad_run(struct node_call *c, berth_err *err)
     return s ? s : out_tensor(c, 1, m, err);
 }
 
-static const struct node_input pad_in[] = {
-    SOCKET("image", "IMAGE"),
-    INT_IN("left", 0, 0, MAX_SIDE, 8),
-    INT_IN("top", 0, 0, MAX_SIDE, 8),
-    INT_IN("right", 0, 0, MAX_SIDE, 8),
-    INT_IN("bottom", 0, 0, MAX_SIDE, 8),
-    INT_IN("feathering", 40, 0, MAX_SIDE, 1),
-};
 NODE_CLASS(ImagePadForOutpaint, .display = "Pad Image for Outpainting", .category = "image",
-           .module = "nodes", IN(pad_in), OUT(out_image_mask), .run = pad_run);
+           .module = "nodes",
+           INS(SOCKET("image", "IMAGE"), INT_IN("left", 0, 0, MAX_SIDE, 8),
+               INT_IN("top", 0, 0, MAX_SIDE, 8), INT_IN("right", 0, 0, MAX_SIDE, 8),
+               INT_IN("bottom", 0, 0, MAX_SIDE, 8), INT_IN("feathering", 40, 0, MAX_SIDE, 1)),
+           OUT(out_image_mask), .run = pad_run);
 
 /* ---- sizes ---- */
 
@@ -254,14 +238,12 @@ static berth_status size_run(struct node_call *c, berth_err *err)
 }
 
 static const struct node_input size_in[] = { SOCKET("image", "IMAGE") };
-static const struct node_output size_out[] = {
-    { .type = "INT", .name = "width" },
-    { .type = "INT", .name = "height" },
-    { .type = "INT", .name = "batch_size" },
-};
 NODE_CLASS(GetImageSize, .display = "Get Image Size", .category = "image", .module = MOD("images"),
            .description = "Width, height and number of the pictures.",
-           .flags = NODE_V3 | NODE_UNIQUE_ID, IN(size_in), OUT(size_out), .run = size_run);
+           .flags = NODE_V3 | NODE_UNIQUE_ID, IN(size_in),
+           OUTS({ .type = "INT", .name = "width" }, { .type = "INT", .name = "height" },
+                { .type = "INT", .name = "batch_size" }),
+           .run = size_run);
 
 static berth_status size_count_run(struct node_call *c, berth_err *err)
 {
@@ -273,16 +255,13 @@ static berth_status size_count_run(struct node_call *c, berth_err *err)
     return out_size(c, 3, dim(t, 0), err);
 }
 
-static const struct node_output size_count_out[] = {
-    { .type = "IMAGE", .name = "image" },
-    { .type = "INT", .name = "width" },
-    { .type = "INT", .name = "height" },
-    { .type = "INT", .name = "count" },
-};
 NODE_CLASS(GetImageSizeAndCount, .display = "Get Image Size & Count", .category = "KJNodes/image",
            .module = "custom_nodes.ComfyUI-KJNodes",
            .description = "Width, height and number of the pictures, which are handed on.",
-           IN(size_in), OUT(size_count_out), .run = size_count_run);
+           IN(size_in),
+           OUTS({ .type = "IMAGE", .name = "image" }, { .type = "INT", .name = "width" },
+                { .type = "INT", .name = "height" }, { .type = "INT", .name = "count" }),
+           .run = size_count_run);
 
 /* ---- ImageConcatMulti: pictures side by side ---- */
 
@@ -382,35 +361,18 @@ static berth_status concat_run(struct node_call *c, berth_err *err)
     return s ? s : out_tensor(c, 0, all, err);
 }
 
-static const char *const concat_directions[] = { "right", "down", "left", "up", NULL };
 /* KJNodes says 1000; a class has at most NODE_INPUTS_MAX inputs, and we say what works. */
 #define CONCAT_MAX 60
 #define MORE(n) SOCKET("image_" #n, "IMAGE", .optional = true, .unlisted = true)
 #define MORE_TEN(d)                                                                                \
     MORE(d##0), MORE(d##1), MORE(d##2), MORE(d##3), MORE(d##4), MORE(d##5), MORE(d##6),            \
         MORE(d##7), MORE(d##8), MORE(d##9)
-static const struct node_input concat_in[] = {
-    INT_IN("inputcount", 2, 2, CONCAT_MAX, 1),
-    SOCKET("image_1", "IMAGE"),
-    COMBO_IN("direction", concat_directions, .sdef = "right"),
-    BOOL_IN("match_image_size", false),
-    SOCKET("image_2", "IMAGE", .optional = true),
-    MORE(3),
-    MORE(4),
-    MORE(5),
-    MORE(6),
-    MORE(7),
-    MORE(8),
-    MORE(9),
-    MORE_TEN(1),
-    MORE_TEN(2),
-    MORE_TEN(3),
-    MORE_TEN(4),
-    MORE_TEN(5),
-    MORE(60),
-};
-static const struct node_output concat_out[] = { { .type = "IMAGE", .name = "images" } };
 NODE_CLASS(ImageConcatMulti, .display = "Image Concatenate Multi", .category = "KJNodes/image",
            .module = "custom_nodes.ComfyUI-KJNodes",
-           .description = "Pictures side by side; a smaller one is centred.", IN(concat_in),
-           OUT(concat_out), .run = concat_run);
+           .description = "Pictures side by side; a smaller one is centred.",
+           INS(INT_IN("inputcount", 2, 2, CONCAT_MAX, 1), SOCKET("image_1", "IMAGE"),
+               COMBO_IN("direction", CHOICES("right", "down", "left", "up"), .sdef = "right"),
+               BOOL_IN("match_image_size", false), SOCKET("image_2", "IMAGE", .optional = true),
+               MORE(3), MORE(4), MORE(5), MORE(6), MORE(7), MORE(8), MORE(9), MORE_TEN(1),
+               MORE_TEN(2), MORE_TEN(3), MORE_TEN(4), MORE_TEN(5), MORE(60)),
+           OUTS({ .type = "IMAGE", .name = "images" }), .run = concat_run);

@@ -111,13 +111,11 @@ static berth_status blur_run(struct node_call *c, berth_err *err)
     return s ? s : out_tensor(c, 0, o, err);
 }
 
-static const struct node_input blur_in[] = {
-    SOCKET("image", "IMAGE"),
-    INT_IN("blur_radius", 1, 1, 31, 1),
-    FLOAT_IN("sigma", 1.0, 0.1, 10.0, 0.1),
-};
 NODE_CLASS(ImageBlur, .category = "image/postprocessing", .module = MOD("post_processing"),
-           .flags = NODE_V3, IN(blur_in), OUT(out_image), .run = blur_run);
+           .flags = NODE_V3,
+           INS(SOCKET("image", "IMAGE"), INT_IN("blur_radius", 1, 1, 31, 1),
+               FLOAT_IN("sigma", 1.0, 0.1, 10.0, 0.1)),
+           OUT(out_image), .run = blur_run);
 
 /* ---- Canny ----
  * grey -> blurred (5 x 5, sigma 1) -> Sobel -> thinned along the gradient -> two thresholds; a weak
@@ -269,10 +267,7 @@ static berth_status canny_run(struct node_call *c, berth_err *err)
     return s ? s : out_tensor(c, 0, o, err);
 }
 
-static const struct node_input canny_in[] = {
-    SOCKET("image", "IMAGE"),
-    FLOAT_IN("low_threshold", 0.4, 0.01, 0.99, 0.01),
-    FLOAT_IN("high_threshold", 0.8, 0.01, 0.99, 0.01),
-};
 NODE_CLASS(Canny, .category = "image/preprocessors", .module = MOD("canny"), .flags = NODE_V3,
-           IN(canny_in), OUT(out_image), .run = canny_run);
+           INS(SOCKET("image", "IMAGE"), FLOAT_IN("low_threshold", 0.4, 0.01, 0.99, 0.01),
+               FLOAT_IN("high_threshold", 0.8, 0.01, 0.99, 0.01)),
+           OUT(out_image), .run = canny_run);

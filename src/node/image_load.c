@@ -123,28 +123,24 @@ static berth_status list_files(const struct node_env *env, struct names *out, be
     return folders_inputs(env->folders, out, err);
 }
 
-static const struct node_input load_in[] = {
-    { .name = "image",
-      .kind = IN_COMBO,
-      .options_fn = list_images,
-      .more = "\"image_upload\":true" },
-};
-NODE_CLASS(LoadImage, .display = "Load Image", .category = "image", .module = "nodes", IN(load_in),
+NODE_CLASS(LoadImage, .display = "Load Image", .category = "image", .module = "nodes",
+           INS({ .name = "image",
+                 .kind = IN_COMBO,
+                 .options_fn = list_images,
+                 .more = "\"image_upload\":true" }),
            OUT(out_image_mask), .run = load_run, .changed = image_changed,
            .validate = image_validate, .validates = "image");
 
 /* The browser fetches the list itself. */
-static const struct node_input load_output_in[] = {
-    { .name = "image",
-      .kind = IN_COMBO,
-      .more = "\"image_upload\":true,\"image_folder\":\"output\",\"remote\":"
-              "{\"route\":\"/internal/files/output\",\"refresh_button\":true,"
-              "\"control_after_refresh\":\"first\"}" },
-};
 NODE_CLASS(LoadImageOutput, .display = "Load Image (from Outputs)", .category = "image",
            .module = "nodes", .flags = NODE_EXPERIMENTAL,
            .description = "Loads a picture from the output folder; refreshing selects the newest.",
-           IN(load_output_in), OUT(out_image_mask), .run = load_run, .changed = image_changed,
+           INS({ .name = "image",
+                 .kind = IN_COMBO,
+                 .more = "\"image_upload\":true,\"image_folder\":\"output\",\"remote\":"
+                         "{\"route\":\"/internal/files/output\",\"refresh_button\":true,"
+                         "\"control_after_refresh\":\"first\"}" }),
+           OUT(out_image_mask), .run = load_run, .changed = image_changed,
            .validate = image_validate, .validates = "image");
 
 /* ---- LoadImageMask ---- */
@@ -177,14 +173,11 @@ static berth_status load_mask_run(struct node_call *c, berth_err *err)
     return s;
 }
 
-static const char *const mask_channels[] = { "alpha", "red", "green", "blue", NULL };
-static const struct node_input load_mask_in[] = {
-    { .name = "image",
-      .kind = IN_COMBO,
-      .options_fn = list_files,
-      .more = "\"image_upload\":true" },
-    COMBO_IN("channel", mask_channels),
-};
 NODE_CLASS(LoadImageMask, .display = "Load Image (as Mask)", .category = "mask", .module = "nodes",
-           IN(load_mask_in), OUT(out_mask), .run = load_mask_run, .changed = image_changed,
+           INS({ .name = "image",
+                 .kind = IN_COMBO,
+                 .options_fn = list_files,
+                 .more = "\"image_upload\":true" },
+               COMBO_IN("channel", CHOICES("alpha", "red", "green", "blue"))),
+           OUT(out_mask), .run = load_mask_run, .changed = image_changed,
            .validate = image_validate, .validates = "image");

@@ -419,30 +419,18 @@ static berth_status resize_run(struct node_call *c, berth_err *err)
     return s ? s : out_tensor(c, 3, m, err);
 }
 
-static const char *const proportions[] = { "stretch",        "resize",         "pad",
-                                           "pad_edge",       "pad_edge_pixel", "crop",
-                                           "pillarbox_blur", "total_pixels",   NULL };
-static const char *const positions[] = { "center", "top", "bottom", "left", "right", NULL };
-static const char *const places[] = { "cpu", "gpu", NULL };
-static const struct node_input resize_in[] = {
-    SOCKET("image", "IMAGE"),
-    INT_IN("width", 512, 0, MAX_SIDE, 1),
-    INT_IN("height", 512, 0, MAX_SIDE, 1),
-    COMBO_IN("upscale_method", list_resize_image),
-    COMBO_IN("keep_proportion", proportions),
-    TEXT_IN("pad_color", "0, 0, 0"),
-    COMBO_IN("crop_position", positions),
-    INT_IN("divisible_by", 2, 0, 512, 1),
-    SOCKET("mask", "MASK", .optional = true),
-    COMBO_IN("device", places, .optional = true),
-};
-static const struct node_output resize_out[] = {
-    { .type = "IMAGE" },
-    { .type = "INT", .name = "width" },
-    { .type = "INT", .name = "height" },
-    { .type = "MASK", .name = "mask" },
-};
 NODE_CLASS(ImageResizeKJv2, .display = "Resize Image v2", .category = "KJNodes/image",
            .module = "custom_nodes.ComfyUI-KJNodes", .flags = NODE_UNIQUE_ID,
            .description = "Resizes into a box; what does not fit is stretched, cut or padded.",
-           IN(resize_in), OUT(resize_out), .run = resize_run);
+           INS(SOCKET("image", "IMAGE"), INT_IN("width", 512, 0, MAX_SIDE, 1),
+               INT_IN("height", 512, 0, MAX_SIDE, 1), COMBO_IN("upscale_method", list_resize_image),
+               COMBO_IN("keep_proportion",
+                        CHOICES("stretch", "resize", "pad", "pad_edge", "pad_edge_pixel", "crop",
+                                "pillarbox_blur", "total_pixels")),
+               TEXT_IN("pad_color", "0, 0, 0"),
+               COMBO_IN("crop_position", CHOICES("center", "top", "bottom", "left", "right")),
+               INT_IN("divisible_by", 2, 0, 512, 1), SOCKET("mask", "MASK", .optional = true),
+               COMBO_IN("device", CHOICES("cpu", "gpu"), .optional = true)),
+           OUTS({ .type = "IMAGE" }, { .type = "INT", .name = "width" },
+                { .type = "INT", .name = "height" }, { .type = "MASK", .name = "mask" }),
+           .run = resize_run);

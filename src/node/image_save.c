@@ -46,13 +46,10 @@ static berth_status save_run(struct node_call *c, berth_err *err)
     return s ? s : save_pngs(c, "output", prefix, 4, err);
 }
 
-static const struct node_input save_in[] = {
-    SOCKET("images", "IMAGE"),
-    TEXT_IN("filename_prefix", "ComfyUI"),
-};
 NODE_CLASS(SaveImage, .display = "Save Image", .category = "image", .module = "nodes",
            .description = "Saves the pictures as PNG files in the output folder.",
-           .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO, IN(save_in), .run = save_run);
+           .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
+           INS(SOCKET("images", "IMAGE"), TEXT_IN("filename_prefix", "ComfyUI")), .run = save_run);
 
 /* ---- PreviewImage ---- */
 
@@ -142,8 +139,6 @@ static berth_status save_animation(struct node_call *c, struct image_anim_args *
     return s;
 }
 
-static const char *const webp_methods[] = { "default", "fastest", "slowest", NULL };
-
 static berth_status webp_run(struct node_call *c, berth_err *err)
 {
     struct image_anim_args args = { 0 };
@@ -158,16 +153,12 @@ static berth_status webp_run(struct node_call *c, berth_err *err)
     return save_animation(c, &args, image_anim_webp, ".webp", err);
 }
 
-static const struct node_input webp_in[] = {
-    SOCKET("images", "IMAGE"),
-    TEXT_IN("filename_prefix", "ComfyUI"),
-    FLOAT_IN("fps", 6.0, 0.01, 1000.0, 0.01),
-    BOOL_IN("lossless", true),
-    INT_IN("quality", 80, 0, 100, 0),
-    COMBO_IN("method", webp_methods),
-};
 NODE_CLASS(SaveAnimatedWEBP, .category = "image/animation", .module = MOD("images"),
-           .flags = NODE_V3 | NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO, IN(webp_in),
+           .flags = NODE_V3 | NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
+           INS(SOCKET("images", "IMAGE"), TEXT_IN("filename_prefix", "ComfyUI"),
+               FLOAT_IN("fps", 6.0, 0.01, 1000.0, 0.01), BOOL_IN("lossless", true),
+               INT_IN("quality", 80, 0, 100, 0),
+               COMBO_IN("method", CHOICES("default", "fastest", "slowest"))),
            .run = webp_run);
 
 static berth_status apng_run(struct node_call *c, berth_err *err)
@@ -181,14 +172,10 @@ static berth_status apng_run(struct node_call *c, berth_err *err)
     return save_animation(c, &args, image_anim_png, ".png", err);
 }
 
-static const struct node_input apng_in[] = {
-    SOCKET("images", "IMAGE"),
-    TEXT_IN("filename_prefix", "ComfyUI"),
-    FLOAT_IN("fps", 6.0, 0.01, 1000.0, 0.01),
-    INT_IN("compress_level", 4, 0, 9, 0),
-};
 NODE_CLASS(SaveAnimatedPNG, .category = "image/animation", .module = MOD("images"),
-           .flags = NODE_V3 | NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO, IN(apng_in),
+           .flags = NODE_V3 | NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
+           INS(SOCKET("images", "IMAGE"), TEXT_IN("filename_prefix", "ComfyUI"),
+               FLOAT_IN("fps", 6.0, 0.01, 1000.0, 0.01), INT_IN("compress_level", 4, 0, 9, 0)),
            .run = apng_run);
 
 /* ---- SaveImageWebsocket: pictures to the client alone, as full-size PNG previews ---- */

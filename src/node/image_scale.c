@@ -37,15 +37,11 @@ static berth_status scale_run(struct node_call *c, berth_err *err)
     return scaled(c, t, ow ? ow : 1, oh ? oh : 1, method, !strcmp(crop, "center"), err);
 }
 
-static const struct node_input scale_in[] = {
-    SOCKET("image", "IMAGE"),
-    COMBO_IN("upscale_method", list_resize_image),
-    INT_IN("width", 512, 0, MAX_SIDE, 1),
-    INT_IN("height", 512, 0, MAX_SIDE, 1),
-    COMBO_IN("crop", list_crop),
-};
 NODE_CLASS(ImageScale, .display = "Upscale Image", .category = "image/upscaling", .module = "nodes",
-           IN(scale_in), OUT(out_image), .run = scale_run);
+           INS(SOCKET("image", "IMAGE"), COMBO_IN("upscale_method", list_resize_image),
+               INT_IN("width", 512, 0, MAX_SIDE, 1), INT_IN("height", 512, 0, MAX_SIDE, 1),
+               COMBO_IN("crop", list_crop)),
+           OUT(out_image), .run = scale_run);
 
 /* ---- ImageScaleBy ---- */
 
@@ -64,13 +60,11 @@ static berth_status scale_by_run(struct node_call *c, berth_err *err)
     return scaled(c, t, w, h, method, false, err);
 }
 
-static const struct node_input scale_by_in[] = {
-    SOCKET("image", "IMAGE"),
-    COMBO_IN("upscale_method", list_resize_image),
-    FLOAT_IN("scale_by", 1.0, 0.01, 8.0, 0.01),
-};
 NODE_CLASS(ImageScaleBy, .display = "Upscale Image By", .category = "image/upscaling",
-           .module = "nodes", IN(scale_by_in), OUT(out_image), .run = scale_by_run);
+           .module = "nodes",
+           INS(SOCKET("image", "IMAGE"), COMBO_IN("upscale_method", list_resize_image),
+               FLOAT_IN("scale_by", 1.0, 0.01, 8.0, 0.01)),
+           OUT(out_image), .run = scale_by_run);
 
 /* ---- ImageScaleToTotalPixels ---- */
 
@@ -95,14 +89,12 @@ static berth_status total_run(struct node_call *c, berth_err *err)
     return scaled(c, t, w * steps, h * steps, method, false, err);
 }
 
-static const struct node_input total_in[] = {
-    SOCKET("image", "IMAGE"),
-    COMBO_IN("upscale_method", list_resize_image),
-    FLOAT_IN("megapixels", 1.0, 0.01, 16.0, 0.01),
-    INT_IN("resolution_steps", 1, 1, 256, 0),
-};
 NODE_CLASS(ImageScaleToTotalPixels, .category = "image/upscaling", .module = MOD("post_processing"),
-           .flags = NODE_V3, IN(total_in), OUT(out_image), .run = total_run);
+           .flags = NODE_V3,
+           INS(SOCKET("image", "IMAGE"), COMBO_IN("upscale_method", list_resize_image),
+               FLOAT_IN("megapixels", 1.0, 0.01, 16.0, 0.01),
+               INT_IN("resolution_steps", 1, 1, 256, 0)),
+           OUT(out_image), .run = total_run);
 
 /* ---- ImageScaleToMaxDimension ---- */
 
@@ -125,16 +117,13 @@ static berth_status largest_run(struct node_call *c, berth_err *err)
 }
 
 /* ComfyUI's list, with its repetition: positions of choices are what people see. */
-static const char *const largest_methods[] = {
-    "area", "lanczos", "bilinear", "nearest-exact", "bilinear", "bicubic", NULL,
-};
-static const struct node_input largest_in[] = {
-    SOCKET("image", "IMAGE"),
-    COMBO_IN("upscale_method", largest_methods),
-    INT_IN("largest_size", 512, 0, MAX_SIDE, 1),
-};
 NODE_CLASS(ImageScaleToMaxDimension, .category = "image/upscaling", .module = MOD("images"),
-           .flags = NODE_V3, IN(largest_in), OUT(out_image), .run = largest_run);
+           .flags = NODE_V3,
+           INS(SOCKET("image", "IMAGE"),
+               COMBO_IN("upscale_method", CHOICES("area", "lanczos", "bilinear", "nearest-exact",
+                                                  "bilinear", "bicubic")),
+               INT_IN("largest_size", 512, 0, MAX_SIDE, 1)),
+           OUT(out_image), .run = largest_run);
 
 /* ---- FluxKontextImageScale: the size the model was trained on that is nearest in aspect ---- */
 
@@ -164,7 +153,6 @@ static berth_status kontext_run(struct node_call *c, berth_err *err)
     return scaled(c, t, size[at].w, size[at].h, "lanczos", true, err);
 }
 
-static const struct node_input kontext_in[] = { SOCKET("image", "IMAGE") };
 NODE_CLASS(FluxKontextImageScale, .category = "advanced/conditioning/flux", .module = MOD("flux"),
            .flags = NODE_V3, .description = "Resizes to a size that Flux Kontext likes.",
-           IN(kontext_in), OUT(out_image), .run = kontext_run);
+           INS(SOCKET("image", "IMAGE")), OUT(out_image), .run = kontext_run);

@@ -104,10 +104,9 @@ static berth_status empty_latent(struct node_call *c, const struct empty *e, ber
 #define BATCH INT_IN("batch_size", 1, 1, 4096, 0)
 
 EMPTY(sd_run, .channels = 4, .side = USUAL_RATIO)
-static const struct node_input sd_in[] = { SIZES(512, 512, 16, 8), BATCH };
 NODE_CLASS(EmptyLatentImage, .display = "Empty Latent Image", .category = "latent",
            .module = "nodes", .description = "Latents of nothing, to be denoised by a sampler.",
-           IN(sd_in), OUT(out_latent), .run = sd_run);
+           INS(SIZES(512, 512, 16, 8), BATCH), OUT(out_latent), .run = sd_run);
 
 EMPTY(sd3_run, .channels = 16, .side = USUAL_RATIO)
 static const struct node_input sd3_in[] = { SIZES(1024, 1024, 16, 16), BATCH };
@@ -119,18 +118,15 @@ NODE_CLASS(EmptyFlux2LatentImage, .display = "Empty Flux 2 Latent", .category = 
            .module = MOD("flux"), .flags = NODE_V3, IN(sd3_in), OUT(out_latent), .run = flux2_run);
 
 EMPTY(hunyuan_image_run, .channels = 64, .side = 32)
-static const struct node_input hunyuan_image_in[] = { SIZES(2048, 2048, 64, 32), BATCH };
 NODE_CLASS(EmptyHunyuanImageLatent, .category = "latent", .module = MOD("hunyuan"),
-           .flags = NODE_V3, IN(hunyuan_image_in), OUT(out_latent), .run = hunyuan_image_run);
+           .flags = NODE_V3, INS(SIZES(2048, 2048, 64, 32), BATCH), OUT(out_latent),
+           .run = hunyuan_image_run);
 
 EMPTY(mochi_run, .channels = 12, .side = USUAL_RATIO, .frames = 6)
-static const struct node_input mochi_in[] = {
-    SIZES(848, 480, 16, 16),
-    INT_IN("length", 25, 7, MAX_SIDE, 6),
-    BATCH,
-};
 NODE_CLASS(EmptyMochiLatentVideo, .category = "latent/video", .module = MOD("mochi"),
-           .flags = NODE_V3, IN(mochi_in), OUT(out_latent), .run = mochi_run);
+           .flags = NODE_V3,
+           INS(SIZES(848, 480, 16, 16), INT_IN("length", 25, 7, MAX_SIDE, 6), BATCH),
+           OUT(out_latent), .run = mochi_run);
 
 EMPTY(hunyuan_run, .channels = 16, .side = USUAL_RATIO, .frames = 4)
 static const struct node_input hunyuan_in[] = {
@@ -148,13 +144,10 @@ NODE_CLASS(EmptyHunyuanVideo15Latent, .display = "Empty HunyuanVideo 1.5 Latent"
            OUT(out_latent), .run = hunyuan15_run);
 
 EMPTY(ltxv_run, .channels = 128, .side = 32, .frames = 8)
-static const struct node_input ltxv_in[] = {
-    SIZES(768, 512, 64, 32),
-    INT_IN("length", 97, 1, MAX_SIDE, 8),
-    BATCH,
-};
 NODE_CLASS(EmptyLTXVLatentVideo, .category = "latent/video/ltxv", .module = MOD("lt"),
-           .flags = NODE_V3, IN(ltxv_in), OUT(out_latent), .run = ltxv_run);
+           .flags = NODE_V3,
+           INS(SIZES(768, 512, 64, 32), INT_IN("length", 97, 1, MAX_SIDE, 8), BATCH),
+           OUT(out_latent), .run = ltxv_run);
 
 /* ---- batches ---- */
 
@@ -193,13 +186,11 @@ static berth_status from_batch_run(struct node_call *c, berth_err *err)
     return give_latent(c, &l, err);
 }
 
-static const struct node_input from_batch_in[] = {
-    SOCKET("samples", "LATENT"),
-    INT_IN("batch_index", 0, 0, 63, 0),
-    INT_IN("length", 1, 1, 64, 0),
-};
 NODE_CLASS(LatentFromBatch, .display = "Latent From Batch", .category = "latent/batch",
-           .module = "nodes", IN(from_batch_in), OUT(out_latent), .run = from_batch_run);
+           .module = "nodes",
+           INS(SOCKET("samples", "LATENT"), INT_IN("batch_index", 0, 0, 63, 0),
+               INT_IN("length", 1, 1, 64, 0)),
+           OUT(out_latent), .run = from_batch_run);
 
 /* Each repetition's indices go on where the one before ended. */
 static berth_status repeat_index(const struct latent *in, size_t amount, int64_t **out,
@@ -245,12 +236,9 @@ static berth_status repeat_run(struct node_call *c, berth_err *err)
     return give_latent(c, &l, err);
 }
 
-static const struct node_input repeat_in[] = {
-    SOCKET("samples", "LATENT"),
-    INT_IN("amount", 1, 1, 64, 0),
-};
 NODE_CLASS(RepeatLatentBatch, .display = "Repeat Latent Batch", .category = "latent/batch",
-           .module = "nodes", IN(repeat_in), OUT(out_latent), .run = repeat_run);
+           .module = "nodes", INS(SOCKET("samples", "LATENT"), INT_IN("amount", 1, 1, 64, 0)),
+           OUT(out_latent), .run = repeat_run);
 
 /* a and b one after the other; the same shape but for dimension 0. */
 static berth_status join(const struct htensor *a, const struct htensor *b, struct htensor **out,
@@ -303,12 +291,10 @@ static berth_status batch_run(struct node_call *c, berth_err *err)
     return give_latent(c, &l, err);
 }
 
-static const struct node_input batch_in[] = {
-    SOCKET("samples1", "LATENT"),
-    SOCKET("samples2", "LATENT"),
-};
 NODE_CLASS(LatentBatch, .category = "latent/batch", .module = MOD("latent"),
-           .flags = NODE_V3 | NODE_DEPRECATED, IN(batch_in), OUT(out_latent), .run = batch_run);
+           .flags = NODE_V3 | NODE_DEPRECATED,
+           INS(SOCKET("samples1", "LATENT"), SOCKET("samples2", "LATENT")), OUT(out_latent),
+           .run = batch_run);
 
 /* ---- RebatchLatents: the list regrouped ---- */
 
@@ -465,11 +451,7 @@ static berth_status rebatch_run(struct node_call *c, berth_err *err)
     return s;
 }
 
-static const struct node_input rebatch_in[] = {
-    SOCKET("latents", "LATENT"),
-    INT_IN("batch_size", 1, 1, 4096, 0),
-};
-static const struct node_output rebatch_out[] = { { .type = "LATENT", .is_list = true } };
 NODE_CLASS(RebatchLatents, .display = "Rebatch Latents", .category = "latent/batch",
-           .module = MOD("rebatch"), .flags = NODE_V3 | NODE_INPUT_IS_LIST, IN(rebatch_in),
-           OUT(rebatch_out), .run = rebatch_run);
+           .module = MOD("rebatch"), .flags = NODE_V3 | NODE_INPUT_IS_LIST,
+           INS(SOCKET("latents", "LATENT"), INT_IN("batch_size", 1, 1, 4096, 0)),
+           OUTS({ .type = "LATENT", .is_list = true }), .run = rebatch_run);

@@ -57,13 +57,11 @@ static berth_status upscale_run(struct node_call *c, berth_err *err)
     return s ? s : give_samples(c, in, o, err);
 }
 
-static const struct node_input upscale_in[] = {
-    SOCKET("samples", "LATENT"),          COMBO_IN("upscale_method", list_resize_latent),
-    INT_IN("width", 512, 0, MAX_SIDE, 8), INT_IN("height", 512, 0, MAX_SIDE, 8),
-    COMBO_IN("crop", list_crop),
-};
 NODE_CLASS(LatentUpscale, .display = "Upscale Latent", .category = "latent", .module = "nodes",
-           IN(upscale_in), OUT(out_latent), .run = upscale_run);
+           INS(SOCKET("samples", "LATENT"), COMBO_IN("upscale_method", list_resize_latent),
+               INT_IN("width", 512, 0, MAX_SIDE, 8), INT_IN("height", 512, 0, MAX_SIDE, 8),
+               COMBO_IN("crop", list_crop)),
+           OUT(out_latent), .run = upscale_run);
 
 static berth_status upscale_by_run(struct node_call *c, berth_err *err)
 {
@@ -84,13 +82,10 @@ static berth_status upscale_by_run(struct node_call *c, berth_err *err)
     return give_samples(c, in, o, err);
 }
 
-static const struct node_input upscale_by_in[] = {
-    SOCKET("samples", "LATENT"),
-    COMBO_IN("upscale_method", list_resize_latent),
-    FLOAT_IN("scale_by", 1.5, 0.01, 8.0, 0.01),
-};
 NODE_CLASS(LatentUpscaleBy, .display = "Upscale Latent By", .category = "latent", .module = "nodes",
-           IN(upscale_by_in), OUT(out_latent), .run = upscale_by_run);
+           INS(SOCKET("samples", "LATENT"), COMBO_IN("upscale_method", list_resize_latent),
+               FLOAT_IN("scale_by", 1.5, 0.01, 8.0, 0.01)),
+           OUT(out_latent), .run = upscale_by_run);
 
 /* ---- LatentRotate, LatentFlip ---- */
 
@@ -161,13 +156,11 @@ static berth_status rotate_run(struct node_call *c, berth_err *err)
     return give_samples(c, in, htensor_ref(in->samples), err);
 }
 
-static const char *const rotations[] = { "none", "90 degrees", "180 degrees", "270 degrees", NULL };
-static const struct node_input rotate_in[] = {
-    SOCKET("samples", "LATENT"),
-    COMBO_IN("rotation", rotations),
-};
 NODE_CLASS(LatentRotate, .display = "Rotate Latent", .category = "latent/transform",
-           .module = "nodes", IN(rotate_in), OUT(out_latent), .run = rotate_run);
+           .module = "nodes",
+           INS(SOCKET("samples", "LATENT"),
+               COMBO_IN("rotation", CHOICES("none", "90 degrees", "180 degrees", "270 degrees"))),
+           OUT(out_latent), .run = rotate_run);
 
 static berth_status flip_run(struct node_call *c, berth_err *err)
 {
@@ -180,13 +173,10 @@ static berth_status flip_run(struct node_call *c, berth_err *err)
     return move_planes(c, in, false, *how == 'x' ? flip_rows : flip_columns, err);
 }
 
-static const char *const flips[] = { "x-axis: vertically", "y-axis: horizontally", NULL };
-static const struct node_input flip_in[] = {
-    SOCKET("samples", "LATENT"),
-    COMBO_IN("flip_method", flips),
-};
 NODE_CLASS(LatentFlip, .display = "Flip Latent", .category = "latent/transform", .module = "nodes",
-           IN(flip_in), OUT(out_latent), .run = flip_run);
+           INS(SOCKET("samples", "LATENT"),
+               COMBO_IN("flip_method", CHOICES("x-axis: vertically", "y-axis: horizontally"))),
+           OUT(out_latent), .run = flip_run);
 
 /* ---- LatentCrop ---- */
 
@@ -223,15 +213,11 @@ static berth_status crop_run(struct node_call *c, berth_err *err)
     return give_samples(c, in, o, err);
 }
 
-static const struct node_input crop_in[] = {
-    SOCKET("samples", "LATENT"),
-    INT_IN("width", 512, 64, MAX_SIDE, 8),
-    INT_IN("height", 512, 64, MAX_SIDE, 8),
-    INT_IN("x", 0, 0, MAX_SIDE, 8),
-    INT_IN("y", 0, 0, MAX_SIDE, 8),
-};
 NODE_CLASS(LatentCrop, .display = "Crop Latent", .category = "latent/transform", .module = "nodes",
-           IN(crop_in), OUT(out_latent), .run = crop_run);
+           INS(SOCKET("samples", "LATENT"), INT_IN("width", 512, 64, MAX_SIDE, 8),
+               INT_IN("height", 512, 64, MAX_SIDE, 8), INT_IN("x", 0, 0, MAX_SIDE, 8),
+               INT_IN("y", 0, 0, MAX_SIDE, 8)),
+           OUT(out_latent), .run = crop_run);
 
 /* ---- LatentComposite ---- */
 
@@ -287,13 +273,11 @@ static berth_status composite_run(struct node_call *c, berth_err *err)
     return give_samples(c, to, o, err);
 }
 
-static const struct node_input composite_in[] = {
-    SOCKET("samples_to", "LATENT"),       SOCKET("samples_from", "LATENT"),
-    INT_IN("x", 0, 0, MAX_SIDE, 8),       INT_IN("y", 0, 0, MAX_SIDE, 8),
-    INT_IN("feather", 0, 0, MAX_SIDE, 8),
-};
 NODE_CLASS(LatentComposite, .display = "Latent Composite", .category = "latent", .module = "nodes",
-           IN(composite_in), OUT(out_latent), .run = composite_run);
+           INS(SOCKET("samples_to", "LATENT"), SOCKET("samples_from", "LATENT"),
+               INT_IN("x", 0, 0, MAX_SIDE, 8), INT_IN("y", 0, 0, MAX_SIDE, 8),
+               INT_IN("feather", 0, 0, MAX_SIDE, 8)),
+           OUT(out_latent), .run = composite_run);
 
 /* ---- LatentBlend ---- */
 
@@ -330,13 +314,10 @@ static berth_status blend_run(struct node_call *c, berth_err *err)
     return s ? s : give_samples(c, a, o, err);
 }
 
-static const struct node_input blend_in[] = {
-    SOCKET("samples1", "LATENT"),
-    SOCKET("samples2", "LATENT"),
-    FLOAT_IN("blend_factor", 0.5, 0.0, 1.0, 0.01),
-};
 NODE_CLASS(LatentBlend, .display = "Latent Blend", .category = "_for_testing", .module = "nodes",
-           IN(blend_in), OUT(out_latent), .run = blend_run);
+           INS(SOCKET("samples1", "LATENT"), SOCKET("samples2", "LATENT"),
+               FLOAT_IN("blend_factor", 0.5, 0.0, 1.0, 0.01)),
+           OUT(out_latent), .run = blend_run);
 
 /* ---- SetLatentNoiseMask ---- */
 
@@ -364,12 +345,9 @@ static berth_status noise_mask_run(struct node_call *c, berth_err *err)
     return give_latent(c, &l, err);
 }
 
-static const struct node_input noise_mask_in[] = {
-    SOCKET("samples", "LATENT"),
-    SOCKET("mask", "MASK"),
-};
 NODE_CLASS(SetLatentNoiseMask, .display = "Set Latent Noise Mask", .category = "latent/inpaint",
-           .module = "nodes", IN(noise_mask_in), OUT(out_latent), .run = noise_mask_run);
+           .module = "nodes", INS(SOCKET("samples", "LATENT"), SOCKET("mask", "MASK")),
+           OUT(out_latent), .run = noise_mask_run);
 
 /* ---- TrimVideoLatent ---- */
 
@@ -398,9 +376,6 @@ static berth_status trim_run(struct node_call *c, berth_err *err)
     return give_samples(c, in, o, err);
 }
 
-static const struct node_input trim_in[] = {
-    SOCKET("samples", "LATENT"),
-    INT_IN("trim_amount", 0, 0, 99999, 0),
-};
 NODE_CLASS(TrimVideoLatent, .category = "latent/video", .module = MOD("wan"), .flags = NODE_V3,
-           IN(trim_in), OUT(out_latent), .run = trim_run);
+           INS(SOCKET("samples", "LATENT"), INT_IN("trim_amount", 0, 0, 99999, 0)), OUT(out_latent),
+           .run = trim_run);

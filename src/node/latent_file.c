@@ -75,12 +75,10 @@ static berth_status save_run(struct node_call *c, berth_err *err)
     return s;
 }
 
-static const struct node_input save_in[] = {
-    SOCKET("samples", "LATENT"),
-    TEXT_IN("filename_prefix", "latents/ComfyUI"),
-};
 NODE_CLASS(SaveLatent, .category = "_for_testing", .module = "nodes",
-           .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO, IN(save_in), .run = save_run);
+           .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
+           INS(SOCKET("samples", "LATENT"), TEXT_IN("filename_prefix", "latents/ComfyUI")),
+           .run = save_run);
 
 /* ---- LoadLatent ---- */
 
@@ -153,9 +151,7 @@ static berth_status latent_validate(const struct node_check *k, berth_err *err)
     return input_validate(k, "latent", "latent", err);
 }
 
-static const struct node_input load_in[] = {
-    { .name = "latent", .kind = IN_COMBO, .options_fn = list_latents },
-};
-NODE_CLASS(LoadLatent, .category = "_for_testing", .module = "nodes", IN(load_in), OUT(out_latent),
+NODE_CLASS(LoadLatent, .category = "_for_testing", .module = "nodes",
+           INS({ .name = "latent", .kind = IN_COMBO, .options_fn = list_latents }), OUT(out_latent),
            .run = load_run, .changed = latent_changed, .validate = latent_validate,
            .validates = "latent");

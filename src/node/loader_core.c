@@ -31,7 +31,6 @@ const char *const list_weight_dtypes[] = {
 const char *const list_gguf_dtypes[] = {
     "default", "target", "float32", "float16", "bfloat16", NULL,
 };
-static const char *const clip_devices[] = { "default", "cpu", NULL };
 
 const struct node_output out_model[1] = { { .type = "MODEL" } };
 const struct node_output out_clip[1] = { { .type = "CLIP" } };
@@ -280,25 +279,21 @@ berth_status run_unet_gguf(struct node_call *c, berth_err *err)
     return s ? s : run_file(c, "unet_name", "unet_gguf", "unet", err);
 }
 
-static const struct node_input unet_in[] = { IN_UNET };
 NODE_CLASS(UNETLoader, .display = "Load Diffusion Model", .category = "advanced/loaders",
            .module = "nodes",
-           .description = "Opens a diffusion model and brings it to its devices.", IN(unet_in),
+           .description = "Opens a diffusion model and brings it to its devices.", INS(IN_UNET),
            OUT(out_model), .run = run_unet);
 
-static const struct node_input unet_gguf_in[] = { IN_UNET_GGUF };
 NODE_CLASS(UnetLoaderGGUF, .display = "Unet Loader (GGUF)", .category = "bootleg",
-           .module = "custom_nodes.ComfyUI-GGUF", IN(unet_gguf_in), OUT(out_model),
+           .module = "custom_nodes.ComfyUI-GGUF", INS(IN_UNET_GGUF), OUT(out_model),
            .run = run_unet_gguf);
 
-static const struct node_input unet_gguf_advanced_in[] = { IN_UNET_GGUF_ADVANCED };
 NODE_CLASS(UnetLoaderGGUFAdvanced, .display = "Unet Loader (GGUF/Advanced)", .category = "bootleg",
-           .module = "custom_nodes.ComfyUI-GGUF", IN(unet_gguf_advanced_in), OUT(out_model),
+           .module = "custom_nodes.ComfyUI-GGUF", INS(IN_UNET_GGUF_ADVANCED), OUT(out_model),
            .run = run_unet_gguf);
 
-static const struct node_input unet_lp_in[] = { FOLDER_IN("unet_name", "diffusion_models") };
 NODE_CLASS(UNetLoaderLP, .category = "loaders", .module = "custom_nodes.ComfyUI-MultiGPU",
-           IN(unet_lp_in), OUT(out_model), .run = run_unet);
+           INS(FOLDER_IN("unet_name", "diffusion_models")), OUT(out_model), .run = run_unet);
 
 /* ---- checkpoints ---- */
 
@@ -342,31 +337,21 @@ NODE_CLASS(CheckpointLoaderSimple, .display = "Load Checkpoint", .category = "lo
            .description = "Opens a checkpoint: diffusion model, text encoders and VAE of one file.",
            IN(checkpoint_in), OUT(out_checkpoint), .run = run_checkpoint);
 
-static const struct node_input checkpoint_config_in[] = {
-    FOLDER_IN("config_name", "configs"),
-    IN_CHECKPOINT,
-};
 NODE_CLASS(CheckpointLoader, .display = "Load Checkpoint With Config (DEPRECATED)",
            .category = "advanced/loaders", .module = "nodes", .flags = NODE_DEPRECATED,
-           IN(checkpoint_config_in), OUT(out_checkpoint), .run = run_checkpoint);
+           INS(FOLDER_IN("config_name", "configs"), IN_CHECKPOINT), OUT(out_checkpoint),
+           .run = run_checkpoint);
 
-static const struct node_output unclip_out[] = {
-    { .type = "MODEL" },
-    { .type = "CLIP" },
-    { .type = "VAE" },
-    { .type = "CLIP_VISION" },
-};
 NODE_CLASS(unCLIPCheckpointLoader, .category = "loaders", .module = "nodes", IN(checkpoint_in),
-           OUT(unclip_out), .run = node_not_yet);
+           OUTS({ .type = "MODEL" }, { .type = "CLIP" }, { .type = "VAE" },
+                { .type = "CLIP_VISION" }),
+           .run = node_not_yet);
 
-static const struct node_output image_only_out[] = {
-    { .type = "MODEL" },
-    { .type = "CLIP_VISION" },
-    { .type = "VAE" },
-};
 NODE_CLASS(ImageOnlyCheckpointLoader, .display = "Image Only Checkpoint Loader (img2vid model)",
            .category = "loaders/video_models", .module = "comfy_extras.nodes_video_model",
-           IN(checkpoint_in), OUT(image_only_out), .run = node_not_yet);
+           IN(checkpoint_in),
+           OUTS({ .type = "MODEL" }, { .type = "CLIP_VISION" }, { .type = "VAE" }),
+           .run = node_not_yet);
 
 /* ---- folders of diffusers: a network in each of their folders ---- */
 
@@ -432,9 +417,8 @@ berth_status run_diffusers(struct node_call *c, berth_err *err)
     return s;
 }
 
-static const struct node_input diffusers_in[] = { IN_DIFFUSERS };
 NODE_CLASS(DiffusersLoader, .category = "advanced/loaders/deprecated", .module = "nodes",
-           IN(diffusers_in), OUT(out_checkpoint), .run = run_diffusers);
+           INS(IN_DIFFUSERS), OUT(out_checkpoint), .run = run_diffusers);
 
 /* Stand-alone nodes of ComfyUI-MultiGPU: their inputs name the parts. */
 berth_status run_advanced(struct node_call *c, berth_err *err)
@@ -457,34 +441,25 @@ berth_status run_advanced(struct node_call *c, berth_err *err)
 #define DEVICE_IN(n, ...) CHOICE_IN(n, loader_devices, .sdef_fn = loader_device, __VA_ARGS__)
 #define CPU_IN(n) CHOICE_IN(n, loader_devices, .sdef = "cpu")
 
-static const struct node_input advanced_in[] = {
-    IN_CHECKPOINT,
-    DEVICE_IN("unet_device"),
-    DEVICE_IN("clip_device"),
-    DEVICE_IN("vae_device"),
-};
 NODE_CLASS(CheckpointLoaderAdvancedMultiGPU, .category = "multigpu",
-           .module = "custom_nodes.ComfyUI-MultiGPU", IN(advanced_in), OUT(out_checkpoint),
-           .run = run_advanced);
+           .module = "custom_nodes.ComfyUI-MultiGPU",
+           INS(IN_CHECKPOINT, DEVICE_IN("unet_device"), DEVICE_IN("clip_device"),
+               DEVICE_IN("vae_device")),
+           OUT(out_checkpoint), .run = run_advanced);
 
-static const struct node_input advanced_d2_in[] = {
-    IN_CHECKPOINT,
-    DEVICE_IN("unet_compute_device"),
-    FLOAT_IN("unet_virtual_vram_gb", 4.0, 0.0, 128.0, 0.1),
-    CPU_IN("unet_donor_device"),
-    CPU_IN("clip_compute_device"),
-    FLOAT_IN("clip_virtual_vram_gb", 2.0, 0.0, 128.0, 0.1),
-    CPU_IN("clip_donor_device"),
-    DEVICE_IN("vae_device"),
-    TEXT_IN("unet_expert_mode_allocations", "", .optional = true),
-    TEXT_IN("clip_expert_mode_allocations", "", .optional = true),
-    BOOL_IN("high_precision_loras", true, .optional = true),
-    BOOL_IN("eject_models", true, .optional = true),
-    BOOL_IN("keep_loaded", true, .optional = true),
-};
 NODE_CLASS(CheckpointLoaderAdvancedDisTorch2MultiGPU, .category = "multigpu/distorch_2",
-           .module = "custom_nodes.ComfyUI-MultiGPU", IN(advanced_d2_in), OUT(out_checkpoint),
-           .run = run_advanced, .validate = loader_validate);
+           .module = "custom_nodes.ComfyUI-MultiGPU",
+           INS(IN_CHECKPOINT, DEVICE_IN("unet_compute_device"),
+               FLOAT_IN("unet_virtual_vram_gb", 4.0, 0.0, 128.0, 0.1), CPU_IN("unet_donor_device"),
+               CPU_IN("clip_compute_device"),
+               FLOAT_IN("clip_virtual_vram_gb", 2.0, 0.0, 128.0, 0.1), CPU_IN("clip_donor_device"),
+               DEVICE_IN("vae_device"),
+               TEXT_IN("unet_expert_mode_allocations", "", .optional = true),
+               TEXT_IN("clip_expert_mode_allocations", "", .optional = true),
+               BOOL_IN("high_precision_loras", true, .optional = true),
+               BOOL_IN("eject_models", true, .optional = true),
+               BOOL_IN("keep_loaded", true, .optional = true)),
+           OUT(out_checkpoint), .run = run_advanced, .validate = loader_validate);
 
 static berth_status run_selector(struct node_call *c, berth_err *err)
 {
@@ -493,11 +468,9 @@ static berth_status run_selector(struct node_call *c, berth_err *err)
     return s ? s : out_value(c, 0, value_string(device, strlen(device)), err);
 }
 
-static const struct node_input selector_in[] = { CHOICE_IN("device", loader_devices) };
-static const struct node_output selector_out[] = { { .type = "MULTIGPUDEVICE", .name = "device" } };
 NODE_CLASS(DeviceSelectorMultiGPU, .category = "multigpu",
-           .module = "custom_nodes.ComfyUI-MultiGPU", IN(selector_in), OUT(selector_out),
-           .run = run_selector);
+           .module = "custom_nodes.ComfyUI-MultiGPU", INS(CHOICE_IN("device", loader_devices)),
+           OUTS({ .type = "MULTIGPUDEVICE", .name = "device" }), .run = run_selector);
 
 /* ---- text encoders ---- */
 
@@ -572,44 +545,36 @@ berth_status run_clip_gguf(struct node_call *c, berth_err *err)
 }
 
 #define CLIP_DEVICE_IN                                                                             \
-    COMBO_IN("device", clip_devices, .optional = true, .more = "\"advanced\":true")
+    COMBO_IN("device", CHOICES("default", "cpu"), .optional = true, .more = "\"advanced\":true")
 
-static const struct node_input clip_in[] = { IN_CLIP, CLIP_DEVICE_IN };
 NODE_CLASS(CLIPLoader, .display = "Load CLIP", .category = "advanced/loaders", .module = "nodes",
-           .description = "Opens a text encoder; what it is follows from its tensors.", IN(clip_in),
-           OUT(out_clip), .run = run_clip);
+           .description = "Opens a text encoder; what it is follows from its tensors.",
+           INS(IN_CLIP, CLIP_DEVICE_IN), OUT(out_clip), .run = run_clip);
 
-static const struct node_input clip_dual_in[] = { IN_CLIP_DUAL, CLIP_DEVICE_IN };
-NODE_CLASS(DualCLIPLoader, .category = "advanced/loaders", .module = "nodes", IN(clip_dual_in),
-           OUT(out_clip), .run = run_clip);
+NODE_CLASS(DualCLIPLoader, .category = "advanced/loaders", .module = "nodes",
+           INS(IN_CLIP_DUAL, CLIP_DEVICE_IN), OUT(out_clip), .run = run_clip);
 
-static const struct node_input clip_triple_in[] = { IN_CLIP_TRIPLE };
 NODE_CLASS(TripleCLIPLoader, .category = "advanced/loaders", .module = "comfy_extras.nodes_sd3",
-           .flags = NODE_V3, IN(clip_triple_in), OUT(out_clip), .run = run_clip);
+           .flags = NODE_V3, INS(IN_CLIP_TRIPLE), OUT(out_clip), .run = run_clip);
 
-static const struct node_input clip_quadruple_in[] = { IN_CLIP_QUADRUPLE };
 NODE_CLASS(QuadrupleCLIPLoader, .category = "advanced/loaders",
-           .module = "comfy_extras.nodes_hidream", .flags = NODE_V3, IN(clip_quadruple_in),
+           .module = "comfy_extras.nodes_hidream", .flags = NODE_V3, INS(IN_CLIP_QUADRUPLE),
            OUT(out_clip), .run = run_clip);
 
-static const struct node_input clip_gguf_in[] = { IN_CLIP_GGUF };
 NODE_CLASS(CLIPLoaderGGUF, .display = "CLIPLoader (GGUF)", .category = "bootleg",
-           .module = "custom_nodes.ComfyUI-GGUF", IN(clip_gguf_in), OUT(out_clip),
+           .module = "custom_nodes.ComfyUI-GGUF", INS(IN_CLIP_GGUF), OUT(out_clip),
            .run = run_clip_gguf);
 
-static const struct node_input clip_gguf_dual_in[] = { IN_CLIP_GGUF_DUAL };
 NODE_CLASS(DualCLIPLoaderGGUF, .display = "DualCLIPLoader (GGUF)", .category = "bootleg",
-           .module = "custom_nodes.ComfyUI-GGUF", IN(clip_gguf_dual_in), OUT(out_clip),
+           .module = "custom_nodes.ComfyUI-GGUF", INS(IN_CLIP_GGUF_DUAL), OUT(out_clip),
            .run = run_clip_gguf);
 
-static const struct node_input clip_gguf_triple_in[] = { IN_CLIP_GGUF_TRIPLE };
 NODE_CLASS(TripleCLIPLoaderGGUF, .display = "TripleCLIPLoader (GGUF)", .category = "bootleg",
-           .module = "custom_nodes.ComfyUI-GGUF", IN(clip_gguf_triple_in), OUT(out_clip),
+           .module = "custom_nodes.ComfyUI-GGUF", INS(IN_CLIP_GGUF_TRIPLE), OUT(out_clip),
            .run = run_clip_gguf);
 
-static const struct node_input clip_gguf_quadruple_in[] = { IN_CLIP_GGUF_QUADRUPLE };
 NODE_CLASS(QuadrupleCLIPLoaderGGUF, .display = "QuadrupleCLIPLoader (GGUF)", .category = "bootleg",
-           .module = "custom_nodes.ComfyUI-GGUF", IN(clip_gguf_quadruple_in), OUT(out_clip),
+           .module = "custom_nodes.ComfyUI-GGUF", INS(IN_CLIP_GGUF_QUADRUPLE), OUT(out_clip),
            .run = run_clip_gguf);
 
 /* ---- VAEs ---- */
@@ -664,8 +629,7 @@ berth_status run_vae(struct node_call *c, berth_err *err)
     return s;
 }
 
-static const struct node_input vae_in[] = { IN_VAE };
-NODE_CLASS(VAELoader, .display = "Load VAE", .category = "loaders", .module = "nodes", IN(vae_in),
+NODE_CLASS(VAELoader, .display = "Load VAE", .category = "loaders", .module = "nodes", INS(IN_VAE),
            OUT(out_vae), .run = run_vae);
 
 /* ---- the rest: files that are taken as they are ---- */
@@ -705,32 +669,26 @@ static berth_status run_upscale(struct node_call *c, berth_err *err)
     return s;
 }
 
-static const struct node_input clip_vision_in[] = { IN_CLIP_VISION };
 NODE_CLASS(CLIPVisionLoader, .display = "Load CLIP Vision", .category = "loaders",
-           .module = "nodes", IN(clip_vision_in), OUT(out_clip_vision), .run = run_clip_vision);
+           .module = "nodes", INS(IN_CLIP_VISION), OUT(out_clip_vision), .run = run_clip_vision);
 
-static const struct node_input control_net_in[] = { IN_CONTROL_NET };
 NODE_CLASS(ControlNetLoader, .display = "Load ControlNet Model", .category = "loaders",
-           .module = "nodes", IN(control_net_in), OUT(out_control_net), .run = run_control_net);
+           .module = "nodes", INS(IN_CONTROL_NET), OUT(out_control_net), .run = run_control_net);
 
-static const struct node_input diff_control_net_in[] = { IN_DIFF_CONTROL_NET };
 NODE_CLASS(DiffControlNetLoader, .display = "Load ControlNet Model (diff)", .category = "loaders",
-           .module = "nodes", IN(diff_control_net_in), OUT(out_control_net),
+           .module = "nodes", INS(IN_DIFF_CONTROL_NET), OUT(out_control_net),
            .run = run_control_net);
 
-static const struct node_input style_in[] = { FOLDER_IN("style_model_name", "style_models") };
-static const struct node_output style_out[] = { { .type = "STYLE_MODEL" } };
 NODE_CLASS(StyleModelLoader, .display = "Load Style Model", .category = "loaders",
-           .module = "nodes", IN(style_in), OUT(style_out), .run = run_style);
+           .module = "nodes", INS(FOLDER_IN("style_model_name", "style_models")),
+           OUTS({ .type = "STYLE_MODEL" }), .run = run_style);
 
-static const struct node_input upscale_in[] = { FOLDER_IN("model_name", "upscale_models") };
-static const struct node_output upscale_out[] = { { .type = "UPSCALE_MODEL" } };
 NODE_CLASS(UpscaleModelLoader, .display = "Load Upscale Model", .category = "loaders",
-           .module = "comfy_extras.nodes_upscale_model", .flags = NODE_V3, IN(upscale_in),
-           OUT(upscale_out), .run = run_upscale);
+           .module = "comfy_extras.nodes_upscale_model", .flags = NODE_V3,
+           INS(FOLDER_IN("model_name", "upscale_models")), OUTS({ .type = "UPSCALE_MODEL" }),
+           .run = run_upscale);
 
-static const struct node_input model_patch_in[] = { FOLDER_IN("name", "model_patches") };
-static const struct node_output model_patch_out[] = { { .type = "MODEL_PATCH" } };
 NODE_CLASS(ModelPatchLoader, .category = "advanced/loaders",
            .module = "comfy_extras.nodes_model_patch", .flags = NODE_EXPERIMENTAL,
-           IN(model_patch_in), OUT(model_patch_out), .run = run_model_patch);
+           INS(FOLDER_IN("name", "model_patches")), OUTS({ .type = "MODEL_PATCH" }),
+           .run = run_model_patch);

@@ -121,22 +121,14 @@ static berth_status run_lora(struct node_call *c, berth_err *err)
     return apply(c, t, loader_declares(c, "clip") ? 2 : 1, err);
 }
 
-static const struct node_input lora_in[] = {
-    SOCKET("model", "MODEL"),
-    SOCKET("clip", "CLIP"),
-    FOLDER_IN("lora_name", "loras"),
-    FLOAT_IN("strength_model", 1.0, -100.0, 100.0, 0.01),
-    FLOAT_IN("strength_clip", 1.0, -100.0, 100.0, 0.01),
-};
-static const struct node_output lora_out[] = { { .type = "MODEL" }, { .type = "CLIP" } };
 NODE_CLASS(LoraLoader, .display = "Load LoRA", .category = "loaders", .module = "nodes",
            .description = "Adds an adapter to a diffusion model and its text encoders.",
-           IN(lora_in), OUT(lora_out), .run = run_lora);
+           INS(SOCKET("model", "MODEL"), SOCKET("clip", "CLIP"), FOLDER_IN("lora_name", "loras"),
+               FLOAT_IN("strength_model", 1.0, -100.0, 100.0, 0.01),
+               FLOAT_IN("strength_clip", 1.0, -100.0, 100.0, 0.01)),
+           OUTS({ .type = "MODEL" }, { .type = "CLIP" }), .run = run_lora);
 
-static const struct node_input lora_model_in[] = {
-    SOCKET("model", "MODEL"),
-    FOLDER_IN("lora_name", "loras"),
-    FLOAT_IN("strength_model", 1.0, -100.0, 100.0, 0.01),
-};
-NODE_CLASS(LoraLoaderModelOnly, .category = "loaders", .module = "nodes", IN(lora_model_in),
+NODE_CLASS(LoraLoaderModelOnly, .category = "loaders", .module = "nodes",
+           INS(SOCKET("model", "MODEL"), FOLDER_IN("lora_name", "loras"),
+               FLOAT_IN("strength_model", 1.0, -100.0, 100.0, 0.01)),
            OUT(out_model), .run = run_lora);

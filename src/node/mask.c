@@ -57,11 +57,8 @@ static berth_status from_image_run(struct node_call *c, berth_err *err)
         o->data[i] = t->data[i * ch + k];
     return out_tensor(c, 0, o, err);
 }
-static const struct node_input from_image_in[] = {
-    SOCKET("image", "IMAGE"),
-    COMBO_IN("channel", channels),
-};
-MASK_NODE(ImageToMask, .display = "Convert Image to Mask", IN(from_image_in), OUT(out_mask),
+MASK_NODE(ImageToMask, .display = "Convert Image to Mask",
+          INS(SOCKET("image", "IMAGE"), COMBO_IN("channel", channels)), OUT(out_mask),
           .run = from_image_run);
 
 static uint64_t eight_bits(float v)
@@ -89,11 +86,10 @@ static berth_status color_run(struct node_call *c, berth_err *err)
     }
     return out_tensor(c, 0, o, err);
 }
-static const struct node_input color_in[] = {
-    SOCKET("image", "IMAGE"),
-    INT_IN("color", 0, 0, 0xffffff, 1, .more = "\"display\":\"number\""),
-};
-MASK_NODE(ImageColorToMask, IN(color_in), OUT(out_mask), .run = color_run);
+MASK_NODE(ImageColorToMask,
+          INS(SOCKET("image", "IMAGE"),
+              INT_IN("color", 0, 0, 0xffffff, 1, .more = "\"display\":\"number\"")),
+          OUT(out_mask), .run = color_run);
 
 /* ---- each pixel for itself ---- */
 
@@ -110,12 +106,10 @@ static berth_status solid_run(struct node_call *c, berth_err *err)
         o->data[i] = (float)v;
     return out_tensor(c, 0, o, err);
 }
-static const struct node_input solid_in[] = {
-    FLOAT_IN("value", 1.0, 0.0, 1.0, 0.01),
-    INT_IN("width", 512, 1, MAX_SIDE, 1),
-    INT_IN("height", 512, 1, MAX_SIDE, 1),
-};
-MASK_NODE(SolidMask, IN(solid_in), OUT(out_mask), .run = solid_run);
+MASK_NODE(SolidMask,
+          INS(FLOAT_IN("value", 1.0, 0.0, 1.0, 0.01), INT_IN("width", 512, 1, MAX_SIDE, 1),
+              INT_IN("height", 512, 1, MAX_SIDE, 1)),
+          OUT(out_mask), .run = solid_run);
 
 static berth_status invert_run(struct node_call *c, berth_err *err)
 {
@@ -141,11 +135,8 @@ static berth_status threshold_run(struct node_call *c, berth_err *err)
         o->data[i] = t->data[i] > (float)v ? 1.0f : 0.0f;
     return out_tensor(c, 0, o, err);
 }
-static const struct node_input threshold_in[] = {
-    SOCKET("mask", "MASK"),
-    FLOAT_IN("value", 0.5, 0.0, 1.0, 0.01),
-};
-MASK_NODE(ThresholdMask, IN(threshold_in), OUT(out_mask), .run = threshold_run);
+MASK_NODE(ThresholdMask, INS(SOCKET("mask", "MASK"), FLOAT_IN("value", 0.5, 0.0, 1.0, 0.01)),
+          OUT(out_mask), .run = threshold_run);
 
 /* ---- geometry ---- */
 
@@ -171,16 +162,11 @@ static berth_status crop_run(struct node_call *c, berth_err *err)
         memcpy(o->data + i * w, t->data + ((i / h) * ih + y + i % h) * iw + x, w * sizeof(float));
     return out_tensor(c, 0, o, err);
 }
-static const struct node_input crop_in[] = {
-    SOCKET("mask", "MASK"),
-    INT_IN("x", 0, 0, MAX_SIDE, 1),
-    INT_IN("y", 0, 0, MAX_SIDE, 1),
-    INT_IN("width", 512, 1, MAX_SIDE, 1),
-    INT_IN("height", 512, 1, MAX_SIDE, 1),
-};
-MASK_NODE(CropMask, IN(crop_in), OUT(out_mask), .run = crop_run);
-
-static const char *const operations[] = { "multiply", "add", "subtract", "and", "or", "xor", NULL };
+MASK_NODE(CropMask,
+          INS(SOCKET("mask", "MASK"), INT_IN("x", 0, 0, MAX_SIDE, 1),
+              INT_IN("y", 0, 0, MAX_SIDE, 1), INT_IN("width", 512, 1, MAX_SIDE, 1),
+              INT_IN("height", 512, 1, MAX_SIDE, 1)),
+          OUT(out_mask), .run = crop_run);
 
 static float combine(char op1, char op2, float d, float s)
 {
@@ -227,12 +213,11 @@ static berth_status composite_run(struct node_call *c, berth_err *err)
         o->data[i] = o->data[i] > 0.0f ? (o->data[i] < 1.0f ? o->data[i] : 1.0f) : 0.0f;
     return out_tensor(c, 0, o, err);
 }
-static const struct node_input composite_in[] = {
-    SOCKET("destination", "MASK"),     SOCKET("source", "MASK"),
-    INT_IN("x", 0, 0, MAX_SIDE, 1),    INT_IN("y", 0, 0, MAX_SIDE, 1),
-    COMBO_IN("operation", operations),
-};
-MASK_NODE(MaskComposite, IN(composite_in), OUT(out_mask), .run = composite_run);
+MASK_NODE(MaskComposite,
+          INS(SOCKET("destination", "MASK"), SOCKET("source", "MASK"),
+              INT_IN("x", 0, 0, MAX_SIDE, 1), INT_IN("y", 0, 0, MAX_SIDE, 1),
+              COMBO_IN("operation", CHOICES("multiply", "add", "subtract", "and", "or", "xor"))),
+          OUT(out_mask), .run = composite_run);
 
 /* ---- FeatherMask ---- */
 
@@ -277,14 +262,11 @@ static berth_status feather_run(struct node_call *c, berth_err *err)
         scale_row(o, (h - y) % h, (float)((double)(y + 1) / (double)b));
     return out_tensor(c, 0, o, err);
 }
-static const struct node_input feather_in[] = {
-    SOCKET("mask", "MASK"),
-    INT_IN("left", 0, 0, MAX_SIDE, 1),
-    INT_IN("top", 0, 0, MAX_SIDE, 1),
-    INT_IN("right", 0, 0, MAX_SIDE, 1),
-    INT_IN("bottom", 0, 0, MAX_SIDE, 1),
-};
-MASK_NODE(FeatherMask, IN(feather_in), OUT(out_mask), .run = feather_run);
+MASK_NODE(FeatherMask,
+          INS(SOCKET("mask", "MASK"), INT_IN("left", 0, 0, MAX_SIDE, 1),
+              INT_IN("top", 0, 0, MAX_SIDE, 1), INT_IN("right", 0, 0, MAX_SIDE, 1),
+              INT_IN("bottom", 0, 0, MAX_SIDE, 1)),
+          OUT(out_mask), .run = feather_run);
 
 /* ---- GrowMask ---- */
 
@@ -339,9 +321,7 @@ static berth_status grow_run(struct node_call *c, berth_err *err)
         htensor_unref(a);
     return s ? s : out_tensor(c, 0, a, err);
 }
-static const struct node_input grow_in[] = {
-    SOCKET("mask", "MASK"),
-    INT_IN("expand", 0, -MAX_SIDE, MAX_SIDE, 1),
-    BOOL_IN("tapered_corners", true),
-};
-MASK_NODE(GrowMask, .display = "Grow Mask", IN(grow_in), OUT(out_mask), .run = grow_run);
+MASK_NODE(GrowMask, .display = "Grow Mask",
+          INS(SOCKET("mask", "MASK"), INT_IN("expand", 0, -MAX_SIDE, MAX_SIDE, 1),
+              BOOL_IN("tapered_corners", true)),
+          OUT(out_mask), .run = grow_run);

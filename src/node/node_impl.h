@@ -1,12 +1,10 @@
 /* node_impl.h: how the families of this folder declare their nodes in a few lines.
  *
- *     static const struct node_input blur_in[] = {
- *         SOCKET("image", "IMAGE"),
- *         INT_IN("blur_radius", 1, 1, 31, 1),
- *         FLOAT_IN("sigma", 1, 0.1, 10, 0.1),
- *     };
  *     NODE_CLASS(ImageBlur, .category = "image/postprocessing", .module = MOD("post_processing"),
- *                .flags = NODE_V3, IN(blur_in), OUT(out_image), .run = blur_run);
+ *                .flags = NODE_V3,
+ *                INS(SOCKET("image", "IMAGE"), INT_IN("blur_radius", 1, 1, 31, 1),
+ *                    FLOAT_IN("sigma", 1, 0.1, 10, 0.1)),
+ *                OUT(out_image), .run = blur_run);
  *
  * Trailing arguments are further members of the struct: INT_IN("seed", 0, 0, U64_MAX, 0,
  * .more = CONTROL). Steps of 0 are not in the info, as where ComfyUI gives none. */

@@ -4,10 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const struct node_output out_int[] = { { .type = "INT" } };
-static const struct node_output out_float[] = { { .type = "FLOAT" } };
 static const struct node_output out_string[] = { { .type = "STRING" } };
-static const struct node_output out_boolean[] = { { .type = "BOOLEAN" } };
 
 /* The input "value" is the output; what is not given has its kind's zero. */
 static berth_status value_run(struct node_call *c, berth_err *err)
@@ -31,32 +28,27 @@ static berth_status value_run(struct node_call *c, berth_err *err)
     NODE_CLASS(c, .display = shown, .category = "utils/primitive", .module = MOD("primitive"),     \
                .flags = NODE_V3, .run = value_run, __VA_ARGS__)
 
-static const struct node_input int_in[] = {
-    INT_IN("value", 0, -(node_int)INT64_MAX, INT64_MAX, 0, .no_default = true, .more = CONTROL),
-};
-PRIMITIVE(PrimitiveInt, "Int", IN(int_in), OUT(out_int));
+PRIMITIVE(PrimitiveInt, "Int",
+          INS(INT_IN("value", 0, -(node_int)INT64_MAX, INT64_MAX, 0, .no_default = true,
+                     .more = CONTROL)),
+          OUTS({ .type = "INT" }));
 
-static const struct node_input float_in[] = {
-    FLOAT_IN("value", 0, -(double)INT64_MAX, (double)INT64_MAX, 0.1, .no_default = true),
-};
-PRIMITIVE(PrimitiveFloat, "Float", IN(float_in), OUT(out_float));
+PRIMITIVE(PrimitiveFloat, "Float",
+          INS(FLOAT_IN("value", 0, -(double)INT64_MAX, (double)INT64_MAX, 0.1, .no_default = true)),
+          OUTS({ .type = "FLOAT" }));
 
-static const struct node_input string_in[] = { TEXT_IN("value", NULL, .no_default = true) };
-PRIMITIVE(PrimitiveString, "String", IN(string_in), OUT(out_string));
+PRIMITIVE(PrimitiveString, "String", INS(TEXT_IN("value", NULL, .no_default = true)),
+          OUT(out_string));
 
-static const struct node_input multiline_in[] = {
-    TEXT_IN("value", NULL, .no_default = true, .more = MULTILINE),
-};
-PRIMITIVE(PrimitiveStringMultiline, "String (Multiline)", IN(multiline_in), OUT(out_string));
+PRIMITIVE(PrimitiveStringMultiline, "String (Multiline)",
+          INS(TEXT_IN("value", NULL, .no_default = true, .more = MULTILINE)), OUT(out_string));
 
-static const struct node_input boolean_in[] = { BOOL_IN("value", false, .no_default = true) };
-PRIMITIVE(PrimitiveBoolean, "Boolean", IN(boolean_in), OUT(out_boolean));
+PRIMITIVE(PrimitiveBoolean, "Boolean", INS(BOOL_IN("value", false, .no_default = true)),
+          OUTS({ .type = "BOOLEAN" }));
 
-static const struct node_input constant_in[] = { INT_IN("value", 0, -U64_MAX, U64_MAX, 0) };
-static const struct node_output constant_out[] = { { .type = "INT", .name = "value" } };
 NODE_CLASS(INTConstant, .display = "INT Constant", .category = "KJNodes/constants",
-           .module = "custom_nodes.ComfyUI-KJNodes", IN(constant_in), OUT(constant_out),
-           .run = value_run);
+           .module = "custom_nodes.ComfyUI-KJNodes", INS(INT_IN("value", 0, -U64_MAX, U64_MAX, 0)),
+           OUTS({ .type = "INT", .name = "value" }), .run = value_run);
 
 /* ---- PreviewAny ---- */
 
@@ -113,6 +105,6 @@ static berth_status preview_run(struct node_call *c, berth_err *err)
     return s;
 }
 
-static const struct node_input preview_in[] = { SOCKET("source", "*", .more = "") };
 NODE_CLASS(PreviewAny, .display = "Preview as Text", .category = "utils",
-           .module = MOD("preview_any"), .flags = NODE_OUTPUT, IN(preview_in), .run = preview_run);
+           .module = MOD("preview_any"), .flags = NODE_OUTPUT,
+           INS(SOCKET("source", "*", .more = "")), .run = preview_run);

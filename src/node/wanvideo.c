@@ -15,27 +15,6 @@
 #define SPAN(n, def, ...) FLOAT_IN(n, def, 0.0, 1.0, 0.01, __VA_ARGS__)
 #define SIZE INT_IN("width", 832, 64, 8096, 8), INT_IN("height", 480, 64, 8096, 8)
 
-static const char *const schedulers[] = {
-    "unipc",
-    "unipc/beta",
-    "dpm++",
-    "dpm++/beta",
-    "dpm++_sde",
-    "dpm++_sde/beta",
-    "euler",
-    "euler/beta",
-    "deis",
-    "lcm",
-    "lcm/beta",
-    "res_multistep",
-    "flowmatch_causvid",
-    "flowmatch_distill",
-    "flowmatch_pusa",
-    "multitalk",
-    "sa_ode_stable",
-    NULL,
-};
-
 /* GGUF files first, as the wrapper lists them. */
 static berth_status list_models(const struct node_env *env, struct names *out, berth_err *err)
 {
@@ -74,7 +53,12 @@ NOT_YET(WanVideoSamplerMultiGPU, MULTIGPU,
             SOCKET("image_embeds", "WANVIDIMAGE_EMBEDS"), INT_IN("steps", 30, 1, INT32_MAX, 0),
             FLOAT_IN("cfg", 6.0, 0.0, 30.0, 0.01), FLOAT_IN("shift", 5.0, 0.0, 1000.0, 0.01),
             INT_IN("seed", 0, 0, U64_MAX, 0), BOOL_IN("force_offload", true),
-            COMBO_IN("scheduler", schedulers, .sdef = "unipc"),
+            COMBO_IN("scheduler",
+                     CHOICES("unipc", "unipc/beta", "dpm++", "dpm++/beta", "dpm++_sde",
+                             "dpm++_sde/beta", "euler", "euler/beta", "deis", "lcm", "lcm/beta",
+                             "res_multistep", "flowmatch_causvid", "flowmatch_distill",
+                             "flowmatch_pusa", "multitalk", "sa_ode_stable"),
+                     .sdef = "unipc"),
             INT_IN("riflex_freq_index", 0, 0, 1000, 1),
             OPTIONAL("text_embeds", "WANVIDEOTEXTEMBEDS"), OPTIONAL("samples", "LATENT"),
             SPAN("denoise_strength", 1.0, .optional = true), OPTIONAL("feta_args", "FETAARGS"),
