@@ -67,9 +67,8 @@ static berth_status in_int(const struct node_call *c, const char *name, node_int
 berth_status in_i64(const struct node_call *c, const char *name, int64_t *out, berth_err *err)
 {
     node_int n = 0;
-    berth_status s = in_int(c, name, &n, err);
-    if (s)
-        return s;
+    if (in_int(c, name, &n, err))
+        return err->code;
     if (n > INT64_MAX || n < INT64_MIN)
         return err_set(err, BERTH_EINVAL, "input '%s' is beyond 2^63", name);
     *out = (int64_t)n;
@@ -79,9 +78,8 @@ berth_status in_i64(const struct node_call *c, const char *name, int64_t *out, b
 berth_status in_u64(const struct node_call *c, const char *name, uint64_t *out, berth_err *err)
 {
     node_int n = 0;
-    berth_status s = in_int(c, name, &n, err);
-    if (s)
-        return s;
+    if (in_int(c, name, &n, err))
+        return err->code;
     if (n < 0 || n > (node_int)UINT64_MAX)
         return err_set(err, BERTH_EINVAL, "input '%s' is %s", name, n < 0 ? "negative" : "too big");
     *out = (uint64_t)n;
@@ -196,8 +194,7 @@ berth_status in_latents(const struct node_call *c, const char *name, const struc
 berth_status in_latent(const struct node_call *c, const char *name, const struct latent **out,
                        berth_err *err)
 {
-    berth_status s = in_latents(c, name, out, err);
-    return s ? s : latent_single(name, *out, err);
+    return in_latents(c, name, out, err) ? err->code : latent_single(name, *out, err);
 }
 
 berth_status latent_single(const char *name, const struct latent *l, berth_err *err)

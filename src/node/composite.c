@@ -39,12 +39,12 @@ static berth_status masked_run(struct node_call *c, berth_err *err)
     struct htensor *d, *src, *mask = NULL, *fit = NULL, *mfit = NULL, *o = NULL;
     uint64_t x, y;
     bool resize;
-    berth_status s;
-    if ((s = in_image(c, "destination", &d, err)) || (s = in_image(c, "source", &src, err)) ||
-        (s = in_u64(c, "x", &x, err)) || (s = in_u64(c, "y", &y, err)) ||
-        (s = in_bool(c, "resize_source", &resize, err)) ||
-        (in_given(c, "mask") && (s = in_mask(c, "mask", &mask, err))))
-        return s;
+    berth_status s = BERTH_OK;
+    if (in_image(c, "destination", &d, err) || in_image(c, "source", &src, err) ||
+        in_u64(c, "x", &x, err) || in_u64(c, "y", &y, err) ||
+        in_bool(c, "resize_source", &resize, err) ||
+        (in_given(c, "mask") && in_mask(c, "mask", &mask, err)))
+        return err->code;
     struct paste p = { .source = src, .x = x, .y = y };
     if (resize) {
         s = scale_image(c, src, dim(d, 2), dim(d, 1), "bilinear", false, &fit, err);
@@ -78,17 +78,15 @@ NODE_CLASS(ImageCompositeMasked, .category = "image", .module = MOD("mask"), .fl
 static berth_status join_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *m, *fit, *o = NULL;
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = in_mask(c, "alpha", &m, err)))
-        return s;
+    if (in_image(c, "image", &t, err) || in_mask(c, "alpha", &m, err))
+        return err->code;
     size_t n = dim(t, 0) < dim(m, 0) ? dim(t, 0) : dim(m, 0), ch = dim(t, 3);
     size_t px = dim(t, 1) * dim(t, 2);
     if (ch < 3)
         return err_set(err, BERTH_EINVAL, "a picture of %zu channels has no colours", ch);
-    s = scale_planes(c, m, dim(t, 2), dim(t, 1), "bilinear", false, &fit, err);
-    if (s)
-        return s;
-    s = image_tensor(n, dim(t, 1), dim(t, 2), 4, &o, err);
+    if (scale_planes(c, m, dim(t, 2), dim(t, 1), "bilinear", false, &fit, err))
+        return err->code;
+    berth_status s = image_tensor(n, dim(t, 1), dim(t, 2), 4, &o, err);
     for (size_t i = 0; !s && i < n * px; i++) {
         memcpy(o->data + 4 * i, t->data + ch * i, 3 * sizeof(float));
         o->data[4 * i + 3] = 1.0f - fit->data[i];
@@ -104,14 +102,12 @@ NODE_CLASS(JoinImageWithAlpha, .display = "Join Image with Alpha", .category = "
 static berth_status split_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o, *m;
-    berth_status s = in_image(c, "image", &t, err);
-    if (s)
-        return s;
+    if (in_image(c, "image", &t, err))
+        return err->code;
     size_t ch = dim(t, 3), keep = ch < 3 ? ch : 3;
-    s = image_tensor(dim(t, 0), dim(t, 1), dim(t, 2), keep, &o, err);
-    if (s)
-        return s;
-    s = mask_tensor(dim(t, 0), dim(t, 1), dim(t, 2), &m, err);
+    if (image_tensor(dim(t, 0), dim(t, 1), dim(t, 2), keep, &o, err))
+        return err->code;
+    berth_status s = mask_tensor(dim(t, 0), dim(t, 1), dim(t, 2), &m, err);
     if (s) {
         htensor_unref(o);
         return s;

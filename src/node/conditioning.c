@@ -9,11 +9,9 @@ static berth_status run_combine(struct node_call *c, berth_err *err)
 {
     const struct conditioning *a, *b;
     struct conditioning *x;
-    berth_status s;
-    if ((s = in_conditioning(c, "conditioning_1", &a, err)) ||
-        (s = in_conditioning(c, "conditioning_2", &b, err)) ||
-        (s = conditioning_join(a, b, &x, err)))
-        return s;
+    if (in_conditioning(c, "conditioning_1", &a, err) ||
+        in_conditioning(c, "conditioning_2", &b, err) || conditioning_join(a, b, &x, err))
+        return err->code;
     return out_conditioning(c, 0, x, err);
 }
 
@@ -27,11 +25,9 @@ static berth_status in_to_from(struct node_call *c, const struct conditioning **
                                const struct cond_entry **from, berth_err *err)
 {
     const struct conditioning *f;
-    berth_status s = in_conditioning(c, "conditioning_to", to, err);
-    if (!s)
-        s = in_conditioning(c, "conditioning_from", &f, err);
-    if (s)
-        return s;
+    if (in_conditioning(c, "conditioning_to", to, err) ||
+        in_conditioning(c, "conditioning_from", &f, err))
+        return err->code;
     if (!f->n)
         return err_set(err, BERTH_EINVAL, "conditioning_from is empty");
     if (f->n > 1)
@@ -92,11 +88,10 @@ static berth_status run_average(struct node_call *c, berth_err *err)
     const struct cond_entry *from;
     struct conditioning *x;
     double weight;
-    berth_status s;
-    if ((s = in_to_from(c, &to, &from, err)) ||
-        (s = in_f64(c, "conditioning_to_strength", &weight, err)) ||
-        (s = conditioning_copy(to, &x, err)))
-        return s;
+    berth_status s = BERTH_OK;
+    if (in_to_from(c, &to, &from, err) || in_f64(c, "conditioning_to_strength", &weight, err) ||
+        conditioning_copy(to, &x, err))
+        return err->code;
     for (size_t i = 0; !s && i < x->n; i++)
         s = average(&x->at[i], from, weight, err);
     if (!s)
@@ -116,11 +111,11 @@ static berth_status run_concat(struct node_call *c, berth_err *err)
     const struct conditioning *to;
     const struct cond_entry *from;
     struct conditioning *x;
-    berth_status s;
-    if ((s = in_to_from(c, &to, &from, err)) ||
-        (s = conditioning_tokens_fit(conditioning_tokens(to) + to->n * dim(from->cond, 1), err)) ||
-        (s = conditioning_copy(to, &x, err)))
-        return s;
+    berth_status s = BERTH_OK;
+    if (in_to_from(c, &to, &from, err) ||
+        conditioning_tokens_fit(conditioning_tokens(to) + to->n * dim(from->cond, 1), err) ||
+        conditioning_copy(to, &x, err))
+        return err->code;
     for (size_t i = 0; !s && i < x->n; i++) {
         struct cond_entry *e = &x->at[i];
         struct shape shape = e->cond->shape; /* [1, tokens, width] */
@@ -152,8 +147,7 @@ NODE_CLASS(ConditioningConcat, .display = "Conditioning (Concat)", .category = "
 static berth_status in_copy(const struct node_call *c, struct conditioning **out, berth_err *err)
 {
     const struct conditioning *x;
-    berth_status s = in_conditioning(c, "conditioning", &x, err);
-    return s ? s : conditioning_copy(x, out, err);
+    return in_conditioning(c, "conditioning", &x, err) ? err->code : conditioning_copy(x, out, err);
 }
 
 static berth_status set_area(struct node_call *c, enum cond_area kind, const double area[4],
@@ -221,10 +215,9 @@ static berth_status run_mask(struct node_call *c, berth_err *err)
     struct htensor *mask;
     double strength;
     const char *bounds;
-    berth_status s;
-    if ((s = in_mask(c, "mask", &mask, err)) || (s = in_f64(c, "strength", &strength, err)) ||
-        (s = in_text(c, "set_cond_area", &bounds, err)) || (s = in_copy(c, &x, err)))
-        return s;
+    if (in_mask(c, "mask", &mask, err) || in_f64(c, "strength", &strength, err) ||
+        in_text(c, "set_cond_area", &bounds, err) || in_copy(c, &x, err))
+        return err->code;
     for (size_t i = 0; i < x->n; i++) {
         struct cond_entry *e = &x->at[i];
         put(&e->mask, htensor_ref(mask));
@@ -257,8 +250,7 @@ static berth_status give_guided(struct node_call *c, int guided, double guidance
 static berth_status run_guidance(struct node_call *c, berth_err *err)
 {
     double guidance;
-    berth_status s = in_f64(c, "guidance", &guidance, err);
-    return s ? s : give_guided(c, 1, guidance, err);
+    return in_f64(c, "guidance", &guidance, err) ? err->code : give_guided(c, 1, guidance, err);
 }
 
 NODE_CLASS(FluxGuidance, .category = "advanced/conditioning/flux", .module = MOD("flux"),
@@ -281,10 +273,8 @@ static berth_status run_range(struct node_call *c, berth_err *err)
 {
     struct conditioning *x;
     double start, end;
-    berth_status s;
-    if ((s = in_f64(c, "start", &start, err)) || (s = in_f64(c, "end", &end, err)) ||
-        (s = in_copy(c, &x, err)))
-        return s;
+    if (in_f64(c, "start", &start, err) || in_f64(c, "end", &end, err) || in_copy(c, &x, err))
+        return err->code;
     for (size_t i = 0; i < x->n; i++) {
         x->at[i].start_percent = start;
         x->at[i].end_percent = end;

@@ -33,8 +33,7 @@ static berth_status copy_input(struct node_call *c, const char *name, struct con
     const struct conditioning *x;
     if (!name)
         return BERTH_OK;
-    berth_status s = in_conditioning(c, name, &x, err);
-    return s ? s : conditioning_copy(x, out, err);
+    return in_conditioning(c, name, &x, err) ? err->code : conditioning_copy(x, out, err);
 }
 
 /* Output 0: a guider over these inputs (NULL: it has none). */
@@ -70,8 +69,8 @@ NODE_CLASS(BasicGuider, .category = "sampling/custom_sampling/guiders",
 static berth_status run_cfg(struct node_call *c, berth_err *err)
 {
     struct guider g = { 0 };
-    berth_status s = in_f64(c, "cfg", &g.cfg, err);
-    return s ? s : give(c, g, "positive", NULL, "negative", err);
+    return in_f64(c, "cfg", &g.cfg, err) ? err->code
+                                         : give(c, g, "positive", NULL, "negative", err);
 }
 
 NODE_CLASS(CFGGuider, .category = "sampling/custom_sampling/guiders",
@@ -86,11 +85,9 @@ static berth_status run_dual(struct node_call *c, berth_err *err)
 {
     struct guider g = { 0 };
     const char *style;
-    berth_status s;
-    if ((s = in_f64(c, "cfg_conds", &g.cfg, err)) ||
-        (s = in_f64(c, "cfg_cond2_negative", &g.cfg_middle, err)) ||
-        (s = in_text(c, "style", &style, err)))
-        return s;
+    if (in_f64(c, "cfg_conds", &g.cfg, err) ||
+        in_f64(c, "cfg_cond2_negative", &g.cfg_middle, err) || in_text(c, "style", &style, err))
+        return err->code;
     g.nested = strcmp(style, "nested") == 0;
     return give(c, g, "cond1", "cond2", "negative", err);
 }

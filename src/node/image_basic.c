@@ -9,11 +9,10 @@ static berth_status empty_run(struct node_call *c, berth_err *err)
 {
     uint64_t w, h, n, color;
     struct htensor *t;
-    berth_status s;
-    if ((s = in_u64(c, "width", &w, err)) || (s = in_u64(c, "height", &h, err)) ||
-        (s = in_u64(c, "batch_size", &n, err)) || (s = in_u64(c, "color", &color, err)) ||
-        (s = image_tensor(n, h, w, 3, &t, err)))
-        return s;
+    if (in_u64(c, "width", &w, err) || in_u64(c, "height", &h, err) ||
+        in_u64(c, "batch_size", &n, err) || in_u64(c, "color", &color, err) ||
+        image_tensor(n, h, w, 3, &t, err))
+        return err->code;
     float rgb[3];
     for (int i = 0; i < 3; i++)
         rgb[i] = (float)((color >> (16 - 8 * i)) & 0xff) / 255.0f;
@@ -34,9 +33,8 @@ NODE_CLASS(EmptyImage, .display = NULL, .category = "image", .module = "nodes",
 static berth_status invert_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = htensor_new(&t->shape, &o, err)))
-        return s;
+    if (in_image(c, "image", &t, err) || htensor_new(&t->shape, &o, err))
+        return err->code;
     size_t n = htensor_count(t);
     for (size_t i = 0; i < n; i++)
         o->data[i] = 1.0f - t->data[i];

@@ -30,8 +30,8 @@ static berth_status batch_run(struct node_call *c, berth_err *err)
 {
     struct htensor *in1, *in2, *a = NULL, *b = NULL, *fit = NULL, *o = NULL;
     berth_status s;
-    if ((s = in_image(c, "image1", &in1, err)) || (s = in_image(c, "image2", &in2, err)))
-        return s;
+    if (in_image(c, "image1", &in1, err) || in_image(c, "image2", &in2, err))
+        return err->code;
     size_t channels = dim(in1, 3) > dim(in2, 3) ? dim(in1, 3) : dim(in2, 3);
     if ((s = widen(in1, channels, 1.0f, &a, err)) || (s = widen(in2, channels, 1.0f, &b, err)))
         goto done;
@@ -65,14 +65,12 @@ static berth_status from_batch_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
     uint64_t at, n;
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = in_u64(c, "batch_index", &at, err)) ||
-        (s = in_u64(c, "length", &n, err)))
-        return s;
+    if (in_image(c, "image", &t, err) || in_u64(c, "batch_index", &at, err) ||
+        in_u64(c, "length", &n, err))
+        return err->code;
     at = at < dim(t, 0) ? at : dim(t, 0) - 1;
     n = n < dim(t, 0) - at ? n : dim(t, 0) - at;
-    s = tensor_slice(t, at, n ? n : 1, &o, err);
-    return s ? s : out_tensor(c, 0, o, err);
+    return tensor_slice(t, at, n ? n : 1, &o, err) ? err->code : out_tensor(c, 0, o, err);
 }
 
 NODE_CLASS(ImageFromBatch, .category = "image/batch", .module = MOD("images"), .flags = NODE_V3,
@@ -87,13 +85,11 @@ static berth_status repeat_run(struct node_call *c, berth_err *err)
     struct htensor *t, *o;
     uint64_t amount;
     size_t n;
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = in_u64(c, "amount", &amount, err)))
-        return s;
+    if (in_image(c, "image", &t, err) || in_u64(c, "amount", &amount, err))
+        return err->code;
     if (!amount || !sz_mul(dim(t, 0), amount, &n))
         return err_set(err, BERTH_EINVAL, "%" PRIu64 " times %zu pictures", amount, dim(t, 0));
-    s = tensor_repeat(t, n, &o, err);
-    return s ? s : out_tensor(c, 0, o, err);
+    return tensor_repeat(t, n, &o, err) ? err->code : out_tensor(c, 0, o, err);
 }
 
 NODE_CLASS(RepeatImageBatch, .category = "image/batch", .module = MOD("images"), .flags = NODE_V3,
@@ -106,11 +102,9 @@ static berth_status crop_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
     uint64_t w, h, x, y;
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = in_u64(c, "width", &w, err)) ||
-        (s = in_u64(c, "height", &h, err)) || (s = in_u64(c, "x", &x, err)) ||
-        (s = in_u64(c, "y", &y, err)))
-        return s;
+    if (in_image(c, "image", &t, err) || in_u64(c, "width", &w, err) ||
+        in_u64(c, "height", &h, err) || in_u64(c, "x", &x, err) || in_u64(c, "y", &y, err))
+        return err->code;
     size_t n = dim(t, 0), ih = dim(t, 1), iw = dim(t, 2), ch = dim(t, 3);
     x = x < iw ? x : iw - 1;
     y = y < ih ? y : ih - 1;
@@ -118,9 +112,8 @@ static berth_status crop_run(struct node_call *c, berth_err *err)
     h = h < ih - y ? h : ih - y;
     if (!w || !h)
         return err_set(err, BERTH_EINVAL, "a part of %" PRIu64 "x%" PRIu64, w, h);
-    s = image_tensor(n, h, w, ch, &o, err);
-    if (s)
-        return s;
+    if (image_tensor(n, h, w, ch, &o, err))
+        return err->code;
     for (size_t i = 0; i < n * h; i++)
         memcpy(o->data + i * w * ch, t->data + (((i / h) * ih + y + i % h) * iw + x) * ch,
                w * ch * sizeof(float));
@@ -176,11 +169,10 @@ static berth_status pad_run(struct node_call *c, berth_err *err)
     struct htensor *t, *o, *m;
     struct pad p;
     uint64_t feather;
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = in_u64(c, "left", &p.left, err)) ||
-        (s = in_u64(c, "top", &p.top, err)) || (s = in_u64(c, "right", &p.right, err)) ||
-        (s = in_u64(c, "bottom", &p.bottom, err)) || (s = in_u64(c, "feathering", &feather, err)))
-        return s;
+    if (in_image(c, "image", &t, err) || in_u64(c, "left", &p.left, err) ||
+        in_u64(c, "top", &p.top, err) || in_u64(c, "right", &p.right, err) ||
+        in_u64(c, "bottom", &p.bottom, err) || in_u64(c, "feathering", &feather, err))
+        return err->code;
     if (p.left > SIDE_MAX || p.top > SIDE_MAX || p.right > SIDE_MAX || p.bottom > SIDE_MAX)
         return err_set(err, BERTH_EINVAL, "padding of more than %zu pixels", SIDE_MAX);
     size_t n = dim(t, 0), ch = dim(t, 3);
@@ -188,10 +180,9 @@ static berth_status pad_run(struct node_call *c, berth_err *err)
     p.w = dim(t, 2);
     p.H = p.h + p.top + p.bottom;
     p.W = p.w + p.left + p.right;
-    s = image_tensor(n, p.H, p.W, ch, &o, err);
-    if (s)
-        return s;
-    s = mask_tensor(1, p.H, p.W, &m, err);
+    if (image_tensor(n, p.H, p.W, ch, &o, err))
+        return err->code;
+    berth_status s = mask_tensor(1, p.H, p.W, &m, err);
     if (s) {
         htensor_unref(o);
         return s;
@@ -226,14 +217,13 @@ static berth_status size_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t;
     char text[120];
-    berth_status s = in_image(c, "image", &t, err);
-    if (s)
-        return s;
+    if (in_image(c, "image", &t, err))
+        return err->code;
     int n = snprintf(text, sizeof text, "width: %zu, height: %zu\n batch size: %zu", dim(t, 2),
                      dim(t, 1), dim(t, 0));
     call_text(c, text, (size_t)n);
-    if ((s = out_size(c, 0, dim(t, 2), err)) || (s = out_size(c, 1, dim(t, 1), err)))
-        return s;
+    if (out_size(c, 0, dim(t, 2), err) || out_size(c, 1, dim(t, 1), err))
+        return err->code;
     return out_size(c, 2, dim(t, 0), err);
 }
 
@@ -248,10 +238,9 @@ NODE_CLASS(GetImageSize, .display = "Get Image Size", .category = "image", .modu
 static berth_status size_count_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t;
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = out_tensor(c, 0, htensor_ref(t), err)) ||
-        (s = out_size(c, 1, dim(t, 2), err)) || (s = out_size(c, 2, dim(t, 1), err)))
-        return s;
+    if (in_image(c, "image", &t, err) || out_tensor(c, 0, htensor_ref(t), err) ||
+        out_size(c, 1, dim(t, 2), err) || out_size(c, 2, dim(t, 1), err))
+        return err->code;
     return out_size(c, 3, dim(t, 0), err);
 }
 
@@ -278,9 +267,8 @@ static berth_status beside(struct htensor *a, struct htensor *b, char direction,
     size_t n = dim(a, 0) > dim(b, 0) ? dim(a, 0) : dim(b, 0), ch = dim(a, 3);
     size_t h = across ? (dim(a, 1) > dim(b, 1) ? dim(a, 1) : dim(b, 1)) : dim(a, 1) + dim(b, 1);
     size_t w = across ? dim(a, 2) + dim(b, 2) : (dim(a, 2) > dim(b, 2) ? dim(a, 2) : dim(b, 2));
-    berth_status s = htensor_zeros(&(struct shape) { .ndim = 4, .dim = { n, h, w, ch } }, out, err);
-    if (s)
-        return s;
+    if (htensor_zeros(&(struct shape) { .ndim = 4, .dim = { n, h, w, ch } }, out, err))
+        return err->code;
     for (int k = 0; k < 2; k++) {
         size_t ih = dim(t[k], 1), iw = dim(t[k], 2);
         size_t y0 = across ? (h - ih) / 2 : (k ? h - ih : 0);
@@ -327,11 +315,10 @@ static berth_status concat_run(struct node_call *c, berth_err *err)
     uint64_t count;
     const char *direction;
     bool resize;
-    berth_status s;
-    if ((s = in_image(c, "image_1", &first, err)) || (s = in_u64(c, "inputcount", &count, err)) ||
-        (s = in_text(c, "direction", &direction, err)) ||
-        (s = in_bool(c, "match_image_size", &resize, err)))
-        return s;
+    berth_status s = BERTH_OK;
+    if (in_image(c, "image_1", &first, err) || in_u64(c, "inputcount", &count, err) ||
+        in_text(c, "direction", &direction, err) || in_bool(c, "match_image_size", &resize, err))
+        return err->code;
     if (count > c->cls->ins - 3)
         return err_set(err, BERTH_ELIMIT, "%" PRIu64 " pictures, this build joins up to %zu", count,
                        c->cls->ins - 3);

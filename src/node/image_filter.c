@@ -63,11 +63,10 @@ static berth_status blur(struct node_call *call, struct conv *k, size_t n, berth
     if (k->h <= (size_t)k->radius || k->w <= (size_t)k->radius)
         return err_set(err, BERTH_EINVAL, "a radius of %d needs more than %zux%zu pixels",
                        k->radius, k->w, k->h);
-    berth_status s = image_tensor(n, k->h, k->w, k->c, &half, err);
-    if (s)
-        return s;
+    if (image_tensor(n, k->h, k->w, k->c, &half, err))
+        return err->code;
     k->dst = half->data;
-    s = call_rows(call, n * k->h, row_across, k, err);
+    berth_status s = call_rows(call, n * k->h, row_across, k, err);
     k->src = half->data;
     k->dst = dst;
     if (!s)
@@ -84,10 +83,9 @@ static berth_status blur_run(struct node_call *c, berth_err *err)
     struct htensor *t, *o;
     uint64_t radius;
     double sigma, sum = 0;
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = in_u64(c, "blur_radius", &radius, err)) ||
-        (s = in_f64(c, "sigma", &sigma, err)))
-        return s;
+    if (in_image(c, "image", &t, err) || in_u64(c, "blur_radius", &radius, err) ||
+        in_f64(c, "sigma", &sigma, err))
+        return err->code;
     if (!radius)
         return out_tensor(c, 0, htensor_ref(t), err);
     if (radius > RADIUS_MAX || !(sigma > 0))
@@ -100,12 +98,11 @@ static berth_status blur_run(struct node_call *c, berth_err *err)
     }
     for (int i = 0; i <= 2 * k.radius; i++)
         k.tap[i] /= sum;
-    s = htensor_new(&t->shape, &o, err);
-    if (s)
-        return s;
+    if (htensor_new(&t->shape, &o, err))
+        return err->code;
     k.src = t->data;
     k.dst = o->data;
-    s = blur(c, &k, dim(t, 0), err);
+    berth_status s = blur(c, &k, dim(t, 0), err);
     if (s)
         htensor_unref(o);
     return s ? s : out_tensor(c, 0, o, err);
@@ -212,13 +209,11 @@ static berth_status canny_one(struct node_call *c, const struct htensor *t, size
     grey_of(t->data + i * px * dim(t, 3), dim(t, 3), px, plane->data);
     g.src = plane->data;
     g.dst = plane->data; /* rows go through a plane of blur()'s own in between */
-    berth_status s = blur(c, &g, 1, err);
-    if (s)
-        return s;
+    if (blur(c, &g, 1, err))
+        return err->code;
     k->grey = plane->data;
-    s = call_rows(c, k->h, canny_gradient, k, err);
-    if (s)
-        return s;
+    if (call_rows(c, k->h, canny_gradient, k, err))
+        return err->code;
     canny_thin(k, threshold[0], threshold[1]);
     float *d = o->data + i * px * 3;
     for (size_t p = 0; p < px; p++, d += 3)
@@ -231,17 +226,16 @@ static berth_status canny_run(struct node_call *c, berth_err *err)
     struct htensor *t, *o = NULL, *plane = NULL, *mag = NULL;
     double low, high;
     struct canny k = { 0 };
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = in_f64(c, "low_threshold", &low, err)) ||
-        (s = in_f64(c, "high_threshold", &high, err)))
-        return s;
+    if (in_image(c, "image", &t, err) || in_f64(c, "low_threshold", &low, err) ||
+        in_f64(c, "high_threshold", &high, err))
+        return err->code;
     if (low > high)
         return err_set(err, BERTH_EINVAL, "low_threshold %g is above high_threshold %g", low, high);
     k.h = dim(t, 1);
     k.w = dim(t, 2);
     if (k.h > UINT16_MAX || k.w > UINT16_MAX) /* indices of pixels are 32 bits */
         return err_set(err, BERTH_ELIMIT, "edges of %zux%zu pixels", k.w, k.h);
-    s = image_tensor(dim(t, 0), k.h, k.w, 3, &o, err);
+    berth_status s = image_tensor(dim(t, 0), k.h, k.w, 3, &o, err);
     if (!s)
         s = mask_tensor(1, k.h, k.w, &plane, err);
     if (!s)

@@ -49,15 +49,14 @@ static berth_status plan(struct fit *f, size_t iw, size_t ih, size_t w, size_t h
     bool pads = !strncmp(keep, "pad", 3) || !strcmp(keep, "pillarbox_blur"),
          total = !strcmp(keep, "total_pixels");
     double W = (double)iw, H = (double)ih;
-    berth_status s = BERTH_OK;
     *f = (struct fit) { .cw = iw, .ch = ih, .w = w ? w : iw, .h = h ? h : ih };
     if (total) {
         f->w = (size_t)sqrt((double)w * (double)h * (W / H));
         f->h = (size_t)sqrt((double)w * (double)h / (W / H));
     } else if ((pads || !strcmp(keep, "resize")) && (w || h)) {
         double by = !w ? (double)h / H : !h ? (double)w / W : fmin((double)w / W, (double)h / H);
-        if ((s = round_side(W * by, &f->w, err)) || (s = round_side(H * by, &f->h, err)))
-            return s;
+        if (round_side(W * by, &f->w, err) || round_side(H * by, &f->h, err))
+            return err->code;
     }
     if (pads)
         pad_to(f, w, h, position);
@@ -258,12 +257,11 @@ static berth_status background(struct node_call *c, const struct htensor *t, siz
     size_t h = dim(t, 1), w = dim(t, 2), ch = dim(t, 3), bh, bw;
     double by = fmax((double)W / (double)w, (double)H / (double)h);
     struct htensor *one = NULL, *large = NULL;
-    berth_status s;
-    if ((s = round_side((double)w * by, &bw, err)) || (s = round_side((double)h * by, &bh, err)) ||
-        (s = image_tensor(1, h, w, ch, &one, err)))
-        return s;
+    if (round_side((double)w * by, &bw, err) || round_side((double)h * by, &bh, err) ||
+        image_tensor(1, h, w, ch, &one, err))
+        return err->code;
     memcpy(one->data, t->data + i * h * w * ch, h * w * ch * sizeof(float));
-    s = scale_image(c, one, bw ? bw : 1, bh ? bh : 1, "bilinear", false, &large, err);
+    berth_status s = scale_image(c, one, bw ? bw : 1, bh ? bh : 1, "bilinear", false, &large, err);
     htensor_unref(one);
     if (s)
         return s;
@@ -357,9 +355,9 @@ static berth_status mask_of(struct node_call *c, const struct fit *f, const char
     struct htensor *m = NULL, *as_image = NULL;
     berth_status s = BERTH_OK;
     if (in_given(c, "mask")) {
-        if ((s = in_mask(c, "mask", &m, err)) ||
-            (s = image_tensor(dim(m, 0), dim(m, 1), dim(m, 2), 1, &as_image, err)))
-            return s;
+        if (in_mask(c, "mask", &m, err) ||
+            image_tensor(dim(m, 0), dim(m, 1), dim(m, 2), 1, &as_image, err))
+            return err->code;
         memcpy(as_image->data, m->data, htensor_count(m) * sizeof(float));
         const struct pad how = { .kind = blurred ? PAD_COLOR : PAD_EDGE_PIXEL, .color = { 1 } };
         s = apply(c, as_image, f, method, &how, out, err);
@@ -386,25 +384,23 @@ static berth_status resize_run(struct node_call *c, berth_err *err)
     uint64_t w, h, divisor;
     struct pad how = { .kind = PAD_COLOR };
     struct fit f;
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = in_u64(c, "width", &w, err)) ||
-        (s = in_u64(c, "height", &h, err)) || (s = in_text(c, "upscale_method", &method, err)) ||
-        (s = in_text(c, "keep_proportion", &keep, err)) ||
-        (s = in_text(c, "pad_color", &color, err)) ||
-        (s = in_text(c, "crop_position", &position, err)) ||
-        (s = in_u64(c, "divisible_by", &divisor, err)) || (s = parse_color(color, how.color, err)))
-        return s;
+    if (in_image(c, "image", &t, err) || in_u64(c, "width", &w, err) ||
+        in_u64(c, "height", &h, err) || in_text(c, "upscale_method", &method, err) ||
+        in_text(c, "keep_proportion", &keep, err) || in_text(c, "pad_color", &color, err) ||
+        in_text(c, "crop_position", &position, err) || in_u64(c, "divisible_by", &divisor, err) ||
+        parse_color(color, how.color, err))
+        return err->code;
     how.kind = !strcmp(keep, "pad_edge_pixel")   ? PAD_EDGE_PIXEL
                : !strcmp(keep, "pad_edge")       ? PAD_EDGE_MEAN
                : !strcmp(keep, "pillarbox_blur") ? PAD_BLUR
                                                  : PAD_COLOR;
     if (w > SIDE_MAX || h > SIDE_MAX)
         return err_set(err, BERTH_EINVAL, "a box of %" PRIu64 "x%" PRIu64, w, h);
-    if ((s = plan(&f, dim(t, 2), dim(t, 1), w, h, keep, position, divisor, err)) ||
-        (s = apply(c, t, &f, method, &how, &o, err)))
-        return s;
+    if (plan(&f, dim(t, 2), dim(t, 1), w, h, keep, position, divisor, err) ||
+        apply(c, t, &f, method, &how, &o, err))
+        return err->code;
     size_t ow = dim(o, 2), oh = dim(o, 1);
-    s = mask_of(c, &f, method, dim(t, 0), how.kind == PAD_BLUR, &m, err);
+    berth_status s = mask_of(c, &f, method, dim(t, 0), how.kind == PAD_BLUR, &m, err);
     if (s) {
         htensor_unref(o);
         return s;

@@ -13,9 +13,8 @@ static berth_status save_pngs(struct node_call *c, const char *kind, const char 
     berth_status s = in_image(c, "images", &t, err);
     if (s)
         return s;
-    s = save_begin(c, kind, prefix, dim(t, 2), dim(t, 1), &to, err);
-    if (s)
-        return s;
+    if (save_begin(c, kind, prefix, dim(t, 2), dim(t, 1), &to, err))
+        return err->code;
     struct str png = { 0 };
     for (size_t i = 0; !s && i < dim(t, 0); i++) {
         struct image im = { 0 };
@@ -42,8 +41,8 @@ static berth_status save_pngs(struct node_call *c, const char *kind, const char 
 static berth_status save_run(struct node_call *c, berth_err *err)
 {
     const char *prefix;
-    berth_status s = in_text(c, "filename_prefix", &prefix, err);
-    return s ? s : save_pngs(c, "output", prefix, 4, err);
+    return in_text(c, "filename_prefix", &prefix, err) ? err->code
+                                                       : save_pngs(c, "output", prefix, 4, err);
 }
 
 NODE_CLASS(SaveImage, .display = "Save Image", .category = "image", .module = "nodes",
@@ -113,11 +112,11 @@ static berth_status save_animation(struct node_call *c, struct image_anim_args *
     struct image *frame = NULL;
     struct str bytes = { 0 };
     const char *prefix;
-    berth_status s;
-    if ((s = in_image(c, "images", &t, err)) || (s = in_text(c, "filename_prefix", &prefix, err)) ||
-        (s = in_f64(c, "fps", &args->fps, err)) ||
-        (s = save_begin(c, "output", prefix, dim(t, 2), dim(t, 1), &to, err)))
-        return s;
+    berth_status s = BERTH_OK;
+    if (in_image(c, "images", &t, err) || in_text(c, "filename_prefix", &prefix, err) ||
+        in_f64(c, "fps", &args->fps, err) ||
+        save_begin(c, "output", prefix, dim(t, 2), dim(t, 1), &to, err))
+        return err->code;
     if (!(args->fps > 0))
         s = err_set(err, BERTH_EINVAL, "%g frames per second", args->fps);
     args->text = to.text;
@@ -144,10 +143,9 @@ static berth_status webp_run(struct node_call *c, berth_err *err)
     struct image_anim_args args = { 0 };
     uint64_t quality;
     const char *method;
-    berth_status s;
-    if ((s = in_bool(c, "lossless", &args.lossless, err)) ||
-        (s = in_u64(c, "quality", &quality, err)) || (s = in_text(c, "method", &method, err)))
-        return s;
+    if (in_bool(c, "lossless", &args.lossless, err) || in_u64(c, "quality", &quality, err) ||
+        in_text(c, "method", &method, err))
+        return err->code;
     args.quality = quality < 100 ? (int)quality : 100;
     args.method = *method == 'f' ? 0 : *method == 's' ? 6 : 4;
     return save_animation(c, &args, image_anim_webp, ".webp", err);
@@ -165,9 +163,8 @@ static berth_status apng_run(struct node_call *c, berth_err *err)
 {
     struct image_anim_args args = { 0 };
     uint64_t level;
-    berth_status s = in_u64(c, "compress_level", &level, err);
-    if (s)
-        return s;
+    if (in_u64(c, "compress_level", &level, err))
+        return err->code;
     args.level = level < 9 ? (int)level : 9;
     return save_animation(c, &args, image_anim_png, ".png", err);
 }

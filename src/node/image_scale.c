@@ -8,8 +8,7 @@ static berth_status scaled(struct node_call *c, const struct htensor *t, size_t 
                            const char *method, bool center, berth_err *err)
 {
     struct htensor *o;
-    berth_status s = scale_image(c, t, w, h, method, center, &o, err);
-    return s ? s : out_tensor(c, 0, o, err);
+    return scale_image(c, t, w, h, method, center, &o, err) ? err->code : out_tensor(c, 0, o, err);
 }
 
 /* ---- ImageScale: a side of 0 keeps the ratio ---- */
@@ -19,11 +18,11 @@ static berth_status scale_run(struct node_call *c, berth_err *err)
     struct htensor *t;
     const char *method, *crop;
     uint64_t w, h;
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = in_text(c, "upscale_method", &method, err)) ||
-        (s = in_u64(c, "width", &w, err)) || (s = in_u64(c, "height", &h, err)) ||
-        (s = in_text(c, "crop", &crop, err)))
-        return s;
+    berth_status s = BERTH_OK;
+    if (in_image(c, "image", &t, err) || in_text(c, "upscale_method", &method, err) ||
+        in_u64(c, "width", &w, err) || in_u64(c, "height", &h, err) ||
+        in_text(c, "crop", &crop, err))
+        return err->code;
     if (!w && !h)
         return out_tensor(c, 0, htensor_ref(t), err);
     double iw = (double)dim(t, 2), ih = (double)dim(t, 1);
@@ -51,12 +50,10 @@ static berth_status scale_by_run(struct node_call *c, berth_err *err)
     const char *method;
     double by;
     size_t w, h;
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = in_text(c, "upscale_method", &method, err)) ||
-        (s = in_f64(c, "scale_by", &by, err)) ||
-        (s = round_side((double)dim(t, 2) * by, &w, err)) ||
-        (s = round_side((double)dim(t, 1) * by, &h, err)))
-        return s;
+    if (in_image(c, "image", &t, err) || in_text(c, "upscale_method", &method, err) ||
+        in_f64(c, "scale_by", &by, err) || round_side((double)dim(t, 2) * by, &w, err) ||
+        round_side((double)dim(t, 1) * by, &h, err))
+        return err->code;
     return scaled(c, t, w, h, method, false, err);
 }
 
@@ -75,17 +72,15 @@ static berth_status total_run(struct node_call *c, berth_err *err)
     double mega;
     uint64_t steps;
     size_t w, h;
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = in_text(c, "upscale_method", &method, err)) ||
-        (s = in_f64(c, "megapixels", &mega, err)) ||
-        (s = in_u64(c, "resolution_steps", &steps, err)))
-        return s;
+    if (in_image(c, "image", &t, err) || in_text(c, "upscale_method", &method, err) ||
+        in_f64(c, "megapixels", &mega, err) || in_u64(c, "resolution_steps", &steps, err))
+        return err->code;
     if (!steps || steps > SIDE_MAX)
         return err_set(err, BERTH_EINVAL, "resolution_steps is %llu", (unsigned long long)steps);
     double iw = (double)dim(t, 2), ih = (double)dim(t, 1), step = (double)steps;
     double by = sqrt(mega * 1024 * 1024 / (iw * ih));
-    if ((s = round_side(iw * by / step, &w, err)) || (s = round_side(ih * by / step, &h, err)))
-        return s;
+    if (round_side(iw * by / step, &w, err) || round_side(ih * by / step, &h, err))
+        return err->code;
     return scaled(c, t, w * steps, h * steps, method, false, err);
 }
 
@@ -103,10 +98,10 @@ static berth_status largest_run(struct node_call *c, berth_err *err)
     struct htensor *t;
     const char *method;
     uint64_t size;
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = in_text(c, "upscale_method", &method, err)) ||
-        (s = in_u64(c, "largest_size", &size, err)))
-        return s;
+    berth_status s = BERTH_OK;
+    if (in_image(c, "image", &t, err) || in_text(c, "upscale_method", &method, err) ||
+        in_u64(c, "largest_size", &size, err))
+        return err->code;
     double iw = (double)dim(t, 2), ih = (double)dim(t, 1);
     size_t w = size, h = size;
     if (ih > iw)
@@ -138,9 +133,8 @@ static berth_status kontext_run(struct node_call *c, berth_err *err)
                  { 1504, 688 }, { 1568, 672 }
     };
     struct htensor *t;
-    berth_status s = in_image(c, "image", &t, err);
-    if (s)
-        return s;
+    if (in_image(c, "image", &t, err))
+        return err->code;
     double aspect = (double)dim(t, 2) / (double)dim(t, 1), best = INFINITY;
     size_t at = 0;
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {

@@ -21,9 +21,8 @@ berth_status latent_like(const struct latent *l, struct latent *out, berth_err *
 {
     *out = (struct latent) { 0 };
     if (l->batch_index) {
-        berth_status s = copy_index(l->batch_index, dim(l->samples, 0), &out->batch_index, err);
-        if (s)
-            return s;
+        if (copy_index(l->batch_index, dim(l->samples, 0), &out->batch_index, err))
+            return err->code;
     }
     if (l->noise_mask)
         out->noise_mask = htensor_ref(l->noise_mask);
@@ -76,11 +75,9 @@ static berth_status empty_latent(struct node_call *c, const struct empty *e, ber
 {
     uint64_t w, h, length = 1, n;
     struct latent l = { 0 };
-    berth_status s;
-    if ((s = in_u64(c, "width", &w, err)) || (s = in_u64(c, "height", &h, err)) ||
-        (e->frames && (s = in_u64(c, "length", &length, err))) ||
-        (s = in_u64(c, "batch_size", &n, err)))
-        return s;
+    if (in_u64(c, "width", &w, err) || in_u64(c, "height", &h, err) ||
+        (e->frames && in_u64(c, "length", &length, err)) || in_u64(c, "batch_size", &n, err))
+        return err->code;
     if (!length || w / e->side == 0 || h / e->side == 0 || !n)
         return err_set(err, BERTH_EINVAL,
                        "a latent of %" PRIu64 "x%" PRIu64 ", %" PRIu64 " frames, is empty", w, h,
@@ -90,8 +87,7 @@ static berth_status empty_latent(struct node_call *c, const struct empty *e, ber
         shape = (struct shape) { .ndim = 5,
                                  .dim = { n, e->channels, (length - 1) / e->frames + 1, h / e->side,
                                           w / e->side } };
-    s = htensor_zeros(&shape, &l.samples, err);
-    return s ? s : give_latent(c, &l, err);
+    return htensor_zeros(&shape, &l.samples, err) ? err->code : give_latent(c, &l, err);
 }
 
 #define EMPTY(fn, ...)                                                                             \
@@ -156,15 +152,14 @@ static berth_status from_batch_run(struct node_call *c, berth_err *err)
     const struct latent *in;
     struct latent l = { 0 };
     uint64_t at, n;
-    berth_status s;
-    if ((s = in_latent(c, "samples", &in, err)) || (s = in_u64(c, "batch_index", &at, err)) ||
-        (s = in_u64(c, "length", &n, err)))
-        return s;
+    if (in_latent(c, "samples", &in, err) || in_u64(c, "batch_index", &at, err) ||
+        in_u64(c, "length", &n, err))
+        return err->code;
     size_t all = dim(in->samples, 0);
     at = at < all ? at : all - 1;
     n = n < all - at ? n : all - at;
     n = n ? n : 1;
-    s = tensor_slice(in->samples, at, n, &l.samples, err);
+    berth_status s = tensor_slice(in->samples, at, n, &l.samples, err);
     if (!s && in->noise_mask && dim(in->noise_mask, 0) == 1) {
         l.noise_mask = htensor_ref(in->noise_mask);
     } else if (!s && in->noise_mask) {
@@ -216,13 +211,12 @@ static berth_status repeat_run(struct node_call *c, berth_err *err)
     struct latent l = { 0 };
     uint64_t amount;
     size_t n;
-    berth_status s;
-    if ((s = in_latent(c, "samples", &in, err)) || (s = in_u64(c, "amount", &amount, err)))
-        return s;
+    if (in_latent(c, "samples", &in, err) || in_u64(c, "amount", &amount, err))
+        return err->code;
     if (!amount || !sz_mul(dim(in->samples, 0), amount, &n))
         return err_set(err, BERTH_EINVAL, "%" PRIu64 " times %zu latents", amount,
                        dim(in->samples, 0));
-    s = tensor_repeat(in->samples, n, &l.samples, err);
+    berth_status s = tensor_repeat(in->samples, n, &l.samples, err);
     if (!s && in->noise_mask && dim(in->noise_mask, 0) > 1)
         s = tensor_repeat(in->noise_mask, dim(in->noise_mask, 0) * amount, &l.noise_mask, err);
     else if (!s && in->noise_mask)
@@ -264,9 +258,9 @@ static berth_status batch_run(struct node_call *c, berth_err *err)
     const struct latent *a, *b;
     struct htensor *fit = NULL;
     struct latent l = { 0 };
-    berth_status s;
-    if ((s = in_latent(c, "samples1", &a, err)) || (s = in_latent(c, "samples2", &b, err)))
-        return s;
+    berth_status s = BERTH_OK;
+    if (in_latent(c, "samples1", &a, err) || in_latent(c, "samples2", &b, err))
+        return err->code;
     const struct shape *sa = &a->samples->shape, *sb = &b->samples->shape;
     int d = sa->ndim;
     if (sb->ndim == d && (sa->dim[d - 1] != sb->dim[d - 1] || sa->dim[d - 2] != sb->dim[d - 2]))

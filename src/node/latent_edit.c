@@ -35,11 +35,11 @@ static berth_status upscale_run(struct node_call *c, berth_err *err)
     const char *method, *crop;
     uint64_t w, h;
     struct htensor *o;
-    berth_status s;
-    if ((s = in_latent(c, "samples", &in, err)) ||
-        (s = in_text(c, "upscale_method", &method, err)) || (s = in_u64(c, "width", &w, err)) ||
-        (s = in_u64(c, "height", &h, err)) || (s = in_text(c, "crop", &crop, err)))
-        return s;
+    berth_status s = BERTH_OK;
+    if (in_latent(c, "samples", &in, err) || in_text(c, "upscale_method", &method, err) ||
+        in_u64(c, "width", &w, err) || in_u64(c, "height", &h, err) ||
+        in_text(c, "crop", &crop, err))
+        return err->code;
     if (!w && !h)
         return give_samples(c, in, htensor_ref(in->samples), err);
     int d = in->samples->shape.ndim;
@@ -70,15 +70,14 @@ static berth_status upscale_by_run(struct node_call *c, berth_err *err)
     double by;
     size_t w, h;
     struct htensor *o;
-    berth_status s;
-    if ((s = in_latent(c, "samples", &in, err)) ||
-        (s = in_text(c, "upscale_method", &method, err)) || (s = in_f64(c, "scale_by", &by, err)))
-        return s;
+    if (in_latent(c, "samples", &in, err) || in_text(c, "upscale_method", &method, err) ||
+        in_f64(c, "scale_by", &by, err))
+        return err->code;
     int d = in->samples->shape.ndim;
-    if ((s = round_side((double)dim(in->samples, d - 1) * by, &w, err)) ||
-        (s = round_side((double)dim(in->samples, d - 2) * by, &h, err)) ||
-        (s = scale_planes(c, in->samples, w, h, method, false, &o, err)))
-        return s;
+    if (round_side((double)dim(in->samples, d - 1) * by, &w, err) ||
+        round_side((double)dim(in->samples, d - 2) * by, &h, err) ||
+        scale_planes(c, in->samples, w, h, method, false, &o, err))
+        return err->code;
     return give_samples(c, in, o, err);
 }
 
@@ -103,9 +102,8 @@ static berth_status move_planes(struct node_call *c, const struct latent *in, bo
         to.dim[d - 2] = w;
         to.dim[d - 1] = h;
     }
-    berth_status s = htensor_new(&to, &o, err);
-    if (s)
-        return s;
+    if (htensor_new(&to, &o, err))
+        return err->code;
     size_t oh = dim(o, d - 2), ow = dim(o, d - 1), plane = h * w;
     for (size_t p = 0, n = plane ? htensor_count(t) / plane : 0; p < n; p++)
         for (size_t y = 0; y < oh; y++)
@@ -141,10 +139,9 @@ static berth_status rotate_run(struct node_call *c, berth_err *err)
 {
     const struct latent *in;
     const char *how;
-    berth_status s;
-    if ((s = in_latent(c, "samples", &in, err)) || (s = in_text(c, "rotation", &how, err)) ||
-        (s = four_dims(in, "LatentRotate", err)))
-        return s;
+    if (in_latent(c, "samples", &in, err) || in_text(c, "rotation", &how, err) ||
+        four_dims(in, "LatentRotate", err))
+        return err->code;
     switch (*how) {
     case '9':
         return move_planes(c, in, true, turn90, err);
@@ -166,10 +163,9 @@ static berth_status flip_run(struct node_call *c, berth_err *err)
 {
     const struct latent *in;
     const char *how;
-    berth_status s;
-    if ((s = in_latent(c, "samples", &in, err)) || (s = in_text(c, "flip_method", &how, err)) ||
-        (s = four_dims(in, "LatentFlip", err)))
-        return s;
+    if (in_latent(c, "samples", &in, err) || in_text(c, "flip_method", &how, err) ||
+        four_dims(in, "LatentFlip", err))
+        return err->code;
     return move_planes(c, in, false, *how == 'x' ? flip_rows : flip_columns, err);
 }
 
@@ -190,11 +186,10 @@ static berth_status crop_run(struct node_call *c, berth_err *err)
     const struct latent *in;
     uint64_t w, h, x, y;
     struct htensor *o;
-    berth_status s;
-    if ((s = in_latent(c, "samples", &in, err)) || (s = in_u64(c, "width", &w, err)) ||
-        (s = in_u64(c, "height", &h, err)) || (s = in_u64(c, "x", &x, err)) ||
-        (s = in_u64(c, "y", &y, err)) || (s = four_dims(in, "LatentCrop", err)))
-        return s;
+    if (in_latent(c, "samples", &in, err) || in_u64(c, "width", &w, err) ||
+        in_u64(c, "height", &h, err) || in_u64(c, "x", &x, err) || in_u64(c, "y", &y, err) ||
+        four_dims(in, "LatentCrop", err))
+        return err->code;
     const struct htensor *t = in->samples;
     size_t planes = dim(t, 0) * dim(t, 1), ih = dim(t, 2), iw = dim(t, 3);
     /* at least 8 x 8 latent pixels stay, if there are as many */
@@ -205,9 +200,8 @@ static berth_status crop_run(struct node_call *c, berth_err *err)
     h = least(h / USUAL_RATIO, ih - y);
     if (!w || !h)
         return err_set(err, BERTH_EINVAL, "a part of %" PRIu64 "x%" PRIu64, w, h);
-    s = htensor_new(&(struct shape) { .ndim = 4, .dim = { dim(t, 0), dim(t, 1), h, w } }, &o, err);
-    if (s)
-        return s;
+    if (htensor_new(&(struct shape) { .ndim = 4, .dim = { dim(t, 0), dim(t, 1), h, w } }, &o, err))
+        return err->code;
     for (size_t i = 0; i < planes * h; i++)
         memcpy(o->data + i * w, t->data + ((i / h) * ih + y + i % h) * iw + x, w * sizeof(float));
     return give_samples(c, in, o, err);
@@ -238,21 +232,17 @@ static berth_status composite_run(struct node_call *c, berth_err *err)
     const struct latent *to, *from;
     uint64_t x, y, feather;
     struct htensor *o;
-    berth_status s;
-    if ((s = in_latent(c, "samples_to", &to, err)) ||
-        (s = in_latent(c, "samples_from", &from, err)) || (s = in_u64(c, "x", &x, err)) ||
-        (s = in_u64(c, "y", &y, err)) || (s = in_u64(c, "feather", &feather, err)) ||
-        (s = four_dims(to, "LatentComposite", err)) ||
-        (s = four_dims(from, "LatentComposite", err)))
-        return s;
+    if (in_latent(c, "samples_to", &to, err) || in_latent(c, "samples_from", &from, err) ||
+        in_u64(c, "x", &x, err) || in_u64(c, "y", &y, err) || in_u64(c, "feather", &feather, err) ||
+        four_dims(to, "LatentComposite", err) || four_dims(from, "LatentComposite", err))
+        return err->code;
     const struct htensor *a = to->samples, *b = from->samples;
     if (dim(a, 1) != dim(b, 1) || (dim(b, 0) != 1 && dim(a, 0) != dim(b, 0)))
         return err_set(err, BERTH_EINVAL,
                        "%zu latents of %zu channels cannot be put onto %zu of %zu", dim(b, 0),
                        dim(b, 1), dim(a, 0), dim(a, 1));
-    s = htensor_new(&a->shape, &o, err);
-    if (s)
-        return s;
+    if (htensor_new(&a->shape, &o, err))
+        return err->code;
     memcpy(o->data, a->data, htensor_count(a) * sizeof(float));
     size_t H = dim(a, 2), W = dim(a, 3), bh = dim(b, 2), bw = dim(b, 3);
     x /= USUAL_RATIO;
@@ -287,16 +277,15 @@ static berth_status blend_run(struct node_call *c, berth_err *err)
     const struct latent *a, *b;
     struct htensor *fit = NULL, *o = NULL;
     double f;
-    berth_status s;
-    if ((s = in_latent(c, "samples1", &a, err)) || (s = in_latent(c, "samples2", &b, err)) ||
-        (s = in_f64(c, "blend_factor", &f, err)))
-        return s;
+    berth_status s = BERTH_OK;
+    if (in_latent(c, "samples1", &a, err) || in_latent(c, "samples2", &b, err) ||
+        in_f64(c, "blend_factor", &f, err))
+        return err->code;
     const struct htensor *t = b->samples;
     if (!shape_eq(&a->samples->shape, &t->shape)) {
-        if ((s = four_dims(a, "LatentBlend", err)) || (s = four_dims(b, "LatentBlend", err)) ||
-            (s = scale_planes(c, t, dim(a->samples, 3), dim(a->samples, 2), "bicubic", true, &fit,
-                              err)))
-            return s;
+        if (four_dims(a, "LatentBlend", err) || four_dims(b, "LatentBlend", err) ||
+            scale_planes(c, t, dim(a->samples, 3), dim(a->samples, 2), "bicubic", true, &fit, err))
+            return err->code;
         t = fit;
     }
     if (t->shape.dim[1] != a->samples->shape.dim[1] ||
@@ -326,15 +315,13 @@ static berth_status noise_mask_run(struct node_call *c, berth_err *err)
     const struct latent *in;
     struct latent l = { 0 };
     struct htensor *m, *copy;
-    berth_status s;
-    if ((s = in_latent(c, "samples", &in, err)) || (s = in_mask(c, "mask", &m, err)))
-        return s;
+    if (in_latent(c, "samples", &in, err) || in_mask(c, "mask", &m, err))
+        return err->code;
     struct shape to = { .ndim = 4, .dim = { dim(m, 0), 1, dim(m, 1), dim(m, 2) } };
-    s = htensor_new(&to, &copy, err);
-    if (s)
-        return s;
+    if (htensor_new(&to, &copy, err))
+        return err->code;
     memcpy(copy->data, m->data, htensor_count(m) * sizeof(float));
-    s = latent_like(in, &l, err);
+    berth_status s = latent_like(in, &l, err);
     htensor_unref(l.noise_mask);
     l.noise_mask = copy;
     if (s) {
@@ -357,18 +344,16 @@ static berth_status trim_run(struct node_call *c, berth_err *err)
     const struct latent *in;
     uint64_t n;
     struct htensor *o;
-    berth_status s;
-    if ((s = in_latent(c, "samples", &in, err)) || (s = in_u64(c, "trim_amount", &n, err)))
-        return s;
+    if (in_latent(c, "samples", &in, err) || in_u64(c, "trim_amount", &n, err))
+        return err->code;
     const struct htensor *t = in->samples;
     if (t->shape.ndim < 3 || n >= dim(t, 2))
         return err_set(err, BERTH_EINVAL, "%" PRIu64 " frames cannot be cut from %s", n,
                        shape_text(&t->shape, text));
     struct shape to = t->shape;
     to.dim[2] -= n;
-    s = htensor_new(&to, &o, err);
-    if (s)
-        return s;
+    if (htensor_new(&to, &o, err))
+        return err->code;
     size_t rows = dim(t, 0) * dim(t, 1), all = htensor_count(t) / rows;
     size_t skip = all / dim(t, 2) * n, keep = all - skip;
     for (size_t i = 0; i < rows; i++)

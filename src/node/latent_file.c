@@ -62,12 +62,10 @@ static berth_status save_run(struct node_call *c, berth_err *err)
     const char *prefix;
     struct saved to;
     struct str bytes = { 0 };
-    berth_status s;
-    if ((s = in_latent(c, "samples", &l, err)) ||
-        (s = in_text(c, "filename_prefix", &prefix, err)) ||
-        (s = save_begin(c, "output", prefix, 0, 0, &to, err)))
-        return s;
-    s = encode(l->samples, &to, &bytes, err);
+    if (in_latent(c, "samples", &l, err) || in_text(c, "filename_prefix", &prefix, err) ||
+        save_begin(c, "output", prefix, 0, 0, &to, err))
+        return err->code;
+    berth_status s = encode(l->samples, &to, &bytes, err);
     if (!s)
         s = save_add(c, &to, 0, ".latent", "latents", &bytes, err);
     str_release(&bytes);
@@ -91,12 +89,11 @@ static berth_status read_tensor(const struct weights *w, struct htensor **out, b
     uint64_t n;
     if (e->shape.ndim < 4 || e->shape.ndim > 5 || !shape_count(&e->shape, &n) || !n)
         return err_set(err, BERTH_EFORMAT, "a latent of shape %s", shape_text(&e->shape, text));
-    berth_status s = htensor_new(&e->shape, out, err);
-    if (s)
-        return s;
+    if (htensor_new(&e->shape, out, err))
+        return err->code;
     uint8_t *raw = malloc(e->size); /* a file that changes under us is noticed before it is used */
-    s = raw ? weights_read(w, e, 0, raw, e->size, err)
-            : err_set(err, BERTH_ENOMEM, "%" PRIu64 " bytes", e->size);
+    berth_status s = raw ? weights_read(w, e, 0, raw, e->size, err)
+                         : err_set(err, BERTH_ENOMEM, "%" PRIu64 " bytes", e->size);
     if (!s)
         s = convert(e->dtype, raw, DT_F32, (*out)->data, (size_t)n, err);
     free(raw);
@@ -113,10 +110,9 @@ static berth_status load_run(struct node_call *c, berth_err *err)
     struct str path = { 0 };
     struct weights *w = NULL;
     struct latent l = { 0 };
-    berth_status s = in_text(c, "latent", &name, err);
-    if (s)
-        return s;
-    s = input_path(c->env, name, &path, err);
+    if (in_text(c, "latent", &name, err))
+        return err->code;
+    berth_status s = input_path(c->env, name, &path, err);
     if (!s)
         s = weights_open(str_c(&path), NULL, &w, err);
     if (!s)

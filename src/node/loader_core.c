@@ -219,12 +219,9 @@ static berth_status run_file(struct node_call *c, const char *input, const char 
     struct placement p;
     struct opened m = { 0 };
     const char *name;
-    berth_status s = in_text(c, input, &name, err);
-    if (!s)
-        s = placement_read(c, "", &p, err);
-    if (s)
-        return s;
-    s = loader_open(c, key, name, role, &p, &m, NULL, err);
+    if (in_text(c, input, &name, err) || placement_read(c, "", &p, err))
+        return err->code;
+    berth_status s = loader_open(c, key, name, role, &p, &m, NULL, err);
     if (!s)
         s = keep_option(c, "weight_dtype", &m.ref, err);
     if (!s)
@@ -273,10 +270,9 @@ static berth_status check_gguf(struct node_call *c, const char *name, berth_err 
 berth_status run_unet_gguf(struct node_call *c, berth_err *err)
 {
     const char *name;
-    berth_status s = in_text(c, "unet_name", &name, err);
-    if (!s)
-        s = check_gguf(c, name, err);
-    return s ? s : run_file(c, "unet_name", "unet_gguf", "unet", err);
+    return in_text(c, "unet_name", &name, err) || check_gguf(c, name, err)
+               ? err->code
+               : run_file(c, "unet_name", "unet_gguf", "unet", err);
 }
 
 NODE_CLASS(UNETLoader, .display = "Load Diffusion Model", .category = "advanced/loaders",
@@ -464,8 +460,9 @@ NODE_CLASS(CheckpointLoaderAdvancedDisTorch2MultiGPU, .category = "multigpu/dist
 static berth_status run_selector(struct node_call *c, berth_err *err)
 {
     const char *device;
-    berth_status s = in_text(c, "device", &device, err);
-    return s ? s : out_value(c, 0, value_string(device, strlen(device)), err);
+    return in_text(c, "device", &device, err)
+               ? err->code
+               : out_value(c, 0, value_string(device, strlen(device)), err);
 }
 
 NODE_CLASS(DeviceSelectorMultiGPU, .category = "multigpu",

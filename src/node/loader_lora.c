@@ -65,10 +65,10 @@ struct target { /* an input that goes out patched */
 
 static berth_status read_target(struct node_call *c, struct target *t, berth_err *err)
 {
-    berth_status s = in_model(c, t->input, &t->in, err);
-    if (!s)
-        s = read_strength(c, t->strength_name, &t->strength, err);
-    return s ? s : model_ref_copy(t->in, &t->out, err);
+    return in_model(c, t->input, &t->in, err) ||
+                   read_strength(c, t->strength_name, &t->strength, err)
+               ? err->code
+               : model_ref_copy(t->in, &t->out, err);
 }
 
 static berth_status open_adapter(struct node_call *c, const struct target *t, size_t n,

@@ -25,10 +25,8 @@ static const struct node_input mask_in[] = { SOCKET("mask", "MASK") };
 static berth_status to_image_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
-    berth_status s;
-    if ((s = in_mask(c, "mask", &t, err)) ||
-        (s = image_tensor(dim(t, 0), dim(t, 1), dim(t, 2), 3, &o, err)))
-        return s;
+    if (in_mask(c, "mask", &t, err) || image_tensor(dim(t, 0), dim(t, 1), dim(t, 2), 3, &o, err))
+        return err->code;
     for (size_t i = 0, n = htensor_count(t); i < n; i++)
         o->data[3 * i] = o->data[3 * i + 1] = o->data[3 * i + 2] = t->data[i];
     return out_tensor(c, 0, o, err);
@@ -42,17 +40,15 @@ static berth_status from_image_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
     const char *name;
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = in_text(c, "channel", &name, err)))
-        return s;
+    if (in_image(c, "image", &t, err) || in_text(c, "channel", &name, err))
+        return err->code;
     size_t k = 0, ch = dim(t, 3);
     while (channels[k] && strcmp(channels[k], name))
         k++;
     if (k >= ch)
         return err_set(err, BERTH_EINVAL, "a picture of %zu channels has no '%s'", ch, name);
-    s = mask_tensor(dim(t, 0), dim(t, 1), dim(t, 2), &o, err);
-    if (s)
-        return s;
+    if (mask_tensor(dim(t, 0), dim(t, 1), dim(t, 2), &o, err))
+        return err->code;
     for (size_t i = 0, n = htensor_count(o); i < n; i++)
         o->data[i] = t->data[i * ch + k];
     return out_tensor(c, 0, o, err);
@@ -70,15 +66,13 @@ static berth_status color_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
     uint64_t color;
-    berth_status s;
-    if ((s = in_image(c, "image", &t, err)) || (s = in_u64(c, "color", &color, err)))
-        return s;
+    if (in_image(c, "image", &t, err) || in_u64(c, "color", &color, err))
+        return err->code;
     size_t ch = dim(t, 3);
     if (ch < 3)
         return err_set(err, BERTH_EINVAL, "a picture of %zu channels has no colours", ch);
-    s = mask_tensor(dim(t, 0), dim(t, 1), dim(t, 2), &o, err);
-    if (s)
-        return s;
+    if (mask_tensor(dim(t, 0), dim(t, 1), dim(t, 2), &o, err))
+        return err->code;
     for (size_t i = 0, n = htensor_count(o); i < n; i++) {
         const float *p = t->data + i * ch;
         uint64_t is = eight_bits(p[0]) << 16 | eight_bits(p[1]) << 8 | eight_bits(p[2]);
@@ -98,10 +92,9 @@ static berth_status solid_run(struct node_call *c, berth_err *err)
     struct htensor *o;
     double v;
     uint64_t w, h;
-    berth_status s;
-    if ((s = in_f64(c, "value", &v, err)) || (s = in_u64(c, "width", &w, err)) ||
-        (s = in_u64(c, "height", &h, err)) || (s = mask_tensor(1, h, w, &o, err)))
-        return s;
+    if (in_f64(c, "value", &v, err) || in_u64(c, "width", &w, err) ||
+        in_u64(c, "height", &h, err) || mask_tensor(1, h, w, &o, err))
+        return err->code;
     for (size_t i = 0, n = htensor_count(o); i < n; i++)
         o->data[i] = (float)v;
     return out_tensor(c, 0, o, err);
@@ -114,9 +107,8 @@ MASK_NODE(SolidMask,
 static berth_status invert_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
-    berth_status s;
-    if ((s = in_mask(c, "mask", &t, err)) || (s = like(t, false, &o, err)))
-        return s;
+    if (in_mask(c, "mask", &t, err) || like(t, false, &o, err))
+        return err->code;
     for (size_t i = 0, n = htensor_count(t); i < n; i++)
         o->data[i] = 1.0f - t->data[i];
     return out_tensor(c, 0, o, err);
@@ -127,10 +119,8 @@ static berth_status threshold_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
     double v;
-    berth_status s;
-    if ((s = in_mask(c, "mask", &t, err)) || (s = in_f64(c, "value", &v, err)) ||
-        (s = like(t, false, &o, err)))
-        return s;
+    if (in_mask(c, "mask", &t, err) || in_f64(c, "value", &v, err) || like(t, false, &o, err))
+        return err->code;
     for (size_t i = 0, n = htensor_count(t); i < n; i++)
         o->data[i] = t->data[i] > (float)v ? 1.0f : 0.0f;
     return out_tensor(c, 0, o, err);
@@ -144,20 +134,17 @@ static berth_status crop_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
     uint64_t x, y, w, h;
-    berth_status s;
-    if ((s = in_mask(c, "mask", &t, err)) || (s = in_u64(c, "x", &x, err)) ||
-        (s = in_u64(c, "y", &y, err)) || (s = in_u64(c, "width", &w, err)) ||
-        (s = in_u64(c, "height", &h, err)))
-        return s;
+    if (in_mask(c, "mask", &t, err) || in_u64(c, "x", &x, err) || in_u64(c, "y", &y, err) ||
+        in_u64(c, "width", &w, err) || in_u64(c, "height", &h, err))
+        return err->code;
     size_t n = dim(t, 0), ih = dim(t, 1), iw = dim(t, 2);
     if (x >= iw || y >= ih || !w || !h)
         return err_set(err, BERTH_EINVAL,
                        "nothing of a mask of %zux%zu lies at %" PRIu64 ",%" PRIu64, iw, ih, x, y);
     w = w < iw - x ? w : iw - x;
     h = h < ih - y ? h : ih - y;
-    s = mask_tensor(n, h, w, &o, err);
-    if (s)
-        return s;
+    if (mask_tensor(n, h, w, &o, err))
+        return err->code;
     for (size_t i = 0; i < n * h; i++)
         memcpy(o->data + i * w, t->data + ((i / h) * ih + y + i % h) * iw + x, w * sizeof(float));
     return out_tensor(c, 0, o, err);
@@ -190,17 +177,14 @@ static berth_status composite_run(struct node_call *c, berth_err *err)
     struct htensor *d, *src, *o;
     uint64_t x, y;
     const char *op;
-    berth_status s;
-    if ((s = in_mask(c, "destination", &d, err)) || (s = in_mask(c, "source", &src, err)) ||
-        (s = in_u64(c, "x", &x, err)) || (s = in_u64(c, "y", &y, err)) ||
-        (s = in_text(c, "operation", &op, err)))
-        return s;
+    if (in_mask(c, "destination", &d, err) || in_mask(c, "source", &src, err) ||
+        in_u64(c, "x", &x, err) || in_u64(c, "y", &y, err) || in_text(c, "operation", &op, err))
+        return err->code;
     if (dim(src, 0) != 1 && dim(src, 0) != dim(d, 0))
         return err_set(err, BERTH_EINVAL, "%zu masks cannot be put onto %zu", dim(src, 0),
                        dim(d, 0));
-    s = like(d, true, &o, err);
-    if (s)
-        return s;
+    if (like(d, true, &o, err))
+        return err->code;
     size_t H = dim(d, 1), W = dim(d, 2), h = dim(src, 1), w = dim(src, 2);
     for (size_t i = 0; i < dim(d, 0); i++)
         for (size_t r = 0; y < H && r < h && r < H - y; r++)
@@ -242,11 +226,9 @@ static berth_status feather_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
     uint64_t l, u, r, b;
-    berth_status s;
-    if ((s = in_mask(c, "mask", &t, err)) || (s = in_u64(c, "left", &l, err)) ||
-        (s = in_u64(c, "top", &u, err)) || (s = in_u64(c, "right", &r, err)) ||
-        (s = in_u64(c, "bottom", &b, err)) || (s = like(t, true, &o, err)))
-        return s;
+    if (in_mask(c, "mask", &t, err) || in_u64(c, "left", &l, err) || in_u64(c, "top", &u, err) ||
+        in_u64(c, "right", &r, err) || in_u64(c, "bottom", &b, err) || like(t, true, &o, err))
+        return err->code;
     size_t h = dim(t, 1), w = dim(t, 2);
     l = l < w ? l : w;
     r = r < w ? r : w;
@@ -297,11 +279,10 @@ static berth_status grow_run(struct node_call *c, berth_err *err)
     struct htensor *t, *a = NULL, *b = NULL;
     int64_t by;
     bool tapered;
-    berth_status s;
-    if ((s = in_mask(c, "mask", &t, err)) || (s = in_i64(c, "expand", &by, err)) ||
-        (s = in_bool(c, "tapered_corners", &tapered, err)) || (s = like(t, true, &a, err)))
-        return s;
-    s = like(t, true, &b, err);
+    if (in_mask(c, "mask", &t, err) || in_i64(c, "expand", &by, err) ||
+        in_bool(c, "tapered_corners", &tapered, err) || like(t, true, &a, err))
+        return err->code;
+    berth_status s = like(t, true, &b, err);
     size_t h = dim(t, 1), w = dim(t, 2);
     for (size_t i = 0; !s && i < dim(t, 0); i++) {
         float *from = a->data + i * h * w, *to = b->data + i * h * w, *mine = from;

@@ -12,9 +12,8 @@ static berth_status run_discrete(struct node_call *c, berth_err *err)
 {
     const char *type;
     bool zsnr;
-    berth_status s;
-    if ((s = in_text(c, "sampling", &type, err)) || (s = in_bool(c, "zsnr", &zsnr, err)))
-        return s;
+    if (in_text(c, "sampling", &type, err) || in_bool(c, "zsnr", &zsnr, err))
+        return err->code;
     return give_with_option(c, "model", "sampling",
                             json_pack("{s:s, s:b}", "type", type, "zsnr", (int)zsnr), err);
 }
@@ -29,10 +28,9 @@ static berth_status run_continuous(struct node_call *c, berth_err *err)
 {
     const char *type;
     double max, min;
-    berth_status s;
-    if ((s = in_text(c, "sampling", &type, err)) || (s = in_f64(c, "sigma_max", &max, err)) ||
-        (s = in_f64(c, "sigma_min", &min, err)))
-        return s;
+    if (in_text(c, "sampling", &type, err) || in_f64(c, "sigma_max", &max, err) ||
+        in_f64(c, "sigma_min", &min, err))
+        return err->code;
     bool playground = strcmp(type, "edm_playground_v2.5") == 0;
     bool edm = playground || strcmp(type, "edm") == 0;
     if (strcmp(type, "cosmos_rflow") == 0)
@@ -69,8 +67,7 @@ static berth_status give_flow(struct node_call *c, const char *type, double shif
 static berth_status run_sd3(struct node_call *c, berth_err *err)
 {
     double shift;
-    berth_status s = in_f64(c, "shift", &shift, err);
-    return s ? s : give_flow(c, "flow", shift, 1000, err);
+    return in_f64(c, "shift", &shift, err) ? err->code : give_flow(c, "flow", shift, 1000, err);
 }
 
 NODE_CLASS(ModelSamplingSD3, .category = "advanced/model", .module = MOD("model_advanced"),
@@ -80,8 +77,7 @@ NODE_CLASS(ModelSamplingSD3, .category = "advanced/model", .module = MOD("model_
 static berth_status run_aura_flow(struct node_call *c, berth_err *err)
 {
     double shift;
-    berth_status s = in_f64(c, "shift", &shift, err);
-    return s ? s : give_flow(c, "flow", shift, 1, err);
+    return in_f64(c, "shift", &shift, err) ? err->code : give_flow(c, "flow", shift, 1, err);
 }
 
 NODE_CLASS(ModelSamplingAuraFlow, .category = "advanced/model", .module = MOD("model_advanced"),
@@ -93,10 +89,9 @@ static berth_status run_flux(struct node_call *c, berth_err *err)
 {
     double max, base;
     uint64_t w, h;
-    berth_status s;
-    if ((s = in_f64(c, "max_shift", &max, err)) || (s = in_f64(c, "base_shift", &base, err)) ||
-        (s = in_u64(c, "width", &w, err)) || (s = in_u64(c, "height", &h, err)))
-        return s;
+    if (in_f64(c, "max_shift", &max, err) || in_f64(c, "base_shift", &base, err) ||
+        in_u64(c, "width", &w, err) || in_u64(c, "height", &h, err))
+        return err->code;
     double by = (max - base) / (4096 - 256);
     double shift = (double)w * (double)h / (16 * 16) * by + (base - by * 256);
     if (!(fabs(shift) <= MS_FLUX_SHIFT_MAX)) /* where ComfyUI's noise levels are NaN */
@@ -151,9 +146,8 @@ static berth_status give_sigmas(struct node_call *c, const struct vec *v, size_t
 {
     size_t n = v->n < keep ? v->n : keep;
     struct htensor *t;
-    berth_status s = htensor_new(&(struct shape) { .ndim = 1, .dim = { n } }, &t, err);
-    if (s)
-        return s;
+    if (htensor_new(&(struct shape) { .ndim = 1, .dim = { n } }, &t, err))
+        return err->code;
     if (n)
         memcpy(t->data, (const float *)v->p + (v->n - n), n * sizeof(float));
     return out_tensor(c, 0, t, err);
@@ -170,8 +164,7 @@ static berth_status in_steps(struct node_call *c, uint64_t *out, berth_err *err)
 static berth_status in_levels(struct node_call *c, struct msampling *out, berth_err *err)
 {
     const struct model_ref *ref;
-    berth_status s = in_model(c, "model", &ref, err);
-    return s ? s : ready_msampling(ref, out, err);
+    return in_model(c, "model", &ref, err) ? err->code : ready_msampling(ref, out, err);
 }
 
 static berth_status run_basic(struct node_call *c, berth_err *err)
@@ -181,10 +174,9 @@ static berth_status run_basic(struct node_call *c, berth_err *err)
     const char *name;
     uint64_t steps;
     double denoise;
-    berth_status s;
-    if ((s = in_text(c, "scheduler", &name, err)) || (s = in_steps(c, &steps, err)) ||
-        (s = in_f64(c, "denoise", &denoise, err)))
-        return s;
+    if (in_text(c, "scheduler", &name, err) || in_steps(c, &steps, err) ||
+        in_f64(c, "denoise", &denoise, err))
+        return err->code;
     const struct scheduler *how = scheduler_find(name);
     if (!how)
         return err_set(err, BERTH_EINVAL, "error invalid scheduler %.60s", name);
@@ -194,7 +186,7 @@ static berth_status run_basic(struct node_call *c, berth_err *err)
     if (total > SCHEDULE_STEPS_MAX)
         return err_set(err, BERTH_ELIMIT, "%" PRIu64 " steps at a denoise of %g are more than %d",
                        steps, denoise, SCHEDULE_STEPS_MAX);
-    s = in_levels(c, &ms, err);
+    berth_status s = in_levels(c, &ms, err);
     if (!s)
         s = how->make(&ms, (size_t)total, &v, err);
     if (!s)
@@ -216,11 +208,9 @@ static berth_status run_turbo(struct node_call *c, berth_err *err)
     struct vec v = { .elem = sizeof(float) };
     uint64_t steps;
     double denoise;
-    berth_status s;
-    if ((s = in_steps(c, &steps, err)) || (s = in_f64(c, "denoise", &denoise, err)) ||
-        (s = in_levels(c, &ms, err)))
-        return s;
-    s = sigmas_sd_turbo(&ms, steps, denoise, &v, err);
+    if (in_steps(c, &steps, err) || in_f64(c, "denoise", &denoise, err) || in_levels(c, &ms, err))
+        return err->code;
+    berth_status s = sigmas_sd_turbo(&ms, steps, denoise, &v, err);
     if (!s)
         s = give_sigmas(c, &v, SIZE_MAX, err);
     vec_release(&v);
@@ -240,11 +230,10 @@ static berth_status run_beta(struct node_call *c, berth_err *err)
     struct vec v = { .elem = sizeof(float) };
     uint64_t steps;
     double alpha, beta;
-    berth_status s;
-    if ((s = in_steps(c, &steps, err)) || (s = in_f64(c, "alpha", &alpha, err)) ||
-        (s = in_f64(c, "beta", &beta, err)) || (s = in_levels(c, &ms, err)))
-        return s;
-    s = sigmas_beta(&ms, steps, alpha, beta, &v, err);
+    if (in_steps(c, &steps, err) || in_f64(c, "alpha", &alpha, err) ||
+        in_f64(c, "beta", &beta, err) || in_levels(c, &ms, err))
+        return err->code;
+    berth_status s = sigmas_beta(&ms, steps, alpha, beta, &v, err);
     if (!s)
         s = give_sigmas(c, &v, SIZE_MAX, err);
     vec_release(&v);

@@ -23,8 +23,7 @@ static berth_status give(struct node_call *c, struct noise_source n, berth_err *
 static berth_status run_random(struct node_call *c, berth_err *err)
 {
     struct noise_source n = { 0 };
-    berth_status s = in_u64(c, "noise_seed", &n.seed, err);
-    return s ? s : give(c, n, err);
+    return in_u64(c, "noise_seed", &n.seed, err) ? err->code : give(c, n, err);
 }
 
 NODE_CLASS(RandomNoise, .category = "sampling/custom_sampling/noise",
@@ -54,11 +53,9 @@ static berth_status in_adding(struct node_call *c, struct adding *a, berth_err *
 {
     const void *noise;
     const struct value *v = in_value(c, "sigmas");
-    berth_status s;
-    if ((s = in_model(c, "model", &a->model, err)) ||
-        (s = in_object(c, "noise", &type_noise, &noise, err)) ||
-        (s = in_latent(c, "latent_image", &a->latent, err)))
-        return s;
+    if (in_model(c, "model", &a->model, err) || in_object(c, "noise", &type_noise, &noise, err) ||
+        in_latent(c, "latent_image", &a->latent, err))
+        return err->code;
     if (!v || v->kind != V_TENSOR || v->tensor->shape.ndim != 1)
         return err_set(err, BERTH_EINVAL, "input 'sigmas' is no list of noise levels");
     a->noise = noise;

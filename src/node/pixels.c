@@ -19,9 +19,8 @@ berth_status image_8bit(const struct htensor *t, size_t i, struct image *out, be
     if ((c != 1 && c != 3 && c != 4) || w > UINT32_MAX || h > UINT32_MAX)
         return err_set(err, BERTH_EINVAL, "a picture of %zux%zu with %zu channels cannot be shown",
                        w, h, c);
-    berth_status s = image_init(out, (uint32_t)w, (uint32_t)h, (unsigned)c, err);
-    if (s)
-        return s;
+    if (image_init(out, (uint32_t)w, (uint32_t)h, (unsigned)c, err))
+        return err->code;
     size_t n = w * h * c;
     const float *x = t->data + i * n;
     for (size_t k = 0; k < n; k++) {

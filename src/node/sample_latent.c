@@ -521,9 +521,9 @@ static berth_status run(struct run *r, struct latent *out, struct latent *denois
         return err->code;
     if (!r->q->n)
         return give_back(r, out, err);
-    if (ready_msampling(r->q->model, &r->ms, err) || ready_diffusion(r->c, r->q->model, &r->d, err))
-        return err->code;
-    if (prepare_latent(r, err) || prepare_mask(r, err) || prepare_guide(r, err))
+    if (ready_msampling(r->q->model, &r->ms, err) ||
+        ready_diffusion(r->c, r->q->model, &r->d, err) || prepare_latent(r, err) ||
+        prepare_mask(r, err) || prepare_guide(r, err))
         return err->code;
     if (denoised && !(r->last = floats(r, r->n, err)))
         return err->code;

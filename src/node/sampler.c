@@ -25,8 +25,8 @@ static berth_status give(struct node_call *c, const char *name, const struct sam
 static berth_status run_select(struct node_call *c, berth_err *err)
 {
     const char *name;
-    berth_status s = in_text(c, "sampler_name", &name, err);
-    return s ? s : give(c, name, &sample_defaults, err);
+    return in_text(c, "sampler_name", &name, err) ? err->code
+                                                  : give(c, name, &sample_defaults, err);
 }
 
 NODE_CLASS(KSamplerSelect, .category = "sampling/custom_sampling/samplers",
@@ -37,15 +37,13 @@ NODE_CLASS(KSamplerSelect, .category = "sampling/custom_sampling/samplers",
 static berth_status in_eta_noise(struct node_call *c, struct sample_options *opt, berth_err *err)
 {
     *opt = sample_defaults;
-    berth_status s = in_f64(c, "eta", &opt->eta, err);
-    return s ? s : in_f64(c, "s_noise", &opt->s_noise, err);
+    return in_f64(c, "eta", &opt->eta, err) ? err->code : in_f64(c, "s_noise", &opt->s_noise, err);
 }
 
 static berth_status run_euler_ancestral(struct node_call *c, berth_err *err)
 {
     struct sample_options opt;
-    berth_status s = in_eta_noise(c, &opt, err);
-    return s ? s : give(c, "euler_ancestral", &opt, err);
+    return in_eta_noise(c, &opt, err) ? err->code : give(c, "euler_ancestral", &opt, err);
 }
 
 NODE_CLASS(SamplerEulerAncestral, .category = "sampling/custom_sampling/samplers",
@@ -58,10 +56,9 @@ static berth_status run_dpmpp_2m_sde(struct node_call *c, berth_err *err)
 {
     struct sample_options opt;
     const char *solver, *device;
-    berth_status s;
-    if ((s = in_eta_noise(c, &opt, err)) || (s = in_text(c, "solver_type", &solver, err)) ||
-        (s = in_text(c, "noise_device", &device, err)))
-        return s;
+    if (in_eta_noise(c, &opt, err) || in_text(c, "solver_type", &solver, err) ||
+        in_text(c, "noise_device", &device, err))
+        return err->code;
     opt.heun = strcmp(solver, "heun") == 0;
     return give(c, strcmp(device, "cpu") == 0 ? "dpmpp_2m_sde" : "dpmpp_2m_sde_gpu", &opt, err);
 }

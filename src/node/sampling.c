@@ -39,12 +39,11 @@ static berth_status in_schedule(const struct node_call *c, const struct sampling
     const struct scheduler *how;
     struct msampling ms = { 0 };
     uint64_t steps;
-    berth_status s;
-    if ((s = in_scheduler(c, &how, err)) || (s = in_u64(c, "steps", &steps, err)))
-        return s;
+    if (in_scheduler(c, &how, err) || in_u64(c, "steps", &steps, err))
+        return err->code;
     if (steps < 1 || steps > STEPS_MAX)
         return err_set(err, BERTH_EINVAL, "%" PRIu64 " steps, not 1 to %d", steps, STEPS_MAX);
-    s = ready_msampling(q->model, &ms, err);
+    berth_status s = ready_msampling(q->model, &ms, err);
     if (!s)
         s = sample_sigmas(&ms, how, steps, denoise,
                           (q->sampler->flags & SAMPLER_DISCARD_PENULTIMATE) != 0, out, err);
@@ -55,14 +54,12 @@ static berth_status in_schedule(const struct node_call *c, const struct sampling
 static berth_status in_request(const struct node_call *c, const char *seed,
                                struct sampling_request *q, berth_err *err)
 {
-    berth_status s;
     *q = (struct sampling_request) { .opt = sample_defaults };
-    if ((s = in_model(c, "model", &q->model, err)) || (s = in_u64(c, seed, &q->seed, err)) ||
-        (s = in_f64(c, "cfg", &q->cfg, err)) ||
-        (s = in_conditioning(c, "positive", &q->positive, err)) ||
-        (s = in_conditioning(c, "negative", &q->negative, err)) ||
-        (s = in_latents(c, "latent_image", &q->latent, err)))
-        return s;
+    if (in_model(c, "model", &q->model, err) || in_u64(c, seed, &q->seed, err) ||
+        in_f64(c, "cfg", &q->cfg, err) || in_conditioning(c, "positive", &q->positive, err) ||
+        in_conditioning(c, "negative", &q->negative, err) ||
+        in_latents(c, "latent_image", &q->latent, err))
+        return err->code;
     return BERTH_OK;
 }
 
@@ -72,8 +69,7 @@ static berth_status give_sampled(struct node_call *c, struct sampling_request *q
     struct latent out;
     q->sigmas = sigmas->p;
     q->n = sigmas->n;
-    berth_status s = sample_latent(c, q, &out, NULL, err);
-    return s ? s : give_latent(c, &out, err);
+    return sample_latent(c, q, &out, NULL, err) ? err->code : give_latent(c, &out, err);
 }
 
 /* ---- KSampler ---- */
@@ -83,11 +79,10 @@ static berth_status run_ksampler(struct node_call *c, berth_err *err)
     struct sampling_request q;
     struct vec sigmas = { .elem = sizeof(float) };
     double denoise;
-    berth_status s;
-    if ((s = in_request(c, "seed", &q, err)) || (s = in_sampler(c, &q.sampler, err)) ||
-        (s = in_f64(c, "denoise", &denoise, err)))
-        return s;
-    s = in_schedule(c, &q, denoise, &sigmas, err);
+    if (in_request(c, "seed", &q, err) || in_sampler(c, &q.sampler, err) ||
+        in_f64(c, "denoise", &denoise, err))
+        return err->code;
+    berth_status s = in_schedule(c, &q, denoise, &sigmas, err);
     if (!s)
         s = give_sampled(c, &q, &sigmas, err);
     vec_release(&sigmas);
@@ -110,15 +105,13 @@ static berth_status run_advanced(struct node_call *c, berth_err *err)
     uint64_t start, end;
     const char *add_noise, *leftover;
     bool nothing = false;
-    berth_status s;
-    if ((s = in_request(c, "noise_seed", &q, err)) || (s = in_sampler(c, &q.sampler, err)) ||
-        (s = in_text(c, "add_noise", &add_noise, err)) ||
-        (s = in_u64(c, "start_at_step", &start, err)) ||
-        (s = in_u64(c, "end_at_step", &end, err)) ||
-        (s = in_text(c, "return_with_leftover_noise", &leftover, err)))
-        return s;
+    if (in_request(c, "noise_seed", &q, err) || in_sampler(c, &q.sampler, err) ||
+        in_text(c, "add_noise", &add_noise, err) || in_u64(c, "start_at_step", &start, err) ||
+        in_u64(c, "end_at_step", &end, err) ||
+        in_text(c, "return_with_leftover_noise", &leftover, err))
+        return err->code;
     q.no_noise = strcmp(add_noise, "disable") == 0;
-    s = in_schedule(c, &q, 1.0, &sigmas, err);
+    berth_status s = in_schedule(c, &q, 1.0, &sigmas, err);
     if (!s)
         sigmas_range(&sigmas, start, end, strcmp(leftover, "enable") != 0, &nothing);
     if (!s && nothing)
@@ -148,9 +141,8 @@ static berth_status in_custom(const struct node_call *c, struct sampling_request
 {
     const void *obj;
     const struct value *v = in_value(c, "sigmas");
-    berth_status s = in_object(c, "sampler", &type_sampler, &obj, err);
-    if (s)
-        return s;
+    if (in_object(c, "sampler", &type_sampler, &obj, err))
+        return err->code;
     q->sampler = ((const struct sampler_choice *)obj)->sampler;
     q->opt = ((const struct sampler_choice *)obj)->opt;
     if (!v || v->kind != V_TENSOR || v->tensor->shape.ndim != 1)
@@ -163,10 +155,9 @@ static berth_status in_custom(const struct node_call *c, struct sampling_request
 static berth_status give_both(struct node_call *c, const struct sampling_request *q, berth_err *err)
 {
     struct latent out, denoised;
-    berth_status s = sample_latent(c, q, &out, &denoised, err);
-    if (s)
-        return s;
-    s = out_value(c, 0, value_latent(&out), err);
+    if (sample_latent(c, q, &out, &denoised, err))
+        return err->code;
+    berth_status s = out_value(c, 0, value_latent(&out), err);
     if (!s)
         return out_value(c, 1, value_latent(&denoised), err);
     latent_release(&denoised);
@@ -177,10 +168,9 @@ static berth_status run_custom(struct node_call *c, berth_err *err)
 {
     struct sampling_request q;
     bool add_noise;
-    berth_status s;
-    if ((s = in_request(c, "noise_seed", &q, err)) || (s = in_custom(c, &q, err)) ||
-        (s = in_bool(c, "add_noise", &add_noise, err)))
-        return s;
+    if (in_request(c, "noise_seed", &q, err) || in_custom(c, &q, err) ||
+        in_bool(c, "add_noise", &add_noise, err))
+        return err->code;
     q.no_noise = !add_noise;
     return give_both(c, &q, err);
 }
@@ -201,11 +191,10 @@ static berth_status run_custom_advanced(struct node_call *c, berth_err *err)
 {
     struct sampling_request q = { 0 };
     const void *noise, *guide;
-    berth_status s;
-    if ((s = in_object(c, "noise", &type_noise, &noise, err)) ||
-        (s = in_object(c, "guider", &type_guider, &guide, err)) || (s = in_custom(c, &q, err)) ||
-        (s = in_latents(c, "latent_image", &q.latent, err)))
-        return s;
+    if (in_object(c, "noise", &type_noise, &noise, err) ||
+        in_object(c, "guider", &type_guider, &guide, err) || in_custom(c, &q, err) ||
+        in_latents(c, "latent_image", &q.latent, err))
+        return err->code;
     const struct guider *g = guide;
     q.seed = ((const struct noise_source *)noise)->seed;
     q.no_noise = ((const struct noise_source *)noise)->none;

@@ -120,9 +120,8 @@ berth_status scale_planes(struct node_call *c, const struct htensor *t, size_t w
         return s ? s : err_set(err, BERTH_EINVAL, "a tensor of %d dimensions has no sides", nd);
     to.dim[nd - 2] = h;
     to.dim[nd - 1] = w;
-    s = htensor_new(&to, out, err);
-    if (s)
-        return s;
+    if (htensor_new(&to, out, err))
+        return err->code;
     struct resize_shape d = { .h = dim(t, nd - 2), .w = dim(t, nd - 1), .c = 1, .oh = h, .ow = w };
     size_t plane = d.h * d.w;
     d.n = plane ? htensor_count(t) / plane : 0;

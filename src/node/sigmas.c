@@ -56,12 +56,10 @@ struct range {
 
 static berth_status in_range(const struct node_call *c, bool rho, struct range *out, berth_err *err)
 {
-    berth_status s;
     out->rho = 1;
-    if ((s = in_steps(c, &out->steps, err)) || (s = in_f64(c, "sigma_max", &out->max, err)) ||
-        (s = in_f64(c, "sigma_min", &out->min, err)) ||
-        (rho && (s = in_f64(c, "rho", &out->rho, err))))
-        return s;
+    if (in_steps(c, &out->steps, err) || in_f64(c, "sigma_max", &out->max, err) ||
+        in_f64(c, "sigma_min", &out->min, err) || (rho && in_f64(c, "rho", &out->rho, err)))
+        return err->code;
     return BERTH_OK;
 }
 
@@ -94,10 +92,8 @@ static berth_status exponential_run(struct node_call *c, berth_err *err)
 {
     struct range r;
     struct htensor *t;
-    berth_status s;
-    if ((s = in_range(c, false, &r, err)) || (s = positive(&r, err)) ||
-        (s = sigmas_new(r.steps + 1, &t, err)))
-        return s;
+    if (in_range(c, false, &r, err) || positive(&r, err) || sigmas_new(r.steps + 1, &t, err))
+        return err->code;
     for (size_t i = 0; i < r.steps; i++)
         t->data[i] = sigmas_exponential(r.min, r.max, r.steps, i);
     t->data[r.steps] = 0;
@@ -108,10 +104,8 @@ static berth_status polyexponential_run(struct node_call *c, berth_err *err)
 {
     struct range r;
     struct htensor *t;
-    berth_status s;
-    if ((s = in_range(c, true, &r, err)) || (s = positive(&r, err)) ||
-        (s = sigmas_new(r.steps + 1, &t, err)))
-        return s;
+    if (in_range(c, true, &r, err) || positive(&r, err) || sigmas_new(r.steps + 1, &t, err))
+        return err->code;
     double min = log(r.min), span = log(r.max) - min;
     for (size_t i = 0; i < r.steps; i++) {
         float ramp = powf(sigmas_linspace(1, 0, r.steps, i), (float)r.rho);
@@ -152,9 +146,8 @@ static berth_status in_tokens(const struct node_call *c, double *out, berth_err 
     *out = 4096;
     if (!in_given(c, "latent"))
         return BERTH_OK;
-    berth_status s = in_latent(c, "latent", &l, err);
-    if (s)
-        return s;
+    if (in_latent(c, "latent", &l, err))
+        return err->code;
     *out = 1;
     for (int i = 2; i < l->samples->shape.ndim; i++)
         *out *= (double)dim(l->samples, i);
@@ -179,18 +172,16 @@ static berth_status ltxv_run(struct node_call *c, berth_err *err)
     double max, base, terminal, tokens;
     bool stretched;
     struct htensor *t;
-    berth_status s;
-    if ((s = in_steps(c, &steps, err)) || (s = in_f64(c, "max_shift", &max, err)) ||
-        (s = in_f64(c, "base_shift", &base, err)) || (s = in_bool(c, "stretch", &stretched, err)) ||
-        (s = in_f64(c, "terminal", &terminal, err)) || (s = in_tokens(c, &tokens, err)))
-        return s;
+    if (in_steps(c, &steps, err) || in_f64(c, "max_shift", &max, err) ||
+        in_f64(c, "base_shift", &base, err) || in_bool(c, "stretch", &stretched, err) ||
+        in_f64(c, "terminal", &terminal, err) || in_tokens(c, &tokens, err))
+        return err->code;
     double slope = (max - base) / (4096 - 1024), shift = tokens * slope + (base - slope * 1024);
     float e = (float)exp(shift);
     if (!isfinite(e))
         return err_set(err, BERTH_EINVAL, "a shift of %g for %.0f tokens", shift, tokens);
-    s = sigmas_new(steps + 1, &t, err);
-    if (s)
-        return s;
+    if (sigmas_new(steps + 1, &t, err))
+        return err->code;
     for (size_t i = 0; i <= steps; i++) {
         float x = sigmas_linspace(1, 0, steps + 1, i);
         t->data[i] = x != 0 ? e * (1 / (e + (1 / x - 1))) : 0;
@@ -249,18 +240,16 @@ static berth_status aligned_run(struct node_call *c, berth_err *err)
     double denoise;
     const char *model;
     struct htensor *t;
-    berth_status s;
-    if ((s = in_steps(c, &steps, err)) || (s = in_fraction(c, "denoise", &denoise, err)) ||
-        (s = in_text(c, "model_type", &model, err)))
-        return s;
+    if (in_steps(c, &steps, err) || in_fraction(c, "denoise", &denoise, err) ||
+        in_text(c, "model_type", &model, err))
+        return err->code;
     const double *table = aligned_table(model);
     if (!table)
         return err_set(err, BERTH_EINVAL, "'%s' has no table", model);
     bool none = denoise <= 0;
     uint64_t left = (uint64_t)nearbyint((double)steps * denoise);
-    s = sigmas_new(none ? 0 : left + 1, &t, err);
-    if (s)
-        return s;
+    if (sigmas_new(none ? 0 : left + 1, &t, err))
+        return err->code;
     for (uint64_t i = 0; !none && i <= left; i++)
         t->data[i] = i < left ? (float)aligned_at(table, steps, steps - left + i) : 0;
     return out_tensor(c, 0, t, err);
@@ -282,9 +271,8 @@ static berth_status out_part(struct node_call *c, size_t i, const struct htensor
     size_t n = dim(t, 0);
     to = to < n ? to : n;
     from = from < to ? from : to;
-    berth_status s = sigmas_new(to - from, &o, err);
-    if (s)
-        return s;
+    if (sigmas_new(to - from, &o, err))
+        return err->code;
     if (to > from)
         memcpy(o->data, t->data + from, (to - from) * sizeof(float));
     return out_tensor(c, i, o, err);
@@ -294,12 +282,11 @@ static berth_status split_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t;
     uint64_t step;
-    berth_status s;
-    if ((s = in_sigmas(c, &t, err)) || (s = in_u64(c, "step", &step, err)))
-        return s;
+    if (in_sigmas(c, &t, err) || in_u64(c, "step", &step, err))
+        return err->code;
     step = step < dim(t, 0) ? step : dim(t, 0);
-    s = out_part(c, 0, t, 0, step + 1, err);
-    return s ? s : out_part(c, 1, t, step, dim(t, 0), err);
+    return out_part(c, 0, t, 0, step + 1, err) ? err->code
+                                               : out_part(c, 1, t, step, dim(t, 0), err);
 }
 
 NODE_CLASS(SplitSigmas, .category = "sampling/custom_sampling/sigmas",
@@ -314,13 +301,13 @@ static berth_status split_denoise_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t;
     double denoise;
-    berth_status s;
-    if ((s = in_sigmas(c, &t, err)) || (s = in_fraction(c, "denoise", &denoise, err)))
-        return s;
+    if (in_sigmas(c, &t, err) || in_fraction(c, "denoise", &denoise, err))
+        return err->code;
     size_t n = dim(t, 0), steps = n ? n - 1 : 0;
     size_t low = (size_t)nearbyint((double)steps * denoise);
-    s = out_part(c, 0, t, 0, low ? n - low : 0, err);
-    return s ? s : out_part(c, 1, t, n ? n - low - 1 : 0, n, err);
+    return out_part(c, 0, t, 0, low ? n - low : 0, err)
+               ? err->code
+               : out_part(c, 1, t, n ? n - low - 1 : 0, n, err);
 }
 
 NODE_CLASS(SplitSigmasDenoise, .category = "sampling/custom_sampling/sigmas",
@@ -333,9 +320,8 @@ NODE_CLASS(SplitSigmasDenoise, .category = "sampling/custom_sampling/sigmas",
 static berth_status flip_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
-    berth_status s;
-    if ((s = in_sigmas(c, &t, err)) || (s = sigmas_new(dim(t, 0), &o, err)))
-        return s;
+    if (in_sigmas(c, &t, err) || sigmas_new(dim(t, 0), &o, err))
+        return err->code;
     size_t n = dim(t, 0);
     for (size_t i = 0; i < n; i++)
         o->data[i] = t->data[n - 1 - i];
@@ -352,14 +338,12 @@ static berth_status first_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
     double sigma;
-    berth_status s;
-    if ((s = in_sigmas(c, &t, err)) || (s = in_f64(c, "sigma", &sigma, err)))
-        return s;
+    if (in_sigmas(c, &t, err) || in_f64(c, "sigma", &sigma, err))
+        return err->code;
     if (!dim(t, 0))
         return err_set(err, BERTH_EINVAL, "an empty list of noise levels has no first one");
-    s = sigmas_new(dim(t, 0), &o, err);
-    if (s)
-        return s;
+    if (sigmas_new(dim(t, 0), &o, err))
+        return err->code;
     memcpy(o->data, t->data, dim(t, 0) * sizeof(float));
     o->data[0] = (float)sigma;
     return out_tensor(c, 0, o, err);
@@ -425,10 +409,8 @@ static berth_status manual_run(struct node_call *c, berth_err *err)
     const char *text;
     struct htensor *t;
     size_t n;
-    berth_status s;
-    if ((s = in_text(c, "sigmas", &text, err)) || (s = manual(text, NULL, &n, err)) ||
-        (s = sigmas_new(n, &t, err)))
-        return s;
+    if (in_text(c, "sigmas", &text, err) || manual(text, NULL, &n, err) || sigmas_new(n, &t, err))
+        return err->code;
     manual(text, t->data, &n, err);
     return out_tensor(c, 0, t, err);
 }
@@ -451,13 +433,10 @@ static berth_status cfg_run(struct node_call *c, berth_err *err)
     uint64_t steps;
     double from, to, start, end;
     const char *how;
-    berth_status s;
-    if ((s = in_steps(c, &steps, err)) || (s = in_f64(c, "cfg_scale_start", &from, err)) ||
-        (s = in_f64(c, "cfg_scale_end", &to, err)) ||
-        (s = in_text(c, "interpolation", &how, err)) ||
-        (s = in_fraction(c, "start_percent", &start, err)) ||
-        (s = in_fraction(c, "end_percent", &end, err)))
-        return s;
+    if (in_steps(c, &steps, err) || in_f64(c, "cfg_scale_start", &from, err) ||
+        in_f64(c, "cfg_scale_end", &to, err) || in_text(c, "interpolation", &how, err) ||
+        in_fraction(c, "start_percent", &start, err) || in_fraction(c, "end_percent", &end, err))
+        return err->code;
     json_t *list = json_array();
     uint64_t a = (uint64_t)((double)steps * start), b = (uint64_t)((double)steps * end);
     a = a < steps ? a : steps - 1;

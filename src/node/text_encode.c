@@ -128,10 +128,10 @@ static berth_status run_encode(struct node_call *c, berth_err *err)
 {
     const char *text;
     struct conditioning *x;
-    berth_status s = in_text(c, "text", &text, err);
-    if (!s)
-        s = encode(c, &(struct text_prompt) { text, NULL }, 1, NULL, &x, err);
-    return s ? s : out_conditioning(c, 0, x, err);
+    return in_text(c, "text", &text, err) ||
+                   encode(c, &(struct text_prompt) { text, NULL }, 1, NULL, &x, err)
+               ? err->code
+               : out_conditioning(c, 0, x, err);
 }
 
 NODE_CLASS(CLIPTextEncode, .display = "CLIP Text Encode (Prompt)", .category = "conditioning",
@@ -158,16 +158,15 @@ static berth_status run_sdxl(struct node_call *c, berth_err *err)
     struct diffusion_size z = { .said = true };
     const char *g, *l;
     struct conditioning *x;
-    berth_status s;
-    if ((s = in_side(c, "width", &z.width, err)) || (s = in_side(c, "height", &z.height, err)) ||
-        (s = in_side(c, "crop_w", &z.crop_w, err)) || (s = in_side(c, "crop_h", &z.crop_h, err)) ||
-        (s = in_side(c, "target_width", &z.target_width, err)) ||
-        (s = in_side(c, "target_height", &z.target_height, err)) ||
-        (s = in_text(c, "text_g", &g, err)) || (s = in_text(c, "text_l", &l, err)))
-        return s;
+    if (in_side(c, "width", &z.width, err) || in_side(c, "height", &z.height, err) ||
+        in_side(c, "crop_w", &z.crop_w, err) || in_side(c, "crop_h", &z.crop_h, err) ||
+        in_side(c, "target_width", &z.target_width, err) ||
+        in_side(c, "target_height", &z.target_height, err) || in_text(c, "text_g", &g, err) ||
+        in_text(c, "text_l", &l, err))
+        return err->code;
     const struct text_prompt prompt[] = { { g, &encoder_clip_g }, { l, &encoder_clip_l } };
-    if ((s = encode(c, prompt, 2, &text_set_sdxl, &x, err)))
-        return s;
+    if (encode(c, prompt, 2, &text_set_sdxl, &x, err))
+        return err->code;
     x->at[0].size = z;
     return out_conditioning(c, 0, x, err);
 }
@@ -188,11 +187,10 @@ static berth_status run_refiner(struct node_call *c, berth_err *err)
     const char *text;
     double score;
     struct conditioning *x;
-    berth_status s;
-    if ((s = in_f64(c, "ascore", &score, err)) || (s = in_side(c, "width", &z.width, err)) ||
-        (s = in_side(c, "height", &z.height, err)) || (s = in_text(c, "text", &text, err)) ||
-        (s = encode(c, &(struct text_prompt) { text, NULL }, 1, NULL, &x, err)))
-        return s;
+    if (in_f64(c, "ascore", &score, err) || in_side(c, "width", &z.width, err) ||
+        in_side(c, "height", &z.height, err) || in_text(c, "text", &text, err) ||
+        encode(c, &(struct text_prompt) { text, NULL }, 1, NULL, &x, err))
+        return err->code;
     z.target_width = z.width;
     z.target_height = z.height;
     z.scored = true;
@@ -216,13 +214,12 @@ static berth_status run_flux(struct node_call *c, berth_err *err)
     const char *l, *t5;
     double guidance;
     struct conditioning *x;
-    berth_status s;
-    if ((s = in_text(c, "clip_l", &l, err)) || (s = in_text(c, "t5xxl", &t5, err)) ||
-        (s = in_f64(c, "guidance", &guidance, err)))
-        return s;
+    if (in_text(c, "clip_l", &l, err) || in_text(c, "t5xxl", &t5, err) ||
+        in_f64(c, "guidance", &guidance, err))
+        return err->code;
     const struct text_prompt prompt[] = { { t5, &encoder_t5 }, { l, &encoder_clip_l } };
-    if ((s = encode(c, prompt, 2, &text_set_flux, &x, err)))
-        return s;
+    if (encode(c, prompt, 2, &text_set_flux, &x, err))
+        return err->code;
     x->at[0].guided = 1;
     x->at[0].guidance = guidance;
     return out_conditioning(c, 0, x, err);

@@ -140,8 +140,7 @@ static berth_status encode(struct node_call *c, struct ready_vae *v, const struc
 static berth_status in_vae(struct node_call *c, struct ready_vae *out, berth_err *err)
 {
     const struct model_ref *ref;
-    berth_status s = in_model(c, "vae", &ref, err);
-    return s ? s : ready_vae(c, ref, out, err);
+    return in_model(c, "vae", &ref, err) ? err->code : ready_vae(c, ref, out, err);
 }
 
 /* ---- latents to pictures ---- */
@@ -152,11 +151,10 @@ static berth_status give_decoded(struct node_call *c, size_t tile_px, size_t ove
     const struct latent *l;
     struct ready_vae v = { 0 };
     struct htensor *image = NULL;
-    berth_status s;
-    if ((s = in_latents(c, "samples", &l, err)) || (s = in_vae(c, &v, err)))
-        return s;
+    if (in_latents(c, "samples", &l, err) || in_vae(c, &v, err))
+        return err->code;
     struct tiling t = { tile_px / v.vae.latent.ratio, overlap_px / v.vae.latent.ratio };
-    s = decode(c, &v, l, t, &image, err);
+    berth_status s = decode(c, &v, l, t, &image, err);
     ready_vae_release(&v);
     if (!s)
         return out_tensor(c, 0, image, err);
@@ -208,10 +206,9 @@ static berth_status give_encoded(struct node_call *c, struct tiling t, berth_err
     struct htensor *image;
     struct ready_vae v = { 0 };
     struct latent out = { 0 };
-    berth_status s;
-    if ((s = in_image(c, "pixels", &image, err)) || (s = in_vae(c, &v, err)))
-        return s;
-    s = encode(c, &v, image, t, &out.samples, err);
+    if (in_image(c, "pixels", &image, err) || in_vae(c, &v, err))
+        return err->code;
+    berth_status s = encode(c, &v, image, t, &out.samples, err);
     ready_vae_release(&v);
     if (!s)
         return give_latent(c, &out, err);
@@ -275,9 +272,8 @@ static berth_status without_masked(const struct htensor *image, const struct hte
     size_t n = dim(image, 0), hw = dim(image, 1) * dim(image, 2), ch = dim(image, 3);
     if (dim(mask, 0) != 1 && dim(mask, 0) != n)
         return err_set(err, BERTH_EINVAL, "%zu masks for %zu pictures", dim(mask, 0), n);
-    berth_status s = htensor_new(&image->shape, out, err);
-    if (s)
-        return s;
+    if (htensor_new(&image->shape, out, err))
+        return err->code;
     for (size_t i = 0; i < n * hw; i++) {
         size_t item = dim(mask, 0) == 1 ? 0 : i / hw;
         float keep = 1.0f - nearbyintf(mask->data[item * hw + i % hw]);
@@ -344,14 +340,14 @@ static berth_status in_inpaint(struct node_call *c, size_t ratio, struct inpaint
                                berth_err *err)
 {
     struct htensor *image, *mask, *sized = NULL, *cut = NULL;
-    berth_status s;
     *out = (struct inpaint) { 0 };
-    if ((s = in_image(c, "pixels", &image, err)) || (s = in_mask(c, "mask", &mask, err)))
-        return s;
+    if (in_image(c, "pixels", &image, err) || in_mask(c, "mask", &mask, err))
+        return err->code;
     if (dim(image, 1) < ratio || dim(image, 2) < ratio)
         return err_set(err, BERTH_EINVAL, "a picture of %zux%zu is smaller than a latent pixel",
                        dim(image, 2), dim(image, 1));
-    s = scale_planes(c, mask, dim(image, 2), dim(image, 1), "bilinear", false, &sized, err);
+    berth_status s =
+        scale_planes(c, mask, dim(image, 2), dim(image, 1), "bilinear", false, &sized, err);
     if (!s)
         s = crop_to(sized, ratio, &out->mask, err);
     if (!s)
@@ -404,9 +400,8 @@ static berth_status give_concat(struct node_call *c, const char *input, size_t i
 {
     const struct conditioning *in;
     struct conditioning *x;
-    berth_status s;
-    if ((s = in_conditioning(c, input, &in, err)) || (s = conditioning_copy(in, &x, err)))
-        return s;
+    if (in_conditioning(c, input, &in, err) || conditioning_copy(in, &x, err))
+        return err->code;
     for (size_t k = 0; k < x->n; k++) {
         struct cond_entry *e = &x->at[k];
         htensor_unref(e->concat_latent);
@@ -424,11 +419,10 @@ static berth_status run_inpaint_model(struct node_call *c, berth_err *err)
     struct htensor *image, *masked = NULL;
     struct latent out = { 0 };
     bool noise_mask;
-    berth_status s;
-    if ((s = in_bool(c, "noise_mask", &noise_mask, err)) ||
-        (s = in_image(c, "pixels", &image, err)) || (s = in_vae(c, &v, err)))
-        return s;
-    s = in_inpaint(c, v.vae.latent.ratio, &x, err);
+    if (in_bool(c, "noise_mask", &noise_mask, err) || in_image(c, "pixels", &image, err) ||
+        in_vae(c, &v, err))
+        return err->code;
+    berth_status s = in_inpaint(c, v.vae.latent.ratio, &x, err);
     if (!s)
         s = encode(c, &v, x.pixels, (struct tiling) { 0 }, &masked, err);
     if (!s)
@@ -464,10 +458,9 @@ static berth_status run_ip2p(struct node_call *c, berth_err *err)
     struct ready_vae v = { 0 };
     struct htensor *image, *seen = NULL;
     struct latent out = { 0 };
-    berth_status s;
-    if ((s = in_image(c, "pixels", &image, err)) || (s = in_vae(c, &v, err)))
-        return s;
-    s = encode(c, &v, image, (struct tiling) { 0 }, &seen, err);
+    if (in_image(c, "pixels", &image, err) || in_vae(c, &v, err))
+        return err->code;
+    berth_status s = encode(c, &v, image, (struct tiling) { 0 }, &seen, err);
     ready_vae_release(&v);
     if (!s)
         s = give_concat(c, "positive", 0, seen, NULL, err);

@@ -18,8 +18,9 @@
 /* GGUF files first, as the wrapper lists them. */
 static berth_status list_models(const struct node_env *env, struct names *out, berth_err *err)
 {
-    berth_status s = folders_list(env->folders, "unet_gguf", out, err);
-    return s ? s : folders_list(env->folders, "diffusion_models", out, err);
+    return folders_list(env->folders, "unet_gguf", out, err)
+               ? err->code
+               : folders_list(env->folders, "diffusion_models", out, err);
 }
 
 NOT_YET(
