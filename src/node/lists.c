@@ -2,9 +2,11 @@
 #include "node/node_impl.h"
 
 const char *const list_samplers[] = {
-#define SAMPLER(n) #n,
+#define SAMPLER(n, ...) #n,
+#define SAMPLER_LOOP SAMPLER
 #include "sample/samplers.def"
 #undef SAMPLER
+#undef SAMPLER_LOOP
     NULL,
 };
 const char *const list_schedulers[] = {

@@ -230,9 +230,8 @@ static berth_status walk_to(struct brownian *b, struct walk *k, double t, bool l
         double mid = middle(&k->at[d]);
         if (d + 1 == LEVELS)
             BUG("a Brownian tree deeper than %d levels at %.17g", LEVELS, t);
-        berth_status s = descend(b, k, d, left ? t >= mid : t > mid, err);
-        if (s)
-            return s;
+        if (descend(b, k, d, left ? t >= mid : t > mid, err))
+            return err->code;
     }
     *last = d;
     return BERTH_OK;
@@ -293,11 +292,8 @@ berth_status brownian_noise(struct brownian *b, float sigma, float sigma_next, f
         b->left = !b->left;
     struct walk *pw = &b->walk[b->left], *qw = &b->walk[!b->left];
     size_t p_last, q_last;
-    berth_status s = walk_to(b, pw, p, true, &p_last, err);
-    if (!s)
-        s = walk_to(b, qw, q, false, &q_last, err);
-    if (s)
-        return s;
+    if (walk_to(b, pw, p, true, &p_last, err) || walk_to(b, qw, q, false, &q_last, err))
+        return err->code;
     b->p = p;
     sum_nodes(b, pw, p_last, qw, q_last, out);
     float by = sqrtf(fabsf(sigma_next - sigma)), sign = sigma > sigma_next ? -1.0f : 1.0f;

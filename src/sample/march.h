@@ -15,10 +15,6 @@
 
 #include "sample/sample.h"
 
-#define SAMPLER(n) extern const struct sampler sampler_##n;
-#include "sample/samplers.def"
-#undef SAMPLER
-
 #define MARCH_SCRATCH 8
 
 struct arena;
@@ -66,6 +62,9 @@ berth_status march_denoise(struct march *m, const float *x, float sigma, float *
 /* m->noise between two levels. march_noisy(): whether the options of an SDE want any. */
 bool march_noisy(const struct march *m);
 berth_status march_noise(struct march *m, float sigma, float sigma_next, berth_err *err);
+/* x = keep x + by noise, of that from m->s to `to`. */
+berth_status march_add_noise(struct march *m, float *x, float keep, float to, float by,
+                             berth_err *err);
 /* For samplers with `run`: the callback, and the check at the end of step i. */
 berth_status march_tell(struct march *m, size_t i, float sigma, const float *x, const float *D,
                         berth_err *err);
@@ -82,5 +81,12 @@ float march_lerp(float a, float b, float w);
 float march_no_nan(float v); /* 0 for NaN, the largest numbers for infinities */
 /* Solves A z = b for z, n <= 4 equations, A row by row; both are spoilt, b holds z. */
 void march_solve(float *a, float *b, size_t n);
+
+/* ---- steps: from m->s to m->t with D at hand; of SAMPLER_LOOP() the whole way ---- */
+#define SAMPLER(n, how, ...) berth_status step_##how(struct march *m, berth_err *err);
+#define SAMPLER_LOOP SAMPLER
+#include "sample/samplers.def"
+#undef SAMPLER
+#undef SAMPLER_LOOP
 
 #endif

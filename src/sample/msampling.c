@@ -105,9 +105,8 @@ static berth_status complete(struct ms_config *c, berth_err *err)
 berth_status ms_init(struct msampling *ms, const struct ms_config *cfg, berth_err *err)
 {
     *ms = (struct msampling) { .cfg = *cfg };
-    berth_status s = complete(&ms->cfg, err);
-    if (s)
-        return s;
+    if (complete(&ms->cfg, err))
+        return err->code;
     bool discrete = cfg->table == MS_DISCRETE;
     ms->n = discrete && cfg->lcm ? LCM_STEPS : cfg->table == MS_FLUX ? FLUX : DISCRETE;
     ms->sigma = malloc(ms->n * sizeof(float));

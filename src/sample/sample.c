@@ -7,11 +7,20 @@
 #include <math.h>
 #include <string.h>
 
-static const struct sampler *const all[] = {
-#define SAMPLER(n) &sampler_##n,
+#define SAMPLER(n, how, buffers, olds, what, ...)                                                  \
+    { .name = #n,                                                                                  \
+      .flags = what,                                                                               \
+      .scratch = buffers,                                                                          \
+      .history = olds,                                                                             \
+      .own = { __VA_ARGS__ },                                                                      \
+      .step = step_##how },
+#define SAMPLER_LOOP(n, how, buffers, olds, what, ...)                                             \
+    SAMPLER(n, how, buffers, olds, (what) | SAMPLER_LOOPS, __VA_ARGS__)
+static const struct sampler all[] = {
 #include "sample/samplers.def"
-#undef SAMPLER
 };
+#undef SAMPLER
+#undef SAMPLER_LOOP
 
 const struct sample_options sample_defaults = {
     .eta = NAN, .s_noise = NAN, .r = NAN, .s_churn = NAN, .s_tmin = NAN, .s_tmax = NAN, .gamma = NAN
@@ -26,14 +35,14 @@ const struct sampler *sampler_at(size_t i)
 {
     if (i >= sampler_count())
         BUG("sampler %zu of %zu", i, sampler_count());
-    return all[i];
+    return &all[i];
 }
 
 const struct sampler *sampler_find(const char *name)
 {
     for (size_t i = 0; i < sampler_count(); i++)
-        if (!strcmp(all[i]->name, name))
-            return all[i];
+        if (!strcmp(all[i].name, name))
+            return &all[i];
     return NULL;
 }
 
@@ -62,6 +71,15 @@ berth_status march_noise(struct march *m, float sigma, float sigma_next, berth_e
         philox_randn(&m->j->card, m->noise, m->n);
     else
         torch_randn(&m->j->rng, m->noise, m->n);
+    return BERTH_OK;
+}
+
+berth_status march_add_noise(struct march *m, float *x, float keep, float to, float by,
+                             berth_err *err)
+{
+    if (march_noise(m, m->s, to, err))
+        return err->code;
+    mix(m, x, { keep, x }, { by, m->noise });
     return BERTH_OK;
 }
 
@@ -191,8 +209,12 @@ static berth_status walk(struct march *m, berth_err *err)
         m->t = m->sigma[m->i + 1];
         if (m->how->flags & SAMPLER_CHURN)
             churn(m);
-        if (march_denoise(m, m->x, m->s, m->D, err) || march_tell(m, m->i, s, m->x, m->D, err) ||
-            m->how->step(m, err) || march_check(m, m->i, s, err))
+        bool lands = m->t == 0 && m->how->flags & SAMPLER_LANDS;
+        if (march_denoise(m, m->x, m->s, m->D, err) || march_tell(m, m->i, s, m->x, m->D, err))
+            return err->code;
+        if (lands)
+            march_set(m, m->x, m->D);
+        if ((!lands && m->how->step(m, err)) || march_check(m, m->i, s, err))
             return err->code;
     }
     return BERTH_OK;
@@ -228,7 +250,7 @@ berth_status sample_run(const struct sampler *s, struct sample_job *j, berth_err
         torch_randn(&m.churn, m.noise, m.n); /* the latent's */
     }
     if (!rc)
-        rc = s->run ? s->run(&m, err) : walk(&m, err);
+        rc = s->flags & SAMPLER_LOOPS ? s->step(&m, err) : walk(&m, err);
     brownian_free(m.tree);
     arena_release(&mem);
     return rc ? err_add(err, "%s", s->name) : BERTH_OK;

@@ -11,8 +11,7 @@
  * Flow       sample_run(): seed, tree, buffers; for each step D -> callback -> the sampler's step
  *            -> NaN check. A sampler is what happens between two sigmas (march.h); few have a loop
  *            of their own.
- * Adding     a sampler: `const struct sampler sampler_<x>` in a file of its family and a line in
- *            samplers.def.
+ * Adding     a sampler: a function in a file of its family and a line in samplers.def.
  * Threads    Executor; elementwise loops may spread over job->pool without changing a number.
  * Files      sample.c lists and the run; march.c what steps are written with;
  *            samplers_<family>.c */
@@ -76,6 +75,10 @@ enum {
     SAMPLER_OFF_ONE = 1 << 5, /* a flow's first sigma of 1 moves a little: it has no log SNR (8) */
     SAMPLER_ORDER = 1 << 6,   /* its history is as long as its order */
     SAMPLER_TREE_THERE = 1 << 7, /* its tree grows where the latent is, not always on the cpu */
+    SAMPLER_LOOPS = 1 << 8,      /* step is a loop of its own over all steps */
+    SAMPLER_LANDS = 1 << 9,      /* a step to 0 is one to D */
+    SAMPLER_SDE = SAMPLER_TREE | SAMPLER_OFF_ONE | SAMPLER_LANDS,
+    SAMPLER_SDE_THERE = SAMPLER_SDE | SAMPLER_TREE_THERE,
 };
 #define SAMPLE_MAX_ORDER 100 /* of lms */
 struct march;
@@ -84,10 +87,7 @@ struct sampler {
     unsigned flags;
     unsigned scratch, history; /* buffers of the latent's size its steps want, see march.h */
     struct sample_options own; /* its defaults for what the job's options leave open */
-    /* From sigma i to i + 1, with D at hand. */
-    berth_status (*step)(struct march *m, berth_err *err);
-    /* Instead of step: a loop of its own. */
-    berth_status (*run)(struct march *m, berth_err *err);
+    berth_status (*step)(struct march *m, berth_err *err); /* march.h */
 };
 size_t sampler_count(void);
 const struct sampler *sampler_at(size_t i);           /* in the order people see */

@@ -23,17 +23,12 @@ static berth_status midpoint(struct march *m, float to, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status dpm_2(struct march *m, berth_err *err)
+berth_status step_dpm_2(struct march *m, berth_err *err)
 {
     return midpoint(m, m->t, err);
 }
-const struct sampler sampler_dpm_2 = { .name = "dpm_2",
-                                       .flags = SAMPLER_CHURN | SAMPLER_DISCARD_PENULTIMATE,
-                                       .scratch = 3,
-                                       .own = { .s_noise = 1 },
-                                       .step = dpm_2 };
 
-static berth_status dpm_2_ancestral(struct march *m, berth_err *err)
+berth_status step_dpm_2_ancestral(struct march *m, berth_err *err)
 {
     float down, up, keep = 1;
     if (m->flow)
@@ -44,16 +39,8 @@ static berth_status dpm_2_ancestral(struct march *m, berth_err *err)
         return err->code;
     if (down == 0)
         return BERTH_OK;
-    if (march_noise(m, m->s, m->t, err))
-        return err->code;
-    mix(m, m->x, { keep, m->x }, { (float)m->opt.s_noise * up, m->noise });
-    return BERTH_OK;
+    return march_add_noise(m, m->x, keep, m->t, (float)m->opt.s_noise * up, err);
 }
-const struct sampler sampler_dpm_2_ancestral = { .name = "dpm_2_ancestral",
-                                                 .flags = SAMPLER_DISCARD_PENULTIMATE,
-                                                 .scratch = 3,
-                                                 .own = { .eta = 1, .s_noise = 1 },
-                                                 .step = dpm_2_ancestral };
 
 /* ---- one step of order 1, 2 or 3 in t = -log sigma ---- */
 enum { EPS, DIFF, DIFF2, AT, LOW, HIGH, PREV, BUFFERS }; /* tmp[] */
@@ -137,7 +124,7 @@ static void linspace(float a, float b, size_t n, float *out)
 }
 
 /* ---- dpm_fast: as many network calls as the list has steps, in thirds ---- */
-static berth_status dpm_fast(struct march *m, berth_err *err)
+berth_status step_dpm_fast(struct march *m, berth_err *err)
 {
     size_t calls = m->steps, spans = calls / 3 + 1, threes = calls % 3 ? spans - 1 : spans - 2;
     float from = 0, to = 0, *ts = arena_array(m->mem, spans + 1, sizeof *ts);
@@ -166,7 +153,6 @@ static berth_status dpm_fast(struct march *m, berth_err *err)
     }
     return BERTH_OK;
 }
-const struct sampler sampler_dpm_fast = { .name = "dpm_fast", .scratch = AT + 1, .run = dpm_fast };
 
 /* ---- dpm_adaptive: two orders, and the step their difference allows ---- */
 #define RTOL 0.05f
@@ -201,7 +187,7 @@ static berth_status both(struct march *m, float t, float next, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status dpm_adaptive(struct march *m, berth_err *err)
+berth_status step_dpm_adaptive(struct march *m, berth_err *err)
 {
     float t = 0, end = 0, up = 0;
     double eta = m->opt.eta, h = H_FIRST;
@@ -248,7 +234,3 @@ static berth_status dpm_adaptive(struct march *m, berth_err *err)
     }
     return BERTH_OK;
 }
-const struct sampler sampler_dpm_adaptive = { .name = "dpm_adaptive",
-                                              .scratch = BUFFERS,
-                                              .own = { .s_noise = 1, .order = 3 },
-                                              .run = dpm_adaptive };

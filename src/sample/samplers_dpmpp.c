@@ -25,10 +25,7 @@ static berth_status two_s_flow(struct march *m, berth_err *err)
     mix(m, m->x, { whole, m->x }, { 1 - whole, D2 });
     if (!(m->t > 0 && m->opt.eta > 0))
         return BERTH_OK;
-    if (march_noise(m, m->s, m->t, err))
-        return err->code;
-    mix(m, m->x, { keep, m->x }, { (float)m->opt.s_noise * up, m->noise });
-    return BERTH_OK;
+    return march_add_noise(m, m->x, keep, m->t, (float)m->opt.s_noise * up, err);
 }
 
 /* cfg++ starts from x + (D - U). U is the newest one: after the second call, that of the second
@@ -41,7 +38,7 @@ static void start(struct march *m, float *out)
         march_set(m, out, m->x);
 }
 
-static berth_status two_s(struct march *m, berth_err *err)
+berth_status step_two_s(struct march *m, berth_err *err)
 {
     float down, up, *x2 = m->tmp[0], *D2 = m->tmp[1];
     march_ancestral(m->s, m->t, m->opt.eta, &down, &up);
@@ -62,28 +59,16 @@ static berth_status two_s(struct march *m, berth_err *err)
     }
     if (!(m->t > 0))
         return BERTH_OK;
-    if (march_noise(m, m->s, m->t, err))
-        return err->code;
-    mix(m, m->x, { 1, m->x }, { (float)m->opt.s_noise * up, m->noise });
-    return BERTH_OK;
+    return march_add_noise(m, m->x, 1, m->t, (float)m->opt.s_noise * up, err);
 }
 
-static berth_status dpmpp_2s_ancestral(struct march *m, berth_err *err)
+berth_status step_dpmpp_2s_ancestral(struct march *m, berth_err *err)
 {
-    return m->flow ? two_s_flow(m, err) : two_s(m, err);
+    return m->flow ? two_s_flow(m, err) : step_two_s(m, err);
 }
-const struct sampler sampler_dpmpp_2s_ancestral = { .name = "dpmpp_2s_ancestral",
-                                                    .scratch = 2,
-                                                    .own = { .eta = 1, .s_noise = 1 },
-                                                    .step = dpmpp_2s_ancestral };
-const struct sampler sampler_dpmpp_2s_ancestral_cfg_pp = { .name = "dpmpp_2s_ancestral_cfg_pp",
-                                                           .flags = SAMPLER_UNCOND,
-                                                           .scratch = 2,
-                                                           .own = { .eta = 1, .s_noise = 1 },
-                                                           .step = two_s };
 
 /* ---- dpmpp_2m: D of the last step instead ---- */
-static berth_status dpmpp_2m(struct march *m, berth_err *err)
+berth_status step_dpmpp_2m(struct march *m, berth_err *err)
 {
     (void)err;
     float t = -logf(m->s), next = -logf(m->t), h = next - t;
@@ -98,11 +83,8 @@ static berth_status dpmpp_2m(struct march *m, berth_err *err)
     march_keep(m, &m->D);
     return BERTH_OK;
 }
-const struct sampler sampler_dpmpp_2m = {
-    .name = "dpmpp_2m", .scratch = 1, .history = 1, .step = dpmpp_2m
-};
 
-static berth_status dpmpp_2m_cfg_pp(struct march *m, berth_err *err)
+berth_status step_dpmpp_2m_cfg_pp(struct march *m, berth_err *err)
 {
     (void)err;
     float t = -logf(m->s), h = -logf(m->t) - t, e = expf(-h);
@@ -118,11 +100,6 @@ static berth_status dpmpp_2m_cfg_pp(struct march *m, berth_err *err)
     march_keep(m, &m->U);
     return BERTH_OK;
 }
-const struct sampler sampler_dpmpp_2m_cfg_pp = { .name = "dpmpp_2m_cfg_pp",
-                                                 .flags = SAMPLER_UNCOND,
-                                                 .scratch = 1,
-                                                 .history = 1,
-                                                 .step = dpmpp_2m_cfg_pp };
 
 /* ---- the SDE ones: noise of a Brownian tree, so that it belongs to levels rather than to
  *      steps ---- */
@@ -136,19 +113,12 @@ static berth_status sde_part(struct march *m, float lambda, float to, float lamb
     mix(m, out, { alpha_to / alpha * expf(-h), m->x }, { -alpha_to * expm1f(-h), D });
     if (!march_noisy(m))
         return BERTH_OK;
-    if (march_noise(m, m->s, to, err))
-        return err->code;
-    mix(m, out, { 1, out }, { alpha_to * (float)m->opt.s_noise * up, m->noise });
-    return BERTH_OK;
+    return march_add_noise(m, out, 1, to, alpha_to * (float)m->opt.s_noise * up, err);
 }
 
-static berth_status dpmpp_sde(struct march *m, berth_err *err)
+berth_status step_dpmpp_sde(struct march *m, berth_err *err)
 {
     float *x2 = m->tmp[0], *D2 = m->tmp[1];
-    if (m->t == 0) {
-        march_set(m, m->x, m->D);
-        return BERTH_OK;
-    }
     double r = m->opt.r, fac = 1 / (2 * r);
     float from = march_snr(m, m->s), to = march_snr(m, m->t), mid = from + (float)r * (to - from);
     float sigma_mid = march_snr_sigma(m, mid);
@@ -159,14 +129,9 @@ static berth_status dpmpp_sde(struct march *m, berth_err *err)
     return sde_part(m, from, m->t, to, D2, m->x, err);
 }
 
-static berth_status dpmpp_2m_sde(struct march *m, berth_err *err)
+berth_status step_dpmpp_2m_sde(struct march *m, berth_err *err)
 {
     float *diff = m->tmp[0], eta = (float)m->opt.eta;
-    if (m->t == 0) {
-        march_set(m, m->x, m->D);
-        march_keep(m, &m->D);
-        return BERTH_OK;
-    }
     float from = march_snr(m, m->s), to = march_snr(m, m->t), h = to - from;
     float he = h * (float)(m->opt.eta + 1), alpha = m->t * expf(to), b = -expm1f(-he);
     mix(m, m->x, { m->t / m->s * expf(-h * eta), m->x }, { alpha * b, m->D });
@@ -177,10 +142,9 @@ static berth_status dpmpp_2m_sde(struct march *m, berth_err *err)
         mix(m, m->x, { 1, m->x }, { c, diff });
     }
     if (march_noisy(m)) {
-        if (march_noise(m, m->s, m->t, err))
-            return err->code;
         float up = m->t * sqrtf(-expm1f(-2 * h * eta)) * (float)m->opt.s_noise;
-        mix(m, m->x, { 1, m->x }, { up, m->noise });
+        if (march_add_noise(m, m->x, 1, m->t, up, err))
+            return err->code;
     }
     march_keep(m, &m->D);
     m->carry[0] = h;
@@ -203,80 +167,21 @@ static void three_m(struct march *m, float h, float he, float alpha)
     mix(m, m->x, { 1, m->x }, { alpha * phi2, a }, { -(alpha * phi3) / (r0 + r1), b });
 }
 
-static berth_status dpmpp_3m_sde(struct march *m, berth_err *err)
+berth_status step_dpmpp_3m_sde(struct march *m, berth_err *err)
 {
     float eta = (float)m->opt.eta;
-    if (m->t == 0) {
-        march_set(m, m->x, m->D);
-        return BERTH_OK;
-    }
     float from = march_snr(m, m->s), to = march_snr(m, m->t), h = to - from;
     float he = h * (float)(m->opt.eta + 1), alpha = m->t * expf(to);
     mix(m, m->x, { m->t / m->s * expf(-h * eta), m->x }, { alpha * -expm1f(-he), m->D });
     if (m->have)
         three_m(m, h, he, alpha);
     if (march_noisy(m)) {
-        if (march_noise(m, m->s, m->t, err))
-            return err->code;
         float up = m->t * sqrtf(-expm1f(-2 * h * eta)) * (float)m->opt.s_noise;
-        mix(m, m->x, { 1, m->x }, { up, m->noise });
+        if (march_add_noise(m, m->x, 1, m->t, up, err))
+            return err->code;
     }
     march_keep(m, &m->D);
     m->carry[1] = m->carry[0];
     m->carry[0] = h;
     return BERTH_OK;
 }
-
-/* The `_gpu` ones grow their tree where the latent is; on the host they are the same. */
-#define TREE (SAMPLER_TREE | SAMPLER_OFF_ONE)
-#define TREE_THERE (TREE | SAMPLER_TREE_THERE)
-#define SDE                                                                                        \
-    {                                                                                              \
-        .eta = 1, .s_noise = 1, .r = 0.5                                                           \
-    }
-#define SDE_HEUN                                                                                   \
-    {                                                                                              \
-        .eta = 1, .s_noise = 1, .heun = true                                                       \
-    }
-const struct sampler sampler_dpmpp_sde = {
-    .name = "dpmpp_sde", .flags = TREE, .scratch = 2, .own = SDE, .step = dpmpp_sde
-};
-const struct sampler sampler_dpmpp_sde_gpu = {
-    .name = "dpmpp_sde_gpu", .flags = TREE_THERE, .scratch = 2, .own = SDE, .step = dpmpp_sde
-};
-const struct sampler sampler_dpmpp_2m_sde = { .name = "dpmpp_2m_sde",
-                                              .flags = TREE,
-                                              .scratch = 1,
-                                              .history = 1,
-                                              .own = SDE,
-                                              .step = dpmpp_2m_sde };
-const struct sampler sampler_dpmpp_2m_sde_gpu = { .name = "dpmpp_2m_sde_gpu",
-                                                  .flags = TREE_THERE,
-                                                  .scratch = 1,
-                                                  .history = 1,
-                                                  .own = SDE,
-                                                  .step = dpmpp_2m_sde };
-const struct sampler sampler_dpmpp_2m_sde_heun = { .name = "dpmpp_2m_sde_heun",
-                                                   .flags = TREE,
-                                                   .scratch = 1,
-                                                   .history = 1,
-                                                   .own = SDE_HEUN,
-                                                   .step = dpmpp_2m_sde };
-const struct sampler sampler_dpmpp_2m_sde_heun_gpu = { .name = "dpmpp_2m_sde_heun_gpu",
-                                                       .flags = TREE_THERE,
-                                                       .scratch = 1,
-                                                       .history = 1,
-                                                       .own = SDE_HEUN,
-                                                       .step = dpmpp_2m_sde };
-const struct sampler sampler_dpmpp_3m_sde = { .name = "dpmpp_3m_sde",
-                                              .flags = TREE,
-                                              .scratch = 2,
-                                              .history = 2,
-                                              .own = SDE,
-                                              .step = dpmpp_3m_sde };
-const struct sampler sampler_dpmpp_3m_sde_gpu = { .name = "dpmpp_3m_sde_gpu",
-                                                  .flags = TREE_THERE,
-                                                  .scratch = 2,
-                                                  .history = 2,
-                                                  .own = SDE,
-                                                  .step = dpmpp_3m_sde };

@@ -51,10 +51,6 @@ static berth_status two_stages(struct march *m, bool second_order, berth_err *er
 {
     float *x2 = m->tmp[1], *D2 = m->tmp[2];
     double r = m->opt.r;
-    if (m->t == 0) {
-        march_set(m, m->x, m->D);
-        return BERTH_OK;
-    }
     float from = march_snr(m, m->s), to = march_snr(m, m->t), h = to - from;
     float he = h * (float)(m->opt.eta + 1), alpha = m->t * expf(to);
     struct stage one = stage_at(m, from, to, r);
@@ -74,39 +70,20 @@ static berth_status two_stages(struct march *m, bool second_order, berth_err *er
     return seeds_noise(m, m->x, r, 1, one.sigma, m->t, h, err);
 }
 
-static berth_status seeds_2(struct march *m, berth_err *err)
+berth_status step_seeds_2(struct march *m, berth_err *err)
 {
     return two_stages(m, false, err);
 }
 
-static berth_status exp_heun(struct march *m, berth_err *err)
+berth_status step_exp_heun(struct march *m, berth_err *err)
 {
     return two_stages(m, true, err);
 }
-const struct sampler sampler_seeds_2 = { .name = "seeds_2",
-                                         .flags = SAMPLER_OFF_ONE,
-                                         .scratch = 3,
-                                         .own = { .eta = 1, .s_noise = 1, .r = 0.5 },
-                                         .step = seeds_2 };
-const struct sampler sampler_exp_heun_2_x0 = { .name = "exp_heun_2_x0",
-                                               .flags = SAMPLER_OFF_ONE,
-                                               .scratch = 3,
-                                               .own = { .r = 1 },
-                                               .step = exp_heun };
-const struct sampler sampler_exp_heun_2_x0_sde = { .name = "exp_heun_2_x0_sde",
-                                                   .flags = SAMPLER_OFF_ONE,
-                                                   .scratch = 3,
-                                                   .own = { .eta = 1, .s_noise = 1, .r = 1 },
-                                                   .step = exp_heun };
 
-static berth_status seeds_3(struct march *m, berth_err *err)
+berth_status step_seeds_3(struct march *m, berth_err *err)
 {
     const double r1 = 1.0 / 3, r2 = 2.0 / 3;
     float *at = m->tmp[1], *D2 = m->tmp[2];
-    if (m->t == 0) {
-        march_set(m, m->x, m->D);
-        return BERTH_OK;
-    }
     float from = march_snr(m, m->s), to = march_snr(m, m->t), h = to - from;
     float he = h * (float)(m->opt.eta + 1), alpha = m->t * expf(to);
     struct stage one = stage_at(m, from, to, r1), two = stage_at(m, from, to, r2);
@@ -129,11 +106,6 @@ static berth_status seeds_3(struct march *m, berth_err *err)
     mix(m, m->x, { shrink(m, m->t, 1, h), m->x }, { -alpha, D2 });
     return seeds_noise(m, m->x, r2, 1, two.sigma, m->t, h, err);
 }
-const struct sampler sampler_seeds_3 = { .name = "seeds_3",
-                                         .flags = SAMPLER_OFF_ONE,
-                                         .scratch = 3,
-                                         .own = { .eta = 1, .s_noise = 1 },
-                                         .step = seeds_3 };
 
 /* ---- er_sde: up to three D's, with the noise scaled by f(lambda), lambda = sigma / alpha
  *      here ---- */
@@ -163,14 +135,9 @@ static void er_sums(float s, float t, float *one, float *two)
     *two = (float)weighted * step;
 }
 
-static berth_status er_sde(struct march *m, berth_err *err)
+berth_status step_er_sde(struct march *m, berth_err *err)
 {
     float *Dd = m->tmp[0], *Du = m->tmp[2]; /* tmp[1]: Dd of the step before */
-    if (m->t == 0) {
-        march_set(m, m->x, m->D);
-        march_keep(m, &m->D);
-        return BERTH_OK;
-    }
     float s = er_lambda(m, m->i), t = er_lambda(m, m->i + 1);
     float alpha_s = m->s / s, alpha = m->t / t, r = er_scale(t) / er_scale(s);
     mix(m, m->x, { alpha / alpha_s * r, m->x }, { alpha * (1 - r), m->D });
@@ -188,16 +155,10 @@ static berth_status er_sde(struct march *m, berth_err *err)
     }
     if (m->opt.s_noise > 0) {
         float up = sqrtf(t * t - s * s * (r * r));
-        if (march_noise(m, m->s, m->t, err))
+        if (march_add_noise(m, m->x, 1, m->t, alpha * (float)m->opt.s_noise * march_no_nan(up),
+                            err))
             return err->code;
-        mix(m, m->x, { 1, m->x }, { alpha * (float)m->opt.s_noise * march_no_nan(up), m->noise });
     }
     march_keep(m, &m->D);
     return BERTH_OK;
 }
-const struct sampler sampler_er_sde = { .name = "er_sde",
-                                        .flags = SAMPLER_OFF_ONE,
-                                        .scratch = 3,
-                                        .history = 1,
-                                        .own = { .s_noise = 1 },
-                                        .step = er_sde };

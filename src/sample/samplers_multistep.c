@@ -47,7 +47,7 @@ static double adams(const struct march *m, size_t order, size_t j, const double 
     return sum * (t - s) / 2;
 }
 
-static berth_status lms(struct march *m, berth_err *err)
+berth_status step_lms(struct march *m, berth_err *err)
 {
     (void)err;
     march_slope(m, m->tmp[0], m->x, m->s, m->D);
@@ -65,9 +65,6 @@ static berth_status lms(struct march *m, berth_err *err)
     mix(m, m->x, { 1, m->x }, { 1, m->tmp[0] });
     return BERTH_OK;
 }
-const struct sampler sampler_lms = {
-    .name = "lms", .flags = SAMPLER_ORDER, .scratch = 1, .own = { .order = 4 }, .step = lms
-};
 
 /* ---- x += dt (c0 d + c1 d1 + ...), d's of the last three steps ---- */
 static berth_status adams_step(struct march *m, float dt, const float c[4])
@@ -87,7 +84,7 @@ static berth_status adams_step(struct march *m, float dt, const float c[4])
     return BERTH_OK;
 }
 
-static berth_status ipndm(struct march *m, berth_err *err)
+berth_status step_ipndm(struct march *m, berth_err *err)
 {
     static const float of[4][4] = {
         { 1 }, { 3, -1 }, { 23, -16, 5 }, { 55, -59, 37, -9 } /* as if the levels were even */
@@ -96,10 +93,9 @@ static berth_status ipndm(struct march *m, berth_err *err)
     (void)err;
     return adams_step(m, (m->t - m->s) / over[m->have], of[m->have]);
 }
-const struct sampler sampler_ipndm = { .name = "ipndm", .scratch = 2, .history = 3, .step = ipndm };
 
 /* The same for uneven levels: h, then the steps before it. */
-static berth_status ipndm_v(struct march *m, berth_err *err)
+berth_status step_ipndm_v(struct march *m, berth_err *err)
 {
     const float *level = m->sigma + m->i;
     float h = m->t - m->s, h1 = m->have > 0 ? m->s - level[-1] : 1;
@@ -129,9 +125,6 @@ static berth_status ipndm_v(struct march *m, berth_err *err)
     }
     return adams_step(m, h, c);
 }
-const struct sampler sampler_ipndm_v = {
-    .name = "ipndm_v", .scratch = 2, .history = 3, .step = ipndm_v
-};
 
 /* ---- deis: the same idea in the time of a VP process from 0.002 to 80, integrated in 10000
  *      points ---- */
@@ -181,7 +174,7 @@ static void deis_coefficients(const struct march *m, size_t order, float c[3])
         c[j] = (float)sum[j] * ((next - t[0]) / DEIS_POINTS);
 }
 
-static berth_status deis(struct march *m, berth_err *err)
+berth_status step_deis(struct march *m, berth_err *err)
 {
     float *d = m->tmp[0], c[3];
     size_t order = m->t > 0 ? m->have + 1 : 1;
@@ -198,7 +191,6 @@ static berth_status deis(struct march *m, berth_err *err)
     march_keep(m, &m->tmp[0]);
     return BERTH_OK;
 }
-const struct sampler sampler_deis = { .name = "deis", .scratch = 1, .history = 2, .step = deis };
 
 /* ---- res_multistep: second order from the last D ---- */
 static void res_second_order(struct march *m, const float *D, float down)
@@ -215,7 +207,7 @@ static void res_second_order(struct march *m, const float *D, float down)
     mix(m, m->x, { expf(-h), m->x }, { h, sum });
 }
 
-static berth_status res_multistep(struct march *m, berth_err *err)
+berth_status step_res_multistep(struct march *m, berth_err *err)
 {
     float down, up, *d = m->tmp[0], **D = m->U ? &m->U : &m->D;
     march_ancestral(m->s, m->t, m->opt.eta, &down, &up);
@@ -229,41 +221,16 @@ static berth_status res_multistep(struct march *m, berth_err *err)
             mix(m, m->x, { 1, m->x }, { down - m->s, d });
     }
     if (m->t > 0) { /* drawn also where up is 0 */
-        if (march_noise(m, m->s, m->t, err))
+        if (march_add_noise(m, m->x, 1, m->t, (float)m->opt.s_noise * up, err))
             return err->code;
-        mix(m, m->x, { 1, m->x }, { (float)m->opt.s_noise * up, m->noise });
     }
     march_keep(m, D);
     m->carry[0] = down;
     return BERTH_OK;
 }
-const struct sampler sampler_res_multistep = { .name = "res_multistep",
-                                               .scratch = 1,
-                                               .history = 1,
-                                               .own = { .s_noise = 1 },
-                                               .step = res_multistep };
-const struct sampler sampler_res_multistep_cfg_pp = { .name = "res_multistep_cfg_pp",
-                                                      .flags = SAMPLER_UNCOND,
-                                                      .scratch = 1,
-                                                      .history = 1,
-                                                      .own = { .s_noise = 1 },
-                                                      .step = res_multistep };
-const struct sampler sampler_res_multistep_ancestral = { .name = "res_multistep_ancestral",
-                                                         .scratch = 1,
-                                                         .history = 1,
-                                                         .own = { .eta = 1, .s_noise = 1 },
-                                                         .step = res_multistep };
-const struct sampler sampler_res_multistep_ancestral_cfg_pp = {
-    .name = "res_multistep_ancestral_cfg_pp",
-    .flags = SAMPLER_UNCOND,
-    .scratch = 1,
-    .history = 1,
-    .own = { .eta = 1, .s_noise = 1 },
-    .step = res_multistep
-};
 
 /* ---- gradient_estimation: Euler, and gamma - 1 times how the slope changed ---- */
-static berth_status gradient_estimation(struct march *m, berth_err *err)
+berth_status step_gradient_estimation(struct march *m, berth_err *err)
 {
     float *d = m->tmp[0], *change = m->tmp[1], dt = m->t - m->s;
     (void)err;
@@ -283,14 +250,3 @@ static berth_status gradient_estimation(struct march *m, berth_err *err)
     march_keep(m, &m->tmp[0]);
     return BERTH_OK;
 }
-const struct sampler sampler_gradient_estimation = { .name = "gradient_estimation",
-                                                     .scratch = 2,
-                                                     .history = 1,
-                                                     .own = { .gamma = 2 },
-                                                     .step = gradient_estimation };
-const struct sampler sampler_gradient_estimation_cfg_pp = { .name = "gradient_estimation_cfg_pp",
-                                                            .flags = SAMPLER_UNCOND,
-                                                            .scratch = 2,
-                                                            .history = 1,
-                                                            .own = { .gamma = 2 },
-                                                            .step = gradient_estimation };

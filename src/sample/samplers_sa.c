@@ -104,26 +104,14 @@ static berth_status predict(struct march *m, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status sa_solver(struct march *m, berth_err *err)
+berth_status step_sa_solver(struct march *m, berth_err *err)
 {
     march_keep(m, &m->D);
     return correct(m, false, err) ? err->code : predict(m, err);
 }
-const struct sampler sampler_sa_solver = { .name = "sa_solver",
-                                           .flags = SAMPLER_OFF_ONE,
-                                           .scratch = 2,
-                                           .history = CORRECTOR,
-                                           .own = { .eta = 1, .s_noise = 1 },
-                                           .step = sa_solver };
 
-static berth_status sa_solver_pece(struct march *m, berth_err *err)
+berth_status step_sa_solver_pece(struct march *m, berth_err *err)
 {
     march_keep(m, &m->D);
     return correct(m, true, err) ? err->code : predict(m, err);
 }
-const struct sampler sampler_sa_solver_pece = { .name = "sa_solver_pece",
-                                                .flags = SAMPLER_OFF_ONE,
-                                                .scratch = 2,
-                                                .history = CORRECTOR,
-                                                .own = { .eta = 1, .s_noise = 1 },
-                                                .step = sa_solver_pece };

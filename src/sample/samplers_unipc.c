@@ -166,22 +166,12 @@ static berth_status unipc(struct march *m, bool bh2, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status bh1(struct march *m, berth_err *err)
+berth_status step_bh1(struct march *m, berth_err *err)
 {
     return unipc(m, false, err);
 }
 
-static berth_status bh2(struct march *m, berth_err *err)
+berth_status step_bh2(struct march *m, berth_err *err)
 {
     return unipc(m, true, err);
 }
-const struct sampler sampler_uni_pc = { .name = "uni_pc",
-                                        .flags = SAMPLER_DISCARD_PENULTIMATE,
-                                        .scratch = SCRATCH,
-                                        .history = ORDER,
-                                        .run = bh1 };
-const struct sampler sampler_uni_pc_bh2 = { .name = "uni_pc_bh2",
-                                            .flags = SAMPLER_DISCARD_PENULTIMATE,
-                                            .scratch = SCRATCH,
-                                            .history = ORDER,
-                                            .run = bh2 };

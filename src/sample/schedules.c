@@ -72,15 +72,13 @@ static berth_status make_normal(const struct msampling *ms, size_t steps, struct
 {
     if (near_zero(ms_sigma(ms, ms_timestep(ms, ms_sigma_min(ms)))))
         return timesteps(ms, steps + 1, steps + 1, out, err); /* ends at 0 by itself */
-    berth_status s = timesteps(ms, steps, steps, out, err);
-    return s ? s : add(out, 0, err);
+    return timesteps(ms, steps, steps, out, err) ? err->code : add(out, 0, err);
 }
 
 static berth_status make_sgm_uniform(const struct msampling *ms, size_t steps, struct vec *out,
                                      berth_err *err)
 {
-    berth_status s = timesteps(ms, steps + 1, steps, out, err);
-    return s ? s : add(out, 0, err);
+    return timesteps(ms, steps + 1, steps, out, err) ? err->code : add(out, 0, err);
 }
 
 static berth_status make_simple(const struct msampling *ms, size_t steps, struct vec *out,
