@@ -8,44 +8,11 @@ const struct node_numbers node_numbers_own = { .act_unet = DT_NONE,
                                                .act_vae = DT_NONE,
                                                .weights_text = "F16" };
 
-/* ---- options ---- */
-
-berth_status option_set(struct model_ref *m, const char *key, json_t *taken, berth_err *err)
-{
-    if (!m->options)
-        m->options = json_object();
-    if (!taken || !m->options) {
-        json_decref(taken);
-        return err_set(err, BERTH_ENOMEM, "option '%s' of a model", key);
-    }
-    if (json_object_set_new(m->options, key, taken)) /* takes it, also when it fails */
-        return err_set(err, BERTH_ENOMEM, "option '%s' of a model", key);
-    return BERTH_OK;
-}
-
-double option_number(const struct model_ref *m, const char *key, double otherwise)
-{
-    const json_t *v = json_object_get(m->options, key);
-    return json_is_number(v) ? json_number_value(v) : otherwise;
-}
-
-berth_status give_with_option(struct node_call *c, const char *input, const char *key,
-                              json_t *taken, berth_err *err)
+berth_status in_model_copy(struct node_call *c, const char *input, struct model_ref *out,
+                           berth_err *err)
 {
     const struct model_ref *in;
-    struct model_ref out = { 0 };
-    berth_status s = in_model(c, input, &in, err);
-    if (!s)
-        s = model_ref_copy(in, &out, err);
-    if (s) {
-        json_decref(taken);
-        return s;
-    }
-    s = option_set(&out, key, taken, err);
-    if (!s)
-        return out_value(c, 0, value_model(&out), err);
-    model_ref_release(&out);
-    return s;
+    return in_model(c, input, &in, err) ? err->code : model_ref_copy(in, out, err);
 }
 
 /* ---- loading ---- */
@@ -126,8 +93,7 @@ berth_status ready_info(const struct model_ref *ref, struct diffusion_info *out,
     struct res_model *m = ref->part[0];
     if (diffusion_detect(res_weights(m), res_info(m).part, out, err))
         return err_add(err, "'%.80s'", ready_name(ref));
-    const json_t *said = json_object_get(ref->options, "sampling");
-    if (json_is_true(json_object_get(said, "playground")))
+    if (ref->said.playground)
         out->latent = latent_playground;
     return BERTH_OK;
 }
@@ -138,7 +104,6 @@ berth_status ready_diffusion(struct node_call *c, const struct model_ref *ref,
     *out = NULL;
     if (has_parts(ref, "MODEL", err) || ready_load(c, ref, 0, err))
         return err->code;
-    const char *dtype = json_string_value(json_object_get(ref->options, "weight_dtype"));
     struct diffusion_args args = { .res = c->env->res,
                                    .m = ref->part[0],
                                    .part = res_info(ref->part[0]).part,
@@ -147,42 +112,9 @@ berth_status ready_diffusion(struct node_call *c, const struct model_ref *ref,
                                    .log = c->env->log,
                                    .act = c->env->numbers.act_unet,
                                    .exact_guidance = c->env->numbers.exact_guidance,
-                                   .fp8 = c->env->numbers.fp8 ||
-                                          (dtype && strcmp(dtype, "fp8_e4m3fn_fast") == 0) };
+                                   .fp8 = c->env->numbers.fp8 || ref->said.fp8 };
     berth_status s = diffusion_open(&args, out, err);
     return s ? err_add(err, "'%.80s'", ready_name(ref)) : BERTH_OK;
-}
-
-/* What ModelSampling* nodes wrote (model_sampling.c) instead of what the file said. */
-static void said_sampling(const json_t *said, struct ms_config *out)
-{
-    const char *type = json_string_value(json_object_get(said, "type"));
-    static const struct {
-        const char *name;
-        enum ms_type type;
-    } types[] = { { "eps", MS_EPS },
-                  { "v_prediction", MS_V },
-                  { "edm", MS_EDM },
-                  { "x0", MS_X0 },
-                  { "img_to_img", MS_IMG_TO_IMG },
-                  { "lcm", MS_EPS },
-                  { "flow", MS_CONST },
-                  { "flux", MS_CONST } };
-    *out = (struct ms_config) { .zsnr = json_is_true(json_object_get(said, "zsnr")) };
-    for (size_t i = 0; type && i < ARRAY_LEN(types); i++)
-        if (strcmp(type, types[i].name) == 0)
-            out->type = types[i].type;
-    out->lcm = type && strcmp(type, "lcm") == 0;
-    out->sigma_max = json_number_value(json_object_get(said, "sigma_max"));
-    out->sigma_min = json_number_value(json_object_get(said, "sigma_min"));
-    out->sigma_data = json_number_value(json_object_get(said, "sigma_data"));
-    out->table = out->sigma_max > 0 ? MS_CONTINUOUS_EDM : MS_DISCRETE;
-    if (out->type == MS_CONST) {
-        out->table = strcmp(type, "flux") == 0 ? MS_FLUX : MS_FLOW;
-        out->shift = json_number_value(json_object_get(said, "shift"));
-        out->shifted = true;
-        out->multiplier = json_number_value(json_object_get(said, "multiplier"));
-    }
 }
 
 static enum ms_table own_table(const struct diffusion_info *i)
@@ -211,16 +143,11 @@ static struct ms_config own_sampling(const struct diffusion_info *i)
 
 berth_status ready_msampling(const struct model_ref *ref, struct msampling *out, berth_err *err)
 {
-    const json_t *said = json_object_get(ref->options, "sampling");
     struct diffusion_info info;
-    struct ms_config cfg;
     *out = (struct msampling) { 0 };
     if (ready_info(ref, &info, err))
         return err->code;
-    if (said)
-        said_sampling(said, &cfg);
-    else
-        cfg = own_sampling(&info);
+    const struct ms_config cfg = ref->said.sampled ? ref->said.sampling : own_sampling(&info);
     return ms_init(out, &cfg, err);
 }
 
@@ -237,7 +164,7 @@ berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct 
                        berth_err *err)
 {
     *out = (struct ready_vae) { .c = c };
-    if (json_object_get(ref->options, "tae") || json_object_get(ref->options, "pixel_space"))
+    if (ref->said.no_network)
         return err_set(err, BERTH_EUNSUPPORTED,
                        "this VAE (taesd or pixel_space) cannot be computed yet");
     if (has_parts(ref, "VAE", err) || ready_load(c, ref, 0, err))
@@ -319,8 +246,7 @@ static berth_status begin_encoder(void *user, struct text_encoder *e, berth_err 
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
                         berth_err *err)
 {
-    *out =
-        (struct ready_text) { .c = c, .ref = ref, .skip = (int)option_number(ref, "clip_skip", 0) };
+    *out = (struct ready_text) { .c = c, .ref = ref, .skip = ref->said.clip_skip };
     berth_status s = has_parts(ref, "CLIP", err);
     for (size_t i = 0; !s && i < ref->parts; i++)
         if ((s = find_encoders(out, i, err)))

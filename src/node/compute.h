@@ -4,10 +4,6 @@
  *                          range); entries are copied, their tensors shared
  *            ready         patches set, loaded, opened: between ready_*() and its release nothing
  *                          of it moves
- *            options       what nodes said about a MODEL or CLIP (model_ref.options), by these
- *                          members: "sampling" (ModelSampling*), "rescale_cfg", "differential"
- *                          (numbers), "clip_skip" (stop_at_clip_layer), "weight_dtype" (of
- *                          UNETLoader)
  * Flow       node run() -> ready_diffusion(ref) -> res_set_patches, res_load (cancel) ->
  *            diffusion_open -> guide + sampler -> release. Text and VAE likewise.
  * Adapters   Are set at each use: two branches may patch one model differently, and whoever
@@ -161,12 +157,9 @@ struct text_args
 ready_text_args(struct ready_text *t);         /* without embeddings; t stays where it is */
 void ready_text_release(struct ready_text *t); /* zeroed is fine */
 
-/* options of a MODEL or CLIP. Takes v; NULL counts as out of memory. */
-berth_status option_set(struct model_ref *m, const char *key, json_t *taken, berth_err *err);
-double option_number(const struct model_ref *m, const char *key, double otherwise);
-/* The input as output 0, with one option more. Takes v. */
-berth_status give_with_option(struct node_call *c, const char *input, const char *key,
-                              json_t *taken, berth_err *err);
+/* A copy of the input, to say something about (model_ref.said). */
+berth_status in_model_copy(struct node_call *c, const char *input, struct model_ref *out,
+                           berth_err *err);
 
 /* ---- sampling ---- */
 

@@ -494,7 +494,7 @@ void opened_release(struct opened *o, berth_status failed)
 
 berth_status loader_give(struct node_call *c, size_t i, struct model_ref *taken, berth_err *err)
 {
-    if (taken->parts || taken->options)
+    if (taken->parts || taken->said.no_network)
         return out_value(c, i, value_model(taken), err);
     char *why = taken->missing;
     taken->missing = NULL;

@@ -199,19 +199,6 @@ static berth_status check_prompts(struct node_call *c, size_t out, const char *k
 
 /* ---- what several do ---- */
 
-/* A text input, kept in the model's options for whoever computes; its default is not worth a
- * word. */
-static berth_status keep_option(struct node_call *c, const char *name, struct model_ref *m,
-                                berth_err *err)
-{
-    const char *v;
-    if (!loader_declares(c, name))
-        return BERTH_OK;
-    if (in_text(c, name, &v, err))
-        return err->code;
-    return strcmp(v, "default") == 0 ? BERTH_OK : option_set(m, name, json_string(v), err);
-}
-
 /* Nodes with one file and one output. role: as loader_open(). */
 static berth_status run_file(struct node_call *c, const char *input, const char *key,
                              const char *role, berth_err *err)
@@ -222,12 +209,7 @@ static berth_status run_file(struct node_call *c, const char *input, const char 
     if (in_text(c, input, &name, err) || placement_read(c, "", &p, err))
         return err->code;
     berth_status s = loader_open(c, key, name, role, &p, &m, NULL, err);
-    if (!s)
-        s = keep_option(c, "weight_dtype", &m.ref, err);
-    if (!s)
-        s = keep_option(c, "dequant_dtype", &m.ref, err);
-    if (!s)
-        s = keep_option(c, "patch_dtype", &m.ref, err);
+    m.ref.said.fp8 = p.dtype && strcmp(p.dtype, "fp8_e4m3fn_fast") == 0;
     if (!s)
         s = loader_give(c, 0, &m.ref, err);
     opened_release(&m, s);
@@ -307,8 +289,6 @@ static berth_status open_checkpoint(struct node_call *c, const struct placement 
         bool there = true;
         s = loader_open(c, "checkpoints", name, role[i], &place[i], &m[i], i ? &there : NULL, err);
     }
-    if (!s)
-        s = keep_option(c, "config_name", &m[0].ref, err);
     for (size_t i = 0; !s && i < 3; i++)
         s = loader_give(c, i, &m[i].ref, err);
     for (int i = 0; i < 3; i++)
@@ -588,8 +568,7 @@ static berth_status open_tae(struct node_call *c, const char *tae, const struct 
         s = file ? loader_open(c, "vae_approx", file, NULL, p, m, NULL, err)
                  : err_set(err, BERTH_ENOTFOUND, "vae_approx has no %s_%s", tae, half[i]);
     }
-    if (!s)
-        s = option_set(&m->ref, "tae", json_string(tae), err);
+    m->ref.said.no_network = true;
     names_release(&approx);
     return s;
 }
@@ -613,7 +592,7 @@ berth_status run_vae(struct node_call *c, berth_err *err)
     if (s)
         return s;
     if (strcmp(name, "pixel_space") == 0)
-        s = option_set(&m.ref, "pixel_space", json_true(), err);
+        m.ref.said.no_network = true;
     else if (is_tae(name))
         s = open_tae(c, name, &p, &m, err);
     else

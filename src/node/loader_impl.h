@@ -71,7 +71,7 @@ berth_status loader_look(const struct weights *w, const char *name, const char *
                          berth_err *err);
 /* Lets go of it; of a node that failed the retention is taken back before. Zeroed is fine. */
 void opened_release(struct opened *o, berth_status failed);
-/* Gives output i the model; takes it. A model_ref without parts and options: None. */
+/* Gives output i the model; takes it. A model_ref without parts that is none of VAEs without a network: None. */
 berth_status loader_give(struct node_call *c, size_t i, struct model_ref *taken, berth_err *err);
 /* validate(): an expert string that is a constant is refused before anything is loaded. What needs
  * the model's size or the devices' memory waits until the node runs. */

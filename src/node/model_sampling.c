@@ -1,4 +1,4 @@
-/* model_sampling: what nodes say about how a MODEL is sampled (compute.h, options), and schedules
+/* model_sampling: what nodes say about how a MODEL is sampled (model_ref.said), and schedules
  * that ask a model for its noise levels. */
 #include "node/compute.h"
 
@@ -8,14 +8,40 @@
 
 /* ---- said about a model ---- */
 
+/* The input with other noise levels as output 0. */
+static berth_status give_sampling(struct node_call *c, struct ms_config sampling, bool playground,
+                                  berth_err *err)
+{
+    struct model_ref m;
+    if (in_model_copy(c, "model", &m, err))
+        return err->code;
+    m.said.sampled = true;
+    m.said.sampling = sampling;
+    m.said.playground = playground;
+    return out_value(c, 0, value_model(&m), err);
+}
+
+/* What is none of the names is eps: links may bring anything. */
+static enum ms_type type_of(const char *name)
+{
+    static const char *const names[] = {
+        [MS_V] = "v_prediction", [MS_EDM] = "edm", [MS_X0] = "x0", [MS_IMG_TO_IMG] = "img_to_img"
+    };
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (names[i] && strcmp(name, names[i]) == 0)
+            return (enum ms_type)i;
+    return MS_EPS;
+}
+
 static berth_status run_discrete(struct node_call *c, berth_err *err)
 {
     const char *type;
-    bool zsnr;
-    if (in_text(c, "sampling", &type, err) || in_bool(c, "zsnr", &zsnr, err))
+    struct ms_config cfg = { 0 };
+    if (in_text(c, "sampling", &type, err) || in_bool(c, "zsnr", &cfg.zsnr, err))
         return err->code;
-    return give_with_option(c, "model", "sampling",
-                            json_pack("{s:s, s:b}", "type", type, "zsnr", (int)zsnr), err);
+    cfg.type = type_of(type);
+    cfg.lcm = strcmp(type, "lcm") == 0;
+    return give_sampling(c, cfg, false, err);
 }
 
 NODE_CLASS(ModelSamplingDiscrete, .category = "advanced/model", .module = MOD("model_advanced"),
@@ -27,21 +53,19 @@ NODE_CLASS(ModelSamplingDiscrete, .category = "advanced/model", .module = MOD("m
 static berth_status run_continuous(struct node_call *c, berth_err *err)
 {
     const char *type;
-    double max, min;
-    if (in_text(c, "sampling", &type, err) || in_f64(c, "sigma_max", &max, err) ||
-        in_f64(c, "sigma_min", &min, err))
+    struct ms_config cfg = { .table = MS_CONTINUOUS_EDM };
+    if (in_text(c, "sampling", &type, err) || in_f64(c, "sigma_max", &cfg.sigma_max, err) ||
+        in_f64(c, "sigma_min", &cfg.sigma_min, err))
         return err->code;
     bool playground = strcmp(type, "edm_playground_v2.5") == 0;
-    bool edm = playground || strcmp(type, "edm") == 0;
     if (strcmp(type, "cosmos_rflow") == 0)
         return err_set(err, BERTH_EUNSUPPORTED, "sampling '%s' cannot be computed yet", type);
-    if (!(max > 0 && min > 0 && min < max))
-        return err_set(err, BERTH_EINVAL, "noise levels from %g to %g", max, min);
-    return give_with_option(c, "model", "sampling",
-                            json_pack("{s:s, s:f, s:f, s:f, s:b}", "type", edm ? "edm" : type,
-                                      "sigma_max", max, "sigma_min", min, "sigma_data",
-                                      edm ? 0.5 : 1.0, "playground", (int)playground),
-                            err);
+    if (!(cfg.sigma_max > 0 && cfg.sigma_min > 0 && cfg.sigma_min < cfg.sigma_max))
+        return err_set(err, BERTH_EINVAL, "noise levels from %g to %g", cfg.sigma_max,
+                       cfg.sigma_min);
+    cfg.type = playground ? MS_EDM : type_of(type);
+    cfg.sigma_data = cfg.type == MS_EDM ? 0.5 : 1.0;
+    return give_sampling(c, cfg, playground, err);
 }
 
 NODE_CLASS(ModelSamplingContinuousEDM, .category = "advanced/model",
@@ -54,20 +78,20 @@ NODE_CLASS(ModelSamplingContinuousEDM, .category = "advanced/model",
            OUTS({ .type = "MODEL" }), .run = run_continuous);
 
 /* Flows, whatever the model's own levels are. Values of a link may be any number. */
-static berth_status give_flow(struct node_call *c, const char *type, double shift,
+static berth_status give_flow(struct node_call *c, enum ms_table table, double shift,
                               double multiplier, berth_err *err)
 {
-    if (!isfinite(shift))
-        return err_set(err, BERTH_EINVAL, "a shift of %g", shift);
-    return give_with_option(
-        c, "model", "sampling",
-        json_pack("{s:s, s:f, s:f}", "type", type, "shift", shift, "multiplier", multiplier), err);
+    const struct ms_config cfg = {
+        .type = MS_CONST, .table = table, .shift = shift, .shifted = true, .multiplier = multiplier
+    };
+    return isfinite(shift) ? give_sampling(c, cfg, false, err)
+                           : err_set(err, BERTH_EINVAL, "a shift of %g", shift);
 }
 
 static berth_status run_sd3(struct node_call *c, berth_err *err)
 {
     double shift;
-    return in_f64(c, "shift", &shift, err) ? err->code : give_flow(c, "flow", shift, 1000, err);
+    return in_f64(c, "shift", &shift, err) ? err->code : give_flow(c, MS_FLOW, shift, 1000, err);
 }
 
 NODE_CLASS(ModelSamplingSD3, .category = "advanced/model", .module = MOD("model_advanced"),
@@ -77,7 +101,7 @@ NODE_CLASS(ModelSamplingSD3, .category = "advanced/model", .module = MOD("model_
 static berth_status run_aura_flow(struct node_call *c, berth_err *err)
 {
     double shift;
-    return in_f64(c, "shift", &shift, err) ? err->code : give_flow(c, "flow", shift, 1, err);
+    return in_f64(c, "shift", &shift, err) ? err->code : give_flow(c, MS_FLOW, shift, 1, err);
 }
 
 NODE_CLASS(ModelSamplingAuraFlow, .category = "advanced/model", .module = MOD("model_advanced"),
@@ -99,7 +123,7 @@ static berth_status run_flux(struct node_call *c, berth_err *err)
                        "max_shift %g and base_shift %g make a shift of %g at %" PRIu64 " x %" PRIu64
                        ": it cannot be more than %g",
                        max, base, shift, w, h, MS_FLUX_SHIFT_MAX);
-    return give_flow(c, "flux", shift, 0, err);
+    return give_flow(c, MS_FLUX, shift, 0, err);
 }
 
 NODE_CLASS(ModelSamplingFlux, .category = "advanced/model", .module = MOD("model_advanced"),
@@ -108,19 +132,24 @@ NODE_CLASS(ModelSamplingFlux, .category = "advanced/model", .module = MOD("model
                INT_IN("width", 1024, 16, MAX_SIDE, 8), INT_IN("height", 1024, 16, MAX_SIDE, 8)),
            OUTS({ .type = "MODEL" }), .run = run_flux);
 
-static berth_status give_number(struct node_call *c, const char *input, const char *key,
-                                berth_err *err)
+/* A number, and the model to say it about. */
+static berth_status in_number(struct node_call *c, const char *input, double *out,
+                              struct model_ref *m, berth_err *err)
 {
-    double v;
-    berth_status s = in_f64(c, input, &v, err);
-    if (!s && !isfinite(v))
-        s = err_set(err, BERTH_EINVAL, "input '%s' is no number", input);
-    return s ? s : give_with_option(c, "model", key, json_real(v), err);
+    if (in_f64(c, input, out, err))
+        return err->code;
+    return isfinite(*out) ? in_model_copy(c, "model", m, err)
+                          : err_set(err, BERTH_EINVAL, "input '%s' is no number", input);
 }
 
 static berth_status run_rescale(struct node_call *c, berth_err *err)
 {
-    return give_number(c, "multiplier", "rescale_cfg", err);
+    struct model_ref m;
+    double by;
+    if (in_number(c, "multiplier", &by, &m, err))
+        return err->code;
+    m.said.rescale_cfg = by;
+    return out_value(c, 0, value_model(&m), err);
 }
 
 NODE_CLASS(RescaleCFG, .category = "advanced/model", .module = MOD("model_advanced"),
@@ -129,7 +158,13 @@ NODE_CLASS(RescaleCFG, .category = "advanced/model", .module = MOD("model_advanc
 
 static berth_status run_differential(struct node_call *c, berth_err *err)
 {
-    return give_number(c, "strength", "differential", err);
+    struct model_ref m;
+    double strength;
+    if (in_number(c, "strength", &strength, &m, err))
+        return err->code;
+    m.said.differs = true;
+    m.said.differential = strength;
+    return out_value(c, 0, value_model(&m), err);
 }
 
 NODE_CLASS(DifferentialDiffusion, .display = "Differential Diffusion", .category = "_for_testing",

@@ -154,9 +154,8 @@ struct run { /* of one sample_latent() */
     float *x;
     float *last; /* D of the last step; NULL: nobody wants it */
     bool stepped;
-    float *mask;         /* of the latent's shape; NULL: none */
-    float *mask_now;     /* DifferentialDiffusion: the mask of a noise level; else NULL */
-    double differential; /* its strength; NAN: not asked for */
+    float *mask;     /* of the latent's shape; NULL: none */
+    float *mask_now; /* DifferentialDiffusion: the mask of a noise level; else NULL */
     struct cond_list list[LISTS];
     struct guide guide;
     bool predicted; /* the peak was told */
@@ -236,8 +235,7 @@ static berth_status prepare_mask(struct run *r, berth_err *err)
             return err_add(err, "the noise mask");
         pack(r, i, one, r->mask, false);
     }
-    r->differential = option_number(r->q->model, "differential", NAN);
-    if (isnan(r->differential))
+    if (!r->q->model->said.differs)
         return BERTH_OK;
     r->mask_now = floats(r, r->n, err);
     return r->mask_now ? BERTH_OK : err->code;
@@ -357,11 +355,11 @@ static void mask_at(struct run *r, float sigma)
     float from = ms_timestep(&r->ms, r->q->sigmas[0]);
     float to = ms_timestep(&r->ms, last > min ? last : min);
     float threshold = (ms_timestep(&r->ms, sigma) - to) / (from - to);
-    bool blend = r->differential > 0 && r->differential < 1;
+    double strength = r->q->model->said.differential;
+    bool blend = strength > 0 && strength < 1;
     for (size_t i = 0; i < r->n; i++) {
         float on = r->mask[i] >= threshold ? 1.0f : 0.0f;
-        r->mask_now[i] =
-            blend ? (float)r->differential * on + (float)(1 - r->differential) * r->mask[i] : on;
+        r->mask_now[i] = blend ? (float)strength * on + (float)(1 - strength) * r->mask[i] : on;
     }
 }
 
@@ -436,7 +434,7 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
                                 .negatives = r->list[NEGATIVE].at.n,
                                 .cfg = q->cfg,
                                 .always_uncond = (q->sampler->flags & SAMPLER_UNCOND) != 0,
-                                .rescale = option_number(q->model, "rescale_cfg", 0),
+                                .rescale = q->model->said.rescale_cfg,
                                 .middle = r->list[MIDDLE].at.p,
                                 .middles = r->list[MIDDLE].at.n,
                                 .cfg_middle = q->cfg_middle,
@@ -536,7 +534,7 @@ static berth_status run(struct run *r, struct latent *out, struct latent *denois
 berth_status sample_latent(struct node_call *c, const struct sampling_request *q,
                            struct latent *out, struct latent *denoised, berth_err *err)
 {
-    struct run r = { .c = c, .q = q, .differential = NAN };
+    struct run r = { .c = c, .q = q };
     *out = (struct latent) { 0 };
     if (denoised)
         *denoised = (struct latent) { 0 };

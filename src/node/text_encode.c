@@ -238,10 +238,14 @@ NODE_CLASS(CLIPTextEncodeFlux, .category = "advanced/conditioning/flux", .module
 static berth_status run_last_layer(struct node_call *c, berth_err *err)
 {
     int64_t layer;
+    struct model_ref m;
     berth_status s = in_i64(c, "stop_at_clip_layer", &layer, err);
     if (!s && (layer < -24 || layer > -1))
         s = err_set(err, BERTH_EINVAL, "stop_at_clip_layer is %d, not -24 to -1", (int)layer);
-    return s ? s : give_with_option(c, "clip", "clip_skip", json_integer(layer), err);
+    if (s || in_model_copy(c, "clip", &m, err))
+        return err->code;
+    m.said.clip_skip = (int)layer;
+    return out_value(c, 0, value_model(&m), err);
 }
 
 NODE_CLASS(CLIPSetLastLayer, .display = "CLIP Set Last Layer", .category = "conditioning",

@@ -121,13 +121,12 @@ void model_ref_release(struct model_ref *m)
     free(m->patch);
     free(m->clip_type);
     free(m->missing);
-    json_decref(m->options);
     *m = (struct model_ref) { 0 };
 }
 
 berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, berth_err *err)
 {
-    *out = (struct model_ref) { 0 };
+    *out = (struct model_ref) { .said = m->said };
     if (m->patches) {
         out->patch = calloc(m->patches, sizeof *out->patch);
         if (!out->patch)
@@ -138,8 +137,6 @@ berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, be
         }
     }
     if (m->clip_type && !(out->clip_type = strdup(m->clip_type)))
-        goto fail;
-    if (m->options && !(out->options = json_deep_copy(m->options)))
         goto fail;
     for (; out->parts < m->parts; out->parts++) {
         out->part[out->parts] = m->part[out->parts];

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "model/latent_format.h"
 #include "residency/residency.h"
+#include "sample/sigmas.h"
 #include "tensor/shape.h"
 
 /* ---- host tensors ---- */
@@ -57,8 +58,7 @@ struct latent {
     } more[LATENT_MORE];
 };
 
-/* A model as nodes hand it on: residency handles, what to patch them with, and what else was
- * said. */
+/* A model as nodes hand it on: residency handles, what to patch them with, what else was said. */
 #define VALUE_PARTS 4 /* QuadrupleCLIPLoader */
 struct model_ref {
     struct res_model *part[VALUE_PARTS]; /* handles, owned */
@@ -66,9 +66,19 @@ struct model_ref {
     struct res_patch
         *patch; /* adapters with strengths, owned references; applied when it computes */
     size_t patches;
-    char *clip_type; /* CLIP: "stable_diffusion", ... ; owned or NULL */
-    json_t *options; /* what later nodes add (clip skip, shift, ...); owned or NULL */
-    char *missing;   /* no parts: why, as a sentence; owned or NULL */
+    char *clip_type;    /* CLIP: "stable_diffusion", ... ; owned or NULL */
+    char *missing;      /* no parts: why, as a sentence; owned or NULL */
+    struct model_said { /* what nodes said about it; zero: nothing */
+        bool sampled;   /* ModelSampling*: sampling instead of what the file says */
+        struct ms_config sampling;
+        bool playground;    /* latents are Playground's */
+        double rescale_cfg; /* RescaleCFG */
+        bool differs;       /* DifferentialDiffusion, with this strength */
+        double differential;
+        int clip_skip;   /* stop_at_clip_layer; 0: none */
+        bool fp8;        /* weight_dtype fp8_e4m3fn_fast: products in fp8 */
+        bool no_network; /* VAE: taesd or pixel_space, which cannot be computed yet */
+    } said;
 };
 
 struct value_type {   /* V_OBJECT */
