@@ -1,5 +1,5 @@
 /* call.c: what a running node may ask and give. */
-#include "node/node.h"
+#include "node/node_impl.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -179,6 +179,24 @@ berth_status in_mask(const struct node_call *c, const char *name, struct htensor
     return in_tensor(c, name, "MASK", 3, out, err);
 }
 
+berth_status in_sigmas(const struct node_call *c, struct htensor **out, berth_err *err)
+{
+    const struct value *v = in_value(c, "sigmas");
+    if (!v || v->kind != V_TENSOR || v->tensor->shape.ndim != 1)
+        return err_set(err, BERTH_EINVAL, "input 'sigmas' is no list of noise levels");
+    *out = v->tensor;
+    return BERTH_OK;
+}
+
+berth_status in_steps(const struct node_call *c, uint64_t *out, berth_err *err)
+{
+    if (in_u64(c, "steps", out, err))
+        return err->code;
+    return *out >= 1 && *out <= STEPS_MAX
+               ? BERTH_OK
+               : err_set(err, BERTH_EINVAL, "%" PRIu64 " steps, not 1 to %d", *out, STEPS_MAX);
+}
+
 berth_status in_latents(const struct node_call *c, const char *name, const struct latent **out,
                         berth_err *err)
 {
@@ -305,27 +323,16 @@ berth_status node_not_yet(struct node_call *c, berth_err *err)
 
 const char *node_exception(berth_status s)
 {
-    switch (s) {
-    case BERTH_ENOMEM:
-        return "MemoryError";
-    case BERTH_ENODEVMEM:
-        return "torch.OutOfMemoryError";
-    case BERTH_EINVAL:
-    case BERTH_EFORMAT:
-    case BERTH_ELIMIT:
-        return "ValueError";
-    case BERTH_EIO:
-        return "OSError";
-    case BERTH_ENOTFOUND:
-        return "FileNotFoundError";
-    case BERTH_EUNSUPPORTED:
-        return "NotImplementedError";
-    case BERTH_ECANCELED:
-        return "comfy.model_management.InterruptProcessingException";
-    case BERTH_OK:
-    case BERTH_EDEVICE:
-    case BERTH_EBUSY:
-        break;
-    }
-    return "RuntimeError";
+    static const char *const name[] = {
+        [BERTH_ENOMEM] = "MemoryError",
+        [BERTH_ENODEVMEM] = "torch.OutOfMemoryError",
+        [BERTH_EINVAL] = "ValueError",
+        [BERTH_EFORMAT] = "ValueError",
+        [BERTH_ELIMIT] = "ValueError",
+        [BERTH_EIO] = "OSError",
+        [BERTH_ENOTFOUND] = "FileNotFoundError",
+        [BERTH_EUNSUPPORTED] = "NotImplementedError",
+        [BERTH_ECANCELED] = "comfy.model_management.InterruptProcessingException",
+    };
+    return s < ARRAY_LEN(name) && name[s] ? name[s] : "RuntimeError";
 }

@@ -4,8 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- ImageCompositeMasked ---- */
-
 struct paste {                           /* source over destination at (x, y), mixed by mask */
     const struct htensor *source, *mask; /* [n,h,w,c], [m,h,w]; mask NULL: all */
     size_t x, y;
@@ -67,10 +65,10 @@ static berth_status masked_run(struct node_call *c, berth_err *err)
     return s;
 }
 
-NODE_CLASS(ImageCompositeMasked, .category = "image", .module = MOD("mask"), .flags = NODE_V3,
+NODE_CLASS(ImageCompositeMasked, .category = "image", V3("mask"),
            INS(SOCKET("destination", "IMAGE"), SOCKET("source", "IMAGE"),
                INT_IN("x", 0, 0, MAX_SIDE, 1), INT_IN("y", 0, 0, MAX_SIDE, 1),
-               BOOL_IN("resize_source", false), SOCKET("mask", "MASK", .optional = true)),
+               BOOL_IN("resize_source", false), OPTIONAL("mask", "MASK")),
            OUT(out_image), .run = masked_run);
 
 /* ---- alpha: a mask is what is not there ---- */
@@ -96,8 +94,8 @@ static berth_status join_run(struct node_call *c, berth_err *err)
 }
 
 NODE_CLASS(JoinImageWithAlpha, .display = "Join Image with Alpha", .category = "mask/compositing",
-           .module = MOD("compositing"), .flags = NODE_V3,
-           INS(SOCKET("image", "IMAGE"), SOCKET("alpha", "MASK")), OUT(out_image), .run = join_run);
+           V3("compositing"), INS(SOCKET("image", "IMAGE"), SOCKET("alpha", "MASK")),
+           OUT(out_image), .run = join_run);
 
 static berth_status split_run(struct node_call *c, berth_err *err)
 {
@@ -116,12 +114,8 @@ static berth_status split_run(struct node_call *c, berth_err *err)
         memcpy(o->data + keep * i, t->data + ch * i, keep * sizeof(float));
         m->data[i] = 1.0f - (ch > 3 ? t->data[ch * i + 3] : 1.0f);
     }
-    s = out_tensor(c, 0, o, err);
-    if (s)
-        htensor_unref(m);
-    return s ? s : out_tensor(c, 1, m, err);
+    return give_tensors(c, o, m, err);
 }
 
 NODE_CLASS(SplitImageWithAlpha, .display = "Split Image with Alpha", .category = "mask/compositing",
-           .module = MOD("compositing"), .flags = NODE_V3, INS(SOCKET("image", "IMAGE")),
-           OUT(out_image_mask), .run = split_run);
+           V3("compositing"), INS(SOCKET("image", "IMAGE")), OUT(out_image_mask), .run = split_run);

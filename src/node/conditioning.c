@@ -3,6 +3,16 @@
 
 #include <string.h>
 
+/* Output 0 of what ended with s: if that is an error, it goes. */
+static berth_status give_conditioning(struct node_call *c, berth_status s,
+                                      struct conditioning *taken, berth_err *err)
+{
+    if (!s)
+        return out_conditioning(c, 0, taken, err);
+    conditioning_free(taken);
+    return s;
+}
+
 /* ---- several into one ---- */
 
 static berth_status run_combine(struct node_call *c, berth_err *err)
@@ -18,7 +28,7 @@ static berth_status run_combine(struct node_call *c, berth_err *err)
 NODE_CLASS(ConditioningCombine, .display = "Conditioning (Combine)", .category = "conditioning",
            .module = "nodes",
            INS(SOCKET("conditioning_1", "CONDITIONING"), SOCKET("conditioning_2", "CONDITIONING")),
-           OUTS({ .type = "CONDITIONING" }), .run = run_combine);
+           OUT_OF("CONDITIONING"), .run = run_combine);
 
 /* The first prompt of `conditioning_from`, which alone counts. */
 static berth_status in_to_from(struct node_call *c, const struct conditioning **to,
@@ -94,17 +104,14 @@ static berth_status run_average(struct node_call *c, berth_err *err)
         return err->code;
     for (size_t i = 0; !s && i < x->n; i++)
         s = average(&x->at[i], from, weight, err);
-    if (!s)
-        return out_conditioning(c, 0, x, err);
-    conditioning_free(x);
-    return s;
+    return give_conditioning(c, s, x, err);
 }
 
 NODE_CLASS(ConditioningAverage, .category = "conditioning", .module = "nodes",
            INS(SOCKET("conditioning_to", "CONDITIONING"),
                SOCKET("conditioning_from", "CONDITIONING"),
                FLOAT_IN("conditioning_to_strength", 1.0, 0.0, 1.0, 0.01)),
-           OUTS({ .type = "CONDITIONING" }), .run = run_average);
+           OUT_OF("CONDITIONING"), .run = run_average);
 
 static berth_status run_concat(struct node_call *c, berth_err *err)
 {
@@ -129,17 +136,14 @@ static berth_status run_concat(struct node_call *c, berth_err *err)
         memcpy(t->data + n, from->cond->data, m * sizeof(float));
         put(&e->cond, t);
     }
-    if (!s)
-        return out_conditioning(c, 0, x, err);
-    conditioning_free(x);
-    return s;
+    return give_conditioning(c, s, x, err);
 }
 
 NODE_CLASS(ConditioningConcat, .display = "Conditioning (Concat)", .category = "conditioning",
            .module = "nodes",
            INS(SOCKET("conditioning_to", "CONDITIONING"),
                SOCKET("conditioning_from", "CONDITIONING")),
-           OUTS({ .type = "CONDITIONING" }), .run = run_concat);
+           OUT_OF("CONDITIONING"), .run = run_concat);
 
 /* ---- where ---- */
 
@@ -184,10 +188,10 @@ static berth_status run_area(struct node_call *c, berth_err *err)
 
 NODE_CLASS(ConditioningSetArea, .display = "Conditioning (Set Area)", .category = "conditioning",
            .module = "nodes",
-           INS(SOCKET("conditioning", "CONDITIONING"), INT_IN("width", 64, 64, MAX_SIDE, 8),
-               INT_IN("height", 64, 64, MAX_SIDE, 8), INT_IN("x", 0, 0, MAX_SIDE, 8),
-               INT_IN("y", 0, 0, MAX_SIDE, 8), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01)),
-           OUTS({ .type = "CONDITIONING" }), .run = run_area);
+           INS(SOCKET("conditioning", "CONDITIONING"), SIZE_IN(64, 64, 64, 8),
+               INT_IN("x", 0, 0, MAX_SIDE, 8), INT_IN("y", 0, 0, MAX_SIDE, 8),
+               FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01)),
+           OUT_OF("CONDITIONING"), .run = run_area);
 
 static berth_status run_area_percentage(struct node_call *c, berth_err *err)
 {
@@ -207,7 +211,7 @@ NODE_CLASS(ConditioningSetAreaPercentage, .display = "Conditioning (Set Area wit
            INS(SOCKET("conditioning", "CONDITIONING"), FLOAT_IN("width", 1.0, 0, 1.0, 0.01),
                FLOAT_IN("height", 1.0, 0, 1.0, 0.01), FLOAT_IN("x", 0, 0, 1.0, 0.01),
                FLOAT_IN("y", 0, 0, 1.0, 0.01), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01)),
-           OUTS({ .type = "CONDITIONING" }), .run = run_area_percentage);
+           OUT_OF("CONDITIONING"), .run = run_area_percentage);
 
 static berth_status run_mask(struct node_call *c, berth_err *err)
 {
@@ -232,7 +236,7 @@ NODE_CLASS(ConditioningSetMask, .display = "Conditioning (Set Mask)", .category 
            INS(SOCKET("conditioning", "CONDITIONING"), SOCKET("mask", "MASK"),
                FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
                COMBO_IN("set_cond_area", CHOICES("default", "mask bounds"))),
-           OUTS({ .type = "CONDITIONING" }), .run = run_mask);
+           OUT_OF("CONDITIONING"), .run = run_mask);
 
 /* ---- how closely: models with a guidance embedding ---- */
 
@@ -253,19 +257,18 @@ static berth_status run_guidance(struct node_call *c, berth_err *err)
     return in_f64(c, "guidance", &guidance, err) ? err->code : give_guided(c, 1, guidance, err);
 }
 
-NODE_CLASS(FluxGuidance, .category = "advanced/conditioning/flux", .module = MOD("flux"),
-           .flags = NODE_V3,
+NODE_CLASS(FluxGuidance, .category = "advanced/conditioning/flux", V3("flux"),
            INS(SOCKET("conditioning", "CONDITIONING"), FLOAT_IN("guidance", 3.5, 0.0, 100.0, 0.1)),
-           OUTS({ .type = "CONDITIONING" }), .run = run_guidance);
+           OUT_OF("CONDITIONING"), .run = run_guidance);
 
 static berth_status run_no_guidance(struct node_call *c, berth_err *err)
 {
     return give_guided(c, -1, 0, err);
 }
 
-NODE_CLASS(FluxDisableGuidance, .category = "advanced/conditioning/flux", .module = MOD("flux"),
-           .flags = NODE_V3, INS(SOCKET("conditioning", "CONDITIONING")),
-           OUTS({ .type = "CONDITIONING" }), .run = run_no_guidance);
+NODE_CLASS(FluxDisableGuidance, .category = "advanced/conditioning/flux", V3("flux"),
+           INS(SOCKET("conditioning", "CONDITIONING")), OUT_OF("CONDITIONING"),
+           .run = run_no_guidance);
 
 /* ---- when, and not at all ---- */
 
@@ -286,7 +289,7 @@ static berth_status run_range(struct node_call *c, berth_err *err)
 NODE_CLASS(ConditioningSetTimestepRange, .category = "advanced/conditioning", .module = "nodes",
            INS(SOCKET("conditioning", "CONDITIONING"), FLOAT_IN("start", 0.0, 0.0, 1.0, 0.001),
                FLOAT_IN("end", 1.0, 0.0, 1.0, 0.001)),
-           OUTS({ .type = "CONDITIONING" }), .run = run_range);
+           OUT_OF("CONDITIONING"), .run = run_range);
 
 static berth_status zeroed(struct htensor **at, berth_err *err)
 {
@@ -308,12 +311,8 @@ static berth_status run_zero(struct node_call *c, berth_err *err)
         if (!s && x->at[i].pooled)
             s = zeroed(&x->at[i].pooled, err);
     }
-    if (!s)
-        return out_conditioning(c, 0, x, err);
-    conditioning_free(x);
-    return s;
+    return give_conditioning(c, s, x, err);
 }
 
 NODE_CLASS(ConditioningZeroOut, .category = "advanced/conditioning", .module = "nodes",
-           INS(SOCKET("conditioning", "CONDITIONING")), OUTS({ .type = "CONDITIONING" }),
-           .run = run_zero);
+           INS(SOCKET("conditioning", "CONDITIONING")), OUT_OF("CONDITIONING"), .run = run_zero);

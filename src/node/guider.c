@@ -61,10 +61,9 @@ static berth_status run_basic(struct node_call *c, berth_err *err)
     return give(c, (struct guider) { .cfg = 1 }, "conditioning", NULL, NULL, err);
 }
 
-NODE_CLASS(BasicGuider, .category = "sampling/custom_sampling/guiders",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(SOCKET("model", "MODEL"), SOCKET("conditioning", "CONDITIONING")),
-           OUTS({ .type = "GUIDER" }), .run = run_basic);
+CUSTOM_SAMPLING(BasicGuider, "/guiders",
+                INS(SOCKET("model", "MODEL"), SOCKET("conditioning", "CONDITIONING")),
+                OUT_OF("GUIDER"), .run = run_basic);
 
 static berth_status run_cfg(struct node_call *c, berth_err *err)
 {
@@ -73,12 +72,10 @@ static berth_status run_cfg(struct node_call *c, berth_err *err)
                                          : give(c, g, "positive", NULL, "negative", err);
 }
 
-NODE_CLASS(CFGGuider, .category = "sampling/custom_sampling/guiders",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(SOCKET("model", "MODEL"), SOCKET("positive", "CONDITIONING"),
-               SOCKET("negative", "CONDITIONING"),
-               FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01")),
-           OUTS({ .type = "GUIDER" }), .run = run_cfg);
+CUSTOM_SAMPLING(CFGGuider, "/guiders",
+                INS(SOCKET("model", "MODEL"), PAIR_IN,
+                    FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01")),
+                OUT_OF("GUIDER"), .run = run_cfg);
 
 /* cfg: between the two prompts; cfg_middle: between the second one and the negative. */
 static berth_status run_dual(struct node_call *c, berth_err *err)
@@ -92,11 +89,10 @@ static berth_status run_dual(struct node_call *c, berth_err *err)
     return give(c, g, "cond1", "cond2", "negative", err);
 }
 
-NODE_CLASS(DualCFGGuider, .category = "sampling/custom_sampling/guiders",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(SOCKET("model", "MODEL"), SOCKET("cond1", "CONDITIONING"),
-               SOCKET("cond2", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-               FLOAT_IN("cfg_conds", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
-               FLOAT_IN("cfg_cond2_negative", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
-               COMBO_IN("style", CHOICES("regular", "nested"))),
-           OUTS({ .type = "GUIDER" }), .run = run_dual);
+CUSTOM_SAMPLING(DualCFGGuider, "/guiders",
+                INS(SOCKET("model", "MODEL"), SOCKET("cond1", "CONDITIONING"),
+                    SOCKET("cond2", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
+                    FLOAT_IN("cfg_conds", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
+                    FLOAT_IN("cfg_cond2_negative", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
+                    COMBO_IN("style", CHOICES("regular", "nested"))),
+                OUT_OF("GUIDER"), .run = run_dual);

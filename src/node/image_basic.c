@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-/* ---- EmptyImage ---- */
-
 static berth_status empty_run(struct node_call *c, berth_err *err)
 {
     uint64_t w, h, n, color;
@@ -23,12 +21,9 @@ static berth_status empty_run(struct node_call *c, berth_err *err)
 }
 
 NODE_CLASS(EmptyImage, .display = NULL, .category = "image", .module = "nodes",
-           INS(INT_IN("width", 512, 1, MAX_SIDE, 1), INT_IN("height", 512, 1, MAX_SIDE, 1),
-               INT_IN("batch_size", 1, 1, 4096, 0),
+           INS(SIZE_IN(512, 512, 1, 1), BATCH_IN,
                INT_IN("color", 0, 0, 0xffffff, 1, .more = "\"display\":\"color\"")),
            OUT(out_image), .run = empty_run);
-
-/* ---- ImageInvert ---- */
 
 static berth_status invert_run(struct node_call *c, berth_err *err)
 {

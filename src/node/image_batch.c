@@ -24,8 +24,6 @@ static berth_status widen(struct htensor *t, size_t channels, float fill, struct
     return s;
 }
 
-/* ---- ImageBatch ---- */
-
 static berth_status batch_run(struct node_call *c, berth_err *err)
 {
     struct htensor *in1, *in2, *a = NULL, *b = NULL, *fit = NULL, *o = NULL;
@@ -59,8 +57,6 @@ NODE_CLASS(ImageBatch, .display = "Batch Images", .category = "image", .module =
            .flags = NODE_DEPRECATED, INS(SOCKET("image1", "IMAGE"), SOCKET("image2", "IMAGE")),
            OUT(out_image), .run = batch_run);
 
-/* ---- ImageFromBatch ---- */
-
 static berth_status from_batch_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
@@ -73,12 +69,10 @@ static berth_status from_batch_run(struct node_call *c, berth_err *err)
     return tensor_slice(t, at, n ? n : 1, &o, err) ? err->code : out_tensor(c, 0, o, err);
 }
 
-NODE_CLASS(ImageFromBatch, .category = "image/batch", .module = MOD("images"), .flags = NODE_V3,
+NODE_CLASS(ImageFromBatch, .category = "image/batch", V3("images"),
            INS(SOCKET("image", "IMAGE"), INT_IN("batch_index", 0, 0, 4095, 0),
                INT_IN("length", 1, 1, 4096, 0)),
            OUT(out_image), .run = from_batch_run);
-
-/* ---- RepeatImageBatch ---- */
 
 static berth_status repeat_run(struct node_call *c, berth_err *err)
 {
@@ -92,11 +86,9 @@ static berth_status repeat_run(struct node_call *c, berth_err *err)
     return tensor_repeat(t, n, &o, err) ? err->code : out_tensor(c, 0, o, err);
 }
 
-NODE_CLASS(RepeatImageBatch, .category = "image/batch", .module = MOD("images"), .flags = NODE_V3,
+NODE_CLASS(RepeatImageBatch, .category = "image/batch", V3("images"),
            INS(SOCKET("image", "IMAGE"), INT_IN("amount", 1, 1, 4096, 0)), OUT(out_image),
            .run = repeat_run);
-
-/* ---- ImageCrop ---- */
 
 static berth_status crop_run(struct node_call *c, berth_err *err)
 {
@@ -114,20 +106,14 @@ static berth_status crop_run(struct node_call *c, berth_err *err)
         return err_set(err, BERTH_EINVAL, "a part of %" PRIu64 "x%" PRIu64, w, h);
     if (image_tensor(n, h, w, ch, &o, err))
         return err->code;
-    for (size_t i = 0; i < n * h; i++)
-        memcpy(o->data + i * w * ch, t->data + (((i / h) * ih + y + i % h) * iw + x) * ch,
-               w * ch * sizeof(float));
+    copy_part(t->data, ih, iw, ch, n, (struct part) { y, x, h, w }, o->data);
     return out_tensor(c, 0, o, err);
 }
 
-NODE_CLASS(ImageCrop, .display = "Image Crop", .category = "image/transform",
-           .module = MOD("images"), .flags = NODE_V3,
-           INS(SOCKET("image", "IMAGE"), INT_IN("width", 512, 1, MAX_SIDE, 1),
-               INT_IN("height", 512, 1, MAX_SIDE, 1), INT_IN("x", 0, 0, MAX_SIDE, 1),
+NODE_CLASS(ImageCrop, .display = "Image Crop", .category = "image/transform", V3("images"),
+           INS(SOCKET("image", "IMAGE"), SIZE_IN(512, 512, 1, 1), INT_IN("x", 0, 0, MAX_SIDE, 1),
                INT_IN("y", 0, 0, MAX_SIDE, 1)),
            OUT(out_image), .run = crop_run);
-
-/* ---- ImagePadForOutpaint ---- */
 
 struct pad { /* the picture h x w lies at (top, left) in H x W */
     uint64_t left, top, right, bottom;
@@ -193,10 +179,7 @@ static berth_status pad_run(struct node_call *c, berth_err *err)
         memcpy(o->data + (((i / p.h) * p.H + p.top + i % p.h) * p.W + p.left) * ch,
                t->data + i * p.w * ch, p.w * ch * sizeof(float));
     pad_mask(&p, feather, m->data);
-    s = out_tensor(c, 0, o, err);
-    if (s)
-        htensor_unref(m);
-    return s ? s : out_tensor(c, 1, m, err);
+    return give_tensors(c, o, m, err);
 }
 
 NODE_CLASS(ImagePadForOutpaint, .display = "Pad Image for Outpainting", .category = "image",
@@ -343,9 +326,7 @@ static berth_status concat_run(struct node_call *c, berth_err *err)
             all = joined;
         }
     }
-    if (s)
-        htensor_unref(all);
-    return s ? s : out_tensor(c, 0, all, err);
+    return give_tensor(c, s, all, err);
 }
 
 /* KJNodes says 1000; a class has at most NODE_INPUTS_MAX inputs, and we say what works. */
@@ -359,7 +340,7 @@ NODE_CLASS(ImageConcatMulti, .display = "Image Concatenate Multi", .category = "
            .description = "Pictures side by side; a smaller one is centred.",
            INS(INT_IN("inputcount", 2, 2, CONCAT_MAX, 1), SOCKET("image_1", "IMAGE"),
                COMBO_IN("direction", CHOICES("right", "down", "left", "up"), .sdef = "right"),
-               BOOL_IN("match_image_size", false), SOCKET("image_2", "IMAGE", .optional = true),
-               MORE(3), MORE(4), MORE(5), MORE(6), MORE(7), MORE(8), MORE(9), MORE_TEN(1),
-               MORE_TEN(2), MORE_TEN(3), MORE_TEN(4), MORE_TEN(5), MORE(60)),
+               BOOL_IN("match_image_size", false), OPTIONAL("image_2", "IMAGE"), MORE(3), MORE(4),
+               MORE(5), MORE(6), MORE(7), MORE(8), MORE(9), MORE_TEN(1), MORE_TEN(2), MORE_TEN(3),
+               MORE_TEN(4), MORE_TEN(5), MORE(60)),
            OUTS({ .type = "IMAGE", .name = "images" }), .run = concat_run);

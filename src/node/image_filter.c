@@ -76,8 +76,6 @@ static berth_status blur(struct node_call *call, struct conv *k, size_t n, berth
     return s;
 }
 
-/* ---- ImageBlur ---- */
-
 static berth_status blur_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
@@ -103,13 +101,10 @@ static berth_status blur_run(struct node_call *c, berth_err *err)
     k.src = t->data;
     k.dst = o->data;
     berth_status s = blur(c, &k, dim(t, 0), err);
-    if (s)
-        htensor_unref(o);
-    return s ? s : out_tensor(c, 0, o, err);
+    return give_tensor(c, s, o, err);
 }
 
-NODE_CLASS(ImageBlur, .category = "image/postprocessing", .module = MOD("post_processing"),
-           .flags = NODE_V3,
+NODE_CLASS(ImageBlur, .category = "image/postprocessing", V3("post_processing"),
            INS(SOCKET("image", "IMAGE"), INT_IN("blur_radius", 1, 1, 31, 1),
                FLOAT_IN("sigma", 1.0, 0.1, 10.0, 0.1)),
            OUT(out_image), .run = blur_run);
@@ -256,12 +251,10 @@ static berth_status canny_run(struct node_call *c, berth_err *err)
     free(k.stack);
     htensor_unref(plane);
     htensor_unref(mag);
-    if (s)
-        htensor_unref(o);
-    return s ? s : out_tensor(c, 0, o, err);
+    return give_tensor(c, s, o, err);
 }
 
-NODE_CLASS(Canny, .category = "image/preprocessors", .module = MOD("canny"), .flags = NODE_V3,
+NODE_CLASS(Canny, .category = "image/preprocessors", V3("canny"),
            INS(SOCKET("image", "IMAGE"), FLOAT_IN("low_threshold", 0.4, 0.01, 0.99, 0.01),
                FLOAT_IN("high_threshold", 0.8, 0.01, 0.99, 0.01)),
            OUT(out_image), .run = canny_run);

@@ -96,26 +96,10 @@ done:
     return s;
 }
 
-static berth_status image_changed(const struct node_check *k, struct str *out, berth_err *err)
-{
-    return input_changed(k, "image", out, err);
-}
-
-static berth_status image_validate(const struct node_check *k, berth_err *err)
-{
-    return input_validate(k, "image", "image", err);
-}
-
 /* Those we would read. */
 static berth_status list_images(const struct node_env *env, struct names *out, berth_err *err)
 {
-    struct names all = { 0 };
-    berth_status s = folders_inputs(env->folders, &all, err);
-    for (size_t i = 0; !s && i < all.n; i++)
-        if (image_reads(all.at[i]) && !names_add(out, all.at[i], strlen(all.at[i])))
-            s = err_set(err, BERTH_ENOMEM, "listing pictures");
-    names_release(&all);
-    return s;
+    return input_list(env, image_reads, out, err);
 }
 
 static berth_status list_files(const struct node_env *env, struct names *out, berth_err *err)
@@ -128,8 +112,7 @@ NODE_CLASS(LoadImage, .display = "Load Image", .category = "image", .module = "n
                  .kind = IN_COMBO,
                  .options_fn = list_images,
                  .more = "\"image_upload\":true" }),
-           OUT(out_image_mask), .run = load_run, .changed = image_changed,
-           .validate = image_validate, .validates = "image");
+           OUT(out_image_mask), .run = load_run, INPUT_FILE("image"));
 
 /* The browser fetches the list itself. */
 NODE_CLASS(LoadImageOutput, .display = "Load Image (from Outputs)", .category = "image",
@@ -140,10 +123,7 @@ NODE_CLASS(LoadImageOutput, .display = "Load Image (from Outputs)", .category = 
                  .more = "\"image_upload\":true,\"image_folder\":\"output\",\"remote\":"
                          "{\"route\":\"/internal/files/output\",\"refresh_button\":true,"
                          "\"control_after_refresh\":\"first\"}" }),
-           OUT(out_image_mask), .run = load_run, .changed = image_changed,
-           .validate = image_validate, .validates = "image");
-
-/* ---- LoadImageMask ---- */
+           OUT(out_image_mask), .run = load_run, INPUT_FILE("image"));
 
 static berth_status load_mask_run(struct node_call *c, berth_err *err)
 {
@@ -179,5 +159,4 @@ NODE_CLASS(LoadImageMask, .display = "Load Image (as Mask)", .category = "mask",
                  .options_fn = list_files,
                  .more = "\"image_upload\":true" },
                COMBO_IN("channel", CHOICES("alpha", "red", "green", "blue"))),
-           OUT(out_mask), .run = load_mask_run, .changed = image_changed,
-           .validate = image_validate, .validates = "image");
+           OUT(out_mask), .run = load_mask_run, INPUT_FILE("image"));

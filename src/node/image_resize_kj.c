@@ -117,10 +117,8 @@ static berth_status cut(struct htensor *t, const struct fit *f, struct htensor *
         return BERTH_OK;
     }
     berth_status s = image_tensor(n, f->ch, f->cw, c, out, err);
-    for (size_t i = 0; !s && i < n * f->ch; i++)
-        memcpy((*out)->data + i * f->cw * c,
-               t->data + (((i / f->ch) * ih + f->y + i % f->ch) * iw + f->x) * c,
-               f->cw * c * sizeof(float));
+    if (!s)
+        copy_part(t->data, ih, iw, c, n, (struct part) { f->y, f->x, f->ch, f->cw }, (*out)->data);
     return s;
 }
 
@@ -418,14 +416,14 @@ static berth_status resize_run(struct node_call *c, berth_err *err)
 NODE_CLASS(ImageResizeKJv2, .display = "Resize Image v2", .category = "KJNodes/image",
            .module = "custom_nodes.ComfyUI-KJNodes", .flags = NODE_UNIQUE_ID,
            .description = "Resizes into a box; what does not fit is stretched, cut or padded.",
-           INS(SOCKET("image", "IMAGE"), INT_IN("width", 512, 0, MAX_SIDE, 1),
-               INT_IN("height", 512, 0, MAX_SIDE, 1), COMBO_IN("upscale_method", list_resize_image),
+           INS(SOCKET("image", "IMAGE"), SIZE_IN(512, 512, 0, 1),
+               COMBO_IN("upscale_method", list_resize_image),
                COMBO_IN("keep_proportion",
                         CHOICES("stretch", "resize", "pad", "pad_edge", "pad_edge_pixel", "crop",
                                 "pillarbox_blur", "total_pixels")),
                TEXT_IN("pad_color", "0, 0, 0"),
                COMBO_IN("crop_position", CHOICES("center", "top", "bottom", "left", "right")),
-               INT_IN("divisible_by", 2, 0, 512, 1), SOCKET("mask", "MASK", .optional = true),
+               INT_IN("divisible_by", 2, 0, 512, 1), OPTIONAL("mask", "MASK"),
                COMBO_IN("device", CHOICES("cpu", "gpu"), .optional = true)),
            OUTS({ .type = "IMAGE" }, { .type = "INT", .name = "width" },
                 { .type = "INT", .name = "height" }, { .type = "MASK", .name = "mask" }),

@@ -36,8 +36,6 @@ static berth_status save_pngs(struct node_call *c, const char *kind, const char 
     return s;
 }
 
-/* ---- SaveImage ---- */
-
 static berth_status save_run(struct node_call *c, berth_err *err)
 {
     const char *prefix;
@@ -49,8 +47,6 @@ NODE_CLASS(SaveImage, .display = "Save Image", .category = "image", .module = "n
            .description = "Saves the pictures as PNG files in the output folder.",
            .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
            INS(SOCKET("images", "IMAGE"), TEXT_IN("filename_prefix", "ComfyUI")), .run = save_run);
-
-/* ---- PreviewImage ---- */
 
 /* "ComfyUI_temp_" and five letters that stay with the node while its id stays in prompts. */
 static berth_status preview_prefix(struct node_call *c, struct str *out, berth_err *err)

@@ -38,11 +38,8 @@ static berth_status scale_run(struct node_call *c, berth_err *err)
 
 NODE_CLASS(ImageScale, .display = "Upscale Image", .category = "image/upscaling", .module = "nodes",
            INS(SOCKET("image", "IMAGE"), COMBO_IN("upscale_method", list_resize_image),
-               INT_IN("width", 512, 0, MAX_SIDE, 1), INT_IN("height", 512, 0, MAX_SIDE, 1),
-               COMBO_IN("crop", list_crop)),
+               SIZE_IN(512, 512, 0, 1), COMBO_IN("crop", list_crop)),
            OUT(out_image), .run = scale_run);
-
-/* ---- ImageScaleBy ---- */
 
 static berth_status scale_by_run(struct node_call *c, berth_err *err)
 {
@@ -63,8 +60,6 @@ NODE_CLASS(ImageScaleBy, .display = "Upscale Image By", .category = "image/upsca
                FLOAT_IN("scale_by", 1.0, 0.01, 8.0, 0.01)),
            OUT(out_image), .run = scale_by_run);
 
-/* ---- ImageScaleToTotalPixels ---- */
-
 static berth_status total_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t;
@@ -84,14 +79,11 @@ static berth_status total_run(struct node_call *c, berth_err *err)
     return scaled(c, t, w * steps, h * steps, method, false, err);
 }
 
-NODE_CLASS(ImageScaleToTotalPixels, .category = "image/upscaling", .module = MOD("post_processing"),
-           .flags = NODE_V3,
+NODE_CLASS(ImageScaleToTotalPixels, .category = "image/upscaling", V3("post_processing"),
            INS(SOCKET("image", "IMAGE"), COMBO_IN("upscale_method", list_resize_image),
                FLOAT_IN("megapixels", 1.0, 0.01, 16.0, 0.01),
                INT_IN("resolution_steps", 1, 1, 256, 0)),
            OUT(out_image), .run = total_run);
-
-/* ---- ImageScaleToMaxDimension ---- */
 
 static berth_status largest_run(struct node_call *c, berth_err *err)
 {
@@ -112,8 +104,7 @@ static berth_status largest_run(struct node_call *c, berth_err *err)
 }
 
 /* ComfyUI's list, with its repetition: positions of choices are what people see. */
-NODE_CLASS(ImageScaleToMaxDimension, .category = "image/upscaling", .module = MOD("images"),
-           .flags = NODE_V3,
+NODE_CLASS(ImageScaleToMaxDimension, .category = "image/upscaling", V3("images"),
            INS(SOCKET("image", "IMAGE"),
                COMBO_IN("upscale_method", CHOICES("area", "lanczos", "bilinear", "nearest-exact",
                                                   "bilinear", "bicubic")),
@@ -147,6 +138,6 @@ static berth_status kontext_run(struct node_call *c, berth_err *err)
     return scaled(c, t, size[at].w, size[at].h, "lanczos", true, err);
 }
 
-NODE_CLASS(FluxKontextImageScale, .category = "advanced/conditioning/flux", .module = MOD("flux"),
-           .flags = NODE_V3, .description = "Resizes to a size that Flux Kontext likes.",
+NODE_CLASS(FluxKontextImageScale, .category = "advanced/conditioning/flux", V3("flux"),
+           .description = "Resizes to a size that Flux Kontext likes.",
            INS(SOCKET("image", "IMAGE")), OUT(out_image), .run = kontext_run);

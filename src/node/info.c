@@ -128,21 +128,12 @@ static bool add_options(const struct node_env *env, const struct node_class *c,
 
 static const char *kind_type(const struct node_input *in)
 {
-    switch (in->kind) {
-    case IN_INT:
-        return "INT";
-    case IN_FLOAT:
-        return "FLOAT";
-    case IN_STRING:
-        return "STRING";
-    case IN_BOOLEAN:
-        return "BOOLEAN";
-    case IN_COMBO:
-        return "COMBO";
-    case IN_SOCKET:
-        break;
-    }
-    return in->type;
+    static const char *const type[] = { [IN_INT] = "INT",
+                                        [IN_FLOAT] = "FLOAT",
+                                        [IN_STRING] = "STRING",
+                                        [IN_BOOLEAN] = "BOOLEAN",
+                                        [IN_COMBO] = "COMBO" };
+    return in->kind == IN_SOCKET ? in->type : type[in->kind];
 }
 
 berth_status node_input_spec(const struct node_env *env, const struct node_class *c,

@@ -31,9 +31,9 @@ berth_status input_read(const struct node_env *env, const char *name, char **out
 }
 
 /* NULL: a link, which a check does not see, or no text. */
-static const char *text_input(const struct node_check *k, const char *input)
+static const char *text_input(const struct node_check *k)
 {
-    const json_t *v = check_input(k, input);
+    const json_t *v = check_input(k, k->cls->validates);
     return v && js_kind(v) == JS_STRING ? json_string_value(v) : NULL;
 }
 
@@ -102,14 +102,14 @@ static berth_status hash_file(const struct node_check *k, const char *path, char
     return s;
 }
 
-berth_status input_changed(const struct node_check *k, const char *input, struct str *out,
-                           berth_err *err)
+berth_status input_changed(const struct node_check *k, struct str *out, berth_err *err)
 {
-    const char *name = text_input(k, input);
+    const char *name = text_input(k);
     struct str path = { 0 };
     char hex[SHA256_HEX];
     if (!name)
-        return err_set(err, BERTH_EINVAL, "'%s' is not known before the node runs", input);
+        return err_set(err, BERTH_EINVAL, "'%s' is not known before the node runs",
+                       k->cls->validates);
     berth_status s = input_path(k->env, name, &path, err);
     if (!s)
         s = hash_file(k, str_c(&path), hex, err);
@@ -120,10 +120,9 @@ berth_status input_changed(const struct node_check *k, const char *input, struct
     return out->bad ? err_set(err, BERTH_ENOMEM, "hash of '%s'", name) : BERTH_OK;
 }
 
-berth_status input_validate(const struct node_check *k, const char *input, const char *what,
-                            berth_err *err)
+berth_status input_there(const struct node_check *k, const char *what, berth_err *err)
 {
-    const char *name = text_input(k, input);
+    const char *name = text_input(k);
     struct str path = { 0 };
     struct stat st;
     berth_err inner;
@@ -137,14 +136,29 @@ berth_status input_validate(const struct node_check *k, const char *input, const
     return there ? BERTH_OK : err_set(err, BERTH_EINVAL, "Invalid %s file: %s", what, name);
 }
 
-berth_status input_videos(const struct node_env *env, struct names *out, berth_err *err)
+berth_status input_validate(const struct node_check *k, berth_err *err)
+{
+    return input_there(k, k->cls->validates, err);
+}
+
+berth_status input_list(const struct node_env *env, bool (*wanted)(const char *name),
+                        struct names *out, berth_err *err)
 {
     struct names all = { 0 };
     berth_status s = folders_inputs(env->folders, &all, err);
     for (size_t i = 0; !s && i < all.n; i++)
-        if (!strncmp(path_mime(all.at[i]), "video/", 6) &&
-            !names_add(out, all.at[i], strlen(all.at[i])))
-            s = err_set(err, BERTH_ENOMEM, "listing videos");
+        if (wanted(all.at[i]) && !names_add(out, all.at[i], strlen(all.at[i])))
+            s = err_set(err, BERTH_ENOMEM, "listing files");
     names_release(&all);
     return s;
+}
+
+static bool is_video(const char *name)
+{
+    return !strncmp(path_mime(name), "video/", 6);
+}
+
+berth_status input_videos(const struct node_env *env, struct names *out, berth_err *err)
+{
+    return input_list(env, is_video, out, err);
 }

@@ -37,6 +37,15 @@ berth_status give_latent(struct node_call *c, struct latent *taken, berth_err *e
     return out_value(c, 0, value_latent(taken), err);
 }
 
+berth_status give_or_release(struct node_call *c, berth_status s, struct latent *taken,
+                             berth_err *err)
+{
+    if (!s)
+        return give_latent(c, taken, err);
+    latent_release(taken);
+    return s;
+}
+
 berth_status tensor_repeat(struct htensor *t, size_t count, struct htensor **out, berth_err *err)
 {
     if (dim(t, 0) == count) {
@@ -95,54 +104,48 @@ static berth_status empty_latent(struct node_call *c, const struct empty *e, ber
     {                                                                                              \
         return empty_latent(c, &(struct empty) { __VA_ARGS__ }, err);                              \
     }
-#define SIZES(w, h, lo, by)                                                                        \
-    INT_IN("width", w, lo, MAX_SIDE, by), INT_IN("height", h, lo, MAX_SIDE, by)
-#define BATCH INT_IN("batch_size", 1, 1, 4096, 0)
 
 EMPTY(sd_run, .channels = 4, .side = USUAL_RATIO)
 NODE_CLASS(EmptyLatentImage, .display = "Empty Latent Image", .category = "latent",
            .module = "nodes", .description = "Latents of nothing, to be denoised by a sampler.",
-           INS(SIZES(512, 512, 16, 8), BATCH), OUT(out_latent), .run = sd_run);
+           INS(SIZE_IN(512, 512, 16, 8), BATCH_IN), OUT(out_latent), .run = sd_run);
 
 EMPTY(sd3_run, .channels = 16, .side = USUAL_RATIO)
-static const struct node_input sd3_in[] = { SIZES(1024, 1024, 16, 16), BATCH };
-NODE_CLASS(EmptySD3LatentImage, .category = "latent/sd3", .module = MOD("sd3"), .flags = NODE_V3,
-           IN(sd3_in), OUT(out_latent), .run = sd3_run);
+static const struct node_input sd3_in[] = { SIZE_IN(1024, 1024, 16, 16), BATCH_IN };
+NODE_CLASS(EmptySD3LatentImage, .category = "latent/sd3", V3("sd3"), IN(sd3_in), OUT(out_latent),
+           .run = sd3_run);
 
 EMPTY(flux2_run, .channels = 128, .side = 16)
 NODE_CLASS(EmptyFlux2LatentImage, .display = "Empty Flux 2 Latent", .category = "latent",
-           .module = MOD("flux"), .flags = NODE_V3, IN(sd3_in), OUT(out_latent), .run = flux2_run);
+           V3("flux"), IN(sd3_in), OUT(out_latent), .run = flux2_run);
 
 EMPTY(hunyuan_image_run, .channels = 64, .side = 32)
-NODE_CLASS(EmptyHunyuanImageLatent, .category = "latent", .module = MOD("hunyuan"),
-           .flags = NODE_V3, INS(SIZES(2048, 2048, 64, 32), BATCH), OUT(out_latent),
-           .run = hunyuan_image_run);
+NODE_CLASS(EmptyHunyuanImageLatent, .category = "latent", V3("hunyuan"),
+           INS(SIZE_IN(2048, 2048, 64, 32), BATCH_IN), OUT(out_latent), .run = hunyuan_image_run);
 
 EMPTY(mochi_run, .channels = 12, .side = USUAL_RATIO, .frames = 6)
-NODE_CLASS(EmptyMochiLatentVideo, .category = "latent/video", .module = MOD("mochi"),
-           .flags = NODE_V3,
-           INS(SIZES(848, 480, 16, 16), INT_IN("length", 25, 7, MAX_SIDE, 6), BATCH),
+NODE_CLASS(EmptyMochiLatentVideo, .category = "latent/video", V3("mochi"),
+           INS(SIZE_IN(848, 480, 16, 16), INT_IN("length", 25, 7, MAX_SIDE, 6), BATCH_IN),
            OUT(out_latent), .run = mochi_run);
 
 EMPTY(hunyuan_run, .channels = 16, .side = USUAL_RATIO, .frames = 4)
 static const struct node_input hunyuan_in[] = {
-    SIZES(848, 480, 16, 16),
+    SIZE_IN(848, 480, 16, 16),
     INT_IN("length", 25, 1, MAX_SIDE, 4),
-    BATCH,
+    BATCH_IN,
 };
 NODE_CLASS(EmptyHunyuanLatentVideo, .display = "Empty HunyuanVideo 1.0 Latent",
-           .category = "latent/video", .module = MOD("hunyuan"), .flags = NODE_V3, IN(hunyuan_in),
-           OUT(out_latent), .run = hunyuan_run);
+           .category = "latent/video", V3("hunyuan"), IN(hunyuan_in), OUT(out_latent),
+           .run = hunyuan_run);
 
 EMPTY(hunyuan15_run, .channels = 32, .side = 16, .frames = 4)
 NODE_CLASS(EmptyHunyuanVideo15Latent, .display = "Empty HunyuanVideo 1.5 Latent",
-           .category = "latent/video", .module = MOD("hunyuan"), .flags = NODE_V3, IN(hunyuan_in),
-           OUT(out_latent), .run = hunyuan15_run);
+           .category = "latent/video", V3("hunyuan"), IN(hunyuan_in), OUT(out_latent),
+           .run = hunyuan15_run);
 
 EMPTY(ltxv_run, .channels = 128, .side = 32, .frames = 8)
-NODE_CLASS(EmptyLTXVLatentVideo, .category = "latent/video/ltxv", .module = MOD("lt"),
-           .flags = NODE_V3,
-           INS(SIZES(768, 512, 64, 32), INT_IN("length", 97, 1, MAX_SIDE, 8), BATCH),
+NODE_CLASS(EmptyLTXVLatentVideo, .category = "latent/video/ltxv", V3("lt"),
+           INS(SIZE_IN(768, 512, 64, 32), INT_IN("length", 97, 1, MAX_SIDE, 8), BATCH_IN),
            OUT(out_latent), .run = ltxv_run);
 
 /* ---- batches ---- */
@@ -174,11 +177,7 @@ static berth_status from_batch_run(struct node_call *c, berth_err *err)
         s = err_set(err, BERTH_ENOMEM, "indices of %" PRIu64 " latents", n);
     for (size_t i = 0; !s && i < n; i++)
         l.batch_index[i] = in->batch_index ? in->batch_index[at + i] : (int64_t)(at + i);
-    if (s) {
-        latent_release(&l);
-        return s;
-    }
-    return give_latent(c, &l, err);
+    return give_or_release(c, s, &l, err);
 }
 
 NODE_CLASS(LatentFromBatch, .display = "Latent From Batch", .category = "latent/batch",
@@ -223,11 +222,7 @@ static berth_status repeat_run(struct node_call *c, berth_err *err)
         l.noise_mask = htensor_ref(in->noise_mask);
     if (!s && in->batch_index)
         s = repeat_index(in, amount, &l.batch_index, err);
-    if (s) {
-        latent_release(&l);
-        return s;
-    }
-    return give_latent(c, &l, err);
+    return give_or_release(c, s, &l, err);
 }
 
 NODE_CLASS(RepeatLatentBatch, .display = "Repeat Latent Batch", .category = "latent/batch",
@@ -278,11 +273,7 @@ static berth_status batch_run(struct node_call *c, berth_err *err)
         l.batch_index[na + i] = b->batch_index ? b->batch_index[i] : (int64_t)i;
     if (!s && a->noise_mask)
         l.noise_mask = htensor_ref(a->noise_mask);
-    if (s) {
-        latent_release(&l);
-        return s;
-    }
-    return give_latent(c, &l, err);
+    return give_or_release(c, s, &l, err);
 }
 
 NODE_CLASS(LatentBatch, .category = "latent/batch", .module = MOD("latent"),
@@ -369,11 +360,7 @@ static berth_status emit(struct node_call *c, const struct latent *l, size_t fro
     }
     if (!s)
         s = copy_index(l->batch_index + from, n, &o.batch_index, err);
-    if (s) {
-        latent_release(&o);
-        return s;
-    }
-    return give_latent(c, &o, err);
+    return give_or_release(c, s, &o, err);
 }
 
 /* Gives all full batches of `cur` and keeps what is left; all: that too. */
@@ -447,5 +434,5 @@ static berth_status rebatch_run(struct node_call *c, berth_err *err)
 
 NODE_CLASS(RebatchLatents, .display = "Rebatch Latents", .category = "latent/batch",
            .module = MOD("rebatch"), .flags = NODE_V3 | NODE_INPUT_IS_LIST,
-           INS(SOCKET("latents", "LATENT"), INT_IN("batch_size", 1, 1, 4096, 0)),
-           OUTS({ .type = "LATENT", .is_list = true }), .run = rebatch_run);
+           INS(SOCKET("latents", "LATENT"), BATCH_IN), OUTS({ .type = "LATENT", .is_list = true }),
+           .run = rebatch_run);

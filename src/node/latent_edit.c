@@ -27,8 +27,6 @@ static berth_status four_dims(const struct latent *l, const char *what, berth_er
     return BERTH_OK;
 }
 
-/* ---- LatentUpscale, LatentUpscaleBy ---- */
-
 static berth_status upscale_run(struct node_call *c, berth_err *err)
 {
     const struct latent *in;
@@ -59,8 +57,7 @@ static berth_status upscale_run(struct node_call *c, berth_err *err)
 
 NODE_CLASS(LatentUpscale, .display = "Upscale Latent", .category = "latent", .module = "nodes",
            INS(SOCKET("samples", "LATENT"), COMBO_IN("upscale_method", list_resize_latent),
-               INT_IN("width", 512, 0, MAX_SIDE, 8), INT_IN("height", 512, 0, MAX_SIDE, 8),
-               COMBO_IN("crop", list_crop)),
+               SIZE_IN(512, 512, 0, 8), COMBO_IN("crop", list_crop)),
            OUT(out_latent), .run = upscale_run);
 
 static berth_status upscale_by_run(struct node_call *c, berth_err *err)
@@ -85,8 +82,6 @@ NODE_CLASS(LatentUpscaleBy, .display = "Upscale Latent By", .category = "latent"
            INS(SOCKET("samples", "LATENT"), COMBO_IN("upscale_method", list_resize_latent),
                FLOAT_IN("scale_by", 1.5, 0.01, 8.0, 0.01)),
            OUT(out_latent), .run = upscale_by_run);
-
-/* ---- LatentRotate, LatentFlip ---- */
 
 /* Output pixel (y, x) of each plane comes from *from of a plane h x w. */
 static berth_status move_planes(struct node_call *c, const struct latent *in, bool swap,
@@ -174,8 +169,6 @@ NODE_CLASS(LatentFlip, .display = "Flip Latent", .category = "latent/transform",
                COMBO_IN("flip_method", CHOICES("x-axis: vertically", "y-axis: horizontally"))),
            OUT(out_latent), .run = flip_run);
 
-/* ---- LatentCrop ---- */
-
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -202,18 +195,14 @@ static berth_status crop_run(struct node_call *c, berth_err *err)
         return err_set(err, BERTH_EINVAL, "a part of %" PRIu64 "x%" PRIu64, w, h);
     if (htensor_new(&(struct shape) { .ndim = 4, .dim = { dim(t, 0), dim(t, 1), h, w } }, &o, err))
         return err->code;
-    for (size_t i = 0; i < planes * h; i++)
-        memcpy(o->data + i * w, t->data + ((i / h) * ih + y + i % h) * iw + x, w * sizeof(float));
+    copy_part(t->data, ih, iw, 1, planes, (struct part) { y, x, h, w }, o->data);
     return give_samples(c, in, o, err);
 }
 
 NODE_CLASS(LatentCrop, .display = "Crop Latent", .category = "latent/transform", .module = "nodes",
-           INS(SOCKET("samples", "LATENT"), INT_IN("width", 512, 64, MAX_SIDE, 8),
-               INT_IN("height", 512, 64, MAX_SIDE, 8), INT_IN("x", 0, 0, MAX_SIDE, 8),
-               INT_IN("y", 0, 0, MAX_SIDE, 8)),
+           INS(SOCKET("samples", "LATENT"), SIZE_IN(512, 512, 64, 8),
+               INT_IN("x", 0, 0, MAX_SIDE, 8), INT_IN("y", 0, 0, MAX_SIDE, 8)),
            OUT(out_latent), .run = crop_run);
-
-/* ---- LatentComposite ---- */
 
 /* Strength of the pasted latent at (y, x) of its visible part h x w: it fades over `feather` pixels
  * towards edges that lie inside the other one. */
@@ -269,8 +258,6 @@ NODE_CLASS(LatentComposite, .display = "Latent Composite", .category = "latent",
                INT_IN("feather", 0, 0, MAX_SIDE, 8)),
            OUT(out_latent), .run = composite_run);
 
-/* ---- LatentBlend ---- */
-
 static berth_status blend_run(struct node_call *c, berth_err *err)
 {
     char ta[SHAPE_TEXT_MAX], tb[SHAPE_TEXT_MAX];
@@ -308,8 +295,6 @@ NODE_CLASS(LatentBlend, .display = "Latent Blend", .category = "_for_testing", .
                FLOAT_IN("blend_factor", 0.5, 0.0, 1.0, 0.01)),
            OUT(out_latent), .run = blend_run);
 
-/* ---- SetLatentNoiseMask ---- */
-
 static berth_status noise_mask_run(struct node_call *c, berth_err *err)
 {
     const struct latent *in;
@@ -336,8 +321,6 @@ NODE_CLASS(SetLatentNoiseMask, .display = "Set Latent Noise Mask", .category = "
            .module = "nodes", INS(SOCKET("samples", "LATENT"), SOCKET("mask", "MASK")),
            OUT(out_latent), .run = noise_mask_run);
 
-/* ---- TrimVideoLatent ---- */
-
 static berth_status trim_run(struct node_call *c, berth_err *err)
 {
     char text[SHAPE_TEXT_MAX];
@@ -361,6 +344,6 @@ static berth_status trim_run(struct node_call *c, berth_err *err)
     return give_samples(c, in, o, err);
 }
 
-NODE_CLASS(TrimVideoLatent, .category = "latent/video", .module = MOD("wan"), .flags = NODE_V3,
+NODE_CLASS(TrimVideoLatent, .category = "latent/video", V3("wan"),
            INS(SOCKET("samples", "LATENT"), INT_IN("trim_amount", 0, 0, 99999, 0)), OUT(out_latent),
            .run = trim_run);

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- SaveLatent ---- */
-
 /* An empty tensor says that values are as models see them; without it they were scaled by SD 1's
  * factor. */
 #define VERSION_TENSOR "latent_format_version_0"
@@ -78,8 +76,6 @@ NODE_CLASS(SaveLatent, .category = "_for_testing", .module = "nodes",
            INS(SOCKET("samples", "LATENT"), TEXT_IN("filename_prefix", "latents/ComfyUI")),
            .run = save_run);
 
-/* ---- LoadLatent ---- */
-
 static berth_status read_tensor(const struct weights *w, struct htensor **out, berth_err *err)
 {
     const struct weights_entry *e = weights_find(w, "latent_tensor", strlen("latent_tensor"));
@@ -125,29 +121,16 @@ static berth_status load_run(struct node_call *c, berth_err *err)
     return s ? err_add(err, "loading '%s'", name) : give_latent(c, &l, err);
 }
 
+static bool is_latent(const char *name)
+{
+    return str_ends(name, strlen(name), ".latent");
+}
+
 static berth_status list_latents(const struct node_env *env, struct names *out, berth_err *err)
 {
-    struct names all = { 0 };
-    berth_status s = folders_inputs(env->folders, &all, err);
-    for (size_t i = 0; !s && i < all.n; i++)
-        if (str_ends(all.at[i], strlen(all.at[i]), ".latent") &&
-            !names_add(out, all.at[i], strlen(all.at[i])))
-            s = err_set(err, BERTH_ENOMEM, "listing latents");
-    names_release(&all);
-    return s;
-}
-
-static berth_status latent_changed(const struct node_check *k, struct str *out, berth_err *err)
-{
-    return input_changed(k, "latent", out, err);
-}
-
-static berth_status latent_validate(const struct node_check *k, berth_err *err)
-{
-    return input_validate(k, "latent", "latent", err);
+    return input_list(env, is_latent, out, err);
 }
 
 NODE_CLASS(LoadLatent, .category = "_for_testing", .module = "nodes",
            INS({ .name = "latent", .kind = IN_COMBO, .options_fn = list_latents }), OUT(out_latent),
-           .run = load_run, .changed = latent_changed, .validate = latent_validate,
-           .validates = "latent");
+           .run = load_run, INPUT_FILE("latent"));

@@ -3,48 +3,43 @@
  * validates and says at which node it stops. */
 #include "node/node_impl.h"
 
-NOT_YET(CLIPTextEncodeSD3, .category = "advanced/conditioning", .module = MOD("sd3"),
-        .flags = NODE_V3,
+NOT_YET(CLIPTextEncodeSD3, .category = "advanced/conditioning", V3("sd3"),
         INS(SOCKET("clip", "CLIP"),
             TEXT_IN("clip_l", NULL, .no_default = true, .more = PROMPT_TEXT),
             TEXT_IN("clip_g", NULL, .no_default = true, .more = PROMPT_TEXT),
             TEXT_IN("t5xxl", NULL, .no_default = true, .more = PROMPT_TEXT),
             COMBO_IN("empty_padding", CHOICES("none", "empty_prompt"))),
-        OUTS({ .type = "CONDITIONING" }));
+        OUT_OF("CONDITIONING"));
 
-NOT_YET(TextEncodeQwenImageEdit, .category = "advanced/conditioning", .module = MOD("qwen"),
-        .flags = NODE_V3,
+NOT_YET(TextEncodeQwenImageEdit, .category = "advanced/conditioning", V3("qwen"),
         INS(SOCKET("clip", "CLIP"),
             TEXT_IN("prompt", NULL, .no_default = true, .more = PROMPT_TEXT),
-            SOCKET("vae", "VAE", .optional = true), SOCKET("image", "IMAGE", .optional = true)),
-        OUTS({ .type = "CONDITIONING" }));
+            OPTIONAL("vae", "VAE"), OPTIONAL("image", "IMAGE")),
+        OUT_OF("CONDITIONING"));
 
-NOT_YET(TextEncodeQwenImageEditPlus, .category = "advanced/conditioning", .module = MOD("qwen"),
-        .flags = NODE_V3,
+NOT_YET(TextEncodeQwenImageEditPlus, .category = "advanced/conditioning", V3("qwen"),
         INS(SOCKET("clip", "CLIP"),
             TEXT_IN("prompt", NULL, .no_default = true, .more = PROMPT_TEXT),
-            SOCKET("vae", "VAE", .optional = true), SOCKET("image1", "IMAGE", .optional = true),
-            SOCKET("image2", "IMAGE", .optional = true),
-            SOCKET("image3", "IMAGE", .optional = true)),
-        OUTS({ .type = "CONDITIONING" }));
+            OPTIONAL("vae", "VAE"), OPTIONAL("image1", "IMAGE"), OPTIONAL("image2", "IMAGE"),
+            OPTIONAL("image3", "IMAGE")),
+        OUT_OF("CONDITIONING"));
 
-NOT_YET(ReferenceLatent, .category = "advanced/conditioning/edit_models",
-        .module = MOD("edit_model"), .flags = NODE_V3,
-        INS(SOCKET("conditioning", "CONDITIONING"), SOCKET("latent", "LATENT", .optional = true)),
-        OUTS({ .type = "CONDITIONING" }));
+NOT_YET(ReferenceLatent, .category = "advanced/conditioning/edit_models", V3("edit_model"),
+        INS(SOCKET("conditioning", "CONDITIONING"), OPTIONAL("latent", "LATENT")),
+        OUT_OF("CONDITIONING"));
 
 NOT_YET(CLIPVisionEncode, .display = "CLIP Vision Encode", .category = "conditioning",
         .module = "nodes",
         INS(SOCKET("clip_vision", "CLIP_VISION"), SOCKET("image", "IMAGE"),
             COMBO_IN("crop", CHOICES("center", "none"))),
-        OUTS({ .type = "CLIP_VISION_OUTPUT" }));
+        OUT_OF("CLIP_VISION_OUTPUT"));
 
 NOT_YET(unCLIPConditioning, .category = "conditioning", .module = "nodes",
         INS(SOCKET("conditioning", "CONDITIONING"),
             SOCKET("clip_vision_output", "CLIP_VISION_OUTPUT"),
             FLOAT_IN("strength", 1.0, -10.0, 10.0, 0.01),
             FLOAT_IN("noise_augmentation", 0.0, 0.0, 1.0, 0.01)),
-        OUTS({ .type = "CONDITIONING" }));
+        OUT_OF("CONDITIONING"));
 
 NOT_YET(StyleModelApply, .display = "Apply Style Model", .category = "conditioning/style_model",
         .module = "nodes",
@@ -52,73 +47,64 @@ NOT_YET(StyleModelApply, .display = "Apply Style Model", .category = "conditioni
             SOCKET("clip_vision_output", "CLIP_VISION_OUTPUT"),
             FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.001),
             COMBO_IN("strength_type", CHOICES("multiply", "attn_bias"))),
-        OUTS({ .type = "CONDITIONING" }));
+        OUT_OF("CONDITIONING"));
 
 NOT_YET(ControlNetApply, .display = "Apply ControlNet (OLD)", .category = "conditioning/controlnet",
         .module = "nodes", .flags = NODE_DEPRECATED,
         INS(SOCKET("conditioning", "CONDITIONING"), SOCKET("control_net", "CONTROL_NET"),
             SOCKET("image", "IMAGE"), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01)),
-        OUTS({ .type = "CONDITIONING" }));
+        OUT_OF("CONDITIONING"));
 
 NOT_YET(ControlNetApplyAdvanced, .display = "Apply ControlNet",
         .category = "conditioning/controlnet", .module = "nodes",
-        INS(SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-            SOCKET("control_net", "CONTROL_NET"), SOCKET("image", "IMAGE"),
+        INS(PAIR_IN, SOCKET("control_net", "CONTROL_NET"), SOCKET("image", "IMAGE"),
             FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
             FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.001),
-            FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001), SOCKET("vae", "VAE", .optional = true)),
-        OUTS({ .type = "CONDITIONING", .name = "positive" },
-             { .type = "CONDITIONING", .name = "negative" }));
+            FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001), OPTIONAL("vae", "VAE")),
+        OUTS(PAIR_OUT));
 
 NOT_YET(ControlNetApplySD3, .display = "Apply Controlnet with VAE",
         .category = "conditioning/controlnet", .module = MOD("sd3"),
         .flags = NODE_V3 | NODE_DEPRECATED,
-        INS(SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-            SOCKET("control_net", "CONTROL_NET"), SOCKET("vae", "VAE"), SOCKET("image", "IMAGE"),
-            FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
+        INS(PAIR_IN, SOCKET("control_net", "CONTROL_NET"), SOCKET("vae", "VAE"),
+            SOCKET("image", "IMAGE"), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
             FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.001),
             FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001)),
-        OUTS({ .type = "CONDITIONING", .name = "positive" },
-             { .type = "CONDITIONING", .name = "negative" }));
+        OUTS(PAIR_OUT));
 
-NOT_YET(SetUnionControlNetType, .category = "conditioning/controlnet", .module = MOD("controlnet"),
-        .flags = NODE_V3,
+NOT_YET(SetUnionControlNetType, .category = "conditioning/controlnet", V3("controlnet"),
         INS(SOCKET("control_net", "CONTROL_NET"),
             COMBO_IN("type", CHOICES("auto", "openpose", "depth", "hed/pidi/scribble/ted",
                                      "canny/lineart/anime_lineart/mlsd", "normal", "segment",
                                      "tile", "repaint"))),
-        OUTS({ .type = "CONTROL_NET" }));
+        OUT_OF("CONTROL_NET"));
 
-NOT_YET(ControlNetInpaintingAliMamaApply, .category = "conditioning/controlnet",
-        .module = MOD("controlnet"), .flags = NODE_V3,
-        INS(SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-            SOCKET("control_net", "CONTROL_NET"), SOCKET("vae", "VAE"), SOCKET("image", "IMAGE"),
-            SOCKET("mask", "MASK"), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
+NOT_YET(ControlNetInpaintingAliMamaApply, .category = "conditioning/controlnet", V3("controlnet"),
+        INS(PAIR_IN, SOCKET("control_net", "CONTROL_NET"), SOCKET("vae", "VAE"),
+            SOCKET("image", "IMAGE"), SOCKET("mask", "MASK"),
+            FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
             FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.001),
             FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001)),
-        OUTS({ .type = "CONDITIONING", .name = "positive" },
-             { .type = "CONDITIONING", .name = "negative" }));
+        OUTS(PAIR_OUT));
 
 NOT_YET(QwenImageDiffsynthControlnet, .category = "advanced/loaders/qwen",
         .module = MOD("model_patch"), .flags = NODE_EXPERIMENTAL,
         INS(SOCKET("model", "MODEL"), SOCKET("model_patch", "MODEL_PATCH"), SOCKET("vae", "VAE"),
             SOCKET("image", "IMAGE"), FLOAT_IN("strength", 1.0, -10.0, 10.0, 0.01),
-            SOCKET("mask", "MASK", .optional = true)),
-        OUTS({ .type = "MODEL" }));
+            OPTIONAL("mask", "MASK")),
+        OUT_OF("MODEL"));
 
-NOT_YET(ModelSamplingLTXV, .category = "advanced/model", .module = MOD("lt"), .flags = NODE_V3,
+NOT_YET(ModelSamplingLTXV, .category = "advanced/model", V3("lt"),
         INS(SOCKET("model", "MODEL"), FLOAT_IN("max_shift", 2.05, 0.0, 100.0, 0.01),
-            FLOAT_IN("base_shift", 0.95, 0.0, 100.0, 0.01),
-            SOCKET("latent", "LATENT", .optional = true)),
-        OUTS({ .type = "MODEL" }));
+            FLOAT_IN("base_shift", 0.95, 0.0, 100.0, 0.01), OPTIONAL("latent", "LATENT")),
+        OUT_OF("MODEL"));
 
-NOT_YET(FreeU_V2, .category = "model_patches/unet", .module = MOD("freelunch"), .flags = NODE_V3,
+NOT_YET(FreeU_V2, .category = "model_patches/unet", V3("freelunch"),
         INS(SOCKET("model", "MODEL"), FLOAT_IN("b1", 1.3, 0.0, 10.0, 0.01),
             FLOAT_IN("b2", 1.4, 0.0, 10.0, 0.01), FLOAT_IN("s1", 0.9, 0.0, 10.0, 0.01),
             FLOAT_IN("s2", 0.2, 0.0, 10.0, 0.01)),
-        OUTS({ .type = "MODEL" }));
+        OUT_OF("MODEL"));
 
 NOT_YET(ImageUpscaleWithModel, .display = "Upscale Image (using Model)",
-        .category = "image/upscaling", .module = MOD("upscale_model"), .flags = NODE_V3,
-        INS(SOCKET("upscale_model", "UPSCALE_MODEL"), SOCKET("image", "IMAGE")),
-        OUTS({ .type = "IMAGE" }));
+        .category = "image/upscaling", V3("upscale_model"),
+        INS(SOCKET("upscale_model", "UPSCALE_MODEL"), SOCKET("image", "IMAGE")), OUT_OF("IMAGE"));

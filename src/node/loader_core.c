@@ -657,14 +657,13 @@ NODE_CLASS(DiffControlNetLoader, .display = "Load ControlNet Model (diff)", .cat
 
 NODE_CLASS(StyleModelLoader, .display = "Load Style Model", .category = "loaders",
            .module = "nodes", INS(FOLDER_IN("style_model_name", "style_models")),
-           OUTS({ .type = "STYLE_MODEL" }), .run = run_style);
+           OUT_OF("STYLE_MODEL"), .run = run_style);
 
 NODE_CLASS(UpscaleModelLoader, .display = "Load Upscale Model", .category = "loaders",
            .module = "comfy_extras.nodes_upscale_model", .flags = NODE_V3,
-           INS(FOLDER_IN("model_name", "upscale_models")), OUTS({ .type = "UPSCALE_MODEL" }),
+           INS(FOLDER_IN("model_name", "upscale_models")), OUT_OF("UPSCALE_MODEL"),
            .run = run_upscale);
 
 NODE_CLASS(ModelPatchLoader, .category = "advanced/loaders",
            .module = "comfy_extras.nodes_model_patch", .flags = NODE_EXPERIMENTAL,
-           INS(FOLDER_IN("name", "model_patches")), OUTS({ .type = "MODEL_PATCH" }),
-           .run = run_model_patch);
+           INS(FOLDER_IN("name", "model_patches")), OUT_OF("MODEL_PATCH"), .run = run_model_patch);

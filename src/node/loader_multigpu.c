@@ -32,65 +32,27 @@
 #define D1TE_CATEGORY "multigpu"
 #define D1TE_INPUTS D1_INPUTS
 
-#define WRAP(cls, rule, inputs, outputs, run_)                                                     \
-    static const struct node_input cls##_in[] = { inputs, rule##_INPUTS };                         \
-    NODE_CLASS(cls, .category = rule##_CATEGORY, .module = "custom_nodes.ComfyUI-MultiGPU",        \
-               IN(cls##_in), OUT(outputs), .run = run_, rule##_CHECK)
-/* IN_x is a list: it must arrive in WRAP() as one argument. */
-#define LIST(...) __VA_ARGS__
+/* Bases: outputs and run(); IN_x are in loader_impl.h. */
+#define BASE_CHECKPOINT OUT(out_checkpoint), .run = run_checkpoint
+#define BASE_CLIP OUT(out_clip), .run = run_clip
+#define BASE_CLIP_DUAL OUT(out_clip), .run = run_clip
+#define BASE_CLIP_GGUF OUT(out_clip), .run = run_clip_gguf
+#define BASE_CLIP_GGUF_DUAL OUT(out_clip), .run = run_clip_gguf
+#define BASE_CLIP_GGUF_QUADRUPLE OUT(out_clip), .run = run_clip_gguf
+#define BASE_CLIP_GGUF_TRIPLE OUT(out_clip), .run = run_clip_gguf
+#define BASE_CLIP_QUADRUPLE OUT(out_clip), .run = run_clip
+#define BASE_CLIP_TRIPLE OUT(out_clip), .run = run_clip
+#define BASE_CLIP_VISION OUT(out_clip_vision), .run = run_clip_vision
+#define BASE_CONTROL_NET OUT(out_control_net), .run = run_control_net
+#define BASE_DIFFUSERS OUT(out_checkpoint), .run = run_diffusers
+#define BASE_DIFF_CONTROL_NET OUT(out_control_net), .run = run_control_net
+#define BASE_UNET OUT(out_model), .run = run_unet
+#define BASE_UNET_GGUF OUT(out_model), .run = run_unet_gguf
+#define BASE_UNET_GGUF_ADVANCED OUT(out_model), .run = run_unet_gguf
+#define BASE_VAE OUT(out_vae), .run = run_vae
 
-WRAP(UNETLoaderMultiGPU, MG, LIST(IN_UNET), out_model, run_unet);
-WRAP(UNETLoaderDisTorch2MultiGPU, D2, LIST(IN_UNET), out_model, run_unet);
-WRAP(UnetLoaderGGUFMultiGPU, MG, LIST(IN_UNET_GGUF), out_model, run_unet_gguf);
-WRAP(UnetLoaderGGUFDisTorch2MultiGPU, D2, LIST(IN_UNET_GGUF), out_model, run_unet_gguf);
-WRAP(UnetLoaderGGUFDisTorchMultiGPU, D1, LIST(IN_UNET_GGUF), out_model, run_unet_gguf);
-WRAP(UnetLoaderGGUFAdvancedMultiGPU, MG, LIST(IN_UNET_GGUF_ADVANCED), out_model, run_unet_gguf);
-WRAP(UnetLoaderGGUFAdvancedDisTorch2MultiGPU, D2, LIST(IN_UNET_GGUF_ADVANCED), out_model,
-     run_unet_gguf);
-WRAP(UnetLoaderGGUFAdvancedDisTorchMultiGPU, D1, LIST(IN_UNET_GGUF_ADVANCED), out_model,
-     run_unet_gguf);
-
-WRAP(VAELoaderMultiGPU, MG, LIST(IN_VAE), out_vae, run_vae);
-WRAP(VAELoaderDisTorch2MultiGPU, D2, LIST(IN_VAE), out_vae, run_vae);
-
-WRAP(CLIPLoaderMultiGPU, MG, LIST(IN_CLIP), out_clip, run_clip);
-WRAP(CLIPLoaderDisTorch2MultiGPU, D2TE, LIST(IN_CLIP), out_clip, run_clip);
-WRAP(DualCLIPLoaderMultiGPU, MG, LIST(IN_CLIP_DUAL), out_clip, run_clip);
-WRAP(DualCLIPLoaderDisTorch2MultiGPU, D2TE, LIST(IN_CLIP_DUAL), out_clip, run_clip);
-WRAP(TripleCLIPLoaderMultiGPU, MG, LIST(IN_CLIP_TRIPLE), out_clip, run_clip);
-WRAP(TripleCLIPLoaderDisTorch2MultiGPU, D2TE, LIST(IN_CLIP_TRIPLE), out_clip, run_clip);
-WRAP(QuadrupleCLIPLoaderMultiGPU, MG, LIST(IN_CLIP_QUADRUPLE), out_clip, run_clip);
-WRAP(QuadrupleCLIPLoaderDisTorch2MultiGPU, D2TE, LIST(IN_CLIP_QUADRUPLE), out_clip, run_clip);
-
-WRAP(CLIPLoaderGGUFMultiGPU, MG, LIST(IN_CLIP_GGUF), out_clip, run_clip_gguf);
-WRAP(CLIPLoaderGGUFDisTorch2MultiGPU, D2TE, LIST(IN_CLIP_GGUF), out_clip, run_clip_gguf);
-WRAP(CLIPLoaderGGUFDisTorchMultiGPU, D1TE, LIST(IN_CLIP_GGUF), out_clip, run_clip_gguf);
-WRAP(DualCLIPLoaderGGUFMultiGPU, MG, LIST(IN_CLIP_GGUF_DUAL), out_clip, run_clip_gguf);
-WRAP(DualCLIPLoaderGGUFDisTorch2MultiGPU, D2TE, LIST(IN_CLIP_GGUF_DUAL), out_clip, run_clip_gguf);
-WRAP(DualCLIPLoaderGGUFDisTorchMultiGPU, D1TE, LIST(IN_CLIP_GGUF_DUAL), out_clip, run_clip_gguf);
-WRAP(TripleCLIPLoaderGGUFMultiGPU, MG, LIST(IN_CLIP_GGUF_TRIPLE), out_clip, run_clip_gguf);
-WRAP(TripleCLIPLoaderGGUFDisTorch2MultiGPU, D2TE, LIST(IN_CLIP_GGUF_TRIPLE), out_clip,
-     run_clip_gguf);
-WRAP(TripleCLIPLoaderGGUFDisTorchMultiGPU, D1TE, LIST(IN_CLIP_GGUF_TRIPLE), out_clip,
-     run_clip_gguf);
-WRAP(QuadrupleCLIPLoaderGGUFMultiGPU, MG, LIST(IN_CLIP_GGUF_QUADRUPLE), out_clip, run_clip_gguf);
-WRAP(QuadrupleCLIPLoaderGGUFDisTorch2MultiGPU, D2TE, LIST(IN_CLIP_GGUF_QUADRUPLE), out_clip,
-     run_clip_gguf);
-WRAP(QuadrupleCLIPLoaderGGUFDisTorchMultiGPU, D1TE, LIST(IN_CLIP_GGUF_QUADRUPLE), out_clip,
-     run_clip_gguf);
-
-WRAP(CLIPVisionLoaderMultiGPU, MG, LIST(IN_CLIP_VISION), out_clip_vision, run_clip_vision);
-WRAP(CLIPVisionLoaderDisTorch2MultiGPU, D2TE, LIST(IN_CLIP_VISION), out_clip_vision,
-     run_clip_vision);
-
-WRAP(CheckpointLoaderSimpleMultiGPU, MG, LIST(IN_CHECKPOINT), out_checkpoint, run_checkpoint);
-WRAP(CheckpointLoaderSimpleDisTorch2MultiGPU, D2, LIST(IN_CHECKPOINT), out_checkpoint,
-     run_checkpoint);
-WRAP(DiffusersLoaderMultiGPU, MG, LIST(IN_DIFFUSERS), out_checkpoint, run_diffusers);
-WRAP(DiffusersLoaderDisTorch2MultiGPU, D2, LIST(IN_DIFFUSERS), out_checkpoint, run_diffusers);
-
-WRAP(ControlNetLoaderMultiGPU, MG, LIST(IN_CONTROL_NET), out_control_net, run_control_net);
-WRAP(ControlNetLoaderDisTorch2MultiGPU, D2, LIST(IN_CONTROL_NET), out_control_net, run_control_net);
-WRAP(DiffControlNetLoaderMultiGPU, MG, LIST(IN_DIFF_CONTROL_NET), out_control_net, run_control_net);
-WRAP(DiffControlNetLoaderDisTorch2MultiGPU, D2, LIST(IN_DIFF_CONTROL_NET), out_control_net,
-     run_control_net);
+#define NODE(c)
+#define WRAPPER(c, rule, base)                                                                     \
+    NODE_CLASS(c, .category = rule##_CATEGORY, .module = "custom_nodes.ComfyUI-MultiGPU",          \
+               INS(IN_##base, rule##_INPUTS), BASE_##base, rule##_CHECK);
+#include "node/loaders.def"

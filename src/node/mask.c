@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MASK_NODE(c, ...)                                                                          \
-    NODE_CLASS(c, .category = "mask", .module = MOD("mask"), .flags = NODE_V3, __VA_ARGS__)
+#define MASK_NODE(c, ...) NODE_CLASS(c, .category = "mask", V3("mask"), __VA_ARGS__)
 
 /* A new tensor like t. */
 static berth_status like(const struct htensor *t, bool copy, struct htensor **out, berth_err *err)
@@ -99,9 +98,7 @@ static berth_status solid_run(struct node_call *c, berth_err *err)
         o->data[i] = (float)v;
     return out_tensor(c, 0, o, err);
 }
-MASK_NODE(SolidMask,
-          INS(FLOAT_IN("value", 1.0, 0.0, 1.0, 0.01), INT_IN("width", 512, 1, MAX_SIDE, 1),
-              INT_IN("height", 512, 1, MAX_SIDE, 1)),
+MASK_NODE(SolidMask, INS(FLOAT_IN("value", 1.0, 0.0, 1.0, 0.01), SIZE_IN(512, 512, 1, 1)),
           OUT(out_mask), .run = solid_run);
 
 static berth_status invert_run(struct node_call *c, berth_err *err)
@@ -145,14 +142,12 @@ static berth_status crop_run(struct node_call *c, berth_err *err)
     h = h < ih - y ? h : ih - y;
     if (mask_tensor(n, h, w, &o, err))
         return err->code;
-    for (size_t i = 0; i < n * h; i++)
-        memcpy(o->data + i * w, t->data + ((i / h) * ih + y + i % h) * iw + x, w * sizeof(float));
+    copy_part(t->data, ih, iw, 1, n, (struct part) { y, x, h, w }, o->data);
     return out_tensor(c, 0, o, err);
 }
 MASK_NODE(CropMask,
           INS(SOCKET("mask", "MASK"), INT_IN("x", 0, 0, MAX_SIDE, 1),
-              INT_IN("y", 0, 0, MAX_SIDE, 1), INT_IN("width", 512, 1, MAX_SIDE, 1),
-              INT_IN("height", 512, 1, MAX_SIDE, 1)),
+              INT_IN("y", 0, 0, MAX_SIDE, 1), SIZE_IN(512, 512, 1, 1)),
           OUT(out_mask), .run = crop_run);
 
 static float combine(char op1, char op2, float d, float s)
@@ -203,8 +198,6 @@ MASK_NODE(MaskComposite,
               COMBO_IN("operation", CHOICES("multiply", "add", "subtract", "and", "or", "xor"))),
           OUT(out_mask), .run = composite_run);
 
-/* ---- FeatherMask ---- */
-
 static void scale_column(struct htensor *o, size_t x, float by)
 {
     size_t w = dim(o, 2), rows = dim(o, 0) * dim(o, 1);
@@ -249,8 +242,6 @@ MASK_NODE(FeatherMask,
               INT_IN("top", 0, 0, MAX_SIDE, 1), INT_IN("right", 0, 0, MAX_SIDE, 1),
               INT_IN("bottom", 0, 0, MAX_SIDE, 1)),
           OUT(out_mask), .run = feather_run);
-
-/* ---- GrowMask ---- */
 
 /* One step: each pixel becomes the largest (or smallest) of its neighbours and itself; outside there
  * is nothing. False: nothing changed any more. */
@@ -298,9 +289,7 @@ static berth_status grow_run(struct node_call *c, berth_err *err)
             memcpy(mine, from, h * w * sizeof(float));
     }
     htensor_unref(b);
-    if (s)
-        htensor_unref(a);
-    return s ? s : out_tensor(c, 0, a, err);
+    return give_tensor(c, s, a, err);
 }
 MASK_NODE(GrowMask, .display = "Grow Mask",
           INS(SOCKET("mask", "MASK"), INT_IN("expand", 0, -MAX_SIDE, MAX_SIDE, 1),

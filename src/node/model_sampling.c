@@ -48,7 +48,7 @@ NODE_CLASS(ModelSamplingDiscrete, .category = "advanced/model", .module = MOD("m
            INS(SOCKET("model", "MODEL"),
                COMBO_IN("sampling", CHOICES("eps", "v_prediction", "lcm", "x0", "img_to_img")),
                BOOL_IN("zsnr", false)),
-           OUTS({ .type = "MODEL" }), .run = run_discrete);
+           OUT_OF("MODEL"), .run = run_discrete);
 
 static berth_status run_continuous(struct node_call *c, berth_err *err)
 {
@@ -75,7 +75,7 @@ NODE_CLASS(ModelSamplingContinuousEDM, .category = "advanced/model",
                                             "cosmos_rflow")),
                FLOAT_IN("sigma_max", 120.0, 0.0, 1000.0, 0.001, .round = "false"),
                FLOAT_IN("sigma_min", 0.002, 0.0, 1000.0, 0.001, .round = "false")),
-           OUTS({ .type = "MODEL" }), .run = run_continuous);
+           OUT_OF("MODEL"), .run = run_continuous);
 
 /* Flows, whatever the model's own levels are. Values of a link may be any number. */
 static berth_status give_flow(struct node_call *c, enum ms_table table, double shift,
@@ -95,8 +95,8 @@ static berth_status run_sd3(struct node_call *c, berth_err *err)
 }
 
 NODE_CLASS(ModelSamplingSD3, .category = "advanced/model", .module = MOD("model_advanced"),
-           INS(SOCKET("model", "MODEL"), FLOAT_IN("shift", 3.0, 0.0, 100.0, 0.01)),
-           OUTS({ .type = "MODEL" }), .run = run_sd3);
+           INS(SOCKET("model", "MODEL"), FLOAT_IN("shift", 3.0, 0.0, 100.0, 0.01)), OUT_OF("MODEL"),
+           .run = run_sd3);
 
 static berth_status run_aura_flow(struct node_call *c, berth_err *err)
 {
@@ -106,7 +106,7 @@ static berth_status run_aura_flow(struct node_call *c, berth_err *err)
 
 NODE_CLASS(ModelSamplingAuraFlow, .category = "advanced/model", .module = MOD("model_advanced"),
            INS(SOCKET("model", "MODEL"), FLOAT_IN("shift", 1.73, 0.0, 100.0, 0.01)),
-           OUTS({ .type = "MODEL" }), .run = run_aura_flow);
+           OUT_OF("MODEL"), .run = run_aura_flow);
 
 /* A shift that grows with the picture: base at 256 tokens of 16 x 16 pixels, max at 4096. */
 static berth_status run_flux(struct node_call *c, berth_err *err)
@@ -128,9 +128,8 @@ static berth_status run_flux(struct node_call *c, berth_err *err)
 
 NODE_CLASS(ModelSamplingFlux, .category = "advanced/model", .module = MOD("model_advanced"),
            INS(SOCKET("model", "MODEL"), FLOAT_IN("max_shift", 1.15, 0.0, 100.0, 0.01),
-               FLOAT_IN("base_shift", 0.5, 0.0, 100.0, 0.01),
-               INT_IN("width", 1024, 16, MAX_SIDE, 8), INT_IN("height", 1024, 16, MAX_SIDE, 8)),
-           OUTS({ .type = "MODEL" }), .run = run_flux);
+               FLOAT_IN("base_shift", 0.5, 0.0, 100.0, 0.01), SIZE_IN(1024, 1024, 16, 8)),
+           OUT_OF("MODEL"), .run = run_flux);
 
 /* A number, and the model to say it about. */
 static berth_status in_number(struct node_call *c, const char *input, double *out,
@@ -154,7 +153,7 @@ static berth_status run_rescale(struct node_call *c, berth_err *err)
 
 NODE_CLASS(RescaleCFG, .category = "advanced/model", .module = MOD("model_advanced"),
            INS(SOCKET("model", "MODEL"), FLOAT_IN("multiplier", 0.7, 0.0, 1.0, 0.01)),
-           OUTS({ .type = "MODEL" }), .run = run_rescale);
+           OUT_OF("MODEL"), .run = run_rescale);
 
 static berth_status run_differential(struct node_call *c, berth_err *err)
 {
@@ -171,7 +170,7 @@ NODE_CLASS(DifferentialDiffusion, .display = "Differential Diffusion", .category
            .module = MOD("differential_diffusion"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
            INS(SOCKET("model", "MODEL"),
                FLOAT_IN("strength", 1.0, 0.0, 1.0, 0.01, .optional = true)),
-           OUTS({ .type = "MODEL" }), .run = run_differential);
+           OUT_OF("MODEL"), .run = run_differential);
 
 /* ---- schedules ---- */
 
@@ -186,14 +185,6 @@ static berth_status give_sigmas(struct node_call *c, const struct vec *v, size_t
     if (n)
         memcpy(t->data, (const float *)v->p + (v->n - n), n * sizeof(float));
     return out_tensor(c, 0, t, err);
-}
-
-static berth_status in_steps(struct node_call *c, uint64_t *out, berth_err *err)
-{
-    berth_status s = in_u64(c, "steps", out, err);
-    if (!s && (*out < 1 || *out > 10000))
-        s = err_set(err, BERTH_EINVAL, "%" PRIu64 " steps, not 1 to 10000", *out);
-    return s;
 }
 
 static berth_status in_levels(struct node_call *c, struct msampling *out, berth_err *err)
@@ -223,7 +214,7 @@ static berth_status run_basic(struct node_call *c, berth_err *err)
                        steps, denoise, SCHEDULE_STEPS_MAX);
     berth_status s = in_levels(c, &ms, err);
     if (!s)
-        s = how->make(&ms, (size_t)total, &v, err);
+        s = sigmas_schedule(&ms, how, (size_t)total, &v, err);
     if (!s)
         s = give_sigmas(c, &v, steps + 1, err);
     vec_release(&v);
@@ -231,11 +222,10 @@ static berth_status run_basic(struct node_call *c, berth_err *err)
     return s;
 }
 
-NODE_CLASS(BasicScheduler, .category = "sampling/custom_sampling/schedulers",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(SOCKET("model", "MODEL"), COMBO_IN("scheduler", list_schedulers),
-               INT_IN("steps", 20, 1, 10000, 0), FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
-           OUTS({ .type = "SIGMAS" }), .run = run_basic);
+CUSTOM_SAMPLING(BasicScheduler, "/schedulers",
+                INS(SOCKET("model", "MODEL"), COMBO_IN("scheduler", list_schedulers),
+                    INT_IN("steps", 20, 1, 10000, 0), FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
+                OUT_OF("SIGMAS"), .run = run_basic);
 
 static berth_status run_turbo(struct node_call *c, berth_err *err)
 {
@@ -253,11 +243,10 @@ static berth_status run_turbo(struct node_call *c, berth_err *err)
     return s;
 }
 
-NODE_CLASS(SDTurboScheduler, .category = "sampling/custom_sampling/schedulers",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(SOCKET("model", "MODEL"), INT_IN("steps", 1, 1, 10, 0),
-               FLOAT_IN("denoise", 1.0, 0, 1.0, 0.01)),
-           OUTS({ .type = "SIGMAS" }), .run = run_turbo);
+CUSTOM_SAMPLING(SDTurboScheduler, "/schedulers",
+                INS(SOCKET("model", "MODEL"), INT_IN("steps", 1, 1, 10, 0),
+                    FLOAT_IN("denoise", 1.0, 0, 1.0, 0.01)),
+                OUT_OF("SIGMAS"), .run = run_turbo);
 
 static berth_status run_beta(struct node_call *c, berth_err *err)
 {
@@ -276,9 +265,8 @@ static berth_status run_beta(struct node_call *c, berth_err *err)
     return s;
 }
 
-NODE_CLASS(BetaSamplingScheduler, .category = "sampling/custom_sampling/schedulers",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(SOCKET("model", "MODEL"), INT_IN("steps", 20, 1, 10000, 0),
-               FLOAT_IN("alpha", 0.6, 0.0, 50.0, 0.01, .round = "false"),
-               FLOAT_IN("beta", 0.6, 0.0, 50.0, 0.01, .round = "false")),
-           OUTS({ .type = "SIGMAS" }), .run = run_beta);
+CUSTOM_SAMPLING(BetaSamplingScheduler, "/schedulers",
+                INS(SOCKET("model", "MODEL"), INT_IN("steps", 20, 1, 10000, 0),
+                    FLOAT_IN("alpha", 0.6, 0.0, 50.0, 0.01, .round = "false"),
+                    FLOAT_IN("beta", 0.6, 0.0, 50.0, 0.01, .round = "false")),
+                OUT_OF("SIGMAS"), .run = run_beta);

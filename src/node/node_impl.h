@@ -1,7 +1,6 @@
 /* node_impl.h: how the families of this folder declare their nodes in a few lines.
  *
- *     NODE_CLASS(ImageBlur, .category = "image/postprocessing", .module = MOD("post_processing"),
- *                .flags = NODE_V3,
+ *     NODE_CLASS(ImageBlur, .category = "image/postprocessing", V3("post_processing"),
  *                INS(SOCKET("image", "IMAGE"), INT_IN("blur_radius", 1, 1, 31, 1),
  *                    FLOAT_IN("sigma", 1, 0.1, 10, 0.1)),
  *                OUT(out_image), .run = blur_run);
@@ -22,6 +21,17 @@
 #define NODE_CLASS(c, ...) const struct node_class node_##c = { .name = #c, __VA_ARGS__ }
 #define IN(array) .in = array, .ins = sizeof(array) / sizeof *(array)
 #define OUT(array) .out = array, .outs = sizeof(array) / sizeof *(array)
+/* Of ComfyUI's nodes_custom_sampler.py; group: "/guiders". */
+#define CUSTOM_SAMPLING(c, group, ...)                                                             \
+    NODE_CLASS(c, .category = "sampling/custom_sampling" group, .module = MOD("custom_sampler"),   \
+               .flags = NODE_V3, __VA_ARGS__)
+/* A prompt for and one against, in and out. */
+#define PAIR_IN SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING")
+#define PAIR_OUT                                                                                   \
+    { .type = "CONDITIONING", .name = "positive" },                                                \
+    {                                                                                              \
+        .type = "CONDITIONING", .name = "negative"                                                 \
+    }
 /* Nodes that are declared and cannot be computed yet, all in one statement. */
 #define NOT_YET(c, ...) NODE_CLASS(c, .run = node_not_yet, __VA_ARGS__)
 #define NO_VIDEO(c, ...) NODE_CLASS(c, .run = node_no_video, __VA_ARGS__)
@@ -29,6 +39,8 @@
 #define OUTS(...) OUT(((const struct node_output[]) { __VA_ARGS__ }))
 #define CHOICES(...) ((const char *const[]) { __VA_ARGS__, NULL })
 #define MOD(file) "comfy_extras.nodes_" file
+#define V3(file) .module = MOD(file), .flags = NODE_V3
+#define OUT_OF(t) OUTS({ .type = t })
 
 #define SOCKET(n, t, ...)                                                                          \
     {                                                                                              \
@@ -59,6 +71,11 @@
         .name = n, .kind = IN_COMBO, .folder = key, __VA_ARGS__                                    \
     }
 
+#define OPTIONAL(n, t) SOCKET(n, t, .optional = true)
+#define SIZE_IN(w, h, lo, by)                                                                      \
+    INT_IN("width", w, lo, MAX_SIDE, by), INT_IN("height", h, lo, MAX_SIDE, by)
+#define BATCH_IN INT_IN("batch_size", 1, 1, 4096, 0)
+
 #define MAX_SIDE 16384 /* ComfyUI's MAX_RESOLUTION */
 /* Pixels per latent pixel where a node has no model to ask: what ComfyUI takes for any. */
 #define USUAL_RATIO 8
@@ -80,10 +97,26 @@ berth_status image_tensor(size_t n, size_t h, size_t w, size_t c, struct htensor
 berth_status mask_tensor(size_t n, size_t h, size_t w, struct htensor **out, berth_err *err);
 /* Picture i of [n,h,w,c] as 8 bits: clip(255 * x, 0, 255), fractions cut; NaN is 0. c: 1, 3, 4. */
 berth_status image_8bit(const struct htensor *t, size_t i, struct image *out, berth_err *err);
+/* Output 0 of what ended with s: if that is an error, it goes. give_tensors(): outputs 0 and 1. */
+berth_status give_tensor(struct node_call *c, berth_status s, struct htensor *taken,
+                         berth_err *err);
+berth_status give_tensors(struct node_call *c, struct htensor *first, struct htensor *second,
+                          berth_err *err);
+/* n parts of h x w at (y, x) of planes or pictures [ih, iw, c]. */
+struct part {
+    size_t y, x, h, w;
+};
+void copy_part(const float *from, size_t ih, size_t iw, size_t c, size_t n, struct part p,
+               float *to);
 static inline size_t dim(const struct htensor *t, int i)
 {
     return (size_t)t->shape.dim[i];
 }
+
+/* Inputs "sigmas", a list of noise levels, and "steps". Links bring what no validation saw. */
+berth_status in_sigmas(const struct node_call *c, struct htensor **out, berth_err *err);
+berth_status in_steps(const struct node_call *c, uint64_t *out, berth_err *err);
+#define STEPS_MAX 10000
 
 /* fn for every row in [0, n), over the pool; BERTH_ECANCELED within a row of an interrupt. */
 berth_status call_rows(struct node_call *c, size_t n, tpool_fn *fn, void *user, berth_err *err);
@@ -108,6 +141,9 @@ berth_status round_side(double x, size_t *out, berth_err *err);
 berth_status latent_like(const struct latent *l, struct latent *out,
                          berth_err *err); /* masks and batch_index of l, samples NULL */
 berth_status give_latent(struct node_call *c, struct latent *taken, berth_err *err); /* output 0 */
+/* The same for one whose making ended with s: if that is an error, it goes. */
+berth_status give_or_release(struct node_call *c, berth_status s, struct latent *taken,
+                             berth_err *err);
 /* Samples of n items repeated or cut to `count`; a new reference or tensor. */
 berth_status tensor_repeat(struct htensor *t, size_t count, struct htensor **out, berth_err *err);
 /* Items [from, from + n) of dimension 0, copied. */
@@ -119,11 +155,15 @@ berth_status input_path(const struct node_env *env, const char *name, struct str
                         berth_err *err);
 berth_status input_read(const struct node_env *env, const char *name, char **out, size_t *n,
                         berth_err *err); /* free() it */
-/* changed() and validate() of nodes whose file is the input `input`; what: "image". */
-berth_status input_changed(const struct node_check *k, const char *input, struct str *out,
-                           berth_err *err);
-berth_status input_validate(const struct node_check *k, const char *input, const char *what,
-                            berth_err *err);
+/* changed() and validate() of nodes whose file is the input `validates`: image, latent, video. */
+berth_status input_changed(const struct node_check *k, struct str *out, berth_err *err);
+berth_status input_validate(const struct node_check *k, berth_err *err);
+/* The same where the input's name does not say what it is. */
+berth_status input_there(const struct node_check *k, const char *what, berth_err *err);
+#define INPUT_FILE(n) .changed = input_changed, .validate = input_validate, .validates = n
+/* Files of the input folder that are wanted. */
+berth_status input_list(const struct node_env *env, bool (*wanted)(const char *name),
+                        struct names *out, berth_err *err);
 node_options_fn input_videos; /* by their MIME type */
 
 /* video.c: run() of nodes whose codecs are not there. */

@@ -26,42 +26,30 @@ static berth_status run_random(struct node_call *c, berth_err *err)
     return in_u64(c, "noise_seed", &n.seed, err) ? err->code : give(c, n, err);
 }
 
-NODE_CLASS(RandomNoise, .category = "sampling/custom_sampling/noise",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(INT_IN("noise_seed", 0, 0, U64_MAX, 0, .more = CONTROL)), OUTS({ .type = "NOISE" }),
-           .run = run_random);
+CUSTOM_SAMPLING(RandomNoise, "/noise", INS(INT_IN("noise_seed", 0, 0, U64_MAX, 0, .more = CONTROL)),
+                OUT_OF("NOISE"), .run = run_random);
 
 static berth_status run_disable(struct node_call *c, berth_err *err)
 {
     return give(c, (struct noise_source) { .none = true }, err);
 }
 
-NODE_CLASS(DisableNoise, .category = "sampling/custom_sampling/noise",
-           .module = MOD("custom_sampler"), .flags = NODE_V3, OUTS({ .type = "NOISE" }),
-           .run = run_disable);
-
-/* ---- AddNoise ---- */
+CUSTOM_SAMPLING(DisableNoise, "/noise", OUT_OF("NOISE"), .run = run_disable);
 
 struct adding { /* inputs */
     const struct model_ref *model;
     const struct noise_source *noise;
     const struct latent *latent;
-    float scale; /* noise level that is added */
+    struct htensor *sigmas; /* from the first to the last: the noise level that is added */
 };
 
 static berth_status in_adding(struct node_call *c, struct adding *a, berth_err *err)
 {
     const void *noise;
-    const struct value *v = in_value(c, "sigmas");
     if (in_model(c, "model", &a->model, err) || in_object(c, "noise", &type_noise, &noise, err) ||
-        in_latent(c, "latent_image", &a->latent, err))
+        in_latent(c, "latent_image", &a->latent, err) || in_sigmas(c, &a->sigmas, err))
         return err->code;
-    if (!v || v->kind != V_TENSOR || v->tensor->shape.ndim != 1)
-        return err_set(err, BERTH_EINVAL, "input 'sigmas' is no list of noise levels");
     a->noise = noise;
-    size_t n = dim(v->tensor, 0);
-    const float *sigma = v->tensor->data;
-    a->scale = n > 1 ? fabsf(sigma[0] - sigma[n - 1]) : n ? sigma[0] : 0;
     return BERTH_OK;
 }
 
@@ -73,7 +61,8 @@ static berth_status add(struct node_call *c, const struct adding *a, const struc
     struct msampling ms = { 0 };
     struct htensor *noise = NULL;
     struct torch_rng rng;
-    size_t n = htensor_count(from);
+    const float *sigma = a->sigmas->data;
+    size_t n = htensor_count(from), levels = dim(a->sigmas, 0); /* at least one */
     torch_seed(&rng, a->noise->seed);
     berth_status s = ready_info(a->model, &info, err);
     if (!s)
@@ -89,7 +78,8 @@ static berth_status add(struct node_call *c, const struct adding *a, const struc
         memcpy(x, from->data, n * sizeof *x);
         if (!all_zero(x, n))
             latent_in(&info.latent, x, &from->shape);
-        ms_noise(&ms, a->scale, noise->data, x, false, x, n);
+        float scale = levels > 1 ? fabsf(sigma[0] - sigma[levels - 1]) : sigma[0];
+        ms_noise(&ms, scale, noise->data, x, false, x, n);
         latent_out(&info.latent, x, &from->shape);
         for (size_t i = 0; i < n; i++)
             x[i] = isfinite(x[i]) ? x[i] : 0;
@@ -112,19 +102,16 @@ static berth_status run_add(struct node_call *c, berth_err *err)
         htensor_unref(from);
         return s;
     }
-    if (dim(in_value(c, "sigmas")->tensor, 0))
+    if (dim(a.sigmas, 0))
         s = add(c, &a, from, &out, err);
     else
         out.samples = htensor_ref(from);
     htensor_unref(from);
-    if (!s)
-        return give_latent(c, &out, err);
-    latent_release(&out);
-    return s;
+    return give_or_release(c, s, &out, err);
 }
 
 NODE_CLASS(AddNoise, .category = "_for_testing/custom_sampling/noise",
            .module = MOD("custom_sampler"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
            INS(SOCKET("model", "MODEL"), SOCKET("noise", "NOISE"), SOCKET("sigmas", "SIGMAS"),
                SOCKET("latent_image", "LATENT")),
-           OUTS({ .type = "LATENT" }), .run = run_add);
+           OUT_OF("LATENT"), .run = run_add);

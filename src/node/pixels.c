@@ -1,6 +1,8 @@
 /* pixels.c: float pictures and what becomes of them. */
 #include "node/node_impl.h"
 
+#include <string.h>
+
 berth_status image_tensor(size_t n, size_t h, size_t w, size_t c, struct htensor **out,
                           berth_err *err)
 {
@@ -10,6 +12,31 @@ berth_status image_tensor(size_t n, size_t h, size_t w, size_t c, struct htensor
 berth_status mask_tensor(size_t n, size_t h, size_t w, struct htensor **out, berth_err *err)
 {
     return htensor_new(&(struct shape) { .ndim = 3, .dim = { n, h, w } }, out, err);
+}
+
+berth_status give_tensor(struct node_call *c, berth_status s, struct htensor *taken, berth_err *err)
+{
+    if (!s)
+        return out_tensor(c, 0, taken, err);
+    htensor_unref(taken);
+    return s;
+}
+
+berth_status give_tensors(struct node_call *c, struct htensor *first, struct htensor *second,
+                          berth_err *err)
+{
+    if (!out_tensor(c, 0, first, err))
+        return out_tensor(c, 1, second, err);
+    htensor_unref(second);
+    return err->code;
+}
+
+void copy_part(const float *from, size_t ih, size_t iw, size_t c, size_t n, struct part p,
+               float *to)
+{
+    for (size_t i = 0; i < n * p.h; i++)
+        memcpy(to + i * p.w * c, from + ((i / p.h * ih + p.y + i % p.h) * iw + p.x) * c,
+               p.w * c * sizeof *to);
 }
 
 berth_status image_8bit(const struct htensor *t, size_t i, struct image *out, berth_err *err)

@@ -31,11 +31,11 @@ static berth_status value_run(struct node_call *c, berth_err *err)
 PRIMITIVE(PrimitiveInt, "Int",
           INS(INT_IN("value", 0, -(node_int)INT64_MAX, INT64_MAX, 0, .no_default = true,
                      .more = CONTROL)),
-          OUTS({ .type = "INT" }));
+          OUT_OF("INT"));
 
 PRIMITIVE(PrimitiveFloat, "Float",
           INS(FLOAT_IN("value", 0, -(double)INT64_MAX, (double)INT64_MAX, 0.1, .no_default = true)),
-          OUTS({ .type = "FLOAT" }));
+          OUT_OF("FLOAT"));
 
 PRIMITIVE(PrimitiveString, "String", INS(TEXT_IN("value", NULL, .no_default = true)),
           OUT(out_string));
@@ -44,13 +44,11 @@ PRIMITIVE(PrimitiveStringMultiline, "String (Multiline)",
           INS(TEXT_IN("value", NULL, .no_default = true, .more = MULTILINE)), OUT(out_string));
 
 PRIMITIVE(PrimitiveBoolean, "Boolean", INS(BOOL_IN("value", false, .no_default = true)),
-          OUTS({ .type = "BOOLEAN" }));
+          OUT_OF("BOOLEAN"));
 
 NODE_CLASS(INTConstant, .display = "INT Constant", .category = "KJNodes/constants",
            .module = "custom_nodes.ComfyUI-KJNodes", INS(INT_IN("value", 0, -U64_MAX, U64_MAX, 0)),
            OUTS({ .type = "INT", .name = "value" }), .run = value_run);
-
-/* ---- PreviewAny ---- */
 
 static bool text_of(const struct value *v, struct str *out)
 {

@@ -29,10 +29,8 @@ static berth_status run_select(struct node_call *c, berth_err *err)
                                                   : give(c, name, &sample_defaults, err);
 }
 
-NODE_CLASS(KSamplerSelect, .category = "sampling/custom_sampling/samplers",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(COMBO_IN("sampler_name", list_samplers)), OUTS({ .type = "SAMPLER" }),
-           .run = run_select);
+CUSTOM_SAMPLING(KSamplerSelect, "/samplers", INS(COMBO_IN("sampler_name", list_samplers)),
+                OUT_OF("SAMPLER"), .run = run_select);
 
 static berth_status in_eta_noise(struct node_call *c, struct sample_options *opt, berth_err *err)
 {
@@ -46,11 +44,10 @@ static berth_status run_euler_ancestral(struct node_call *c, berth_err *err)
     return in_eta_noise(c, &opt, err) ? err->code : give(c, "euler_ancestral", &opt, err);
 }
 
-NODE_CLASS(SamplerEulerAncestral, .category = "sampling/custom_sampling/samplers",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(FLOAT_IN("eta", 1.0, 0.0, 100.0, 0.01, .round = "false"),
-               FLOAT_IN("s_noise", 1.0, 0.0, 100.0, 0.01, .round = "false")),
-           OUTS({ .type = "SAMPLER" }), .run = run_euler_ancestral);
+CUSTOM_SAMPLING(SamplerEulerAncestral, "/samplers",
+                INS(FLOAT_IN("eta", 1.0, 0.0, 100.0, 0.01, .round = "false"),
+                    FLOAT_IN("s_noise", 1.0, 0.0, 100.0, 0.01, .round = "false")),
+                OUT_OF("SAMPLER"), .run = run_euler_ancestral);
 
 static berth_status run_dpmpp_2m_sde(struct node_call *c, berth_err *err)
 {
@@ -63,13 +60,12 @@ static berth_status run_dpmpp_2m_sde(struct node_call *c, berth_err *err)
     return give(c, strcmp(device, "cpu") == 0 ? "dpmpp_2m_sde" : "dpmpp_2m_sde_gpu", &opt, err);
 }
 
-NODE_CLASS(SamplerDPMPP_2M_SDE, .category = "sampling/custom_sampling/samplers",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(COMBO_IN("solver_type", CHOICES("midpoint", "heun")),
-               FLOAT_IN("eta", 1.0, 0.0, 100.0, 0.01, .round = "false"),
-               FLOAT_IN("s_noise", 1.0, 0.0, 100.0, 0.01, .round = "false"),
-               COMBO_IN("noise_device", CHOICES("gpu", "cpu"))),
-           OUTS({ .type = "SAMPLER" }), .run = run_dpmpp_2m_sde);
+CUSTOM_SAMPLING(SamplerDPMPP_2M_SDE, "/samplers",
+                INS(COMBO_IN("solver_type", CHOICES("midpoint", "heun")),
+                    FLOAT_IN("eta", 1.0, 0.0, 100.0, 0.01, .round = "false"),
+                    FLOAT_IN("s_noise", 1.0, 0.0, 100.0, 0.01, .round = "false"),
+                    COMBO_IN("noise_device", CHOICES("gpu", "cpu"))),
+                OUT_OF("SAMPLER"), .run = run_dpmpp_2m_sde);
 
 static berth_status run_lms(struct node_call *c, berth_err *err)
 {
@@ -84,6 +80,5 @@ static berth_status run_lms(struct node_call *c, berth_err *err)
     return give(c, "lms", &opt, err);
 }
 
-NODE_CLASS(SamplerLMS, .category = "sampling/custom_sampling/samplers",
-           .module = MOD("custom_sampler"), .flags = NODE_V3, INS(INT_IN("order", 4, 1, 100, 0)),
-           OUTS({ .type = "SAMPLER" }), .run = run_lms);
+CUSTOM_SAMPLING(SamplerLMS, "/samplers", INS(INT_IN("order", 4, 1, 100, 0)), OUT_OF("SAMPLER"),
+                .run = run_lms);

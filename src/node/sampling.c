@@ -4,8 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define STEPS_MAX 10000
-
 /* ---- what they share ---- */
 
 /* Links bring what no validation saw; what is none of the names is the first of them, as in
@@ -39,10 +37,8 @@ static berth_status in_schedule(const struct node_call *c, const struct sampling
     const struct scheduler *how;
     struct msampling ms = { 0 };
     uint64_t steps;
-    if (in_scheduler(c, &how, err) || in_u64(c, "steps", &steps, err))
+    if (in_scheduler(c, &how, err) || in_steps(c, &steps, err))
         return err->code;
-    if (steps < 1 || steps > STEPS_MAX)
-        return err_set(err, BERTH_EINVAL, "%" PRIu64 " steps, not 1 to %d", steps, STEPS_MAX);
     berth_status s = ready_msampling(q->model, &ms, err);
     if (!s)
         s = sample_sigmas(&ms, how, steps, denoise,
@@ -72,8 +68,6 @@ static berth_status give_sampled(struct node_call *c, struct sampling_request *q
     return sample_latent(c, q, &out, NULL, err) ? err->code : give_latent(c, &out, err);
 }
 
-/* ---- KSampler ---- */
-
 static berth_status run_ksampler(struct node_call *c, berth_err *err)
 {
     struct sampling_request q;
@@ -94,9 +88,8 @@ NODE_CLASS(KSampler, .category = "sampling", .module = "nodes",
                INT_IN("steps", 20, 1, 10000, 0),
                FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
                COMBO_IN("sampler_name", list_samplers), COMBO_IN("scheduler", list_schedulers),
-               SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-               SOCKET("latent_image", "LATENT"), FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
-           OUTS({ .type = "LATENT" }), .run = run_ksampler);
+               PAIR_IN, SOCKET("latent_image", "LATENT"), FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
+           OUT_OF("LATENT"), .run = run_ksampler);
 
 static berth_status run_advanced(struct node_call *c, berth_err *err)
 {
@@ -129,26 +122,23 @@ NODE_CLASS(KSamplerAdvanced, .display = "KSampler (Advanced)", .category = "samp
                INT_IN("steps", 20, 1, 10000, 0),
                FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
                COMBO_IN("sampler_name", list_samplers), COMBO_IN("scheduler", list_schedulers),
-               SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-               SOCKET("latent_image", "LATENT"), INT_IN("start_at_step", 0, 0, 10000, 0),
+               PAIR_IN, SOCKET("latent_image", "LATENT"), INT_IN("start_at_step", 0, 0, 10000, 0),
                INT_IN("end_at_step", 10000, 0, 10000, 0),
                COMBO_IN("return_with_leftover_noise", CHOICES("disable", "enable"))),
-           OUTS({ .type = "LATENT" }), .run = run_advanced);
+           OUT_OF("LATENT"), .run = run_advanced);
 
 /* ---- custom sampling ---- */
 
 static berth_status in_custom(const struct node_call *c, struct sampling_request *q, berth_err *err)
 {
     const void *obj;
-    const struct value *v = in_value(c, "sigmas");
-    if (in_object(c, "sampler", &type_sampler, &obj, err))
+    struct htensor *sigmas;
+    if (in_object(c, "sampler", &type_sampler, &obj, err) || in_sigmas(c, &sigmas, err))
         return err->code;
     q->sampler = ((const struct sampler_choice *)obj)->sampler;
     q->opt = ((const struct sampler_choice *)obj)->opt;
-    if (!v || v->kind != V_TENSOR || v->tensor->shape.ndim != 1)
-        return err_set(err, BERTH_EINVAL, "input 'sigmas' is no list of noise levels");
-    q->sigmas = v->tensor->data;
-    q->n = dim(v->tensor, 0);
+    q->sigmas = sigmas->data;
+    q->n = dim(sigmas, 0);
     return BERTH_OK;
 }
 
@@ -175,17 +165,15 @@ static berth_status run_custom(struct node_call *c, berth_err *err)
     return give_both(c, &q, err);
 }
 
-NODE_CLASS(SamplerCustom, .category = "sampling/custom_sampling", .module = MOD("custom_sampler"),
-           .flags = NODE_V3,
-           INS(SOCKET("model", "MODEL"), BOOL_IN("add_noise", true),
-               INT_IN("noise_seed", 0, 0, U64_MAX, 0, .more = CONTROL),
-               FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
-               SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-               SOCKET("sampler", "SAMPLER"), SOCKET("sigmas", "SIGMAS"),
-               SOCKET("latent_image", "LATENT")),
-           OUTS({ .type = "LATENT", .name = "output" },
-                { .type = "LATENT", .name = "denoised_output" }),
-           .run = run_custom);
+CUSTOM_SAMPLING(SamplerCustom, "",
+                INS(SOCKET("model", "MODEL"), BOOL_IN("add_noise", true),
+                    INT_IN("noise_seed", 0, 0, U64_MAX, 0, .more = CONTROL),
+                    FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01"), PAIR_IN,
+                    SOCKET("sampler", "SAMPLER"), SOCKET("sigmas", "SIGMAS"),
+                    SOCKET("latent_image", "LATENT")),
+                OUTS({ .type = "LATENT", .name = "output" },
+                     { .type = "LATENT", .name = "denoised_output" }),
+                .run = run_custom);
 
 static berth_status run_custom_advanced(struct node_call *c, berth_err *err)
 {
@@ -208,10 +196,10 @@ static berth_status run_custom_advanced(struct node_call *c, berth_err *err)
     return give_both(c, &q, err);
 }
 
-NODE_CLASS(SamplerCustomAdvanced, .category = "sampling/custom_sampling",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(SOCKET("noise", "NOISE"), SOCKET("guider", "GUIDER"), SOCKET("sampler", "SAMPLER"),
-               SOCKET("sigmas", "SIGMAS"), SOCKET("latent_image", "LATENT")),
-           OUTS({ .type = "LATENT", .name = "output" },
-                { .type = "LATENT", .name = "denoised_output" }),
-           .run = run_custom_advanced);
+CUSTOM_SAMPLING(SamplerCustomAdvanced, "",
+                INS(SOCKET("noise", "NOISE"), SOCKET("guider", "GUIDER"),
+                    SOCKET("sampler", "SAMPLER"), SOCKET("sigmas", "SIGMAS"),
+                    SOCKET("latent_image", "LATENT")),
+                OUTS({ .type = "LATENT", .name = "output" },
+                     { .type = "LATENT", .name = "denoised_output" }),
+                .run = run_custom_advanced);

@@ -28,10 +28,8 @@ static berth_status crop(const struct htensor *t, size_t n, size_t h, size_t w, 
                          const struct resize_crop *r, struct htensor **to, berth_err *err)
 {
     berth_status s = image_tensor(n, r->h, r->w, c, to, err);
-    for (size_t i = 0; !s && i < n; i++)
-        for (size_t y = 0; y < r->h; y++)
-            memcpy((*to)->data + (i * r->h + y) * r->w * c,
-                   t->data + ((i * h + r->y + y) * w + r->x) * c, r->w * c * sizeof(float));
+    if (!s)
+        copy_part(t->data, h, w, c, n, (struct part) { r->y, r->x, r->h, r->w }, (*to)->data);
     return s;
 }
 

@@ -12,30 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS_MAX 10000
-
 static berth_status sigmas_new(size_t n, struct htensor **out, berth_err *err)
 {
     return htensor_new(&(struct shape) { .ndim = 1, .dim = { n } }, out, err);
-}
-
-static berth_status in_sigmas(const struct node_call *c, struct htensor **out, berth_err *err)
-{
-    *out = NULL;
-    const struct value *v = in_value(c, "sigmas");
-    if (!v || v->kind != V_TENSOR || v->tensor->shape.ndim != 1)
-        return err_set(err, BERTH_EINVAL, "input 'sigmas' is no list of noise levels");
-    *out = v->tensor;
-    return BERTH_OK;
-}
-
-/* Links bring what no validation saw. */
-static berth_status in_steps(const struct node_call *c, uint64_t *out, berth_err *err)
-{
-    berth_status s = in_u64(c, "steps", out, err);
-    if (!s && (*out < 1 || *out > STEPS_MAX))
-        s = err_set(err, BERTH_EINVAL, "%" PRIu64 " steps, not 1 to %d", *out, STEPS_MAX);
-    return s;
 }
 
 static berth_status in_fraction(const struct node_call *c, const char *name, double *out,
@@ -115,28 +94,25 @@ static berth_status polyexponential_run(struct node_call *c, berth_err *err)
     return out_tensor(c, 0, t, err);
 }
 
-NODE_CLASS(KarrasScheduler, .category = "sampling/custom_sampling/schedulers",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(INT_IN("steps", 20, 1, 10000, 0),
-               FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),
-               FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false"),
-               FLOAT_IN("rho", 7.0, 0.0, 100.0, 0.01, .round = "false")),
-           OUTS({ .type = "SIGMAS" }), .run = karras_run);
+CUSTOM_SAMPLING(KarrasScheduler, "/schedulers",
+                INS(INT_IN("steps", 20, 1, 10000, 0),
+                    FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),
+                    FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false"),
+                    FLOAT_IN("rho", 7.0, 0.0, 100.0, 0.01, .round = "false")),
+                OUT_OF("SIGMAS"), .run = karras_run);
 
-NODE_CLASS(ExponentialScheduler, .category = "sampling/custom_sampling/schedulers",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(INT_IN("steps", 20, 1, 10000, 0),
-               FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),
-               FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false")),
-           OUTS({ .type = "SIGMAS" }), .run = exponential_run);
+CUSTOM_SAMPLING(ExponentialScheduler, "/schedulers",
+                INS(INT_IN("steps", 20, 1, 10000, 0),
+                    FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),
+                    FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false")),
+                OUT_OF("SIGMAS"), .run = exponential_run);
 
-NODE_CLASS(PolyexponentialScheduler, .category = "sampling/custom_sampling/schedulers",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(INT_IN("steps", 20, 1, 10000, 0),
-               FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),
-               FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false"),
-               FLOAT_IN("rho", 1.0, 0.0, 100.0, 0.01, .round = "false")),
-           OUTS({ .type = "SIGMAS" }), .run = polyexponential_run);
+CUSTOM_SAMPLING(PolyexponentialScheduler, "/schedulers",
+                INS(INT_IN("steps", 20, 1, 10000, 0),
+                    FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),
+                    FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false"),
+                    FLOAT_IN("rho", 1.0, 0.0, 100.0, 0.01, .round = "false")),
+                OUT_OF("SIGMAS"), .run = polyexponential_run);
 
 /* ---- LTXVScheduler: shifted by the number of tokens ---- */
 
@@ -191,13 +167,11 @@ static berth_status ltxv_run(struct node_call *c, berth_err *err)
     return out_tensor(c, 0, t, err);
 }
 
-NODE_CLASS(LTXVScheduler, .category = "sampling/custom_sampling/schedulers", .module = MOD("lt"),
-           .flags = NODE_V3,
+NODE_CLASS(LTXVScheduler, .category = "sampling/custom_sampling/schedulers", V3("lt"),
            INS(INT_IN("steps", 20, 1, 10000, 0), FLOAT_IN("max_shift", 2.05, 0.0, 100.0, 0.01),
                FLOAT_IN("base_shift", 0.95, 0.0, 100.0, 0.01), BOOL_IN("stretch", true),
-               FLOAT_IN("terminal", 0.1, 0.0, 0.99, 0.01),
-               SOCKET("latent", "LATENT", .optional = true)),
-           OUTS({ .type = "SIGMAS" }), .run = ltxv_run);
+               FLOAT_IN("terminal", 0.1, 0.0, 0.99, 0.01), OPTIONAL("latent", "LATENT")),
+           OUT_OF("SIGMAS"), .run = ltxv_run);
 
 /* ---- AlignYourStepsScheduler: published levels for ten steps, log-linear between them ---- */
 
@@ -256,10 +230,10 @@ static berth_status aligned_run(struct node_call *c, berth_err *err)
 }
 
 NODE_CLASS(AlignYourStepsScheduler, .category = "sampling/custom_sampling/schedulers",
-           .module = MOD("align_your_steps"), .flags = NODE_V3,
+           V3("align_your_steps"),
            INS(COMBO_IN("model_type", CHOICES("SD1", "SDXL", "SVD")),
                INT_IN("steps", 10, 1, 10000, 0), FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
-           OUTS({ .type = "SIGMAS" }), .run = aligned_run);
+           OUT_OF("SIGMAS"), .run = aligned_run);
 
 /* ---- lists as they are ---- */
 
@@ -289,12 +263,11 @@ static berth_status split_run(struct node_call *c, berth_err *err)
                                                : out_part(c, 1, t, step, dim(t, 0), err);
 }
 
-NODE_CLASS(SplitSigmas, .category = "sampling/custom_sampling/sigmas",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(SOCKET("sigmas", "SIGMAS"), INT_IN("step", 0, 0, 10000, 0)),
-           OUTS({ .type = "SIGMAS", .name = "high_sigmas" },
-                { .type = "SIGMAS", .name = "low_sigmas" }),
-           .run = split_run);
+CUSTOM_SAMPLING(SplitSigmas, "/sigmas",
+                INS(SOCKET("sigmas", "SIGMAS"), INT_IN("step", 0, 0, 10000, 0)),
+                OUTS({ .type = "SIGMAS", .name = "high_sigmas" },
+                     { .type = "SIGMAS", .name = "low_sigmas" }),
+                .run = split_run);
 
 /* denoise 0: nothing is high, and the last level alone is low, as Python cuts at -0. */
 static berth_status split_denoise_run(struct node_call *c, berth_err *err)
@@ -310,12 +283,11 @@ static berth_status split_denoise_run(struct node_call *c, berth_err *err)
                : out_part(c, 1, t, n ? n - low - 1 : 0, n, err);
 }
 
-NODE_CLASS(SplitSigmasDenoise, .category = "sampling/custom_sampling/sigmas",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(SOCKET("sigmas", "SIGMAS"), FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
-           OUTS({ .type = "SIGMAS", .name = "high_sigmas" },
-                { .type = "SIGMAS", .name = "low_sigmas" }),
-           .run = split_denoise_run);
+CUSTOM_SAMPLING(SplitSigmasDenoise, "/sigmas",
+                INS(SOCKET("sigmas", "SIGMAS"), FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
+                OUTS({ .type = "SIGMAS", .name = "high_sigmas" },
+                     { .type = "SIGMAS", .name = "low_sigmas" }),
+                .run = split_denoise_run);
 
 static berth_status flip_run(struct node_call *c, berth_err *err)
 {
@@ -330,9 +302,8 @@ static berth_status flip_run(struct node_call *c, berth_err *err)
     return out_tensor(c, 0, o, err);
 }
 
-NODE_CLASS(FlipSigmas, .category = "sampling/custom_sampling/sigmas",
-           .module = MOD("custom_sampler"), .flags = NODE_V3, INS(SOCKET("sigmas", "SIGMAS")),
-           OUTS({ .type = "SIGMAS" }), .run = flip_run);
+CUSTOM_SAMPLING(FlipSigmas, "/sigmas", INS(SOCKET("sigmas", "SIGMAS")), OUT_OF("SIGMAS"),
+                .run = flip_run);
 
 static berth_status first_run(struct node_call *c, berth_err *err)
 {
@@ -349,13 +320,10 @@ static berth_status first_run(struct node_call *c, berth_err *err)
     return out_tensor(c, 0, o, err);
 }
 
-NODE_CLASS(SetFirstSigma, .category = "sampling/custom_sampling/sigmas",
-           .module = MOD("custom_sampler"), .flags = NODE_V3,
-           INS(SOCKET("sigmas", "SIGMAS"),
-               FLOAT_IN("sigma", 136.0, 0.0, 20000.0, 0.001, .round = "false")),
-           OUTS({ .type = "SIGMAS" }), .run = first_run);
-
-/* ---- ManualSigmas ---- */
+CUSTOM_SAMPLING(SetFirstSigma, "/sigmas",
+                INS(SOCKET("sigmas", "SIGMAS"),
+                    FLOAT_IN("sigma", 136.0, 0.0, 20000.0, 0.001, .round = "false")),
+                OUT_OF("SIGMAS"), .run = first_run);
 
 static size_t run_of(const char *p, bool dots)
 {
@@ -417,7 +385,7 @@ static berth_status manual_run(struct node_call *c, berth_err *err)
 
 NODE_CLASS(ManualSigmas, .category = "_for_testing/custom_sampling",
            .module = MOD("custom_sampler"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
-           INS(TEXT_IN("sigmas", "1, 0.5")), OUTS({ .type = "SIGMAS" }), .run = manual_run);
+           INS(TEXT_IN("sigmas", "1, 0.5")), OUT_OF("SIGMAS"), .run = manual_run);
 
 /* ---- CreateCFGScheduleFloatList: guidance per step, 1 outside of a span ---- */
 

@@ -138,7 +138,7 @@ NODE_CLASS(CLIPTextEncode, .display = "CLIP Text Encode (Prompt)", .category = "
            .module = "nodes",
            INS(TEXT_IN("text", NULL, .no_default = true, .more = PROMPT_TEXT),
                SOCKET("clip", "CLIP")),
-           OUTS({ .type = "CONDITIONING" }), .run = run_encode);
+           OUT_OF("CONDITIONING"), .run = run_encode);
 
 /* ---- SDXL: two prompts and what the picture is to be ---- */
 
@@ -171,15 +171,14 @@ static berth_status run_sdxl(struct node_call *c, berth_err *err)
     return out_conditioning(c, 0, x, err);
 }
 
-NODE_CLASS(CLIPTextEncodeSDXL, .category = "advanced/conditioning", .module = MOD("clip_sdxl"),
-           .flags = NODE_V3,
-           INS(SOCKET("clip", "CLIP"), INT_IN("width", 1024, 0, MAX_SIDE, 0),
-               INT_IN("height", 1024, 0, MAX_SIDE, 0), INT_IN("crop_w", 0, 0, MAX_SIDE, 0),
-               INT_IN("crop_h", 0, 0, MAX_SIDE, 0), INT_IN("target_width", 1024, 0, MAX_SIDE, 0),
+NODE_CLASS(CLIPTextEncodeSDXL, .category = "advanced/conditioning", V3("clip_sdxl"),
+           INS(SOCKET("clip", "CLIP"), SIZE_IN(1024, 1024, 0, 0),
+               INT_IN("crop_w", 0, 0, MAX_SIDE, 0), INT_IN("crop_h", 0, 0, MAX_SIDE, 0),
+               INT_IN("target_width", 1024, 0, MAX_SIDE, 0),
                INT_IN("target_height", 1024, 0, MAX_SIDE, 0),
                TEXT_IN("text_g", NULL, .no_default = true, .more = PROMPT_TEXT),
                TEXT_IN("text_l", NULL, .no_default = true, .more = PROMPT_TEXT)),
-           OUTS({ .type = "CONDITIONING" }), .run = run_sdxl);
+           OUT_OF("CONDITIONING"), .run = run_sdxl);
 
 static berth_status run_refiner(struct node_call *c, berth_err *err)
 {
@@ -199,13 +198,11 @@ static berth_status run_refiner(struct node_call *c, berth_err *err)
     return out_conditioning(c, 0, x, err);
 }
 
-NODE_CLASS(CLIPTextEncodeSDXLRefiner, .category = "advanced/conditioning",
-           .module = MOD("clip_sdxl"), .flags = NODE_V3,
-           INS(FLOAT_IN("ascore", 6.0, 0.0, 1000.0, 0.01), INT_IN("width", 1024, 0, MAX_SIDE, 0),
-               INT_IN("height", 1024, 0, MAX_SIDE, 0),
+NODE_CLASS(CLIPTextEncodeSDXLRefiner, .category = "advanced/conditioning", V3("clip_sdxl"),
+           INS(FLOAT_IN("ascore", 6.0, 0.0, 1000.0, 0.01), SIZE_IN(1024, 1024, 0, 0),
                TEXT_IN("text", NULL, .no_default = true, .more = PROMPT_TEXT),
                SOCKET("clip", "CLIP")),
-           OUTS({ .type = "CONDITIONING" }), .run = run_refiner);
+           OUT_OF("CONDITIONING"), .run = run_refiner);
 
 /* ---- Flux: two prompts, and how closely they are followed ---- */
 
@@ -225,13 +222,12 @@ static berth_status run_flux(struct node_call *c, berth_err *err)
     return out_conditioning(c, 0, x, err);
 }
 
-NODE_CLASS(CLIPTextEncodeFlux, .category = "advanced/conditioning/flux", .module = MOD("flux"),
-           .flags = NODE_V3,
+NODE_CLASS(CLIPTextEncodeFlux, .category = "advanced/conditioning/flux", V3("flux"),
            INS(SOCKET("clip", "CLIP"),
                TEXT_IN("clip_l", NULL, .no_default = true, .more = PROMPT_TEXT),
                TEXT_IN("t5xxl", NULL, .no_default = true, .more = PROMPT_TEXT),
                FLOAT_IN("guidance", 3.5, 0.0, 100.0, 0.1)),
-           OUTS({ .type = "CONDITIONING" }), .run = run_flux);
+           OUT_OF("CONDITIONING"), .run = run_flux);
 
 /* ---- clip skip ---- */
 
@@ -251,4 +247,4 @@ static berth_status run_last_layer(struct node_call *c, berth_err *err)
 NODE_CLASS(CLIPSetLastLayer, .display = "CLIP Set Last Layer", .category = "conditioning",
            .module = "nodes",
            INS(SOCKET("clip", "CLIP"), INT_IN("stop_at_clip_layer", -1, -24, -1, 1)),
-           OUTS({ .type = "CLIP" }), .run = run_last_layer);
+           OUT_OF("CLIP"), .run = run_last_layer);

@@ -5,7 +5,6 @@
 
 #define VHS "\xf0\x9f\x8e\xa5\xf0\x9f\x85\xa5\xf0\x9f\x85\x97\xf0\x9f\x85\xa2" /* its badge */
 #define VHS_MODULE "custom_nodes.ComfyUI-VideoHelperSuite"
-#define OPTIONAL(n, t) SOCKET(n, t, .optional = true)
 
 /* What a format wants beside these arrives as undeclared inputs: pix_fmt, crf, save_metadata, ... */
 NO_VIDEO(VHS_VideoCombine, .display = "Video Combine " VHS, .category = "Video Helper Suite " VHS,
@@ -22,11 +21,6 @@ NO_VIDEO(VHS_VideoCombine, .display = "Video Combine " VHS, .category = "Video H
              BOOL_IN("pingpong", false), BOOL_IN("save_output", true), OPTIONAL("audio", "AUDIO"),
              OPTIONAL("meta_batch", "VHS_BatchManager"), OPTIONAL("vae", "VAE")),
          OUTS({ .type = "VHS_FILENAMES", .name = "Filenames" }));
-
-static berth_status video_validate(const struct node_check *k, berth_err *err)
-{
-    return input_validate(k, "video", "video", err);
-}
 
 NO_VIDEO(VHS_LoadVideo, .display = "Load Video (Upload) " VHS,
          .category = "Video Helper Suite " VHS, .module = VHS_MODULE, .flags = NODE_UNIQUE_ID,
@@ -46,7 +40,7 @@ NO_VIDEO(VHS_LoadVideo, .display = "Load Video (Upload) " VHS,
          OUTS({ .type = "IMAGE" }, { .type = "INT", .name = "frame_count" },
               { .type = "AUDIO", .name = "audio" },
               { .type = "VHS_VIDEOINFO", .name = "video_info" }),
-         .validate = video_validate, .validates = "video");
+         .validate = input_validate, .validates = "video");
 
 #define DEVICE(n, ...)                                                                             \
     {                                                                                              \

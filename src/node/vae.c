@@ -168,7 +168,7 @@ static berth_status run_decode(struct node_call *c, berth_err *err)
 }
 
 NODE_CLASS(VAEDecode, .display = "VAE Decode", .category = "latent", .module = "nodes",
-           INS(SOCKET("samples", "LATENT"), SOCKET("vae", "VAE")), OUTS({ .type = "IMAGE" }),
+           INS(SOCKET("samples", "LATENT"), SOCKET("vae", "VAE")), OUT_OF("IMAGE"),
            .run = run_decode);
 
 /* A link may bring what validation would have refused. */
@@ -197,7 +197,7 @@ NODE_CLASS(VAEDecodeTiled, .display = "VAE Decode (Tiled)", .category = "_for_te
            INS(SOCKET("samples", "LATENT"), SOCKET("vae", "VAE"),
                INT_IN("tile_size", 512, 64, 4096, 32), INT_IN("overlap", 64, 0, 4096, 32),
                INT_IN("temporal_size", 64, 8, 4096, 4), INT_IN("temporal_overlap", 8, 4, 4096, 4)),
-           OUTS({ .type = "IMAGE" }), .run = run_decode_tiled);
+           OUT_OF("IMAGE"), .run = run_decode_tiled);
 
 /* ---- pictures to latents ---- */
 
@@ -210,10 +210,7 @@ static berth_status give_encoded(struct node_call *c, struct tiling t, berth_err
         return err->code;
     berth_status s = encode(c, &v, image, t, &out.samples, err);
     ready_vae_release(&v);
-    if (!s)
-        return give_latent(c, &out, err);
-    latent_release(&out);
-    return s;
+    return give_or_release(c, s, &out, err);
 }
 
 static berth_status run_vae_encode(struct node_call *c, berth_err *err)
@@ -222,7 +219,7 @@ static berth_status run_vae_encode(struct node_call *c, berth_err *err)
 }
 
 NODE_CLASS(VAEEncode, .display = "VAE Encode", .category = "latent", .module = "nodes",
-           INS(SOCKET("pixels", "IMAGE"), SOCKET("vae", "VAE")), OUTS({ .type = "LATENT" }),
+           INS(SOCKET("pixels", "IMAGE"), SOCKET("vae", "VAE")), OUT_OF("LATENT"),
            .run = run_vae_encode);
 
 static berth_status run_encode_tiled(struct node_call *c, berth_err *err)
@@ -240,7 +237,7 @@ NODE_CLASS(VAEEncodeTiled, .display = "VAE Encode (Tiled)", .category = "_for_te
            INS(SOCKET("pixels", "IMAGE"), SOCKET("vae", "VAE"),
                INT_IN("tile_size", 512, 64, 4096, 64), INT_IN("overlap", 64, 0, 4096, 32),
                INT_IN("temporal_size", 64, 8, 4096, 4), INT_IN("temporal_overlap", 8, 4, 4096, 4)),
-           OUTS({ .type = "LATENT" }), .run = run_encode_tiled);
+           OUT_OF("LATENT"), .run = run_encode_tiled);
 
 /* ---- inpainting ---- */
 
@@ -257,10 +254,8 @@ static berth_status crop_to(struct htensor *t, size_t r, struct htensor **out, b
     s.dim[1] = oh;
     s.dim[2] = ow;
     berth_status st = htensor_new(&s, out, err);
-    for (size_t i = 0; !st && i < dim(t, 0); i++)
-        for (size_t k = 0; k < oh; k++)
-            memcpy((*out)->data + (i * oh + k) * ow * c, t->data + ((i * h + y + k) * w + x) * c,
-                   ow * c * sizeof(float));
+    if (!st)
+        copy_part(t->data, h, w, c, dim(t, 0), (struct part) { y, x, oh, ow }, (*out)->data);
     return st;
 }
 
@@ -382,17 +377,14 @@ static berth_status run_encode_inpaint(struct node_call *c, berth_err *err)
     if (!s)
         s = grow_mask(x.mask, grow, &out.noise_mask, err);
     inpaint_release(&x);
-    if (!s)
-        return give_latent(c, &out, err);
-    latent_release(&out);
-    return s;
+    return give_or_release(c, s, &out, err);
 }
 
 NODE_CLASS(VAEEncodeForInpaint, .display = "VAE Encode (for Inpainting)",
            .category = "latent/inpaint", .module = "nodes",
            INS(SOCKET("pixels", "IMAGE"), SOCKET("vae", "VAE"), SOCKET("mask", "MASK"),
                INT_IN("grow_mask_by", 6, 0, 64, 1)),
-           OUTS({ .type = "LATENT" }), .run = run_encode_inpaint);
+           OUT_OF("LATENT"), .run = run_encode_inpaint);
 
 /* The conditioning of an input, with a picture to look at, as output i. mask NULL: none. */
 static berth_status give_concat(struct node_call *c, const char *input, size_t i,
@@ -443,13 +435,9 @@ static berth_status run_inpaint_model(struct node_call *c, berth_err *err)
 }
 
 NODE_CLASS(InpaintModelConditioning, .category = "conditioning/inpaint", .module = "nodes",
-           INS(SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-               SOCKET("vae", "VAE"), SOCKET("pixels", "IMAGE"), SOCKET("mask", "MASK"),
+           INS(PAIR_IN, SOCKET("vae", "VAE"), SOCKET("pixels", "IMAGE"), SOCKET("mask", "MASK"),
                BOOL_IN("noise_mask", true)),
-           OUTS({ .type = "CONDITIONING", .name = "positive" },
-                { .type = "CONDITIONING", .name = "negative" },
-                { .type = "LATENT", .name = "latent" }),
-           .run = run_inpaint_model);
+           OUTS(PAIR_OUT, { .type = "LATENT", .name = "latent" }), .run = run_inpaint_model);
 
 /* ---- editing by instruction ---- */
 
@@ -475,11 +463,6 @@ static berth_status run_ip2p(struct node_call *c, berth_err *err)
     return s;
 }
 
-NODE_CLASS(InstructPixToPixConditioning, .category = "conditioning/instructpix2pix",
-           .module = MOD("ip2p"), .flags = NODE_V3,
-           INS(SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-               SOCKET("vae", "VAE"), SOCKET("pixels", "IMAGE")),
-           OUTS({ .type = "CONDITIONING", .name = "positive" },
-                { .type = "CONDITIONING", .name = "negative" },
-                { .type = "LATENT", .name = "latent" }),
-           .run = run_ip2p);
+NODE_CLASS(InstructPixToPixConditioning, .category = "conditioning/instructpix2pix", V3("ip2p"),
+           INS(PAIR_IN, SOCKET("vae", "VAE"), SOCKET("pixels", "IMAGE")),
+           OUTS(PAIR_OUT, { .type = "LATENT", .name = "latent" }), .run = run_ip2p);

@@ -150,107 +150,85 @@ fail:
 
 /* ---- values ---- */
 
-static struct value *value_new(enum value_kind kind)
+/* A counted copy; NULL: no memory. */
+static struct value *value_of(struct value v)
 {
-    struct value *v = calloc(1, sizeof *v);
-    if (v) {
-        v->refs = 1;
-        v->kind = kind;
-    }
-    return v;
+    struct value *at = malloc(sizeof *at);
+    if (at)
+        *at = v;
+    if (at)
+        at->refs = 1;
+    return at;
 }
 
 struct value *value_null(void)
 {
-    return value_new(V_NULL);
+    return value_of((struct value) { .kind = V_NULL });
 }
 
 struct value *value_none(char *taken_why)
 {
-    struct value *v = value_new(V_NULL);
-    if (v)
-        v->why = taken_why;
-    else
+    struct value *v = value_of((struct value) { .kind = V_NULL, .why = taken_why });
+    if (!v)
         free(taken_why);
     return v;
 }
 
 struct value *value_int(int64_t i)
 {
-    struct value *v = value_new(V_INT);
-    if (v)
-        v->i = i;
-    return v;
+    return value_of((struct value) { .kind = V_INT, .i = i });
 }
 
 struct value *value_uint(uint64_t u)
 {
-    if (u <= INT64_MAX)
-        return value_int((int64_t)u);
-    struct value *v = value_new(V_UINT);
-    if (v)
-        v->u = u;
-    return v;
+    return u <= INT64_MAX ? value_int((int64_t)u)
+                          : value_of((struct value) { .kind = V_UINT, .u = u });
 }
 
 struct value *value_float(double f)
 {
-    struct value *v = value_new(V_FLOAT);
-    if (v)
-        v->f = f;
-    return v;
+    return value_of((struct value) { .kind = V_FLOAT, .f = f });
 }
 
 struct value *value_bool(bool b)
 {
-    struct value *v = value_new(V_BOOL);
-    if (v)
-        v->b = b;
-    return v;
+    return value_of((struct value) { .kind = V_BOOL, .b = b });
 }
 
 struct value *value_string(const char *p, size_t n)
 {
-    struct value *v = value_new(V_STRING);
-    char *copy = v ? malloc(n + 1) : NULL;
-    if (!copy) {
-        free(v);
+    char *copy = malloc(n + 1);
+    struct value *v = copy ? value_of((struct value) { .kind = V_STRING, .s = { copy, n } }) : NULL;
+    if (!v) {
+        free(copy);
         return NULL;
     }
     if (n)
         memcpy(copy, p, n);
     copy[n] = '\0';
-    v->s.p = copy;
-    v->s.n = n;
     return v;
 }
 
 struct value *value_json(json_t *taken)
 {
-    struct value *v = taken ? value_new(V_JSON) : NULL;
-    if (v)
-        v->json = taken;
-    else
+    struct value *v = taken ? value_of((struct value) { .kind = V_JSON, .json = taken }) : NULL;
+    if (!v)
         json_decref(taken);
     return v;
 }
 
 struct value *value_tensor(struct htensor *taken)
 {
-    struct value *v = taken ? value_new(V_TENSOR) : NULL;
-    if (v)
-        v->tensor = taken;
-    else
+    struct value *v = taken ? value_of((struct value) { .kind = V_TENSOR, .tensor = taken }) : NULL;
+    if (!v)
         htensor_unref(taken);
     return v;
 }
 
 struct value *value_latent(struct latent *taken)
 {
-    struct value *v = value_new(V_LATENT);
-    if (v)
-        v->latent = *taken;
-    else
+    struct value *v = value_of((struct value) { .kind = V_LATENT, .latent = *taken });
+    if (!v)
         latent_release(taken);
     *taken = (struct latent) { 0 };
     return v;
@@ -258,10 +236,8 @@ struct value *value_latent(struct latent *taken)
 
 struct value *value_model(struct model_ref *taken)
 {
-    struct value *v = value_new(V_MODEL);
-    if (v)
-        v->model = *taken;
-    else
+    struct value *v = value_of((struct value) { .kind = V_MODEL, .model = *taken });
+    if (!v)
         model_ref_release(taken);
     *taken = (struct model_ref) { 0 };
     return v;
@@ -269,13 +245,10 @@ struct value *value_model(struct model_ref *taken)
 
 struct value *value_object(const struct value_type *type, void *taken)
 {
-    struct value *v = taken ? value_new(V_OBJECT) : NULL;
-    if (v) {
-        v->object.type = type;
-        v->object.obj = taken;
-    } else if (taken && type->free) {
+    struct value *v =
+        taken ? value_of((struct value) { .kind = V_OBJECT, .object = { type, taken } }) : NULL;
+    if (!v && taken && type->free)
         type->free(taken);
-    }
     return v;
 }
 

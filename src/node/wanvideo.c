@@ -6,7 +6,6 @@
 
 #define WRAPPER .category = "WanVideoWrapper", .module = "custom_nodes.ComfyUI-WanVideoWrapper"
 #define MULTIGPU .category = "multigpu/WanVideoWrapper", .module = "custom_nodes.ComfyUI-MultiGPU"
-#define OPTIONAL(n, t) SOCKET(n, t, .optional = true)
 #define DEVICE(n, ...)                                                                             \
     {                                                                                              \
         .name = n, .kind = IN_COMBO, .options_fn = loader_devices, .sdef_fn = loader_device,       \

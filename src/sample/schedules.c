@@ -15,21 +15,22 @@ static bool near_zero(float x)
     return fabs((double)x) <= 1e-5;
 }
 
-static berth_status add(struct vec *out, float sigma, berth_err *err)
+/* make_room() was there before. */
+static void add(struct vec *out, float sigma)
 {
     float *at = vec_add(out);
     if (!at)
-        return err_set(err, BERTH_ENOMEM, "a list of %zu noise levels", out->n + 1);
+        BUG("no room for level %zu", out->n);
     *at = sigma;
-    return BERTH_OK;
 }
 
-/* Every way in: the number of steps is an outsider's. */
-static berth_status make_room(struct vec *out, size_t steps, berth_err *err)
+/* For any schedule; every way in: the number of steps is an outsider's. */
+static berth_status make_room(const struct msampling *ms, size_t steps, struct vec *out,
+                              berth_err *err)
 {
     if (steps < 1 || steps > SCHEDULE_STEPS_MAX)
         return err_set(err, BERTH_EINVAL, "%zu steps, not 1 to %d", steps, SCHEDULE_STEPS_MAX);
-    if (!vec_reserve(out, out->n + steps + 2))
+    if (!vec_reserve(out, out->n + (steps > ms->n ? steps : ms->n) + 2))
         return err_set(err, BERTH_ENOMEM, "a list of %zu noise levels", steps + 1);
     return BERTH_OK;
 }
@@ -57,97 +58,83 @@ float sigmas_exponential(double min, double max, size_t n, size_t i)
 /* ---- schedules ---- */
 
 /* From timestep to timestep in equal strides. */
-static berth_status timesteps(const struct msampling *ms, size_t points, size_t take,
-                              struct vec *out, berth_err *err)
+static void add_timesteps(const struct msampling *ms, size_t points, size_t take, struct vec *out)
 {
     float from = ms_timestep(ms, ms_sigma_max(ms)), to = ms_timestep(ms, ms_sigma_min(ms));
-    berth_status s = BERTH_OK;
-    for (size_t i = 0; !s && i < take; i++)
-        s = add(out, ms_sigma(ms, sigmas_linspace(from, to, points, i)), err);
-    return s;
+    for (size_t i = 0; i < take; i++)
+        add(out, ms_sigma(ms, sigmas_linspace(from, to, points, i)));
 }
 
-static berth_status make_normal(const struct msampling *ms, size_t steps, struct vec *out,
-                                berth_err *err)
+static void make_normal(const struct msampling *ms, size_t steps, struct vec *out)
 {
-    if (near_zero(ms_sigma(ms, ms_timestep(ms, ms_sigma_min(ms)))))
-        return timesteps(ms, steps + 1, steps + 1, out, err); /* ends at 0 by itself */
-    return timesteps(ms, steps, steps, out, err) ? err->code : add(out, 0, err);
+    bool own_zero = near_zero(ms_sigma(ms, ms_timestep(ms, ms_sigma_min(ms))));
+    size_t points = own_zero ? steps + 1 : steps;
+    add_timesteps(ms, points, points, out);
+    if (!own_zero)
+        add(out, 0);
 }
 
-static berth_status make_sgm_uniform(const struct msampling *ms, size_t steps, struct vec *out,
-                                     berth_err *err)
+static void make_sgm_uniform(const struct msampling *ms, size_t steps, struct vec *out)
 {
-    return timesteps(ms, steps + 1, steps, out, err) ? err->code : add(out, 0, err);
+    add_timesteps(ms, steps + 1, steps, out);
+    add(out, 0);
 }
 
-static berth_status make_simple(const struct msampling *ms, size_t steps, struct vec *out,
-                                berth_err *err)
+static void make_simple(const struct msampling *ms, size_t steps, struct vec *out)
 {
     double stride = (double)ms->n / (double)steps;
-    berth_status s = BERTH_OK;
-    for (size_t i = 0; !s && i < steps; i++) {
+    for (size_t i = 0; i < steps; i++) {
         size_t back = 1 + (size_t)((double)i * stride);
-        s = add(out, ms->sigma[back < ms->n ? ms->n - back : 0], err);
+        add(out, ms->sigma[back < ms->n ? ms->n - back : 0]);
     }
-    return s ? s : add(out, 0, err);
+    add(out, 0);
 }
 
-static berth_status make_ddim_uniform(const struct msampling *ms, size_t steps, struct vec *out,
-                                      berth_err *err)
+static void make_ddim_uniform(const struct msampling *ms, size_t steps, struct vec *out)
 {
     bool own_zero = near_zero(ms->sigma[1]);
     size_t stride = ms->n / (own_zero ? steps + 1 : steps);
     stride = stride ? stride : 1;
-    berth_status s = BERTH_OK;
     size_t last = (ms->n - 2) / stride * stride + 1; /* of 1, 1 + stride, ... below n */
-    for (size_t i = last; !s; i -= stride) {
-        s = add(out, ms->sigma[i], err);
-        if (i < 1 + stride)
-            break;
-    }
-    return s || own_zero ? s : add(out, 0, err);
+    for (size_t i = last; i >= 1 && i <= last; i -= stride)
+        add(out, ms->sigma[i]);
+    if (!own_zero)
+        add(out, 0);
 }
 
-static berth_status make_karras(const struct msampling *ms, size_t steps, struct vec *out,
-                                berth_err *err)
+static void make_karras(const struct msampling *ms, size_t steps, struct vec *out)
 {
-    berth_status s = BERTH_OK;
-    for (size_t i = 0; !s && i < steps; i++)
-        s = add(out, sigmas_karras(ms_sigma_min(ms), ms_sigma_max(ms), 7, steps, i), err);
-    return s ? s : add(out, 0, err);
+    for (size_t i = 0; i < steps; i++)
+        add(out, sigmas_karras(ms_sigma_min(ms), ms_sigma_max(ms), 7, steps, i));
+    add(out, 0);
 }
 
-static berth_status make_exponential(const struct msampling *ms, size_t steps, struct vec *out,
-                                     berth_err *err)
+static void make_exponential(const struct msampling *ms, size_t steps, struct vec *out)
 {
-    berth_status s = BERTH_OK;
-    for (size_t i = 0; !s && i < steps; i++)
-        s = add(out, sigmas_exponential(ms_sigma_min(ms), ms_sigma_max(ms), steps, i), err);
-    return s ? s : add(out, 0, err);
+    for (size_t i = 0; i < steps; i++)
+        add(out, sigmas_exponential(ms_sigma_min(ms), ms_sigma_max(ms), steps, i));
+    add(out, 0);
 }
 
 /* Steps dense at both ends: quantiles of a beta distribution. What falls on one level is one
  * step. */
-static berth_status beta_spaced(const struct msampling *ms, size_t steps, double alpha, double beta,
-                                struct vec *out, berth_err *err)
+static void beta_spaced(const struct msampling *ms, size_t steps, double alpha, double beta,
+                        struct vec *out)
 {
     double stride = 1.0 / (double)steps, last = -1;
-    berth_status s = BERTH_OK;
-    for (size_t i = 0; !s && i < steps; i++) {
+    for (size_t i = 0; i < steps; i++) {
         double x = beta_quantile(1 - (double)i * stride, alpha, beta);
         double at = nearbyint(x * (double)(ms->n - 1));
         if (at != last)
-            s = add(out, ms->sigma[(size_t)at], err);
+            add(out, ms->sigma[(size_t)at]);
         last = at;
     }
-    return s ? s : add(out, 0, err);
+    add(out, 0);
 }
 
-static berth_status make_beta(const struct msampling *ms, size_t steps, struct vec *out,
-                              berth_err *err)
+static void make_beta(const struct msampling *ms, size_t steps, struct vec *out)
 {
-    return beta_spaced(ms, steps, 0.6, 0.6, out, err);
+    beta_spaced(ms, steps, 0.6, 0.6, out);
 }
 
 /* The first half falls in a line by 0.025 in all, the second half on a parabola to 0. */
@@ -165,25 +152,20 @@ static double linear_quadratic(size_t steps, size_t i)
     return a * (x * x) + b * x + a * (half * half);
 }
 
-static berth_status make_linear_quadratic(const struct msampling *ms, size_t steps, struct vec *out,
-                                          berth_err *err)
+static void make_linear_quadratic(const struct msampling *ms, size_t steps, struct vec *out)
 {
-    berth_status s = BERTH_OK;
-    for (size_t i = 0; !s && i <= steps; i++)
-        s = add(out, (float)(1 - linear_quadratic(steps, i)) * ms_sigma_max(ms), err);
-    return s;
+    for (size_t i = 0; i <= steps; i++)
+        add(out, (float)(1 - linear_quadratic(steps, i)) * ms_sigma_max(ms));
 }
 
-static berth_status make_kl_optimal(const struct msampling *ms, size_t steps, struct vec *out,
-                                    berth_err *err)
+static void make_kl_optimal(const struct msampling *ms, size_t steps, struct vec *out)
 {
     float lo = (float)atan(ms_sigma_min(ms)), hi = (float)atan(ms_sigma_max(ms));
-    berth_status s = BERTH_OK;
-    for (size_t i = 0; !s && i < steps; i++) {
+    for (size_t i = 0; i < steps; i++) {
         float r = steps > 1 ? (float)i / (float)(steps - 1) : 0; /* the reference: 0 / 0 */
-        s = add(out, tanf(r * lo + (1 - r) * hi), err);
+        add(out, tanf(r * lo + (1 - r) * hi));
     }
-    return s ? s : add(out, 0, err);
+    add(out, 0);
 }
 
 /* ---- the list people choose from ---- */
@@ -224,17 +206,21 @@ static void cut(struct vec *v, size_t from, size_t to)
     v->n -= to - from;
 }
 
-static berth_status schedule(const struct msampling *ms, const struct scheduler *sc, size_t steps,
+berth_status sigmas_schedule(const struct msampling *ms, const struct scheduler *how, size_t steps,
+                             struct vec *out, berth_err *err)
+{
+    if (make_room(ms, steps, out, err))
+        return err_add(err, "schedule '%s'", how->name);
+    how->make(ms, steps, out);
+    return BERTH_OK;
+}
+
+static berth_status schedule(const struct msampling *ms, const struct scheduler *how, size_t steps,
                              bool discard_penultimate, struct vec *out, berth_err *err)
 {
-    size_t before = out->n, ask = discard_penultimate ? steps + 1 : steps;
-    berth_status s = make_room(out, ask, err);
-    if (!s)
-        s = sc->make(ms, ask, out, err);
-    if (s) {
-        out->n = before;
-        return err_add(err, "schedule '%s'", sc->name);
-    }
+    size_t before = out->n;
+    if (sigmas_schedule(ms, how, discard_penultimate ? steps + 1 : steps, out, err))
+        return err->code;
     if (discard_penultimate && out->n - before >= 2)
         cut(out, out->n - 2, out->n - 1);
     return BERTH_OK;
@@ -253,9 +239,8 @@ berth_status sample_sigmas(const struct msampling *ms, const struct scheduler *s
         return err_set(err, BERTH_EINVAL, "%zu steps at a denoise of %g: more than %d in all",
                        steps, denoise, SCHEDULE_STEPS_MAX);
     size_t before = out->n;
-    berth_status st = schedule(ms, s, (size_t)wanted, discard_penultimate, out, err);
-    if (st)
-        return st;
+    if (schedule(ms, s, (size_t)wanted, discard_penultimate, out, err))
+        return err->code;
     size_t got = out->n - before;
     if (got > steps + 1)
         cut(out, before, out->n - (steps + 1));
@@ -283,13 +268,10 @@ berth_status sigmas_beta(const struct msampling *ms, size_t steps, double alpha,
     if (!(alpha > 0 && alpha <= 1000 && beta > 0 && beta <= 1000))
         return err_set(err, BERTH_EINVAL, "alpha %g and beta %g, not above 0 and up to 1000", alpha,
                        beta);
-    size_t before = out->n;
-    berth_status s = make_room(out, steps, err);
-    if (!s)
-        s = beta_spaced(ms, steps, alpha, beta, out, err);
-    if (s)
-        out->n = before;
-    return s;
+    if (make_room(ms, steps, out, err))
+        return err->code;
+    beta_spaced(ms, steps, alpha, beta, out);
+    return BERTH_OK;
 }
 
 berth_status sigmas_sd_turbo(const struct msampling *ms, size_t steps, double denoise,
@@ -297,13 +279,10 @@ berth_status sigmas_sd_turbo(const struct msampling *ms, size_t steps, double de
 {
     if (!(denoise >= 0 && denoise <= 1))
         return err_set(err, BERTH_EINVAL, "denoise is %g, not 0 to 1", denoise);
-    size_t before = out->n, first = 10 - (size_t)(10 * denoise);
-    berth_status s = make_room(out, steps, err);
-    for (size_t i = first; !s && i < 10 && i - first < steps; i++)
-        s = add(out, ms_sigma(ms, (float)((10 - i) * 100 - 1)), err);
-    if (!s)
-        s = add(out, 0, err);
-    if (s)
-        out->n = before;
-    return s;
+    if (make_room(ms, steps, out, err))
+        return err->code;
+    for (size_t first = 10 - (size_t)(10 * denoise), i = first; i < 10 && i - first < steps; i++)
+        add(out, ms_sigma(ms, (float)((10 - i) * 100 - 1)));
+    add(out, 0);
+    return BERTH_OK;
 }

@@ -72,12 +72,16 @@ bool ms_max_denoise(const struct msampling *ms, float sigma);
 
 struct scheduler {
     const char *name;
-    berth_status (*make)(const struct msampling *ms, size_t steps, struct vec *out, berth_err *err);
+    /* There is room for as many levels as there are steps, or in the table, and two more. */
+    void (*make)(const struct msampling *ms, size_t steps, struct vec *out);
 };
 size_t scheduler_count(void);
 const struct scheduler *scheduler_at(size_t i);           /* in the order people see */
 const struct scheduler *scheduler_find(const char *name); /* NULL: none */
 
+/* The levels of n steps. */
+berth_status sigmas_schedule(const struct msampling *ms, const struct scheduler *how, size_t steps,
+                             struct vec *out, berth_err *err);
 /* What KSampler uses: schedule, penultimate discard of the sampler, denoise (5). denoise <= 0: none
  * at all. */
 berth_status sample_sigmas(const struct msampling *ms, const struct scheduler *s, size_t steps,
