@@ -4,24 +4,6 @@
  * what stands behind lazy inputs alone may never be asked for, and is left to the run. */
 #include "graph/graph_impl.h"
 
-berth_status doom_init(struct doom *d, size_t nodes, berth_err *err)
-{
-    size_t n = nodes ? nodes : 1;
-    *d = (struct doom) { .why = calloc(n, sizeof *d->why), .node = calloc(n, sizeof *d->node) };
-    return d->why && d->node
-               ? BERTH_OK
-               : err_set(err, BERTH_ENOMEM, "validating a prompt of %zu nodes", nodes);
-}
-
-void doom_release(struct doom *d, size_t nodes)
-{
-    for (size_t i = 0; d->why && i < nodes; i++)
-        json_decref(d->why[i]);
-    free(d->why);
-    free(d->node);
-    *d = (struct doom) { 0 };
-}
-
 static berth_status because(json_t *taken, json_t **out, berth_err *err)
 {
     *out = taken;
@@ -45,7 +27,7 @@ static berth_status look(const struct node_env *env, const struct wf_node *n, js
         why, err);
 }
 
-berth_status doom_add(struct doom *d, const struct node_env *env, const struct workflow *w,
+berth_status doom_add(struct checked *c, const struct node_env *env, const struct workflow *w,
                       size_t node, bool good, berth_err *err)
 {
     const struct wf_node *n = &w->node[node];
@@ -54,18 +36,18 @@ berth_status doom_add(struct doom *d, const struct node_env *env, const struct w
     if (reason)
         s = because(reason_new("node_cannot_run", json_string("Node cannot be computed"),
                                js_textf("%s %s", n->cls->name, reason), json_object()),
-                    &d->why[node], err);
+                    &c[node].why, err);
     else if (good)
-        s = look(env, n, &d->why[node], err);
-    d->node[node] = d->why[node] != NULL;
-    for (size_t l = n->link; l < n->link + n->links && !d->node[node]; l++)
-        d->node[node] = d->node[w->link[l].from] && !workflow_is_lazy(n, &w->link[l]);
+        s = look(env, n, &c[node].why, err);
+    c[node].doomed = c[node].why != NULL;
+    for (size_t l = n->link; l < n->link + n->links && !c[node].doomed; l++)
+        c[node].doomed = c[w->link[l].from].doomed && !workflow_is_lazy(n, &w->link[l]);
     return s;
 }
 
 /* The reasons that `output` is doomed for become errors; seen[]: nodes that were asked. */
-static berth_status tell(const struct doom *d, const struct workflow *w, size_t output,
-                         struct vec *todo, bool *seen, json_t **errors)
+static berth_status add_reasons(struct checked *c, const struct workflow *w, size_t output,
+                                struct vec *todo, bool *seen)
 {
     if (!vec_push(todo, &output))
         return BERTH_ENOMEM;
@@ -74,13 +56,13 @@ static berth_status tell(const struct doom *d, const struct workflow *w, size_t 
         size_t node = *(size_t *)vec_at(todo, todo->n - 1);
         const struct wf_node *n = &w->node[node];
         vec_pop(todo);
-        if (d->why[node] && !errors[node])
-            errors[node] = json_array();
-        if (d->why[node] && json_array_append(errors[node], d->why[node]))
+        if (c[node].why && !c[node].errors)
+            c[node].errors = json_array();
+        if (c[node].why && json_array_append(c[node].errors, c[node].why))
             return BERTH_ENOMEM;
         for (size_t l = n->link; l < n->link + n->links; l++) {
             size_t from = w->link[l].from;
-            if (seen[from] || !d->node[from] || workflow_is_lazy(n, &w->link[l]))
+            if (seen[from] || !c[from].doomed || workflow_is_lazy(n, &w->link[l]))
                 continue;
             if (!vec_push(todo, &from))
                 return BERTH_ENOMEM;
@@ -90,21 +72,15 @@ static berth_status tell(const struct doom *d, const struct workflow *w, size_t 
     return BERTH_OK;
 }
 
-berth_status doom_judge(struct doom *d, const struct workflow *w, const bool *wanted,
-                        uint8_t *state, json_t **errors, berth_err *err)
+berth_status doom_judge(struct checked *c, const struct workflow *w, berth_err *err)
 {
     struct vec todo = { .elem = sizeof(size_t) };
     bool *seen = calloc(w->n ? w->n : 1, sizeof *seen);
     berth_status s = seen ? BERTH_OK : BERTH_ENOMEM;
     for (size_t i = 0; i < w->n && !s; i++)
-        if (wanted[i] && d->node[i]) {
-            state[i] = CHECK_BAD;
-            s = seen[i] ? BERTH_OK : tell(d, w, i, &todo, seen, errors);
-        }
-    for (size_t i = 0; i < w->n && !s; i++)
-        if (!seen[i]) { /* nobody will come to it, or only perhaps */
-            json_decref(d->why[i]);
-            d->why[i] = NULL;
+        if (c[i].wanted && c[i].doomed) {
+            c[i].state = CHECK_BAD;
+            s = seen[i] ? BERTH_OK : add_reasons(c, w, i, &todo, seen);
         }
     vec_release(&todo);
     free(seen);

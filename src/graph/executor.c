@@ -71,7 +71,7 @@ static bool reach(struct run *r, size_t node)
     struct entry *e = cache_get(&r->x->cache, &r->key[node]);
     if (e) {
         r->have[node] = entry_ref(e);
-        order_have(&r->order, node);
+        r->order.node[node].done = true; /* without running it */
         return true;
     }
     return vec_push(&r->dead, &node);
@@ -136,15 +136,15 @@ static berth_status run_init(struct run *r, berth_err *err)
     berth_status s = workflow_load(r->x->cfg.env, r->q->prompt, &r->wf, err);
     if (s)
         return s;
-    size_t n = r->wf.n ? r->wf.n : 1;
-    r->key = calloc(n, sizeof *r->key);
-    r->have = calloc(n, sizeof(struct entry *));
-    r->want = calloc(n, sizeof *r->want);
-    r->reached = calloc(n, sizeof *r->reached);
-    r->asked = calloc(n, sizeof *r->asked);
+    size_t n = r->wf.n;
+    r->key = arena_array(&r->mem, n, sizeof *r->key);
+    r->have = arena_array(&r->mem, n, sizeof(struct entry *));
+    r->want = arena_array(&r->mem, n, sizeof *r->want);
+    r->reached = arena_array(&r->mem, n, sizeof *r->reached);
+    r->asked = arena_array(&r->mem, n, sizeof *r->asked);
     if (!r->key || !r->have || !r->want || !r->reached || !r->asked || !vec_reserve(&r->dead, n))
         return no_memory(r, err);
-    return order_init(&r->order, &r->wf, err);
+    return order_init(&r->order, &r->wf, &r->mem, err);
 }
 
 static void run_release(struct run *r)
@@ -153,11 +153,7 @@ static void run_release(struct run *r)
         entry_unref(r->have[i]);
     order_release(&r->order);
     vec_release(&r->dead);
-    free(r->asked);
-    free(r->reached);
-    free(r->want);
-    free(r->have);
-    free(r->key);
+    arena_release(&r->mem);
     json_decref(r->messages);
     json_decref(r->networks);
     json_decref(r->executed);

@@ -2,8 +2,7 @@
  *
  * Words      prompt     {node_id: {class_type, inputs}} as clients send it, in their order
  *            link       ["node_id", slot] in place of a value
- *            key        what a node's outputs depend on: class, IS_CHANGED, inputs by name, and the
- *                       keys of everything upstream (a 128-bit hash of all that, see keys.c)
+ *            key        a 128-bit hash of all that a node's outputs depend on (keys.c)
  * Flow       graph_validate() (server thread or CLI) -> store -> executor_run() (worker thread)
  * Limits     GRAPH_NODES_MAX nodes, GRAPH_INPUTS_MAX inputs each, ids up to GRAPH_ID_MAX bytes; depth
  *            of recursion never follows depth of graph: walks use a stack of their own. Answers of
@@ -50,8 +49,8 @@ bool workflow_is_editors(const json_t *v);
 void py_repr(const json_t *v, struct str *out);
 void py_str(const json_t *v, struct str *out);
 bool py_truth(const json_t *v); /* bool(v); NULL: false */
-WARN_UNUSED bool py_to_float(const json_t *v,
-                             double *out); /* float(v); false: none, or not finite */
+/* float(v); false: none, or not finite */
+WARN_UNUSED bool py_to_float(const json_t *v, double *out);
 
 /* ---- the executor ---- */
 

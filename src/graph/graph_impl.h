@@ -74,22 +74,24 @@ const struct node_class *graph_class(const struct node_env *env, const char *nam
 /* The value of a constant input: {"__value__": v} is v. NULL stays NULL. */
 json_t *workflow_constant(json_t *v);
 
+/* What validation knows of a node. */
+enum check_state { CHECK_NEW, CHECK_OPEN, CHECK_GOOD, CHECK_BAD };
+struct checked {
+    enum check_state state;
+    bool wanted;    /* an output that is asked for */
+    bool doomed;    /* it, or something it cannot do without, has a `why` */
+    json_t *errors; /* array or NULL; moves into the answer */
+    json_t *why;    /* a reason of its own that it cannot be computed, or NULL */
+};
+
 /* ---- doom.c: what would stop a prompt that is otherwise right ---- */
 
-struct doom {     /* doom_release() */
-    json_t **why; /* per node: a reason of its own that it cannot be computed, or NULL */
-    bool *node;   /* per node: it, or something it cannot do without, has one */
-};
-berth_status doom_init(struct doom *d, size_t nodes, berth_err *err);
-void doom_release(struct doom *d, size_t nodes);
 /* A node whose sources were added before. good: it was found right; its files are only looked at
  * then. */
-berth_status doom_add(struct doom *d, const struct node_env *env, const struct workflow *w,
+berth_status doom_add(struct checked *c, const struct node_env *env, const struct workflow *w,
                       size_t node, bool good, berth_err *err);
-/* Outputs that are doomed become CHECK_BAD, and the reasons errors of their nodes; those that stop
- * no output for certain are dropped. */
-berth_status doom_judge(struct doom *d, const struct workflow *w, const bool *wanted,
-                        uint8_t *state, json_t **errors, berth_err *err);
+/* Outputs that are doomed become CHECK_BAD, and the reasons errors of their nodes. */
+berth_status doom_judge(struct checked *c, const struct workflow *w, berth_err *err);
 
 /* ---- verrors.c: what validation answers ---- */
 
@@ -106,16 +108,8 @@ bool trace_add(json_t *trace, const struct wf_node *n, const char *input);
 berth_status validation_refuse(struct validation *out, const char *type, json_t *message,
                                json_t *details, berth_err *err);
 
-enum check_state { CHECK_NEW, CHECK_OPEN, CHECK_GOOD, CHECK_BAD };
-struct verdict { /* of every node; borrowed */
-    const struct workflow *wf;
-    const uint8_t *state; /* enum check_state */
-    json_t **errors;      /* array or NULL; they move into the answer */
-    const bool *wanted;   /* outputs that are asked for */
-    bool cycle;           /* there is one */
-    json_t *const *why;   /* doom.why, judged */
-};
-/* Fills out, whose arrays are there and empty. */
-berth_status verdict_answer(const struct verdict *c, struct validation *out, berth_err *err);
+/* Fills out, whose arrays are there and empty. cycle: there is one. */
+berth_status verdict_answer(const struct workflow *wf, struct checked *node, bool cycle,
+                            struct validation *out, berth_err *err);
 
 #endif

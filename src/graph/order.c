@@ -5,16 +5,16 @@ static berth_status no_memory(const struct order *o, berth_err *err)
     return err_set(err, BERTH_ENOMEM, "ordering %zu nodes", o->wf->n);
 }
 
-berth_status order_init(struct order *o, const struct workflow *wf, berth_err *err)
+berth_status order_init(struct order *o, const struct workflow *wf, struct arena *mem,
+                        berth_err *err)
 {
-    size_t n = wf->n ? wf->n : 1, links = wf->links ? wf->links : 1;
     *o = (struct order) {
         .wf = wf,
-        .node = calloc(n, sizeof *o->node),
-        .consumer = calloc(links, sizeof *o->consumer),
-        .back = calloc(links, sizeof *o->back),
-        .strong = calloc(links, sizeof *o->strong),
-        .by_seq = calloc(n, sizeof *o->by_seq),
+        .node = arena_array(mem, wf->n, sizeof *o->node),
+        .consumer = arena_array(mem, wf->links, sizeof *o->consumer),
+        .back = arena_array(mem, wf->links, sizeof *o->back),
+        .strong = arena_array(mem, wf->links, sizeof *o->strong),
+        .by_seq = arena_array(mem, wf->n, sizeof *o->by_seq),
         .heap.elem = sizeof(uint64_t),
         .stack.elem = sizeof(size_t),
         .fresh.elem = sizeof(size_t),
@@ -42,11 +42,6 @@ berth_status order_init(struct order *o, const struct workflow *wf, berth_err *e
 
 void order_release(struct order *o)
 {
-    free(o->node);
-    free(o->consumer);
-    free(o->back);
-    free(o->strong);
-    free(o->by_seq);
     vec_release(&o->heap);
     vec_release(&o->stack);
     vec_release(&o->fresh);
@@ -181,11 +176,6 @@ static bool settle(struct order *o, unsigned first)
     return ok;
 }
 
-void order_have(struct order *o, size_t node)
-{
-    o->node[node].done = true;
-}
-
 berth_status order_add(struct order *o, size_t node, berth_err *err)
 {
     unsigned first = o->discovered;
@@ -209,11 +199,6 @@ berth_status order_need(struct order *o, size_t node, unsigned in, berth_err *er
               discover(o) && settle(o, first)))
             return no_memory(o, err);
     return BERTH_OK;
-}
-
-bool order_is_strong(const struct order *o, size_t link)
-{
-    return o->strong[link];
 }
 
 static bool gives(const struct wf_node *n, const char *type)

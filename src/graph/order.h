@@ -14,11 +14,12 @@
 #include "graph/graph_impl.h"
 
 struct order_node {
-    bool pending, done, feeds; /* feeds: an output node waits for it */
-    uint8_t rank;              /* 0 output, 1 feeds one, 2 feeds one that does, 3 */
-    unsigned seq;              /* of discovery */
-    unsigned missing;          /* strong links whose value is not there */
-    size_t back, backs;        /* of order.back: links that come from it */
+    bool pending, feeds; /* feeds: an output node waits for it */
+    bool done;           /* its outputs are there; may be set before it is added */
+    uint8_t rank;        /* 0 output, 1 feeds one, 2 feeds one that does, 3 */
+    unsigned seq;        /* of discovery */
+    unsigned missing;    /* strong links whose value is not there */
+    size_t back, backs;  /* of order.back: links that come from it */
 };
 struct order {
     const struct workflow *wf;
@@ -34,16 +35,14 @@ struct order {
     struct vec fresh; /* size_t: links that became strong */
 };
 
-/* wf is borrowed. BERTH_ENOMEM from all of these. order_release() also after a failure. */
-berth_status order_init(struct order *o, const struct workflow *wf, berth_err *err);
+/* wf and mem are borrowed. BERTH_ENOMEM from all of these. order_release() also after a failure. */
+berth_status order_init(struct order *o, const struct workflow *wf, struct arena *mem,
+                        berth_err *err);
 void order_release(struct order *o);
-/* The outputs of a node are there, without running it. Before it is added. */
-void order_have(struct order *o, size_t node);
 /* A requested output, with everything upstream that is strong. pre: not pending. */
 berth_status order_add(struct order *o, size_t node, berth_err *err);
 /* The link behind lazy input `in` of the node that was staged is needed after all. */
 berth_status order_need(struct order *o, size_t node, unsigned in, berth_err *err);
-bool order_is_strong(const struct order *o, size_t link);
 /* Will a node that runs in this prompt get output `slot` of the node, and give `type`? Those in
  * between hand it on: they give what they got, by its type or as "*". What nobody asked for yet (lazy
  * inputs) does not count; nor does anything when memory ran out. */

@@ -20,6 +20,7 @@ struct run {
     struct exec_result *out;
     struct workflow wf;
     struct order order;
+    struct arena mem;     /* of what there is per node, here and in order */
     struct node_key *key; /* per node */
     struct entry **have;  /* per node: its outputs while somebody may need them; a reference */
     unsigned *want;       /* per node: those that may still ask for its outputs, the client too */

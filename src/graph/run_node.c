@@ -74,7 +74,7 @@ static berth_status gather(struct call *c, berth_err *err)
     if (cls->ins > NODE_INPUTS_MAX)
         BUG("%s has %zu inputs", cls->name, cls->ins);
     for (size_t l = c->n->link; l < c->n->link + c->n->links; l++) {
-        if (!order_is_strong(&c->r->order, l))
+        if (!c->r->order.strong[l])
             continue; /* a lazy one nobody asked for */
         const struct entry *e = c->r->have[wf->link[l].from];
         if (!e)
@@ -100,7 +100,7 @@ static bool is_linked(const struct call *c, size_t in)
 {
     for (size_t l = c->n->link; l < c->n->link + c->n->links; l++)
         if (c->r->wf.link[l].in == in)
-            return order_is_strong(&c->r->order, l);
+            return c->r->order.strong[l];
     return false;
 }
 
@@ -193,7 +193,7 @@ static berth_status ask_lazy(struct call *c, bool *asked, berth_err *err)
     }
     for (size_t l = c->n->link; l < c->n->link + c->n->links && !s; l++) {
         unsigned in = c->r->wf.link[l].in;
-        if (!need[in] || order_is_strong(&c->r->order, l))
+        if (!need[in] || c->r->order.strong[l])
             continue;
         s = order_need(&c->r->order, c->node, in, err);
         *asked = true;

@@ -25,8 +25,7 @@ struct choices {                 /* of a combo whose list is not in the class */
 struct check {
     const struct node_env *env;
     struct workflow wf;
-    uint8_t *state;     /* per node */
-    json_t **errors;    /* per node: array or NULL */
+    struct checked *node;
     struct vec stack;   /* struct frame */
     struct map choices; /* address of the node_input -> struct choices */
     struct arena mem;   /* those */
@@ -34,7 +33,6 @@ struct check {
     const char *raised; /* exception type; NULL: none */
     struct str raised_text;
     bool cycle;
-    struct doom doom;
     berth_err *err;
 };
 
@@ -51,9 +49,9 @@ static enum step no_memory(struct check *c)
 /* Adds an error to a node; takes it. */
 static enum step add_error(struct check *c, size_t node, json_t *reason)
 {
-    if (!c->errors[node])
-        c->errors[node] = json_array();
-    return json_array_append_new(c->errors[node], reason) ? no_memory(c) : NEXT;
+    if (!c->node[node].errors)
+        c->node[node].errors = json_array();
+    return json_array_append_new(c->node[node].errors, reason) ? no_memory(c) : NEXT;
 }
 
 /* cfg of an answer: [type, options], always both, or null when answers have shown enough. */
@@ -236,7 +234,7 @@ static enum step check_link(struct check *c, struct frame *f, const struct node_
         return s;
     if (!(n->cls->flags & NODE_CHECKS_TYPES) && !type_fits(type, in))
         return type_mismatch(c, f->node, in, type, v);
-    switch ((enum check_state)c->state[from]) {
+    switch (c->node[from].state) {
     case CHECK_NEW:
         *descend = from;
         return DESCEND;
@@ -481,7 +479,7 @@ static enum step no_inputs(struct check *c, size_t node)
         if (!found && !n->cls->in[i].optional && missing_input(c, node, &n->cls->in[i]) == FAILED)
             return FAILED;
     }
-    if (list && !found && c->errors[node])
+    if (list && !found && c->node[node].errors)
         return NEXT;
     if (json_is_array(v))
         str_adds(&c->raised_text, "list indices must be integers or slices, not str");
@@ -582,8 +580,8 @@ static enum step exception(struct check *c, size_t node, const struct frame *dow
         extra =
             json_pack("{s:s,s:o}", "exception_type", c->raised, "traceback", traceback(c, node));
     }
-    json_decref(c->errors[node]);
-    c->errors[node] = NULL;
+    json_decref(c->node[node].errors);
+    c->node[node].errors = NULL;
     c->raised = NULL;
     str_clear(&c->raised_text);
     return add_error(c, node, reason_new(type, json_string(message), text, extra));
@@ -591,7 +589,7 @@ static enum step exception(struct check *c, size_t node, const struct frame *dow
 
 static enum step open_node(struct check *c, size_t node)
 {
-    c->state[node] = CHECK_OPEN;
+    c->node[node].state = CHECK_OPEN;
     return vec_push(&c->stack, &(struct frame) { .node = node, .good = true }) ? NEXT
                                                                                : no_memory(c);
 }
@@ -599,7 +597,7 @@ static enum step open_node(struct check *c, size_t node)
 /* Everything upstream of an output, and the output itself. */
 static berth_status check_tree(struct check *c, size_t output)
 {
-    if (c->state[output] == CHECK_NEW && open_node(c, output) == FAILED)
+    if (c->node[output].state == CHECK_NEW && open_node(c, output) == FAILED)
         return c->err->code;
     while (c->stack.n) {
         struct frame *f = vec_at(&c->stack, c->stack.n - 1);
@@ -612,13 +610,13 @@ static berth_status check_tree(struct check *c, size_t output)
         }
         if (s == FAILED)
             return c->err->code;
-        bool good = f->good && s == NEXT && !c->errors[node];
+        bool good = f->good && s == NEXT && !c->node[node].errors;
         vec_pop(&c->stack);
         struct frame *down = c->stack.n ? vec_at(&c->stack, c->stack.n - 1) : NULL;
         if (s == RAISED && exception(c, node, down) == FAILED)
             return c->err->code;
-        c->state[node] = good ? CHECK_GOOD : CHECK_BAD;
-        if (doom_add(&c->doom, c->env, &c->wf, node, good, c->err))
+        c->node[node].state = good ? CHECK_GOOD : CHECK_BAD;
+        if (doom_add(c->node, c->env, &c->wf, node, good, c->err))
             return c->err->code;
     }
     return BERTH_OK;
@@ -676,43 +674,42 @@ static berth_status check_nodes(const struct workflow *w, struct validation *out
     return BERTH_OK;
 }
 
-/* wanted[node]: an output that is asked for. How many. */
-static berth_status find_outputs(const struct workflow *w, const json_t *targets, bool *wanted,
-                                 size_t *count, struct validation *out, berth_err *err)
+/* Marks the outputs that are asked for; refuses a prompt without any. */
+static berth_status find_outputs(struct check *c, const json_t *targets, struct validation *out)
 {
-    bool all = !targets || json_is_null(targets);
-    *count = 0;
+    const struct workflow *w = &c->wf;
+    bool all = !targets || json_is_null(targets), some = false;
     if (!all && !json_is_array(targets))
-        return refuse(out, js_textf("partial_execution_targets must be a list of node ids."), err);
+        return refuse(out, js_textf("partial_execution_targets must be a list of node ids."),
+                      c->err);
     for (size_t i = 0; !all && i < json_array_size(targets); i++) {
         const json_t *id = json_array_get(targets, i);
         size_t node = js_kind(id) == JS_STRING ? workflow_find(w, json_string_value(id)) : SIZE_MAX;
         if (node != SIZE_MAX)
-            wanted[node] = true;
+            c->node[node].wanted = true;
     }
     for (size_t i = 0; i < w->n; i++) {
-        wanted[i] = (all || wanted[i]) && w->node[i].cls->flags & NODE_OUTPUT;
-        *count += wanted[i];
+        c->node[i].wanted = (all || c->node[i].wanted) && w->node[i].cls->flags & NODE_OUTPUT;
+        some = some || c->node[i].wanted;
     }
-    return *count ? BERTH_OK : refuse_no_outputs(out, err);
+    return some ? BERTH_OK : refuse_no_outputs(out, c->err);
 }
 
 static void check_release(struct check *c)
 {
-    for (size_t i = 0; c->errors && i < c->wf.n; i++)
-        json_decref(c->errors[i]);
+    for (size_t i = 0; c->node && i < c->wf.n; i++) {
+        json_decref(c->node[i].errors);
+        json_decref(c->node[i].why);
+    }
     const char *key;
     size_t len;
     uint64_t ch;
     for (size_t it = 0; map_next(&c->choices, &it, &key, &len, &ch);)
         names_release(&((struct choices *)(uintptr_t)ch)->names);
-    doom_release(&c->doom, c->wf.n);
     map_release(&c->choices);
     arena_release(&c->mem);
     vec_release(&c->stack);
     str_release(&c->raised_text);
-    free(c->errors);
-    free(c->state);
     workflow_release(&c->wf);
     *c = (struct check) { 0 };
 }
@@ -724,30 +721,21 @@ static berth_status validate(struct check *c, json_t *prompt, const json_t *targ
     berth_status s = workflow_load(c->env, prompt, &c->wf, err);
     if (s)
         return s;
-    size_t n = c->wf.n, count;
-    bool *wanted = calloc(n ? n : 1, sizeof *wanted);
-    c->state = calloc(n ? n : 1, 1);
-    c->errors = calloc(n ? n : 1, sizeof(json_t *));
-    if (!wanted || !c->state || !c->errors)
-        s = err_set(err, BERTH_ENOMEM, "validating a prompt of %zu nodes", n);
-    if (!s)
-        s = doom_init(&c->doom, n, err);
-    if (!s)
-        s = check_nodes(&c->wf, out, err);
+    size_t n = c->wf.n;
+    c->node = arena_array(&c->mem, n, sizeof *c->node);
+    if (!c->node)
+        return err_set(err, BERTH_ENOMEM, "validating a prompt of %zu nodes", n);
+    s = check_nodes(&c->wf, out, err);
     if (!s && !out->error)
-        s = find_outputs(&c->wf, targets, wanted, &count, out, err);
-    if (!s && !out->error) {
-        for (size_t i = 0; i < n && !s; i++)
-            if (wanted[i])
-                s = check_tree(c, i);
-        if (!s)
-            s = doom_judge(&c->doom, &c->wf, wanted, c->state, c->errors, err);
-        const struct verdict v = { &c->wf, c->state, c->errors, wanted, c->cycle, c->doom.why };
-        if (!s)
-            s = verdict_answer(&v, out, err);
-    }
-    free(wanted);
-    return s;
+        s = find_outputs(c, targets, out);
+    if (s || out->error)
+        return s;
+    for (size_t i = 0; i < n; i++)
+        if (c->node[i].wanted && check_tree(c, i))
+            return err->code;
+    if (doom_judge(c->node, &c->wf, err))
+        return err->code;
+    return verdict_answer(&c->wf, c->node, c->cycle, out, err);
 }
 
 berth_status graph_validate(const struct node_env *env, json_t *prompt, const json_t *targets,

@@ -49,6 +49,12 @@ bool trace_add(json_t *trace, const struct wf_node *n, const char *input)
                                                   input ? ", input " : "", input ? input : ""));
 }
 
+struct verdict {
+    const struct workflow *wf;
+    struct checked *node;
+    bool cycle;
+};
+
 /* ---- which outputs a node spoils ---- */
 
 /* Which failing outputs depend on each node: one bit each, carried upstream along the links.
@@ -87,7 +93,7 @@ static berth_status add_upstream(void *user, size_t node, berth_err *err)
 
 static bool is_failing(const struct verdict *c, size_t node)
 {
-    return c->wanted[node] && c->state[node] == CHECK_BAD;
+    return c->node[node].wanted && c->node[node].state == CHECK_BAD;
 }
 
 static berth_status find_upstream(const struct verdict *c, struct upstream *u, berth_err *err)
@@ -116,7 +122,7 @@ berth_status validation_refuse(struct validation *out, const char *type, json_t 
 static json_t *node_error(const struct verdict *c, size_t node, const uint64_t *bits,
                           const size_t *outputs, size_t outputs_n, size_t *budget)
 {
-    json_t *dep = json_array(), *errors = c->errors[node];
+    json_t *dep = json_array(), *errors = c->node[node].errors;
     for (size_t i = 0; i < outputs_n && *budget; i++)
         if (bits[i / 64] >> (i % 64) & 1) {
             if (json_array_append_new(dep, json_string_nocheck(c->wf->node[outputs[i]].id))) {
@@ -125,7 +131,7 @@ static json_t *node_error(const struct verdict *c, size_t node, const uint64_t *
             }
             --*budget;
         }
-    c->errors[node] = NULL;
+    c->node[node].errors = NULL;
     return json_pack("{s:o,s:o,s:O}", "errors", errors, "dependent_outputs", dep, "class_type",
                      c->wf->node[node].class_type);
 }
@@ -153,7 +159,7 @@ static berth_status node_errors(const struct verdict *c, struct validation *out,
         }
     carry_bits(c, u.order + u.at, n - u.at, bits, words);
     for (size_t i = 0; i < n && !s; i++) {
-        if (!c->errors[i])
+        if (!c->node[i].errors)
             continue;
         json_t *e = node_error(c, i, bits + i * words, output, failing, &budget);
         if (json_object_set_new_nocheck(out->node_errors, c->wf->node[i].id, e))
@@ -173,7 +179,7 @@ static berth_status refuse_outputs(const struct verdict *c, struct validation *o
     for (size_t i = 0; i < c->wf->n; i++) {
         json_t *errors =
             json_object_get(json_object_get(out->node_errors, c->wf->node[i].id), "errors");
-        for (size_t k = 0; c->wanted[i] && k < json_array_size(errors); k++) {
+        for (size_t k = 0; c->node[i].wanted && k < json_array_size(errors); k++) {
             const json_t *e = json_array_get(errors, k);
             const json_t *d = json_object_get(e, "details");
             if (text.n)
@@ -187,17 +193,19 @@ static berth_status refuse_outputs(const struct verdict *c, struct validation *o
                              json_string("Prompt outputs failed validation"), js_take(&text), err);
 }
 
-berth_status verdict_answer(const struct verdict *c, struct validation *out, berth_err *err)
+berth_status verdict_answer(const struct workflow *wf, struct checked *node, bool cycle,
+                            struct validation *out, berth_err *err)
 {
-    berth_status s = node_errors(c, out, err);
-    for (size_t i = 0; i < c->wf->n && !s; i++)
-        if (c->wanted[i] && c->state[i] == CHECK_GOOD &&
-            json_array_append_new(out->outputs, json_string_nocheck(c->wf->node[i].id)))
+    const struct verdict c = { wf, node, cycle };
+    berth_status s = node_errors(&c, out, err);
+    for (size_t i = 0; i < wf->n && !s; i++)
+        if (node[i].wanted && node[i].state == CHECK_GOOD &&
+            json_array_append_new(out->outputs, json_string_nocheck(wf->node[i].id)))
             s = err_set(err, BERTH_ENOMEM, "outputs of a prompt");
     if (s)
         return s;
     out->ok = json_array_size(out->outputs) > 0;
-    return out->ok ? BERTH_OK : refuse_outputs(c, out, err);
+    return out->ok ? BERTH_OK : refuse_outputs(&c, out, err);
 }
 
 json_t *validation_no_prompt(json_t *body)
