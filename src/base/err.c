@@ -292,3 +292,22 @@ void bug_at(const char *file, int line, const char *fmt, ...)
     fprintf(stderr, "BUG at %s:%d: %s\n", file, line, msg);
     abort();
 }
+
+/* The public names of a status live here, at the bottom, because every test prints them. */
+static const struct {
+    const char *name, *text;
+} status[] = {
+#define STATUS_ROW(name, text) { #name, text },
+    BERTH_STATUS_MAP(STATUS_ROW)
+#undef STATUS_ROW
+};
+
+const char *berth_status_name(berth_status s)
+{
+    return (size_t)s < ARRAY_LEN(status) ? status[s].name : "?";
+}
+
+const char *berth_status_text(berth_status s)
+{
+    return (size_t)s < ARRAY_LEN(status) ? status[s].text : "unknown status";
+}

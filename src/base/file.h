@@ -1,14 +1,11 @@
 /* file: read-only mappings that survive a shrinking file, and writes that are whole or not there.
  *
- * Mappings   Touching a mapped page beyond the end of a file that was cut short raises SIGBUS.
- *            file_map_open() makes sure that our SIGBUS handler is in front (the one it finds is
- *            kept and gets the faults that are not ours). It puts zero pages under the reader and
- *            sets the mapping's `lost` flag: sticky, like a bad cursor. Readers copy or parse, then
- *            ask file_map_check(), which also compares size and mtime with what was opened. Only
- *            loads are protected, and only in threads that do not block SIGBUS: a system call given
- *            a lost page fails with EFAULT.
- *            Signal dispositions belong to the process, so the table of mappings does too: the one
- *            deliberate global in this code base (at most FILE_MAPS_MAX mappings at a time).
+ * Mappings   Touching a mapped page beyond the end of a file that was cut short raises SIGBUS. Our
+ *            handler (the one it finds is kept, and gets the faults that are not ours) puts zero
+ *            pages under the reader and marks the mapping as lost. Readers copy or parse, then ask
+ *            file_map_check(), which also compares size and mtime with what was opened. Only loads
+ *            are protected, in threads that do not block SIGBUS: a system call given a lost page
+ *            fails with EFAULT. The table of mappings is global because signal handlers are.
  * Replacing  file_new_open() writes to a temporary file in the target's folder, one without a name
  *            where the file system has such; commit does fsync, name it, rename, fsync of the
  *            folder. A crash leaves the old file or the new one, never a half (a .berth-*.tmp at

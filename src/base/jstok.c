@@ -305,11 +305,6 @@ bool jstok_skip(struct jstok *t)
     }
 }
 
-size_t jstok_offset(const struct jstok *t)
-{
-    return t->tok;
-}
-
 /* ---- values of tokens ---- */
 
 /* |value| of an integer token. */

@@ -37,7 +37,7 @@ struct jstok {
     bool loose; /* may be set: jstok_decode() makes U+FFFD of a lone surrogate */
     /* private */
     const char *text;
-    size_t len, at, tok; /* of the text; of what is unread; of the current token */
+    size_t len, at, tok; /* of the text; of what is unread; of the current token, or a bad byte */
     unsigned depth, max_depth;
     unsigned expect;
     bool too_deep;    /* the error is the depth limit */
@@ -51,7 +51,6 @@ enum jstok_type jstok_next(struct jstok *t);
 /* Skips the value that comes next: after a KEY, or in an array. False (and sticky) on an error,
  * also when there is none. */
 bool jstok_skip(struct jstok *t);
-size_t jstok_offset(const struct jstok *t); /* of the current token, or of the offending byte */
 
 /* Of the current JSTOK_INT; false when out of range. "-0" is 0. */
 bool jstok_i64(const struct jstok *t, int64_t *out);

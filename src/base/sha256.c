@@ -1,5 +1,6 @@
 #include "base/sha256.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const uint32_t K[64] = {
@@ -70,7 +71,7 @@ void sha256_add(struct sha256 *s, const void *p, size_t n)
         memcpy(s->part + have, at, n);
 }
 
-static void end(struct sha256 *s, uint8_t out[SHA256_BYTES])
+void sha256_end(struct sha256 *s, char out[SHA256_HEX])
 {
     uint8_t tail[128] = { 0 }; /* what is left, a one bit, zeros, the length in bits */
     size_t left = s->bytes % 64, len = left < 56 ? 64 : 128;
@@ -82,28 +83,8 @@ static void end(struct sha256 *s, uint8_t out[SHA256_BYTES])
     block(s->h, tail);
     if (len == 128)
         block(s->h, tail + 64);
-    for (size_t i = 0; i < SHA256_BYTES; i++)
-        out[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
-}
-
-void sha256_end(struct sha256 *s, char out[SHA256_HEX])
-{
-    static const char digit[] = "0123456789abcdef";
-    uint8_t sum[SHA256_BYTES];
-    end(s, sum);
-    for (size_t i = 0; i < SHA256_BYTES; i++) {
-        out[2 * i] = digit[sum[i] >> 4];
-        out[2 * i + 1] = digit[sum[i] & 15];
-    }
-    out[2 * SHA256_BYTES] = '\0';
-}
-
-void sha256(const void *p, size_t n, uint8_t out[SHA256_BYTES])
-{
-    struct sha256 s;
-    sha256_init(&s);
-    sha256_add(&s, p, n);
-    end(&s, out);
+    for (size_t i = 0; i < 8; i++)
+        snprintf(out + 8 * i, 9, "%08x", s->h[i]);
 }
 
 void sha256_hex(const void *p, size_t n, char out[SHA256_HEX])

@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SHA256_BYTES 32
 #define SHA256_HEX 65 /* with the NUL */
 
 struct sha256 { /* of a text that comes in pieces */
@@ -18,8 +17,6 @@ void sha256_init(struct sha256 *s);
 void sha256_add(struct sha256 *s, const void *p, size_t n);
 void sha256_end(struct sha256 *s, char out[SHA256_HEX]); /* small letters; s is used up */
 
-/* All at once. */
-void sha256(const void *p, size_t n, uint8_t out[SHA256_BYTES]);
-void sha256_hex(const void *p, size_t n, char out[SHA256_HEX]); /* small letters */
+void sha256_hex(const void *p, size_t n, char out[SHA256_HEX]); /* all at once */
 
 #endif

@@ -1,11 +1,7 @@
-/* format_impl: what the files of format/ share among themselves; nobody else includes it (tests of
- * this folder do).
+/* format_impl: what the files of format/ share; nobody but they and their tests include it.
  *
- * Words   opening: one weights_open() in progress, a struct on its stack. The formats add entries
- *         and metadata to it; index_finish() turns them into the immutable index.
- * Trust   Bytes of a mapping can change while we look at them (another process writes the file).
- *         So every number is read once into a local and checked there, and every text that is kept
- *         is copied first, with a length measured once, and checked in the copy. */
+ * An opening is one weights_open() in progress, a struct on its stack. The formats add entries and
+ * metadata to it; index_finish() turns them into the immutable index. */
 #ifndef FORMAT_FORMAT_IMPL_H
 #define FORMAT_FORMAT_IMPL_H
 

@@ -1,43 +1,35 @@
 /* format: weight files as an index over a mapping: name -> dtype, shape, byte range.
  *
  * Words   entry: one tensor in a file; shard: one file of a model split over several.
- * Flow    weights_open() -> map -> whose bytes are these? (formats.def) -> parse header, check ->
- *         sort, name table -> did the file change meanwhile? -> index.
- *         weights_write() lays the file out, then fills and writes it in pieces, on all threads.
- * Trust   Every file is hostile until checked. A header is parsed in place through a cursor, each
- *         number meets its limit before it sizes anything, and nothing is read from tensor data
- *         while opening. Data is touched through weights_read() or weights_data(); both survive a
- *         file that is cut short under us (base/file.h).
- *         A mapping can also change while we read it: each number is fetched once into a local,
- *         texts are copied and then checked, so that what was checked is what is used.
- * Pickles Nothing in them is run: of the names a pickle can use those are known that make tensors
- *         and plain containers, any other is refused by name (pickle_impl.h). Dicts inside dicts
- *         give names with dots; what ComfyUI unwraps ("state_dict", a single key) is unwrapped.
- *         A tensor whose elements do not follow each other in the file is copied when it is opened:
- *         its `shard` is then weights_shards(), behind the files.
- * Types   weights_convert() gives an entry another type than its file has: dtype and size are what
- *         it shall be, `stored` what the file has, and weights_read() converts what it reads, rounded
- *         as convert.h says. Whoever plans, books or copies such an entry sees one type and one size.
- * Shards  *.safetensors.index.json: {"metadata": {}, "weight_map": {tensor name: file name}}.
- *         File names are plain names in the folder of the index; each file is opened once and
- *         fully checked. Map and files must agree exactly: a tensor that is missing, lies in
- *         another file, or is in a file but not in the map is an error, because it means that two
- *         versions were mixed. metadata.total_size is kept as metadata and not compared: files in
- *         the field count shared tensors either way, and the shards account for their own bytes.
- *         Metadata of the index comes first, then what the shards add to it.
- * Invariants
+ * Flow    weights_open() maps the file, asks each format of formats.def whether the first bytes are
+ *         its own, parses and checks the header, sorts the entries, and checks that the file did not
+ *         change meanwhile. weights_write() lays a file out, then fills and writes it in pieces, on
+ *         all threads.
+ * Trust   Every file is hostile until checked: each number meets its limit before it sizes anything,
+ *         and opening reads no tensor data. Data is read through weights_read() or weights_data();
+ *         both survive a file that is cut short under us (base/file.h). A mapping can change while
+ *         we read it, so each number is fetched once, and texts are copied before they are checked.
+ * Pickles Nothing in them is run (pickle_impl.h). Dicts inside dicts give names with dots; what
+ *         ComfyUI unwraps ("state_dict", a single key) is unwrapped. A tensor whose elements do not
+ *         follow each other in the file is copied when it is opened: its `shard` is then
+ *         weights_shards(), behind the files.
+ * Types   weights_convert() gives an entry another type than its file has: dtype and size are the
+ *         new ones, `stored` is the file's, and weights_read() converts (convert.h rounds). Whoever
+ *         plans, books or copies the entry sees one type and one size.
+ * Shards  *.safetensors.index.json: {"metadata": {}, "weight_map": {tensor name: file name}}. File
+ *         names are plain names in the folder of the index. Map and files must agree exactly: a
+ *         tensor that is missing, elsewhere or not in the map means that two versions were mixed.
+ *         metadata.total_size is not compared: files in the field count shared tensors either way.
+ * Invariants (weights_verify())
  *         (1) every entry lies inside its shard's file   (2) entries of a shard do not overlap, but
  *         in a pickle, where tensors may share a storage, to four times the file's size together
  *         (3) size == dtype_bytes(count(shape)), in the file the same of `stored`
- *         (4) names are unique in the whole index
- *         (5) entries are in file order   weights_verify() asserts them.
+ *         (4) names are unique in the whole index   (5) entries are in file order
  * Threads An open index is immutable: any thread may read it. weights_convert() belongs to whoever
  *         opened it, before anybody else has it.
- * Adding  format/x.c with `const struct format format_x` and a line in formats.def.
- * Files   weights.c doors; index.c entries, metadata, name table; safetensors.c reads and lays
- *         out; gguf.c reads, gguf_write.c lays out; shards.c; pickle*.c and zip.c;
- *         sniff.c what other bytes look like; write.c fills and writes. format_impl.h is for this
- *         folder alone. */
+ * Files   weights.c opening and reading; index.c entries, metadata, name table; safetensors.c;
+ *         gguf.c reads, gguf_write.c lays out; shards.c; pickle*.c and zip.c; sniff.c what other
+ *         bytes look like; write.c fills and writes. */
 #ifndef FORMAT_WEIGHTS_H
 #define FORMAT_WEIGHTS_H
 
@@ -104,9 +96,9 @@ struct weights_meta {
         bool b;
     };
     /* META_ARRAY: type and number of the elements; `raw` is their encoding, raw_len bytes in the
-     * mapping, whose structure was checked when opening. Walk it with the cursor of base/rd.h all
-     * the same (the file may have changed since), and ask weights_check() afterwards. Texts in an
-     * array of strings are unchecked bytes. A GGUF scalar has its own type here. */
+     * mapping. Walk it with base/rd.h (the file may have changed since it was checked) and ask
+     * weights_check() afterwards. Texts in it are unchecked bytes. A GGUF scalar has its own type
+     * here. */
     uint32_t elem_type; /* enum gguf_type */
     uint64_t count;
     const uint8_t *raw;
@@ -166,7 +158,7 @@ berth_status weights_read(const struct weights *w, const struct weights_entry *e
 /* Borrowed, possibly unaligned bytes in the mapping; call weights_check() after using them. BUG() for
  * a converted entry, whose bytes are nowhere. */
 const uint8_t *weights_data(const struct weights *w, const struct weights_entry *e);
-/* The same for who converts himself: bytes of type e->stored. */
+/* The same for callers that convert by themselves: bytes of type e->stored. */
 const uint8_t *weights_stored(const struct weights *w, const struct weights_entry *e);
 berth_status weights_check(const struct weights *w, berth_err *err);
 /* The file's pages leave the process, see file_map_drop(); borrowed bytes stay good. */
@@ -220,8 +212,7 @@ struct weights_write_args {
     void *progress_user;
 };
 /* The bytes of the file depend on the arguments alone, never on the number of threads. The first
- * error of any thread stops the others and is the one reported; an existing file then stays as it
- * was. Takes 4 MiB of memory for each thread of the pool.
+ * error stops all threads; an existing file then stays as it was. Takes 4 MiB for each thread.
  * GGUF: written as version 3, alignment 32. Names up to 127 bytes, as in ComfyUI-GGUF (ggml without
  * its patch reads 63). A shape with more than four dimensions, or whose innermost dimension is no
  * multiple of the type's block, is flattened and its true shape kept in

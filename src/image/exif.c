@@ -71,62 +71,55 @@ static void put(struct str *out, uint32_t v, size_t n) /* big-endian, as Pillow 
         str_addc(out, (char)(v >> 8 * i));
 }
 
-/* ComfyUI's numbering: the prompt is the camera's model, everything else counts down from its make.
- * Directories are sorted by tag, so the last of the others comes first and the prompt last. */
-static const struct image_text *text_at(const struct image_text *text, size_t n, size_t place,
-                                        unsigned *tag)
+struct exif {          /* being written */
+    struct str *out;   /* the directory */
+    struct str values; /* what follows it */
+    size_t values_at;  /* where they begin */
+};
+
+static berth_status add_entry(struct exif *x, unsigned tag, const struct image_text *t,
+                              berth_err *err)
 {
-    const struct image_text *prompt = NULL;
-    size_t others = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (!prompt && strcmp(text[i].key, "prompt") == 0)
-            prompt = &text[i];
-        else
-            others++;
+    size_t len = strlen(t->key) + 1 + strlen(t->value) + 1, at = x->values_at + x->values.n;
+    if (len > UINT32_MAX - at - 1)
+        return err_set(err, BERTH_ELIMIT, "'%.40s' is too long for EXIF", t->key);
+    put(x->out, tag, 2);
+    put(x->out, TYPE_ASCII, 2);
+    put(x->out, (uint32_t)len, 4);
+    if (len <= 4) { /* lies in the entry itself */
+        str_addf(x->out, "%s:%s", t->key, t->value);
+        str_pad(x->out, 0, x->out->n + 4 - (len - 1));
+        return BERTH_OK;
     }
-    *tag = place < others ? (unsigned)(TAG_MAKE + 1 - (others - place)) : TAG_MODEL;
-    if (place >= others)
-        return prompt;
-    size_t want = others - 1 - place; /* the want-th of the others, as they came */
-    for (size_t i = 0; i < n; i++)
-        if (&text[i] != prompt && want-- == 0)
-            return &text[i];
-    return NULL;
+    put(x->out, (uint32_t)at, 4);
+    str_addf(&x->values, "%s:%s", t->key, t->value);
+    str_pad(&x->values, 0, (x->values.n + 2) & ~(size_t)1); /* a NUL, and up to an even place */
+    return BERTH_OK;
 }
 
+/* ComfyUI's numbering: the prompt is the camera's model, everything else counts down from its make.
+ * Directories are sorted by tag, so the last of the others comes first and the prompt last. */
 berth_status exif_write(const struct image_text *text, size_t n, struct str *out, berth_err *err)
 {
     if (n > TAG_MAKE) /* one tag each, above zero */
         return err_set(err, BERTH_ELIMIT, "%zu texts: EXIF holds %u", n, TAG_MAKE);
-    struct str values = { 0 };
-    size_t at = HEADER + 2 + n * ENTRY + 4;
+    struct exif x = { .out = out, .values_at = HEADER + 2 + n * ENTRY + 4 };
+    const struct image_text *prompt = NULL;
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; i < n && !prompt; i++)
+        prompt = strcmp(text[i].key, "prompt") == 0 ? &text[i] : NULL;
     str_add(out, "MM\0*\0\0\0\x08", HEADER);
     put(out, (uint32_t)n, 2);
-    for (size_t i = 0; i < n; i++) {
-        unsigned tag;
-        const struct image_text *t = text_at(text, n, i, &tag);
-        size_t len = strlen(t->key) + 1 + strlen(t->value) + 1;
-        if (len > UINT32_MAX - (at + values.n) - 1) {
-            str_release(&values);
-            return err_set(err, BERTH_ELIMIT, "'%.40s' is too long for EXIF", t->key);
-        }
-        put(out, tag, 2);
-        put(out, TYPE_ASCII, 2);
-        put(out, (uint32_t)len, 4);
-        if (len <= 4) { /* lies in the entry itself */
-            str_addf(out, "%s:%s", t->key, t->value);
-            str_pad(out, 0, HEADER + 2 + (i + 1) * ENTRY);
-            continue;
-        }
-        put(out, (uint32_t)(at + values.n), 4);
-        str_addf(&values, "%s:%s", t->key, t->value);
-        str_addc(&values, 0);
-        if (values.n & 1)
-            str_addc(&values, 0);
-    }
+    unsigned tag = TAG_MAKE + 1 - (unsigned)(prompt ? n - 1 : n);
+    for (size_t i = n; i-- > 0 && !s;)
+        if (&text[i] != prompt)
+            s = add_entry(&x, tag++, &text[i], err);
+    if (!s && prompt)
+        s = add_entry(&x, TAG_MODEL, prompt, err);
     put(out, 0, 4); /* no further directory */
-    str_add(out, str_c(&values), values.n);
-    bool bad = out->bad || values.bad;
-    str_release(&values);
-    return bad ? err_set(err, BERTH_ENOMEM, "EXIF data") : BERTH_OK;
+    str_add(out, str_c(&x.values), x.values.n);
+    if (!s && (out->bad || x.values.bad))
+        s = err_set(err, BERTH_ENOMEM, "EXIF data");
+    str_release(&x.values);
+    return s;
 }

@@ -76,9 +76,8 @@ static void convert(const uint8_t *s, unsigned from, uint8_t *d, unsigned to, si
 berth_status image_convert(const struct image *im, unsigned channels, struct image *out,
                            berth_err *err)
 {
-    berth_status s = image_init(out, im->w, im->h, channels, err);
-    if (s)
-        return s;
+    if (image_init(out, im->w, im->h, channels, err))
+        return err->code;
     size_t pixels = (size_t)im->w * im->h;
     if (im->channels == channels)
         memcpy(out->px, im->px, pixels * channels);
@@ -210,48 +209,25 @@ berth_status image_anim_check(const struct image *frame, size_t n,
 
 /* ---- orientation ---- */
 
-/* Where the pixel at (x, y) of the upright picture lies in the stored one, in steps of pixels: the
- * eight values of EXIF are the eight symmetries of a rectangle. */
-struct walk {
-    ptrdiff_t start, dx, dy;
-};
-
-static struct walk walk_of(unsigned orientation, ptrdiff_t w, ptrdiff_t h)
-{
-    ptrdiff_t right = w - 1, bottom = (h - 1) * w;
-    switch (orientation) {
-    case 2: /* mirrored left to right */
-        return (struct walk) { right, -1, w };
-    case 3: /* half a turn */
-        return (struct walk) { bottom + right, -1, -w };
-    case 4: /* mirrored top to bottom */
-        return (struct walk) { bottom, 1, -w };
-    case 5: /* mirrored at the main diagonal */
-        return (struct walk) { 0, w, 1 };
-    case 6: /* a quarter turn clockwise makes it upright */
-        return (struct walk) { bottom, -w, 1 };
-    case 7: /* mirrored at the other diagonal */
-        return (struct walk) { bottom + right, -w, -1 };
-    case 8: /* a quarter turn counter-clockwise */
-        return (struct walk) { right, w, -1 };
-    default:
-        return (struct walk) { 0, 1, w };
-    }
-}
-
+/* The eight values of EXIF are the eight symmetries of a rectangle: where the first pixel of the
+ * upright picture is stored, and whether its rows are stored as columns. */
 static berth_status apply_orientation(struct image *im, unsigned orientation, berth_err *err)
 {
     struct image up;
     bool swap = orientation >= 5;
-    berth_status s = image_init(&up, swap ? im->h : im->w, swap ? im->w : im->h, im->channels, err);
-    if (s)
-        return s;
-    struct walk k = walk_of(orientation, (ptrdiff_t)im->w, (ptrdiff_t)im->h);
+    bool right = orientation == 2 || orientation == 3 || orientation >= 7;
+    bool bottom = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+    if (image_init(&up, swap ? im->h : im->w, swap ? im->w : im->h, im->channels, err))
+        return err->code;
+    ptrdiff_t w = (ptrdiff_t)im->w, start = right ? w - 1 : 0;
+    start += bottom ? ((ptrdiff_t)im->h - 1) * w : 0;
+    ptrdiff_t across = right ? -1 : 1, down = bottom ? -w : w; /* steps in the stored picture */
+    ptrdiff_t dx = swap ? down : across, dy = swap ? across : down;
     size_t c = im->channels;
     uint8_t *d = up.px;
     for (ptrdiff_t y = 0; y < (ptrdiff_t)up.h; y++)
         for (ptrdiff_t x = 0; x < (ptrdiff_t)up.w; x++, d += c)
-            memcpy(d, im->px + (size_t)(k.start + x * k.dx + y * k.dy) * c, c);
+            memcpy(d, im->px + (size_t)(start + x * dx + y * dy) * c, c);
     image_release(im);
     *im = up;
     return BERTH_OK;
@@ -261,11 +237,9 @@ static berth_status make_upright(struct image_file *f, unsigned orientation, ber
 {
     if (orientation < 2 || orientation > 8)
         return BERTH_OK;
-    for (unsigned i = 0; f->frame && i < f->frames; i++) {
-        berth_status s = apply_orientation(&f->frame[i], orientation, err);
-        if (s)
-            return s;
-    }
+    for (unsigned i = 0; i < f->frames; i++)
+        if (apply_orientation(&f->frame[i], orientation, err))
+            return err->code;
     if (orientation >= 5) {
         uint32_t w = f->w;
         f->w = f->h;

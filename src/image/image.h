@@ -3,9 +3,8 @@
  *
  * Words      image    8-bit samples, rows without padding, top row first: channels 1 grey, 3 RGB,
  *                     4 RGBA (straight alpha)
- *            frames   what one file held: several images of the same size and channels for
- *                     animations (APNG, WebP, GIF), each composed as a viewer shows it, and for
- *                     the pages of a TIFF
+ *            frames   what one file held: several images of one size for animations (APNG, WebP,
+ *                     GIF), each composed as a viewer shows it, and for the pages of a TIFF
  *            text     PNG tEXt/zTXt/iTXt pairs, in the order of the file
  * Decoding   Every format goes to 8 bits as Pillow's convert() would: palettes expanded, 16-bit RGB
  *            cut to its high byte, EXIF or XMP orientation applied, CMYK JPEG (inverted, Adobe's
@@ -20,10 +19,9 @@
  *            may be `bad`.
  * Threads    Any; no state.
  * Adding     image/x.c with `const struct image_format image_format_x`, a line in formats.def.
- * Files      image.c what formats share, whose bytes these are; exif.c orientation, text in WebP;
- *            png.c reads, png_anim.c APNG frames, png_write.c stills and APNG; jpeg.c; webp.c
- *            reads, webp_write.c stills and animations; gif.c bmp.c pnm.c tiff.c read.
- *            image_impl.h is for this folder alone. */
+ * Files      image.c what formats share; exif.c orientation, text in WebP; png.c reads, png_anim.c
+ *            APNG frames, png_write.c stills and APNG; jpeg.c; webp.c reads, webp_write.c stills and
+ *            animations; gif.c bmp.c pnm.c tiff.c read. image_impl.h is for this folder alone. */
 #ifndef IMAGE_IMAGE_H
 #define IMAGE_IMAGE_H
 

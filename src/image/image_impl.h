@@ -1,8 +1,7 @@
 /* image_impl: what the files of image/ share among themselves; nobody else includes it.
  *
  * A format reads through one function, image_format.read(): it finds out the size, calls
- * image_file_begin(), and then fills out->frame[] in order. Orientation is applied afterwards, once,
- * in image.c. */
+ * image_file_begin(), and then fills out->frame[] in order. image.c applies orientation. */
 #ifndef IMAGE_IMAGE_IMPL_H
 #define IMAGE_IMAGE_IMPL_H
 
@@ -37,8 +36,8 @@ berth_status image_file_begin(const struct image_in *in, struct image_file *out,
  * become U+FFFD). BERTH_ELIMIT: more than max_text altogether. */
 berth_status image_file_text(struct image_in *in, const char *key, size_t key_n, const char *value,
                              size_t value_n, bool latin1, berth_err *err);
-/* Ends an encoder that appended to `out`, which had `had` bytes: if it failed, or memory ran out, they
- * are all that is left. Returns s, or BERTH_ENOMEM. */
+/* Ends an encoder that appended to `out`, which had `had` bytes before: if it failed or memory ran
+ * out, its bytes are taken back. Returns s, or BERTH_ENOMEM. */
 berth_status image_finish(berth_status s, struct str *out, size_t had, berth_err *err);
 /* What both animated formats ask of their arguments; ms: how long a frame shows, as ComfyUI cuts it
  * to whole milliseconds. */

@@ -153,18 +153,6 @@ struct packer { /* rows -> filter -> deflate -> chunks */
     size_t row, piece_n;
 };
 
-static void *on_alloc(void *user, unsigned items, unsigned size)
-{
-    (void)user;
-    return malloc((size_t)items * size); /* 32 bits each */
-}
-
-static void on_free(void *user, void *p)
-{
-    (void)user;
-    free(p);
-}
-
 static berth_status packer_open(struct packer *k, const struct image *im, int level, berth_err *err)
 {
     k->row = (size_t)im->w * im->channels;
@@ -173,8 +161,6 @@ static berth_status packer_open(struct packer *k, const struct image *im, int le
     int window = 9; /* no larger than the data: less to set up for small pictures */
     while (window < 15 && raw > UINT64_C(1) << window)
         window++;
-    k->z.zalloc = on_alloc;
-    k->z.zfree = on_free;
     k->mem = malloc(k->row + FILTERS * (k->row + 1) + k->piece_n);
     if (!k->mem || deflateInit2(&k->z, level, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
         free(k->mem);

@@ -58,7 +58,7 @@ static bool walk(const char *s, size_t n, size_t *members)
     *members = 0;
     for (enum jstok_type type; (type = jstok_next(&t)) != JSTOK_END;) {
         require(t.s >= s || n == 0);
-        require(jstok_offset(&t) <= n);
+        require(t.tok <= n);
         if (type == JSTOK_ERROR) {
             berth_err err = { 0 };
             require(jstok_next(&t) == JSTOK_ERROR && !jstok_skip(&t));
