@@ -5,7 +5,7 @@
 uint64_t hash_fnv1a64(const void *p, size_t n)
 {
     const uint8_t *b = p;
-    uint64_t h = HASH_FNV1A64_INIT;
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < n; i++)
         h = (h ^ b[i]) * UINT64_C(0x100000001b3);
     return h;

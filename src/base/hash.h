@@ -5,8 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HASH_FNV1A64_INIT UINT64_C(0xcbf29ce484222325)
-
 uint64_t hash_fnv1a64(const void *p, size_t n);
 uint64_t hash_xxh64(const void *p, size_t n, uint64_t seed); /* same values as the XXH64 standard */
 

@@ -41,9 +41,9 @@ static inline uint32_t temper(uint32_t x)
 
 uint32_t mt19937_u32(struct mt19937 *g)
 {
-    if (g->next == MT19937_N)
-        twist(g);
-    return temper(g->state[g->next++]);
+    uint32_t x;
+    mt19937_fill(g, &x, 1);
+    return x;
 }
 
 void mt19937_fill(struct mt19937 *g, uint32_t *out, size_t n)

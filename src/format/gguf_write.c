@@ -26,6 +26,9 @@ static berth_status file_shape(const struct weights_spec *s, struct shape *out, 
     const struct excerpt name = excerpt(s->name, strlen(s->name));
     uint64_t last = s->shape.ndim ? s->shape.dim[s->shape.ndim - 1] : 1, n;
     char text[SHAPE_TEXT_MAX];
+    if (strlen(s->name) > GGUF_NAME_MAX)
+        return err_set(err, BERTH_ELIMIT, "tensor name '%s' is %zu bytes long, gguf takes %d",
+                       name.s, strlen(s->name), GGUF_NAME_MAX);
     *out = s->shape;
     *flat = s->shape.ndim > GGUF_DIMS_MAX || last % d->elems != 0;
     if (!*flat)
@@ -73,15 +76,6 @@ static void put_orig_shape(struct str *h, const struct weights_spec *s)
         put_uint(h, s->shape.dim[i], 4);
 }
 
-static berth_status check_tensor(const struct weights_spec *s, berth_err *err)
-{
-    size_t len = strlen(s->name);
-    if (len > GGUF_NAME_MAX)
-        return err_set(err, BERTH_ELIMIT, "tensor name '%s' is %zu bytes long, gguf takes %d",
-                       excerpt(s->name, len).s, len, GGUF_NAME_MAX);
-    return BERTH_OK;
-}
-
 /* Key/value count and the orig_shape pairs depend on the tensors, so they are looked at first. */
 static berth_status put_pairs(const struct weights_write_args *a, struct str *h, berth_err *err)
 {
@@ -91,9 +85,7 @@ static berth_status put_pairs(const struct weights_write_args *a, struct str *h,
     for (size_t i = 0; i < a->count && s == BERTH_OK; i++) {
         struct shape shape;
         bool flat;
-        s = check_tensor(&a->spec[i], err);
-        if (s == BERTH_OK)
-            s = file_shape(&a->spec[i], &shape, &flat, err);
+        s = file_shape(&a->spec[i], &shape, &flat, err);
         if (s == BERTH_OK && flat) {
             flats++;
             put_orig_shape(&orig, &a->spec[i]);

@@ -115,18 +115,6 @@ static berth_status open_content(struct opening *o, berth_err *err)
     return o->w->format ? o->w->format->open(o, 0, err) : open_unknown(o, head, n, err);
 }
 
-static struct weights_limits clamp(const struct weights_limits *lim)
-{
-    struct weights_limits l = lim ? *lim : weights_limits_default;
-    if (l.max_tensors > UINT32_MAX - 1) /* the name table counts in 32 bits */
-        l.max_tensors = UINT32_MAX - 1;
-    if (l.max_name > UINT32_MAX / 2)
-        l.max_name = UINT32_MAX / 2;
-    if (l.max_nesting > 64) /* a level is a stack frame */
-        l.max_nesting = 64;
-    return l;
-}
-
 /* The end of a path tells files apart; leaves room in a message for what is wrong. */
 static const char *path_end(const char *path)
 {
@@ -157,7 +145,7 @@ static berth_status opening_init(struct opening *o, const struct weights_limits 
                                  const char *path, berth_err *err)
 {
     *o = (struct opening) { .w = calloc(1, sizeof *o->w),
-                            .lim = clamp(lim),
+                            .lim = lim ? *lim : weights_limits_default,
                             .entry = { .elem = sizeof(struct weights_entry) },
                             .meta = { .elem = sizeof(struct weights_meta) } };
     if (!o->w)

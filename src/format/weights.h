@@ -44,10 +44,10 @@ struct weights; /* an open model file, or all shards of one */
 
 struct weights_limits {
     uint64_t max_header;  /* bytes, either format, or of a shard index; 100,000,000 */
-    uint64_t max_tensors; /* 1,000,000 */
+    uint64_t max_tensors; /* 1,000,000; below 2^32 */
     uint32_t max_name;    /* bytes; 1024 */
     uint64_t max_kv;      /* metadata entries; 65,536 */
-    uint32_t max_nesting; /* GGUF arrays of arrays; 4 */
+    uint32_t max_nesting; /* GGUF arrays of arrays, a stack frame each; 4 */
     uint32_t max_shards;  /* 1024 */
 };
 extern const struct weights_limits weights_limits_default;

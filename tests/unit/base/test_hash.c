@@ -8,7 +8,7 @@ static void fnv_vectors(void **state)
 {
     (void)state;
     assert_true(hash_fnv1a64("", 0) == UINT64_C(0xcbf29ce484222325));
-    assert_true(hash_fnv1a64(NULL, 0) == HASH_FNV1A64_INIT);
+    assert_true(hash_fnv1a64(NULL, 0) == UINT64_C(0xcbf29ce484222325));
     assert_true(hash_fnv1a64("a", 1) == UINT64_C(0xaf63dc4c8601ec8c));
     assert_true(hash_fnv1a64("b", 1) == UINT64_C(0xaf63df4c8601f1a5));
     assert_true(hash_fnv1a64("foobar", 6) == UINT64_C(0x85944171f73967e8));
