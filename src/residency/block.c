@@ -412,6 +412,20 @@ berth_status res_block_at(const struct res_model *m, size_t block, struct res_bl
     return BERTH_OK;
 }
 
+uint64_t res_bytes_on(const struct res_model *m, size_t device)
+{
+    return device < m->res->n_devices ? m->bytes_on[device] : 0;
+}
+
+struct res_block_place res_block_place(const struct res_model *m, size_t block)
+{
+    const struct res_block *b = &m->block[block];
+    bool there = b->device != RES_NOWHERE;
+    return (struct res_block_place) { .device = there ? b->device : RES_NO_DEVICE,
+                                      .home = b->home,
+                                      .bytes = there ? b->bytes : m->blocks.at[block].bytes };
+}
+
 /* [off, off+n) of the block's memory to dst. */
 static berth_status block_read(struct res_model *m, size_t i, uint64_t off, void *dst, size_t n,
                                berth_err *err)

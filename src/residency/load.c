@@ -120,8 +120,8 @@ static struct cursor cursor_on(const struct loading *l, size_t device, size_t mo
     return c;
 }
 
-/* Pieces that come next, as many as fit, for memory from `buf` on; NULL: for where their blocks lie.
- * That memory is the readers' from here on. Thread: executor. */
+/* Pieces that come next, as many as fit, for memory from `buf` on; NULL: for where their blocks
+ * lie. That memory is the readers' from here on. Thread: executor. */
 static berth_status take_pieces(const struct loading *l, struct cursor *c, char *buf, size_t size,
                                 struct vec *to, uint64_t *bytes, berth_err *err)
 {

@@ -1,6 +1,13 @@
-/* registry: the models there are. Who holds one, when it goes, what it looks like. Nothing here
- * moves a byte but by ending a model. */
+/* registry: the models there are. Opening one, or finding it; the plan it gets, and later another;
+ * looking. */
 #include "residency/residency_impl.h"
+
+#include "base/hash.h"
+#include "plan/alloc.h"
+#include "plan/convert.h"
+
+#include <inttypes.h>
+#include <strings.h>
 
 /* ---- life of a registry ---- */
 
@@ -88,154 +95,553 @@ struct res_metrics res_metrics(const struct residency *r)
     return r->metrics;
 }
 
-/* ---- the end of a model ---- */
+/* ---- keys: what makes two opens the same model ---- */
 
-void res_model_free(struct res_model *m)
+/* Strings from outside with their length in front: no text can look like two. */
+static void add_text(struct str *s, const char *name, const char *text)
 {
-    for (size_t d = 0; m->owners && d < m->res->n_devices; d++) {
-        dev_owner_close(m->owners[d].weights);
-        dev_owner_close(m->owners[d].pinned);
+    text = text ? text : "";
+    str_addf(s, "|%s=%zu:%s", name, strlen(text), text);
+}
+
+/* The device that computes, as far as the texts say: one spelling for one device. text (may be
+ * NULL): gets the one spelling of the allocation string. */
+static berth_status compute_of(const struct residency *r, const struct plan_args *plan, size_t *out,
+                               struct str *text, berth_err *err)
+{
+    struct alloc a;
+    const char *name = plan->compute && *plan->compute ? plan->compute : NULL;
+    *out = res_default_compute(r);
+    if (plan->alloc && *plan->alloc) {
+        if (alloc_parse(plan->alloc, strlen(plan->alloc), &a, err))
+            return err->code;
+        name = a.compute[0] ? a.compute : name;
+        if (text)
+            alloc_canonical(&a, text);
     }
-    for (size_t i = 0; i < m->patches.n; i++)
-        res_adapter_unref(((struct res_patch *)vec_at(&m->patches, i))->adapter);
-    vec_release(&m->patches);
-    free(m->owners);
-    free(m->bytes_on);
-    free(m->block);
-    free(m->key.text);
-    free(m->name);
-    free(m->role);
-    free(m->path);
-    free(m->part);
-    free(m->options);
-    plan_release(&m->plan);
-    blocks_release(&m->blocks);
-    weights_close(m->weights);
-    free(m);
-}
-
-void res_model_gone(struct res_model *m)
-{
-    struct residency *r = m->res;
-    if (m->handles || res_model_busy(m))
-        BUG("model '%s' goes with %u handles and %u uses", m->owner, m->handles, m->uses);
-    res_drop_all(m);
-    *(m->prev ? &m->prev->next : &r->first) = m->next;
-    *(m->next ? &m->next->prev : &r->last) = m->prev;
-    r->models--;
-    log_debug(r->log, "res.gone", "model=%s", m->owner);
-    res_model_free(m);
-}
-
-static unsigned anchors_of(const struct res_model *m)
-{
-    unsigned n = 0;
-    for (size_t i = 0; i < RES_ANCHOR_COUNT; i++)
-        n += m->anchor[i];
-    return n;
-}
-
-bool res_model_held(const struct res_model *m)
-{
-    return m->handles || res_model_busy(m) || (anchors_of(m) && m->state == RES_RESIDENT);
-}
-
-bool res_model_maybe_gone(struct res_model *m)
-{
-    if (res_model_held(m))
-        return false;
-    res_model_gone(m);
-    return true;
-}
-
-bool res_only_lingers(const struct res_model *m)
-{
-    return m->anchor[RES_ANCHOR_PROMPT] && !m->handles && !m->anchor[RES_ANCHOR_SURVIVED] &&
-           m->retention == RES_AUTO;
-}
-
-/* ---- handles ---- */
-
-void res_ref(struct res_model *m)
-{
-    m->handles++;
-}
-
-void res_unref(struct res_model *m)
-{
-    if (!m)
-        return;
-    struct residency *r = m->res;
-    if (!m->handles)
-        BUG("model '%s' has no handle to give back", m->owner);
-    m->handles--;
-    res_model_maybe_gone(m);
-    res_check_now(r);
-}
-
-/* ---- uses, anchors, retention ---- */
-
-berth_status res_use_begin(struct res_model *m, berth_err *err)
-{
-    if (m->state != RES_RESIDENT)
-        return err_set(err, BERTH_EINVAL, "model %s is %s: only a resident one can be used",
-                       m->owner, res_state_name(m->state));
-    if (m->patches_changed)
-        return err_set(err, BERTH_EINVAL, "model %s: its adapters changed: load it first",
-                       m->owner);
-    m->uses++;
-    m->used_in_prompt = true;
-    res_touch(m);
+    if (name && devset_find(r->devices, name, strlen(name), out, err))
+        return err_add(err, "compute device");
     return BERTH_OK;
 }
 
-void res_use_end(struct res_model *m)
+static berth_status key_make(const struct residency *r, const struct weights *w, const char *part,
+                             const char *options, bool high_precision, const struct plan_args *plan,
+                             struct res_key *out, berth_err *err)
 {
-    struct residency *r = m->res;
-    if (!m->uses)
-        BUG("model '%s' is not in use", m->owner);
-    m->uses--;
-    res_touch(m);
-    res_model_maybe_gone(m);
-    res_check_now(r);
-}
-
-void res_set_retention(struct res_model *m, enum res_retention x)
-{
-    struct residency *r = m->res;
-    if (x != m->retention)
-        log_info(r->log, "res.retention", "model=%s was=%s is=%s", m->owner,
-                 res_retention_name(m->retention), res_retention_name(x));
-    m->retention = x;
-    bool said = m->anchor[RES_ANCHOR_KEEP] || m->anchor[RES_ANCHOR_MARKED];
-    bool stays = said || m->anchor[RES_ANCHOR_SURVIVED];
-    m->anchor[RES_ANCHOR_KEEP] = x == RES_KEEP;
-    m->anchor[RES_ANCHOR_MARKED] = 0;
-    if (x == RES_AUTO && said)
-        m->anchor[RES_ANCHOR_SURVIVED] = 1;
-    if (x == RES_EJECT) {
-        memset(m->anchor, 0, sizeof m->anchor);
-        m->anchor[RES_ANCHOR_MARKED] = stays && m->state == RES_RESIDENT && !res_model_held(m);
+    bool is_auto = !plan->alloc || !*plan->alloc;
+    size_t compute;
+    struct str s = { 0 }, alloc = { 0 };
+    *out = (struct res_key) { 0 };
+    if (compute_of(r, plan, &compute, &alloc, err)) {
+        str_release(&alloc);
+        return err->code;
     }
-    res_model_maybe_gone(m);
-    res_check_now(r);
+    for (size_t i = 0; i < weights_shards(w); i++) {
+        struct file_id id = file_map_id(weights_shard(w, i));
+        str_addf(&s, "%s%" PRIu64 ".%" PRIu64 ".%" PRIu64 ".%" PRIu64, i ? "," : "file=", id.dev,
+                 id.inode, id.size, id.mtime_ns);
+    }
+    add_text(&s, "part", part);
+    add_text(&s, "options", options);
+    if (weights_converted(w) != DT_NONE) /* of a file that has the type it is the same model */
+        add_text(&s, "dtype", dtype_name(weights_converted(w)));
+    if (high_precision)
+        str_adds(&s, "|high_precision");
+    out->base_len = s.n;
+    add_text(&s, "compute", res_device(r, compute)->name);
+    add_text(&s, "alloc", str_c(&alloc));
+    str_addf(&s, "|layout=%s", plan_layout_name(plan->layout));
+    if (is_auto) /* a string says itself what stays free */
+        str_addf(&s, "|reserve=%" PRIu64, plan->reserve);
+    s.bad |= alloc.bad;
+    str_release(&alloc);
+    out->text = str_take(&s);
+    if (!out->text) {
+        str_release(&s);
+        return err_set(err, BERTH_ENOMEM, "the key of '%s'", weights_path(w));
+    }
+    out->base = hash_xxh64(out->text, out->base_len, 0);
+    out->full = hash_xxh64(out->text, strlen(out->text), 0);
+    return BERTH_OK;
 }
 
-void res_linger(struct res_model *m)
+/* Does m have this key, or with base_only its base key? */
+static bool key_is(const struct res_model *m, const struct res_key *k, bool base_only)
 {
-    if (m->res->prompt_running && m->retention == RES_AUTO && m->state == RES_RESIDENT)
-        m->anchor[RES_ANCHOR_PROMPT] = 1;
+    if (m->key.base_len != k->base_len || m->key.base != k->base)
+        return false;
+    if (base_only)
+        return memcmp(m->key.text, k->text, k->base_len) == 0;
+    return m->key.full == k->full && strcmp(m->key.text, k->text) == 0;
 }
 
-void res_linger_end(struct residency *r)
+static struct res_model *find_same(const struct residency *r, const struct res_key *key)
 {
-    for (struct res_model *m = r->first, *next; m; m = next) {
-        next = m->next;
-        if (m->anchor[RES_ANCHOR_PROMPT]) {
-            m->anchor[RES_ANCHOR_PROMPT] = 0;
-            res_model_maybe_gone(m);
+    for (struct res_model *m = r->first; m; m = m->next)
+        if (key_is(m, key, false))
+            return m;
+    return NULL;
+}
+
+/* ---- plans over the registry's devices ---- */
+
+static uint64_t reserve_of(const struct residency *r, const struct plan_args *args)
+{
+    if (args->reserve != UINT64_MAX)
+        return args->reserve;
+    return r->cfg.reserve ? r->cfg.reserve : UINT64_MAX;
+}
+
+/* Only an automatic plan that spills over to one of several donors asks which is faster. */
+static bool wants_speeds(const struct residency *r, const struct blocks *b, size_t compute,
+                         const struct plan_args *args)
+{
+    uint64_t budget = res_device(r, compute)->budget, reserve = reserve_of(r, args);
+    if ((args->alloc && *args->alloc) || r->n_devices < 3)
+        return false;
+    if (reserve == UINT64_MAX)
+        reserve = plan_reserve_default(budget, compute == r->host);
+    return reserve >= budget || b->bytes > budget - reserve;
+}
+
+/* Memory of device d that no load may push out: of keep models and models in use, but the one that
+ * these blocks are of. */
+static uint64_t settled_on(const struct residency *r, size_t d, const struct blocks *but)
+{
+    uint64_t sum = 0;
+    for (const struct res_model *m = r->first; m; m = m->next) {
+        if (&m->blocks == but || (m->retention != RES_KEEP && !m->uses) || !m->bytes_on[d])
+            continue;
+        for (size_t i = 0; i < m->blocks.n; i++)
+            if (m->block[i].device == d)
+                sum += m->block[i].host.ptr
+                           ? m->block[i].host.held
+                           : (m->block[i].span + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
+    }
+    return sum;
+}
+
+/* A string is what somebody wants, whoever is there. An automatic plan goes around those who cannot
+ * be pushed out; where that leaves too little it is made as if they were not there, because the
+ * load may be allowed to push them out, or they are gone by then. */
+static berth_status plan_around_others(const struct residency *r, const struct blocks *b,
+                                       const struct plan_devices *devices,
+                                       const struct plan_args *args, struct plan *out,
+                                       berth_err *err)
+{
+    struct plan_devices left = *devices;
+    bool settled = false;
+    for (size_t d = 0; d < devices->n && !(args->alloc && *args->alloc); d++) {
+        uint64_t taken = settled_on(r, d, b), *budget = &left.at[d].budget;
+        *budget -= taken < *budget ? taken : *budget;
+        settled |= taken > 0;
+    }
+    berth_status s = settled ? plan_from_args(b, &left, args, out, err) : BERTH_ELIMIT;
+    return s == BERTH_ELIMIT ? plan_from_args(b, devices, args, out, err) : s;
+}
+
+/* Of a plan that was made without them: who applies it measures, and may then prefer other donors.
+ * */
+static void note_unmeasured(struct plan *p)
+{
+    bool all = true;
+    for (size_t i = 0; i < p->devices.n; i++)
+        all &= i == p->quotas.compute || p->devices.at[i].speed > 0;
+    if (!all)
+        quotas_note(&p->quotas, true,
+                    "links are not measured while a prompt runs: the donor may differ");
+}
+
+/* A plan over the registry's devices; NULL in args->compute and reserve UINT64_MAX filled in.
+ * measure: links that it would like to know of are timed, which takes memory and a while. */
+static berth_status make_plan(struct residency *r, const struct blocks *b,
+                              const struct plan_args *args, bool measure, struct plan *out,
+                              berth_err *err)
+{
+    struct plan_args a = *args;
+    struct plan_devices devices;
+    size_t compute;
+    *out = (struct plan) { 0 };
+    if (compute_of(r, args, &compute, NULL, err))
+        return err->code;
+    bool speeds = wants_speeds(r, b, compute, args);
+    a.compute = res_device(r, compute)->name;
+    a.reserve = reserve_of(r, args);
+    if (res_plan_devices(r, a.compute, measure && speeds, &devices, err) ||
+        plan_around_others(r, b, &devices, &a, out, err))
+        return err->code;
+    if (speeds && !measure)
+        note_unmeasured(out);
+    return BERTH_OK;
+}
+
+/* ---- another plan ---- */
+
+/* A block that is on device d and has to leave it waits on the host until there is room where it
+ * belongs. False: there is no such block, or no room for it. */
+static bool step_aside(struct res_model *m, const uint8_t *home, size_t d)
+{
+    const struct residency *r = m->res;
+    berth_err err;
+    if (r->host == r->n_devices || r->host == d)
+        return false;
+    for (size_t i = 0; i < m->blocks.n; i++)
+        if (m->block[i].device == d && home[i] != d && m->block[i].span)
+            return res_left_on(r, r->host) >= m->block[i].span &&
+                   !res_block_move(m, i, r->host, &err);
+    return false;
+}
+
+/* Two rounds of moves that fit by themselves, since every block that leaves makes room for one that
+ * comes; then what is left: blocks that wait for each other's places, or for somebody else's. */
+static berth_status move_to(struct res_model *m, const uint8_t *home, berth_err *err)
+{
+    enum { QUIET_ROUNDS = 2 };
+    for (int round = 0; round <= QUIET_ROUNDS; round++)
+        for (size_t i = 0; i < m->blocks.n; i++) {
+            bool last = round == QUIET_ROUNDS;
+            if (m->block[i].device == home[i] ||
+                (!last && res_left_on(m->res, home[i]) < m->block[i].span))
+                continue;
+            berth_status s = res_block_move(m, i, home[i], err);
+            while (last && s == BERTH_ENODEVMEM && step_aside(m, home, home[i]))
+                s = res_block_move(m, i, home[i], err);
+            if (last && s == BERTH_ENODEVMEM)
+                s = res_evict_for_move(m, i, home[i], err);
+            if (s && (last || s != BERTH_ENODEVMEM))
+                return s;
+        }
+    /* Those that stepped aside after their turn. */
+    for (size_t i = 0; i < m->blocks.n; i++)
+        if (m->block[i].device != home[i] && res_evict_for_move(m, i, home[i], err))
+            return err->code;
+    return BERTH_OK;
+}
+
+/* Fails before a block moves if evicting everything evictable would not be enough. */
+static berth_status could_move(const struct res_model *m, const uint8_t *home, berth_err *err)
+{
+    const struct residency *r = m->res;
+    for (size_t d = 0; d < r->n_devices; d++) {
+        uint64_t come = 0, leave = 0;
+        size_t first = 0;
+        for (size_t i = m->blocks.n; i-- > 0;) {
+            if (m->block[i].device == home[i])
+                continue;
+            come += home[i] == d ? m->block[i].span : 0;
+            leave += m->block[i].device == d ? m->block[i].span : 0;
+            first = home[i] == d ? i : first;
+        }
+        leave += leave / 8; /* a pool's ranges may be so much larger */
+        const struct res_need need = { d, come > leave ? come - leave : 0, m, false };
+        if (need.bytes && !res_evict_could(r, &need)) {
+            res_evict_failed(r, &need, err);
+            return res_block_err(m, first, d, err);
         }
     }
+    return BERTH_OK;
+}
+
+struct next { /* what a model gets with its new plan; all of it before the first block moves */
+    struct plan plan;
+    struct res_key key;
+};
+
+static void next_release(struct next *x)
+{
+    plan_release(&x->plan);
+    free(x->key.text);
+    *x = (struct next) { 0 };
+}
+
+static berth_status next_make(struct res_model *m, const struct plan_args *args, bool measure,
+                              struct next *x, berth_err *err)
+{
+    struct residency *r = m->res;
+    if (key_make(r, m->weights, m->part, m->options, m->high_precision, args, &x->key, err) ||
+        make_plan(r, &m->blocks, args, measure, &x->plan, err))
+        return err->code;
+    const struct res_model *same = find_same(r, &x->key);
+    return same && same != m
+               ? err_set(err, BERTH_EBUSY, "model %s has that plan already", same->owner)
+               : BERTH_OK;
+}
+
+/* Swaps, so that releasing x releases what m had. */
+static void next_take(struct res_model *m, struct next *x)
+{
+    struct next old = { .plan = m->plan, .key = m->key };
+    m->plan = x->plan;
+    m->key = x->key;
+    m->compute = m->plan.quotas.compute;
+    for (size_t i = 0; i < m->blocks.n; i++) {
+        m->block[i].home = m->plan.device[i];
+        /* What adapters make of a block depends on who computes: the next load derives it again. */
+        if (m->state == RES_RESIDENT && m->patches.n)
+            m->patches_changed |= m->block[i].patch != res_patch_signature(m, i);
+    }
+    *x = old;
+}
+
+berth_status res_replan(struct res_model *m, const struct plan_args *plan,
+                        struct res_load_result *result, berth_err *err)
+{
+    struct next next = { 0 };
+    uint64_t moved = m->moved;
+    if (result)
+        *result = (struct res_load_result) { .was_resident = m->state == RES_RESIDENT };
+    if (res_model_busy(m))
+        return err_set(err, BERTH_EBUSY, "model %s is in use: its plan stays", m->owner);
+    berth_status s = next_make(m, plan, true, &next, err);
+    if (!s && m->state == RES_RESIDENT)
+        s = could_move(m, next.plan.device, err);
+    if (!s && m->state == RES_RESIDENT)
+        s = move_to(m, next.plan.device, err);
+    if (!s)
+        next_take(m, &next);
+    next_release(&next);
+    if (result)
+        result->moved = m->moved - moved;
+    log_info(m->res->log, "res.replan", "model=%s moved=%" PRIu64 " status=%s", m->owner,
+             m->moved - moved, berth_status_name(s));
+    res_check_now(m->res);
+    return s ? err_add(err, "planning model %.80s again", m->owner) : BERTH_OK;
+}
+
+berth_status res_replan_look(struct res_model *m, const struct plan_args *plan,
+                             struct res_look *out, berth_err *err)
+{
+    struct next next = { 0 };
+    *out = (struct res_look) { 0 };
+    berth_status s = next_make(m, plan, !m->res->prompt_running, &next, err);
+    if (!s && m->state == RES_RESIDENT)
+        s = could_move(m, next.plan.device, err);
+    for (size_t i = 0; !s && i < m->blocks.n; i++) {
+        const struct res_block *b = &m->block[i];
+        bool there = b->device != RES_NOWHERE;
+        out->after[next.plan.device[i]] += there ? b->bytes : m->blocks.at[i].bytes;
+        out->moves += there && b->device != next.plan.device[i] ? b->bytes : 0;
+    }
+    out->plan = next.plan;
+    next.plan = (struct plan) { 0 };
+    next_release(&next);
+    return s ? err_add(err, "planning model %.80s", m->owner) : BERTH_OK;
+}
+
+/* ---- a new model ---- */
+
+/* The file's name without folder and endings. */
+static char *name_from_path(const char *path)
+{
+    static const char *const ending[] = { ".safetensors.index.json", ".safetensors", ".sft",
+                                          ".gguf" };
+    const char *slash = strrchr(path, '/');
+    const char *base = slash ? slash + 1 : path;
+    size_t n = strlen(base);
+    for (size_t i = 0; i < ARRAY_LEN(ending); i++)
+        if (str_ends(base, n, ending[i]) && n > strlen(ending[i])) {
+            n -= strlen(ending[i]);
+            break;
+        }
+    return strndup(base, n);
+}
+
+static berth_status copy_texts(struct res_model *m, const struct res_open_args *args,
+                               berth_err *err)
+{
+    m->name = args->name && *args->name ? strdup(args->name) : name_from_path(args->path);
+    m->role = strdup(args->role ? args->role : "model");
+    m->path = strdup(args->path);
+    m->part = strdup(args->part ? args->part : "");
+    m->options = strdup(args->options ? args->options : "");
+    if (!m->name || !m->role || !m->path || !m->part || !m->options)
+        return err_set(err, BERTH_ENOMEM, "a model's names");
+    snprintf(m->owner, sizeof m->owner, "%.200s#%" PRIu64, m->name, m->id);
+    return BERTH_OK;
+}
+
+static void link_last(struct residency *r, struct res_model *m)
+{
+    m->prev = r->last;
+    *(r->last ? &r->last->next : &r->first) = m;
+    r->last = m;
+    r->models++;
+}
+
+/* The tables of a model whose file and plan are known. */
+static berth_status fill_tables(struct res_model *m, berth_err *err)
+{
+    size_t n = m->blocks.n, devices = m->res->n_devices;
+    m->block = calloc(n ? n : 1, sizeof *m->block);
+    m->bytes_on = calloc(devices, sizeof *m->bytes_on);
+    m->owners = calloc(devices, sizeof *m->owners);
+    if (!m->block || !m->bytes_on || !m->owners)
+        return err_set(err, BERTH_ENOMEM, "%zu blocks of '%s'", n, m->name);
+    for (size_t i = 0; i < n; i++)
+        m->block[i] = (struct res_block) { .device = RES_NOWHERE,
+                                           .home = m->plan.device[i],
+                                           .patched = DT_NONE,
+                                           .bytes = m->blocks.at[i].bytes,
+                                           .span = m->blocks.at[i].span };
+    m->compute = m->plan.quotas.compute;
+    return BERTH_OK;
+}
+
+/* Takes *w and *key in every case. */
+static berth_status model_new(struct residency *r, const struct res_open_args *args,
+                              struct weights *w, struct res_key *key, struct res_model **out,
+                              berth_err *err)
+{
+    struct res_model *m = calloc(1, sizeof *m);
+    if (!m) {
+        weights_close(w);
+        free(key->text);
+        return err_set(err, BERTH_ENOMEM, "a model");
+    }
+    m->res = r;
+    m->id = r->next_id;
+    m->weights = w;
+    m->arch = args->arch ? args->arch(w, args->part) : NULL;
+    if (m->arch && m->arch->aliases)
+        m->aliases = m->arch->aliases(w, args->part, m->alias, RES_ALIASES);
+    m->key = *key;
+    m->patches.elem = sizeof(struct res_patch);
+    m->high_precision = args->high_precision;
+    m->asked = args->dtype ? res_convert_type(args->dtype) : DT_NONE;
+    if (copy_texts(m, args, err) || blocks_from_weights(w, m->part, m->arch, &m->blocks, err) ||
+        make_plan(r, &m->blocks, &args->plan, true, &m->plan, err) || fill_tables(m, err)) {
+        res_model_free(m);
+        return err->code;
+    }
+    r->next_id++;
+    link_last(r, m);
+    *out = m;
+    return BERTH_OK;
+}
+
+/* The same weights under another plan, and nobody who would mind a change of it. */
+static struct res_model *find_adoptable(const struct residency *r, const struct res_key *key)
+{
+    for (struct res_model *m = r->first; m; m = m->next)
+        if (key_is(m, key, true) && !m->handles && !res_model_busy(m))
+            return m;
+    return NULL;
+}
+
+/* The same weights, under a plan that somebody set for the device which is asked for. */
+static struct res_model *find_by_hand(const struct residency *r, const struct res_key *key,
+                                      const char *compute)
+{
+    for (struct res_model *m = r->first; m; m = m->next)
+        if (m->plan_by_hand && key_is(m, key, true) &&
+            (!compute || strcasecmp(compute, res_device(r, m->compute)->name) == 0))
+            return m;
+    return NULL;
+}
+
+static void attach(struct res_model *m, const struct res_open_args *args)
+{
+    /* A new owner did not ask for the adapters of the one before. The bytes stay as they are until
+     * his load: if he sets the same ones, nothing has to be read. */
+    if (!m->handles && !m->loading && m->patches.n)
+        res_take_patches(m, &(struct vec) { .elem = sizeof(struct res_patch) });
+    m->handles++;
+    m->eject_others |= args->eject_others; /* a plain open does not take another one's wish back */
+    res_touch(m);
+    if (m->state == RES_RESIDENT) {
+        m->attached++;
+        m->res->metrics.attaches++;
+    }
+    log_debug(m->res->log, "res.attach", "model=%s state=%s", m->owner, res_state_name(m->state));
+}
+
+/* The same of a file that was replaced or written again since, perhaps in the type that the old one
+ * was converted to. */
+static bool is_outdated(const struct res_model *o, const struct res_model *m)
+{
+    return o != m && o->key.base != m->key.base && o->high_precision == m->high_precision &&
+           o->asked == m->asked && strcmp(o->path, m->path) == 0 && strcmp(o->part, m->part) == 0 &&
+           strcmp(o->options, m->options) == 0;
+}
+
+/* No open finds what is left of a file that is gone: it stays for those who hold it and for nobody
+ * else. What people said of it they said of the file: the new model takes its mark over. */
+static void replace_outdated(struct res_model *m)
+{
+    for (struct res_model *o = m->res->first, *next; o; o = next) {
+        next = o->next;
+        if (!is_outdated(o, m))
+            continue;
+        enum res_retention mark = o->retention;
+        log_info(m->res->log, "res.outdated", "model=%s by=%s", o->owner, m->owner);
+        o->retention = RES_AUTO;
+        memset(o->anchor, 0, sizeof o->anchor);
+        res_model_maybe_gone(o);
+        if (mark != RES_AUTO)
+            res_set_retention(m, mark);
+    }
+}
+
+static berth_status open_key(struct residency *r, const struct res_open_args *args,
+                             struct weights *w, struct res_key *key, struct res_model **out,
+                             berth_err *err)
+{
+    struct res_model *m = find_same(r, key);
+    if (!m && args->plan_may_stay)
+        m = find_by_hand(r, key, args->plan.compute);
+    struct res_model *old = m ? NULL : find_adoptable(r, key);
+    if (!m && !old)
+        return model_new(r, args, w, key, out, err);
+    weights_close(w);
+    free(key->text);
+    if (old && res_replan(old, &args->plan, NULL, err))
+        return err_add(err, "adopting the anchored model %s", old->owner);
+    *out = m ? m : old;
+    if (old || !args->plan_may_stay)
+        (*out)->plan_by_hand = false;
+    return BERTH_OK;
+}
+
+berth_status res_open(struct residency *r, const struct res_open_args *args, struct res_model **out,
+                      bool *attached, berth_err *err)
+{
+    struct weights *w;
+    struct res_key key;
+    struct res_model *m = NULL;
+    *out = NULL;
+    if (attached)
+        *attached = false;
+    if (weights_open(args->path, NULL, &w, err))
+        return err->code;
+    berth_status s = args->dtype ? res_convert(w, args->part, args->dtype, err) : BERTH_OK;
+    if (!s)
+        s = key_make(r, w, args->part, args->options, args->high_precision, &args->plan, &key, err);
+    if (s) {
+        weights_close(w);
+        return err_add(err, "opening '%s'", args->path);
+    }
+    if (open_key(r, args, w, &key, &m, err))
+        return err_add(err, "opening '%s'", args->path);
+    attach(m, args);
+    replace_outdated(m);
+    if (args->retention != RES_AUTO)
+        res_set_retention(m, args->retention);
+    if (attached)
+        *attached = m->state == RES_RESIDENT;
+    *out = m;
+    res_check_now(r);
+    return BERTH_OK;
+}
+
+void res_plan_by_hand(struct res_model *m)
+{
+    struct plan_args none = { .reserve = UINT64_MAX };
+    struct res_key key = { 0 };
+    berth_err unread = { 0 }; /* no memory for the comparison: better a plan that stays */
+    m->plan_by_hand = key_make(m->res, m->weights, m->part, m->options, m->high_precision, &none,
+                               &key, &unread) ||
+                      !key_is(m, &key, false);
+    free(key.text);
 }
 
 /* ---- looking ---- */
@@ -254,7 +660,7 @@ struct res_model_info res_info(const struct res_model *m)
                                 .plan_by_hand = m->plan_by_hand,
                                 .handles = m->handles,
                                 .uses = m->uses,
-                                .anchors = anchors_of(m),
+                                .anchors = res_anchors(m),
                                 .blocks = m->blocks.n,
                                 .patches = m->patches.n,
                                 .bytes = m->blocks.bytes,
@@ -269,20 +675,6 @@ struct res_model_info res_info(const struct res_model *m)
     for (size_t i = 0; i < m->blocks.n && m->state == RES_RESIDENT; i++)
         x.demoted += m->block[i].device != m->block[i].home;
     return x;
-}
-
-uint64_t res_bytes_on(const struct res_model *m, size_t device)
-{
-    return device < m->res->n_devices ? m->bytes_on[device] : 0;
-}
-
-struct res_block_place res_block_place(const struct res_model *m, size_t block)
-{
-    const struct res_block *b = &m->block[block];
-    bool there = b->device != RES_NOWHERE;
-    return (struct res_block_place) { .device = there ? b->device : RES_NO_DEVICE,
-                                      .home = b->home,
-                                      .bytes = there ? b->bytes : m->blocks.at[block].bytes };
 }
 
 const struct weights *res_weights(const struct res_model *m)
@@ -322,13 +714,5 @@ struct res_model *res_model_at(const struct residency *r, size_t i)
         m = m->next;
     if (!m)
         BUG("a model beyond the %zu there are", r->models);
-    return m;
-}
-
-struct res_model *res_model_by_id(const struct residency *r, uint64_t id)
-{
-    struct res_model *m = r->first;
-    while (m && m->id != id)
-        m = m->next;
     return m;
 }

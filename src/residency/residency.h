@@ -38,11 +38,11 @@
  * Threads    Everything belongs to the executor thread, except where a comment says "any thread".
  *            Reading and converting is spread over the pool that was handed in.
  * Files      each calls only those before it (arch.cycles): receipt.c words and receipts; block.c
- *            one block's memory; registry.c the models there are, who holds them; evict.c who
- *            leaves, ejecting; patch.c adapters merged into blocks; load.c file -> devices; speed.c
- *            of links; open.c keys, plans, new models; model_stream.c streams over a model's
- *            blocks; free.c the free flow, memory pressure; prompt.c requests and prompts; check.c.
- *            Below: plan/, stream/, merge/, journal/ */
+ *            one block's memory; evict.c who holds a model, who leaves; patch.c adapters merged
+ *            into blocks; load.c file -> devices; speed.c of links; registry.c the models there
+ *            are, keys, plans; model_stream.c streams over a model's blocks; free.c the free flow,
+ *            memory pressure; prompt.c requests and prompts; check.c. Below: plan/, stream/,
+ *            merge/, journal/ */
 #ifndef RESIDENCY_RESIDENCY_H
 #define RESIDENCY_RESIDENCY_H
 

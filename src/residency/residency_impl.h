@@ -173,10 +173,11 @@ berth_status res_block_err(const struct res_model *m, size_t i, size_t device, b
 /* Puts "moving from dev" in front of err. */
 berth_status res_moving_err(const struct res_model *m, size_t i, berth_err *err);
 
-/* ---- registry.c: who holds a model ---- */
+/* ---- evict.c: who holds a model, and who leaves a device that is short ---- */
 
 void res_model_free(struct res_model *m); /* of one that has no memory and is in no list */
 void res_model_gone(struct res_model *m); /* pre: no handles, no uses; anchors do not matter */
+unsigned res_anchors(const struct res_model *m); /* of all reasons */
 /* (4) of residency.h: somebody holds it. */
 bool res_model_held(const struct res_model *m);
 /* Gone unless it is held. True: m is no more. */
@@ -184,8 +185,6 @@ bool res_model_maybe_gone(struct res_model *m);
 /* Nothing but the running prompt holds it: res_linger(). */
 bool res_only_lingers(const struct res_model *m);
 void res_linger_end(struct residency *r); /* ends that for all models */
-
-/* ---- evict.c: who leaves a device that is short ---- */
 
 struct res_need { /* bytes that somebody needs on a device */
     size_t device;
