@@ -1,7 +1,6 @@
 /* aux: a thread per kind of slow work; see aux_run() in http.h. */
 #include "server/server_impl.h"
 
-#include <errno.h>
 #include <pthread.h>
 
 #define WAITING_MAX 4096 /* per lane; a request waits in one of them at a time */
@@ -19,7 +18,7 @@ struct lane {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t more;
-    bool lock_made, more_made, started;
+    bool started;
     bool stop;                    /* lock */
     struct aux_job *first, *last; /* lock */
     size_t waiting;               /* lock */
@@ -88,10 +87,10 @@ bool aux_run(struct server *s, enum aux_lane lane, aux_fn *fn, aux_fn *done, voi
 
 static int lane_open(struct lane *a, struct server *s)
 {
-    a->server = s;
-    a->lock_made = !pthread_mutex_init(&a->lock, NULL);
-    a->more_made = !pthread_cond_init(&a->more, NULL);
-    int e = a->lock_made && a->more_made ? pthread_create(&a->thread, NULL, lane_main, a) : ENOMEM;
+    *a = (struct lane) { .server = s,
+                         .lock = PTHREAD_MUTEX_INITIALIZER,
+                         .more = PTHREAD_COND_INITIALIZER };
+    int e = pthread_create(&a->thread, NULL, lane_main, a);
     a->started = !e;
     return e;
 }
@@ -109,17 +108,13 @@ berth_status aux_open(struct server *s, berth_err *err)
 
 static void lane_close(struct lane *a)
 {
-    if (a->started) {
-        pthread_mutex_lock(&a->lock);
-        a->stop = true;
-        pthread_cond_signal(&a->more);
-        pthread_mutex_unlock(&a->lock);
-        pthread_join(a->thread, NULL);
-    }
-    if (a->more_made)
-        pthread_cond_destroy(&a->more);
-    if (a->lock_made)
-        pthread_mutex_destroy(&a->lock);
+    if (!a->started)
+        return;
+    pthread_mutex_lock(&a->lock);
+    a->stop = true;
+    pthread_cond_signal(&a->more);
+    pthread_mutex_unlock(&a->lock);
+    pthread_join(a->thread, NULL);
 }
 
 void aux_close(struct server *s)

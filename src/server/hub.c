@@ -15,7 +15,6 @@ struct hub { /* owner: loop, except where marked */
     struct conn *first; /* every WebSocket */
     atomic_size_t n;    /* any thread reads */
     pthread_mutex_t lock;
-    bool lock_made;
     /* sid -> struct conn *, the one that has the name; keys are ws->sid. The loop changes it under
      * the lock, others read it under the lock. */
     struct map by_sid;
@@ -31,9 +30,7 @@ berth_status hub_open(struct server *s, berth_err *err)
         return err_set(err, BERTH_ENOMEM, "the hub");
     h->server = s;
     s->hub = h;
-    h->lock_made = !pthread_mutex_init(&h->lock, NULL);
-    if (!h->lock_made)
-        return err_set(err, BERTH_ENOMEM, "the hub");
+    h->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     if (getrandom(&h->by_sid.seed, sizeof h->by_sid.seed, 0) < 0)
         h->by_sid.seed = clock_mono_ns(clock_system());
     return BERTH_OK;
@@ -44,8 +41,6 @@ void hub_close(struct server *s)
     if (!s->hub)
         return;
     map_release(&s->hub->by_sid);
-    if (s->hub->lock_made)
-        pthread_mutex_destroy(&s->hub->lock);
     free(s->hub);
     s->hub = NULL;
 }

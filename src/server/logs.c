@@ -19,7 +19,6 @@ struct logs {
     struct server *server;
     const struct log *next; /* may be NULL */
     pthread_mutex_t lock;
-    bool lock_made;
     struct logs_entry entry[LOGS_KEPT]; /* lock */
     size_t at;                          /* lock: the oldest, the next to go */
 };
@@ -100,9 +99,7 @@ berth_status logs_open(struct server *s, berth_err *err)
     s->logs = l;
     l->server = s;
     l->next = s->cfg.log;
-    l->lock_made = !pthread_mutex_init(&l->lock, NULL);
-    if (!l->lock_made)
-        return err_set(err, BERTH_ENOMEM, "the server's log");
+    l->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     s->log =
         (struct log) { .level = LOG_INFO, .write = write_logs, .user = l, .clock = s->cfg.clock };
     if (l->next && l->next->level < LOG_INFO)
@@ -118,8 +115,6 @@ void logs_close(struct server *s)
     s->log = (struct log) { .level = LOG_OFF };
     for (size_t i = 0; i < LOGS_KEPT; i++)
         free(l->entry[i].text);
-    if (l->lock_made)
-        pthread_mutex_destroy(&l->lock);
     free(l);
     s->logs = NULL;
 }

@@ -1,5 +1,4 @@
-/* loop: sockets, timers and posts; see loop.h. The only file that includes libwebsockets, with
- * conn.c. */
+/* loop: sockets, timers and posts; see loop.h. */
 #include "server/conn.h"
 
 #include <arpa/inet.h>
@@ -35,8 +34,7 @@ struct loop_impl {
     char date[32];
     lws_sorted_usec_list_t sweep, resume, tick;
     bool sweeping;
-    pthread_mutex_t lock; /* of the posts */
-    bool lock_made;
+    pthread_mutex_t lock;      /* of the posts */
     struct post *first, *last; /* lock; last only while there is a first */
     size_t posts;              /* lock */
 };
@@ -543,9 +541,9 @@ berth_status loop_open(struct server *s, berth_err *err)
     l->pub.now = clock_mono_ns(clock_system());
     loop_set_limits(s, &(struct loop_limits)LOOP_LIMITS_DEFAULT);
     l->pub.routes = router_table(&l->pub.routes_n);
-    l->lock_made = !pthread_mutex_init(&l->lock, NULL);
+    l->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     l->pub.scratch = malloc(LOOP_WRITE_MAX);
-    if (!l->lock_made || !l->pub.scratch)
+    if (!l->pub.scratch)
         return err_set(err, BERTH_ENOMEM, "the server's loop");
     const struct log *before = lws_log_now;
     lws_log_now = &s->log;
@@ -579,8 +577,6 @@ void loop_close(struct server *s)
     lws_log_now = before;
     free(l->pub.scratch);
     free(l->listener);
-    if (l->lock_made)
-        pthread_mutex_destroy(&l->lock);
     free(l);
     s->loop = NULL;
 }

@@ -75,7 +75,7 @@ berth_status server_new(const struct server_config *cfg, struct server **out, be
     struct server *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(err, BERTH_ENOMEM, "the server");
-    pthread_mutex_init(&s->ids_lock, NULL);
+    s->ids_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     fill_config(s, cfg);
     s->started_ns = clock_mono_ns(s->cfg.clock);
     s->started_ms = clock_wall_ns(s->cfg.clock) / 1000000;
@@ -117,7 +117,6 @@ void server_free(struct server *s)
     packs_close(s);
     logs_close(s);
     engine_free(s->engine);
-    pthread_mutex_destroy(&s->ids_lock);
     free(s);
 }
 

@@ -23,7 +23,7 @@
  *            loop.c sockets, timers, posts; conn.c one connection; http1.c requests out of bytes;
  *            http.c requests and replies; guard.c; router.c + routes.def; static.c files, ranges,
  *            ETags; web.c the dashboard; gzip.c; multipart.c; ws.c + wsframe.c one WebSocket; hub.c all of them
- *            aux.c slow work; logs.c; worker*.c; state.c, state_blocks.c what others may know of the worker,
+ *            aux.c slow work; logs.c; worker*.c; state.c what others may know of the worker,
  *            meter.c live; events.c, preview.c executor events -> messages; metrics.c; route_*.c, routes.c,
  *            body.c what bodies say; tree.c */
 #ifndef SERVER_SERVER_H

@@ -120,7 +120,7 @@ static void wait_for(struct worker *w, uint64_t ns)
     uint64_t at = (uint64_t)t.tv_nsec + ns;
     t.tv_sec += (time_t)(at / 1000000000);
     t.tv_nsec = (long)(at % 1000000000);
-    pthread_cond_timedwait(&w->cond, &w->lock, &t);
+    pthread_cond_clockwait(&w->cond, &w->lock, CLOCK_MONOTONIC, &t);
 }
 
 /* A store that cannot write now (a full disk) is asked again later. */
@@ -169,26 +169,6 @@ static void *worker_main(void *arg)
 
 /* ---- start and end ---- */
 
-static berth_status open_sync(struct worker *w, berth_err *err)
-{
-    pthread_condattr_t attr;
-    int n = pthread_mutex_init(&w->lock, NULL);
-    if (n)
-        return err_sys(err, BERTH_ENOMEM, n, "the worker's lock");
-    n = pthread_condattr_init(&attr);
-    if (!n) {
-        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-        n = pthread_cond_init(&w->cond, &attr);
-        pthread_condattr_destroy(&attr);
-    }
-    if (n) {
-        pthread_mutex_destroy(&w->lock);
-        return err_sys(err, BERTH_ENOMEM, n, "the worker's condition");
-    }
-    w->sync_made = true;
-    return BERTH_OK;
-}
-
 static berth_status open_thread(struct worker *w, berth_err *err)
 {
     int n = pthread_create(&w->thread, NULL, worker_main, w);
@@ -207,6 +187,8 @@ berth_status worker_start(struct server *s, berth_err *err)
     w->server = s;
     w->clock = s->cfg.clock ? s->cfg.clock : clock_system();
     w->parts = ctx_parts(s->cfg.ctx);
+    w->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    w->cond = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     w->models.elem = sizeof(struct model_text);
     w->collected = worker_now(w);
     w->events.out = (struct events_out) { .user = s,
@@ -217,8 +199,7 @@ berth_status worker_start(struct server *s, berth_err *err)
                                           .label = out_label };
     w->events.preview_size = s->cfg.preview_size ? s->cfg.preview_size : 512;
     w->events.pool = w->parts.pool;
-    if (open_sync(w, err) || res_plan_devices(w->parts.res, NULL, false, &w->plan_devices, err) ||
-        open_thread(w, err)) {
+    if (res_plan_devices(w->parts.res, NULL, false, &w->plan_devices, err) || open_thread(w, err)) {
         worker_close(s);
         return err_add(err, "starting the worker");
     }
@@ -260,10 +241,6 @@ void worker_close(struct server *s)
     if (!w)
         return;
     worker_stop(s, 0);
-    if (w->sync_made) {
-        pthread_cond_destroy(&w->cond);
-        pthread_mutex_destroy(&w->lock);
-    }
     state_release(w);
     receipts_release(w);
     free(w->early);

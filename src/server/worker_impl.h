@@ -38,20 +38,11 @@ struct request {          /* owner: whoever has it: the queue, the worker, then 
     struct str text;
 };
 
-struct block_now { /* of a published model */
-    uint64_t bytes;
-    int device, home; /* indices in the set; device -1: not in memory */
-};
-struct block_names;   /* state_blocks.c; counted */
-struct model_blocks { /* zeroed is fine */
-    struct block_names *names;
-    struct block_now *at; /* as many as names */
-};
-
 struct model_text { /* one published model */
     uint64_t id;
-    struct str text; /* without its blocks and the last brace */
-    struct model_blocks blocks;
+    struct str text;   /* without its blocks and the last brace */
+    struct str blocks; /* the array of them */
+    size_t blocks_n;
 };
 
 #define RECEIPTS_MAX 32
@@ -65,8 +56,8 @@ struct worker {
     const struct clock *clock; /* constant */
     struct ctx_parts parts;    /* constant; registry and devices are the worker's */
     pthread_t thread;
-    bool started, sync_made; /* server thread */
-    atomic_bool cancel;      /* the executor looks at it; set under the lock */
+    bool started;       /* server thread */
+    atomic_bool cancel; /* the executor looks at it; set under the lock */
     atomic_uint_least64_t count[COUNT_COUNT];
 
     pthread_mutex_t lock; /* a leaf, for the fields from here ... */
@@ -129,12 +120,5 @@ void state_tick(struct worker *w); /* during loads and steps: now and then the a
  * is. */
 void state_tell(struct worker *w, uint64_t *due);
 void state_release(struct worker *w);
-
-/* state_blocks.c: the blocks of a model as they are now. False: no memory. */
-bool model_blocks_make(const struct worker *w, const struct res_model *m, struct model_blocks *out);
-bool model_blocks_copy(const struct model_blocks *x, struct model_blocks *out);
-size_t model_blocks_count(const struct model_blocks *x);
-void model_blocks_json(const struct worker *w, const struct model_blocks *x, struct jsonout *j);
-void model_blocks_release(struct model_blocks *x); /* zeroed is fine */
 
 #endif
