@@ -171,7 +171,7 @@ bool multipart_done(const struct multipart *m)
 /* ---- the head of a part ---- */
 
 struct part_head {
-    struct str name, filename, type;
+    struct str name, filename;
     bool has_name, has_filename, extended; /* extended: filename* was there and wins */
 };
 
@@ -179,7 +179,6 @@ static void head_release(struct part_head *h)
 {
     str_release(&h->name);
     str_release(&h->filename);
-    str_release(&h->type);
 }
 
 /* Browsers write a quote in a name as %22 and leave every other percent sign alone. */
@@ -247,9 +246,6 @@ static berth_status field(struct part_head *h, char *line, size_t n, berth_err *
     if (strcasecmp(line, "content-disposition") == 0) {
         if (!disposition(h, v) && !h->name.bad)
             return err_set(err, BERTH_EFORMAT, "a part's Content-Disposition is malformed");
-    } else if (strcasecmp(line, "content-type") == 0) {
-        str_clear(&h->type);
-        str_adds(&h->type, v);
     } else if (strcasecmp(line, "content-transfer-encoding") == 0) {
         if (strcasecmp(v, "binary") != 0 && strcasecmp(v, "8bit") != 0 &&
             strcasecmp(v, "7bit") != 0)
@@ -270,7 +266,7 @@ static berth_status read_head(struct multipart *m, struct part_head *h, berth_er
             return st;
         p = lf + 1;
     }
-    if (h->name.bad || h->filename.bad || h->type.bad)
+    if (h->name.bad || h->filename.bad)
         return err_set(err, BERTH_ENOMEM, "a part's head");
     if (!h->has_name)
         return err_set(err, BERTH_EFORMAT, "a part without a name");
@@ -291,8 +287,7 @@ static berth_status open_part(struct multipart *m, berth_err *err)
         return err_set(err, BERTH_ELIMIT, "more than %d parts", PARTS_MAX);
     struct part_head h = { 0 };
     berth_status st = read_head(m, &h, err);
-    if (!st && !m->ev.part(m->ev.user, str_c(&h.name), h.has_filename ? str_c(&h.filename) : NULL,
-                           h.type.n ? h.type.p : NULL))
+    if (!st && !m->ev.part(m->ev.user, str_c(&h.name), h.has_filename ? str_c(&h.filename) : NULL))
         st = stopped(err);
     head_release(&h);
     str_clear(&m->head);
@@ -329,10 +324,9 @@ static berth_status scan(struct multipart *m, const char *p, size_t n, size_t *u
             from = ++at;
             if (++m->matched == m->delim_n) {
                 *used = at;
-                bool open = m->state == DATA;
                 m->state = DELIM;
                 m->matched = 0;
-                return open && !m->ev.end(m->ev.user) ? stopped(err) : BERTH_OK;
+                return BERTH_OK;
             }
         } else { /* what looked like a delimiter was data */
             if ((st = emit(m, m->delim, m->matched, err)))

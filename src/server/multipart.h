@@ -9,10 +9,8 @@
 
 struct multipart_events { /* each returns false to stop */
     void *user;
-    bool (*part)(void *user, const char *name, const char *filename,
-                 const char *type); /* filename NULL: a field */
-    bool (*data)(void *user, const char *p, size_t n);
-    bool (*end)(void *user);
+    bool (*part)(void *user, const char *name, const char *filename); /* filename NULL: a field */
+    bool (*data)(void *user, const char *p, size_t n);                /* of the last part */
 };
 struct multipart;
 /* content_type: the request's. BERTH_EFORMAT: no multipart/form-data or no usable boundary. */

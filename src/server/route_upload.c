@@ -91,10 +91,9 @@ static bool refuse(struct upload *u, int status, const char *text)
     return false;
 }
 
-static bool on_part(void *user, const char *name, const char *filename, const char *type)
+static bool on_part(void *user, const char *name, const char *filename)
 {
     struct upload *u = user;
-    (void)type;
     u->now = F_OTHER;
     if (strcmp(name, "image") == 0) {
         if (!filename)
@@ -147,13 +146,6 @@ static bool on_data(void *user, const char *p, size_t n)
         return refuse(u, 413, "a field is longer than 65536 bytes");
     str_add(v, p, n);
     return !v->bad || refuse(u, 500, "out of memory");
-}
-
-static bool on_end(void *user)
-{
-    struct upload *u = user;
-    u->now = F_OTHER;
-    return true;
 }
 
 /* ---- where it goes, AUX_FILES from here on ---- */
@@ -432,8 +424,7 @@ static bool upload_begin(struct http_req *r)
         return false;
     u->base.release = upload_release;
     u->fd = -1;
-    u->now = F_OTHER;
-    struct multipart_events ev = { u, on_part, on_data, on_end };
+    struct multipart_events ev = { u, on_part, on_data };
     if (multipart_new(http1_get(r->h, "content-type"), &ev, &u->mp, &u->err)) {
         reply_trouble(r, &u->err);
         later_free(&u->base);

@@ -12,30 +12,24 @@ static void require(int ok)
 
 struct heard {
     struct str text;
-    size_t open;
+    size_t parts;
 };
 
-static bool on_part(void *user, const char *name, const char *filename, const char *type)
+static bool on_part(void *user, const char *name, const char *filename)
 {
     struct heard *h = user;
-    require(h->open++ == 0 && str_is_utf8(name, strlen(name)));
+    h->parts++;
+    require(str_is_utf8(name, strlen(name)));
     require(!filename || str_is_utf8(filename, strlen(filename)));
-    str_addf(&h->text, "[%s|%s|%s]", name, filename ? filename : "-", type ? type : "-");
+    str_addf(&h->text, "[%s|%s]", name, filename ? filename : "-");
     return true;
 }
 
 static bool on_data(void *user, const char *p, size_t n)
 {
     struct heard *h = user;
-    require(h->open == 1 && n > 0);
+    require(h->parts && n > 0);
     str_add(&h->text, p, n);
-    return true;
-}
-
-static bool on_end(void *user)
-{
-    struct heard *h = user;
-    require(h->open-- == 1);
     return true;
 }
 
@@ -43,7 +37,7 @@ static bool on_end(void *user)
 static berth_status read_body(const char *type, const char *p, size_t n, size_t step,
                               struct heard *h, bool *done)
 {
-    struct multipart_events ev = { h, on_part, on_data, on_end };
+    struct multipart_events ev = { h, on_part, on_data };
     struct multipart *m = NULL;
     berth_err err = { 0 };
     *done = false;
@@ -56,7 +50,6 @@ static berth_status read_body(const char *type, const char *p, size_t n, size_t 
     require(!st || (err.code == st && err.msg[0]));
     if (!st)
         *done = multipart_done(m);
-    require(!*done || h->open == 0);
     multipart_free(m);
     return st;
 }
