@@ -9,72 +9,33 @@
 #define GZIP_WINDOW 31 /* 15 bits, and 16 for the gzip wrapping */
 #define CHUNK 32768
 
-static bool is_space(char c)
+/* "gzip;q=0.5" without spaces: does q, 1 when it is not there, lie above 0? What is no number is 0. */
+static bool wanted(const char *member)
 {
-    return c == ' ' || c == '\t';
-}
-
-static void trim(const char **s, size_t *n)
-{
-    while (*n && is_space((*s)[0]))
-        (*s)++, (*n)--;
-    while (*n && is_space((*s)[*n - 1]))
-        (*n)--;
-}
-
-static bool word(const char *s, size_t n, const char *z)
-{
-    return n == strlen(z) && strncasecmp(s, z, n) == 0;
-}
-
-/* "0", "0.", "0.000": nothing wanted. What is no number counts as that. */
-static bool q_above_0(const char *s, size_t n)
-{
-    trim(&s, &n);
-    if (!n || (s[0] != '0' && s[0] != '1') || (n > 1 && s[1] != '.'))
+    const char *q = strcasestr(member, ";q=");
+    size_t n = q ? strcspn(q += 3, ";") : 0;
+    if (!q)
+        return true;
+    if (!n || !strspn(q, "01") || (n > 1 && (q[1] != '.' || strspn(q + 2, "0123456789") != n - 2)))
         return false;
-    bool above = s[0] == '1';
-    for (size_t i = 2; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9')
-            return false;
-        above |= s[i] != '0';
-    }
-    return above;
-}
-
-/* q of "coding;q=0.5": true when above 0 or not given. */
-static bool wanted(const char *s, size_t n)
-{
-    while (n) {
-        const char *semi = memchr(s, ';', n);
-        size_t len = semi ? (size_t)(semi - s) : n;
-        const char *p = s;
-        size_t k = len;
-        trim(&p, &k);
-        if (k >= 2 && (p[0] == 'q' || p[0] == 'Q') && p[1] == '=')
-            return q_above_0(p + 2, k - 2);
-        s += len + (semi != NULL);
-        n -= len + (semi != NULL);
-    }
-    return true;
+    return strcspn(q, "123456789") < n;
 }
 
 bool gzip_accepted(const char *accept_encoding)
 {
     int gzip = -1, any = -1; /* -1: not mentioned */
     for (const char *s = accept_encoding ? accept_encoding : ""; *s;) {
-        size_t n = strcspn(s, ",");
-        size_t name = 0;
-        while (name < n && s[name] != ';')
-            name++;
-        const char *p = s;
-        size_t k = name;
-        trim(&p, &k);
-        int yes = name == n || wanted(s + name + 1, n - name - 1);
-        if (word(p, k, "gzip") || word(p, k, "x-gzip"))
-            gzip = gzip == 1 ? 1 : yes;
-        else if (word(p, k, "*"))
-            any = yes;
+        char member[64] = ""; /* a longer one is nothing that we know */
+        size_t n = strcspn(s, ","), k = 0;
+        for (size_t i = 0; i < n && k + 1 < sizeof member; i++)
+            if (s[i] != ' ' && s[i] != '\t')
+                member[k++] = s[i];
+        size_t name = strcspn(member, ";");
+        if ((name == 4 && !strncasecmp(member, "gzip", 4)) ||
+            (name == 6 && !strncasecmp(member, "x-gzip", 6)))
+            gzip = gzip == 1 ? 1 : wanted(member);
+        else if (name == 1 && member[0] == '*')
+            any = wanted(member);
         s += n + (s[n] == ',');
     }
     return gzip >= 0 ? gzip : any == 1;

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { LEAD_MAX = 4, EXT_MAX = 16384, METHOD_MAX = 32 };
 
@@ -46,10 +47,7 @@ static char lower(char c)
 
 static bool same_word(const char *a, size_t n, const char *z) /* any case */
 {
-    size_t i = 0;
-    while (i < n && z[i] && lower(a[i]) == lower(z[i]))
-        i++;
-    return i == n && !z[i];
+    return n == strlen(z) && !strncasecmp(a, z, n);
 }
 
 static enum http1_got bad(struct http1 *h, int code, int *status)

@@ -23,8 +23,7 @@ struct pack {
 };
 
 struct packs {
-    struct pack *pack;
-    size_t packs, cap;
+    struct vec pack;        /* struct pack */
     struct names templates; /* folders */
     char *docs;             /* NULL: none */
 };
@@ -56,14 +55,9 @@ static void read_text(const char *folder, const char *file, size_t most, struct 
 /* Takes the texts. */
 static bool add_pack(struct packs *p, char *name, char *root, char *web)
 {
-    if (p->packs == p->cap) {
-        size_t cap = p->cap ? p->cap * 2 : 16;
-        struct pack *at = realloc(p->pack, cap * sizeof *at);
-        p->pack = at ? at : p->pack;
-        p->cap = at ? cap : p->cap;
-    }
-    if (p->packs < p->cap && name && root) {
-        p->pack[p->packs++] = (struct pack) { name, root, web };
+    struct pack *x = name && root ? vec_add(&p->pack) : NULL;
+    if (x) {
+        *x = (struct pack) { name, root, web };
         return true;
     }
     free(name);
@@ -109,7 +103,7 @@ static bool look_into(struct packs *p, const char *folder)
 {
     DIR *d = opendir(folder);
     bool ok = true;
-    for (struct dirent *e; d && ok && p->packs < PACKS_MAX && (e = readdir(d));) {
+    for (struct dirent *e; d && ok && p->pack.n < PACKS_MAX && (e = readdir(d));) {
         struct str root = { 0 };
         size_t n = strlen(e->d_name);
         if (e->d_name[0] == '.' || !strcmp(e->d_name, "__pycache__") ||
@@ -164,12 +158,13 @@ bool packs_open(struct server *s)
     struct folders *f = s->cfg.folders;
     if (!p)
         return false;
+    p->pack.elem = sizeof(struct pack);
     size_t key = f ? folders_find(f, "custom_nodes", true) : SIZE_MAX;
     for (size_t i = 0; key != SIZE_MAX && i < folders_dirs(f, key); i++)
         if (!look_into(p, folders_dir(f, key, i)))
             return false;
-    if (p->packs)
-        qsort(p->pack, p->packs, sizeof *p->pack, by_name);
+    if (p->pack.n)
+        qsort(p->pack.p, p->pack.n, p->pack.elem, by_name);
     return !s->cfg.packages || look_for_packages(p, s->cfg.packages);
 }
 
@@ -178,12 +173,13 @@ void packs_close(struct server *s)
     struct packs *p = s->packs;
     if (!p)
         return;
-    for (size_t i = 0; i < p->packs; i++) {
-        free(p->pack[i].name);
-        free(p->pack[i].root);
-        free(p->pack[i].web);
+    for (size_t i = 0; i < p->pack.n; i++) {
+        const struct pack *x = vec_at(&p->pack, i);
+        free(x->name);
+        free(x->root);
+        free(x->web);
     }
-    free(p->pack);
+    vec_release(&p->pack);
     names_release(&p->templates);
     free(p->docs);
     free(p);
@@ -210,8 +206,8 @@ static bool reply_of_pack(struct http_req *r, const char *rel, size_t n)
 {
     const struct packs *p = r->server->packs;
     size_t k = strcspn(rel, "/");
-    for (size_t i = 0; i < p->packs; i++) {
-        const struct pack *x = &p->pack[i];
+    for (size_t i = 0; i < p->pack.n; i++) {
+        const struct pack *x = vec_at(&p->pack, i);
         if (!x->web || !str_eq(rel, k, x->name))
             continue;
         if (k >= n || !reply_from(r, x->web, rel + k + 1, n - k - 1))
@@ -300,21 +296,22 @@ bool packs_reply(struct http_req *r, const char *rel, size_t n)
 /* Scripts below a folder, as /extensions/NAME/...; name NULL: those of the frontend itself. */
 static void add_scripts(struct server *s, const char *folder, const char *name, struct jsonout *j)
 {
-    struct tree t = { 0 };
+    struct vec t = { 0 };
     berth_err err = { 0 };
     const struct tree_args all = { .recurse = true };
     if (tree_list(folder, &all, &t, &err) && err.code != BERTH_ENOTFOUND)
         log_warn(&s->log, "frontend.extensions", "why=%s", err.msg);
     for (size_t i = 0; i < t.n; i++) {
+        const char *rel = ((struct tree_entry *)vec_at(&t, i))->rel;
         struct str url = { 0 };
-        if (!str_ends(t.at[i].rel, strlen(t.at[i].rel), ".js"))
+        if (!str_ends(rel, strlen(rel), ".js"))
             continue;
         str_adds(&url, "/extensions/");
         if (name) {
             path_escape(name, strlen(name), &url);
             str_addc(&url, '/');
         }
-        str_adds(&url, t.at[i].rel);
+        str_adds(&url, rel);
         jo_text(j, NULL, str_c(&url), url.n);
         j->out->bad |= url.bad;
         str_release(&url);
@@ -332,9 +329,11 @@ static void extensions_work(struct later *l)
         str_addf(&root, "%s/extensions", l->server->cfg.frontend);
         add_scripts(l->server, str_c(&root), NULL, &j);
     }
-    for (size_t i = 0; p && i < p->packs; i++)
-        if (p->pack[i].web)
-            add_scripts(l->server, p->pack[i].web, p->pack[i].name, &j);
+    for (size_t i = 0; p && i < p->pack.n; i++) {
+        const struct pack *x = vec_at(&p->pack, i);
+        if (x->web)
+            add_scripts(l->server, x->web, x->name, &j);
+    }
     jo_close(&j, ']');
     str_release(&root);
 }
@@ -348,14 +347,15 @@ static json_t *examples_of(const struct pack *x)
     json_t *list = json_array();
     const struct tree_args flat = { 0 };
     for (size_t k = 0; k < ARRAY_LEN(examples); k++) {
-        struct tree t = { 0 };
+        struct vec t = { 0 };
         berth_err err;
         char *folder = folder_in(x->root, examples[k], strlen(examples[k]));
         if (folder && !tree_list(folder, &flat, &t, &err))
             for (size_t i = 0; i < t.n; i++) {
-                size_t n = strlen(t.at[i].rel);
-                if (str_ends(t.at[i].rel, n, ".json"))
-                    json_array_append_new(list, json_stringn(t.at[i].rel, n - strlen(".json")));
+                const char *rel = ((struct tree_entry *)vec_at(&t, i))->rel;
+                size_t n = strlen(rel);
+                if (str_ends(rel, n, ".json"))
+                    json_array_append_new(list, json_stringn(rel, n - strlen(".json")));
             }
         tree_release(&t);
         free(folder);
@@ -367,8 +367,8 @@ static void templates_work(struct later *l)
 {
     const struct packs *p = l->server->packs;
     json_t *all = json_object();
-    for (size_t i = 0; p && i < p->packs; i++) {
-        const struct pack *x = &p->pack[i];
+    for (size_t i = 0; p && i < p->pack.n; i++) {
+        const struct pack *x = vec_at(&p->pack, i);
         if (strcmp(path_base(x->root), x->name)) /* its other name */
             continue;
         json_t *list = examples_of(x);
@@ -393,11 +393,12 @@ void route_workflow_template(struct http_req *r)
 {
     const struct packs *p = r->server->packs;
     const char *pack = str_c(&r->param[0]), *file = str_c(&r->param[1]);
-    for (size_t i = 0; p && i < p->packs; i++) {
-        if (strcmp(p->pack[i].name, pack))
+    for (size_t i = 0; p && i < p->pack.n; i++) {
+        const struct pack *x = vec_at(&p->pack, i);
+        if (strcmp(x->name, pack))
             continue;
         for (size_t k = 0; k < ARRAY_LEN(examples); k++) {
-            char *folder = folder_in(p->pack[i].root, examples[k], strlen(examples[k]));
+            char *folder = folder_in(x->root, examples[k], strlen(examples[k]));
             bool there = folder && reply_from(r, folder, file, r->param[1].n);
             free(folder);
             if (there)

@@ -334,7 +334,7 @@ static int newest_first(const void *a, const void *b)
 
 static void top_files_work(struct later *l)
 {
-    struct tree t = { 0 };
+    struct vec t = { 0 };
     berth_err err = { 0 };
     const struct tree_args top = { 0 };
     const char *root = folder_of_type(l->server, str_c(&l->r->param[0]));
@@ -343,9 +343,9 @@ static void top_files_work(struct later *l)
     } else {
         json_t *out = json_array();
         if (t.n)
-            qsort(t.at, t.n, sizeof *t.at, newest_first);
+            qsort(t.p, t.n, t.elem, newest_first);
         for (size_t i = 0; i < t.n; i++)
-            json_array_append_new(out, json_string(t.at[i].rel));
+            json_array_append_new(out, json_string(((struct tree_entry *)vec_at(&t, i))->rel));
         later_json(l, 200, out);
     }
     tree_release(&t);

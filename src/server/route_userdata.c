@@ -156,7 +156,7 @@ static json_t *split_path(const char *rel)
 static void list_work(struct later *l)
 {
     struct userdata *u = (struct userdata *)l;
-    struct tree t = { 0 };
+    struct vec t = { 0 };
     berth_err err = { 0 };
     const struct tree_args args = { .recurse = u->recurse };
     if (u->f.path.n == 0 || tree_list(u->f.path.p, &args, &t, &err)) {
@@ -169,7 +169,7 @@ static void list_work(struct later *l)
     }
     json_t *out = json_array();
     for (size_t i = 0; i < t.n; i++) {
-        const struct tree_entry *e = &t.at[i];
+        const struct tree_entry *e = vec_at(&t, i);
         json_array_append_new(out, u->full    ? full_info(e->rel, e->size, e->modified, e->changed)
                                    : u->split ? split_path(e->rel)
                                               : json_string(e->rel));
@@ -206,7 +206,7 @@ static json_t *tree_item(const struct tree_entry *e, const char *folder)
 static void tree_work(struct later *l)
 {
     struct userdata *u = (struct userdata *)l;
-    struct tree t = { 0 };
+    struct vec t = { 0 };
     struct stat st;
     berth_err err = { 0 };
     const struct tree_args args = { .recurse = true, .dirs = true, .hidden = true };
@@ -227,9 +227,9 @@ static void tree_work(struct later *l)
     } else {
         json_t *out = json_array();
         if (t.n)
-            qsort(t.at, t.n, sizeof *t.at, dirs_first);
+            qsort(t.p, t.n, t.elem, dirs_first);
         for (size_t i = 0; i < t.n; i++)
-            json_array_append_new(out, tree_item(&t.at[i], folder));
+            json_array_append_new(out, tree_item(vec_at(&t, i), folder));
         later_json(l, 200, out);
     }
     tree_release(&t);

@@ -11,6 +11,7 @@
 #ifndef SERVER_ROUTES_H
 #define SERVER_ROUTES_H
 
+#include "base/vec.h"
 #include "image/image.h"
 #include "server/server_impl.h"
 
@@ -94,21 +95,18 @@ struct tree_entry {
     uint64_t size;
     double modified, changed; /* seconds */
 };
-struct tree { /* zeroed: empty */
-    struct tree_entry *at;
-    size_t n, cap;
-};
 struct tree_args {
     bool recurse, dirs; /* dirs: folders are entries too */
     bool hidden;        /* names that begin with a dot too, and what is in such folders */
 };
 #define TREE_MAX 200000 /* entries */
 #define TREE_DEPTH 64   /* parts of a folder's name; deeper ones are left out, and never made */
-/* Folder by folder, names sorted inside each. Linked folders are entries but not entered. Any thread;
- * blocks on disk. BERTH_ENOTFOUND: no such folder. BERTH_ELIMIT beyond TREE_MAX. */
-berth_status tree_list(const char *root, const struct tree_args *args, struct tree *out,
+/* *out: struct tree_entry, tree_release() in every case. Folder by folder, names sorted inside each.
+ * Linked folders are entries but not entered. Any thread; blocks on disk. BERTH_ENOTFOUND: no such
+ * folder. BERTH_ELIMIT beyond TREE_MAX. */
+berth_status tree_list(const char *root, const struct tree_args *args, struct vec *out,
                        berth_err *err);
-void tree_release(struct tree *t);
+void tree_release(struct vec *t);
 double stat_seconds(struct timespec t);
 
 /* ---- across files ---- */

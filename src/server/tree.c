@@ -8,26 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-void tree_release(struct tree *t)
+void tree_release(struct vec *t)
 {
     for (size_t i = 0; i < t->n; i++)
-        free(t->at[i].rel);
-    free(t->at);
-    *t = (struct tree) { 0 };
-}
-
-static struct tree_entry *tree_add(struct tree *t)
-{
-    if (t->n == t->cap) {
-        size_t cap = t->cap ? t->cap * 2 : 64; /* at most 2 * TREE_MAX */
-        struct tree_entry *at = realloc(t->at, cap * sizeof *at);
-        if (!at)
-            return NULL;
-        t->at = at;
-        t->cap = cap;
-    }
-    t->at[t->n] = (struct tree_entry) { 0 };
-    return &t->at[t->n++];
+        free(((struct tree_entry *)vec_at(t, i))->rel);
+    vec_release(t);
 }
 
 double stat_seconds(struct timespec t)
@@ -37,8 +22,8 @@ double stat_seconds(struct timespec t)
 
 struct walk {
     const struct tree_args *args;
-    struct tree *out;
-    struct tree todo; /* folders still to be read, rel */
+    struct vec *out;
+    struct vec todo; /* folders still to be read, rel */
     const char *root;
     const char *folder; /* the one being read, rel; "" is the root */
 };
@@ -72,7 +57,7 @@ static berth_status look(struct walk *w, int dir, const char *name, berth_err *e
     if (w->out->n + w->todo.n >= TREE_MAX)
         return err_set(err, BERTH_ELIMIT, "'%s' has more than %d entries", w->root, TREE_MAX);
     if (!is_dir || w->args->dirs) {
-        struct tree_entry *e = tree_add(w->out);
+        struct tree_entry *e = vec_add(w->out);
         if (!e || !(e->rel = join(w->folder, name)))
             return out_of_memory(w, err);
         e->dir = is_dir;
@@ -82,7 +67,7 @@ static berth_status look(struct walk *w, int dir, const char *name, berth_err *e
     }
     if (is_dir && w->args->recurse && !S_ISLNK(link.st_mode) &&
         path_depth(w->folder) < TREE_DEPTH) {
-        struct tree_entry *e = tree_add(&w->todo);
+        struct tree_entry *e = vec_add(&w->todo);
         if (!e || !(e->rel = join(w->folder, name)))
             return out_of_memory(w, err);
     }
@@ -95,10 +80,10 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->rel, y->rel);
 }
 
-static void sort_from(struct tree *t, size_t first)
+static void sort_from(struct vec *t, size_t first)
 {
     if (t->n > first)
-        qsort(t->at + first, t->n - first, sizeof *t->at, by_name);
+        qsort(vec_at(t, first), t->n - first, t->elem, by_name);
 }
 
 static berth_status read_folder(struct walk *w, berth_err *err)
@@ -129,14 +114,15 @@ static berth_status read_folder(struct walk *w, berth_err *err)
     return st;
 }
 
-berth_status tree_list(const char *root, const struct tree_args *args, struct tree *out,
+berth_status tree_list(const char *root, const struct tree_args *args, struct vec *out,
                        berth_err *err)
 {
     struct walk w = { .args = args, .out = out, .root = root, .folder = "" };
+    out->elem = w.todo.elem = sizeof(struct tree_entry);
     berth_status st = read_folder(&w, err);
     for (size_t i = 0; !st && i < w.todo.n; i++) {
-        char *folder = w.todo.at[i].rel; /* todo moves when it grows, its texts do not */
-        w.folder = folder;
+        const struct tree_entry *e = vec_at(&w.todo, i);
+        w.folder = e->rel; /* todo moves when it grows, its texts do not */
         st = read_folder(&w, err);
     }
     tree_release(&w.todo);

@@ -197,7 +197,7 @@ static void depths(void **state)
     assert_int_equal(path_depth("a/b/c"), 3);
     /* the deepest folder that is listed */
     struct str path = { 0 };
-    struct tree t = { 0 };
+    struct vec t = { 0 };
     berth_err err = { 0 };
     str_addf(&path, "%s/deep", tmp_dir());
     size_t root = path.n;
@@ -209,7 +209,7 @@ static void depths(void **state)
     path.p[root] = '\0';
     assert_ok(tree_list(path.p, &(struct tree_args) { .recurse = true }, &t, &err), err);
     assert_int_equal(t.n, TREE_DEPTH + 1); /* a file in the root and in each */
-    assert_int_equal(path_depth(t.at[t.n - 1].rel), TREE_DEPTH + 1);
+    assert_int_equal(path_depth(((struct tree_entry *)vec_at(&t, t.n - 1))->rel), TREE_DEPTH + 1);
     tree_release(&t);
     str_release(&path);
 }
@@ -224,14 +224,15 @@ static void folder(const char *dir, const char *name)
 /* Names in order, folders with a slash behind. */
 static void lists(const char *root, struct tree_args args, const char *want)
 {
-    struct tree t = { 0 };
+    struct vec t = { 0 };
     struct str got = { 0 };
     berth_err err = { 0 };
     assert_ok(tree_list(root, &args, &t, &err), err);
     for (size_t i = 0; i < t.n; i++) {
-        str_addf(&got, "%s%s ", t.at[i].rel, t.at[i].dir ? "/" : "");
-        assert_int_equal(t.at[i].size, t.at[i].dir ? 0 : 3);
-        assert_true(t.at[i].modified > 1e9);
+        const struct tree_entry *e = vec_at(&t, i);
+        str_addf(&got, "%s%s ", e->rel, e->dir ? "/" : "");
+        assert_int_equal(e->size, e->dir ? 0 : 3);
+        assert_true(e->modified > 1e9);
     }
     assert_string_equal(str_c(&got), want);
     str_release(&got);
@@ -240,7 +241,7 @@ static void lists(const char *root, struct tree_args args, const char *want)
 
 static void trees(void **state)
 {
-    struct tree t = { 0 };
+    struct vec t = { 0 };
     berth_err err = { 0 };
     const char *root = tmp_dir();
     char path[512];
