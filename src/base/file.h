@@ -65,7 +65,10 @@ berth_status file_new_write_at(struct file_new *f, uint64_t off, const void *p, 
 berth_status file_new_commit(struct file_new *f, berth_err *err); /* closes f in every case */
 /* The same, but never replaces: BERTH_EBUSY (EEXIST) when something has the name by now. */
 berth_status file_new_commit_new(struct file_new *f, berth_err *err);
-void file_new_abort(struct file_new *f); /* removes the temporary file, closes f; NULL is fine */
+/* The same under another path, in any folder. */
+berth_status file_new_commit_as(struct file_new *f, const char *path, berth_err *err);
+int file_new_fd(const struct file_new *f); /* to read back what was written; borrowed */
+void file_new_abort(struct file_new *f);   /* removes the temporary file, closes f; NULL is fine */
 
 /* Open, write, commit: the file at path holds these n bytes, or is what it was. */
 berth_status file_write_all(const char *path, const void *p, size_t n, berth_err *err);

@@ -285,6 +285,49 @@ berth_status file_new_commit_new(struct file_new *f, berth_err *err)
     return s;
 }
 
+int file_new_fd(const struct file_new *f)
+{
+    return f->fd;
+}
+
+static void swap_fds(struct file_new *a, struct file_new *b)
+{
+    int fd = a->fd;
+    a->fd = b->fd;
+    b->fd = fd;
+}
+
+/* The bytes of f become those of `to`: the file itself where that can get a name in the other folder,
+ * else a copy. */
+static berth_status hand_over(struct file_new *f, struct file_new *to, berth_err *err)
+{
+    char buf[32768];
+    swap_fds(f, to);
+    if (!f->made && !to->made && under_free_name(to, link_unnamed))
+        return BERTH_OK;
+    swap_fds(f, to); /* another file system, for one */
+    for (uint64_t at = 0; at < f->at;) {
+        ssize_t n = pread(f->fd, buf, sizeof buf, (off_t)at);
+        if (n <= 0)
+            return err_sys(err, BERTH_EIO, n ? errno : EIO, "reading '%s' back", f->path);
+        if (file_new_write(to, buf, (size_t)n, err))
+            return err->code;
+        at += (uint64_t)n;
+    }
+    return BERTH_OK;
+}
+
+berth_status file_new_commit_as(struct file_new *f, const char *path, berth_err *err)
+{
+    struct file_new *to = NULL;
+    berth_status s = file_new_open(path, 0, &to, err);
+    s = s ? s : hand_over(f, to, err);
+    s = s ? s : commit(to, false, err);
+    file_new_abort(to);
+    file_new_abort(f);
+    return s;
+}
+
 berth_status file_write_all(const char *path, const void *p, size_t n, berth_err *err)
 {
     struct file_new *f = NULL;

@@ -1,8 +1,8 @@
 /* Uploads: a multipart body whose file goes to disk as it comes.
  *
  * Spool      Clients send the file before they say where it belongs, so it streams into a file without
- *            a name in the input folder, where nearly all of them end up. Nothing is left behind
- *            by a client that leaves, a full disk or a kill.
+ *            a name (base/file.h) in the input folder, where nearly all of them end up. Nothing is
+ *            left behind by a client that leaves, a full disk or a kill.
  * Masks      The original with the alpha of what was uploaded: computed on AUX_PICTURES first, so that
  *            no other file waits for it.
  * Ending     On AUX_FILES: the name is chosen (contents compared with what has it already), then the
@@ -39,8 +39,7 @@ struct upload {
     bool given[F_COUNT];
     bool has_file;
     struct str filename;
-    int fd;        /* spool; -1: none yet */
-    bool linkable; /* it never had a name and can be given one */
+    struct file_new *spool; /* NULL: none yet */
     uint64_t size;
     int status; /* of a refusal while reading, or of the original of a mask; 0: none */
     berth_err err;
@@ -57,31 +56,19 @@ static void upload_release(struct later *l)
         str_release(&u->value[i]);
     str_release(&u->filename);
     str_release(&u->png);
-    if (u->fd >= 0)
-        close(u->fd);
+    file_new_abort(u->spool);
 }
 
 /* ---- reading the body, loop ---- */
 
 static berth_status spool_open(struct upload *u, const char *dir, berth_err *err)
 {
-    berth_status st = path_make_dirs(dir, err);
-    if (st)
-        return st;
-    u->fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
-    u->linkable = u->fd >= 0;
-    if (u->fd < 0) { /* a file system without files without names */
-        struct str name = { 0 };
-        str_addf(&name, "%s/.berth-upload-XXXXXX", dir);
-        u->fd = name.bad ? -1 : mkostemp(name.p, O_CLOEXEC);
-        int e = errno;
-        if (u->fd >= 0)
-            unlink(name.p);
-        str_release(&name);
-        errno = e;
-    }
-    return u->fd >= 0 ? BERTH_OK
-                      : err_sys(err, BERTH_EIO, errno, "no room for an upload in '%s'", dir);
+    struct str path = { 0 };
+    str_addf(&path, "%s/.berth-upload", dir); /* a name that it never gets */
+    berth_status st = path.bad ? err_set(err, BERTH_ENOMEM, "an upload") : path_make_dirs(dir, err);
+    st = st ? st : file_new_open(path.p, 0, &u->spool, err);
+    str_release(&path);
+    return st;
 }
 
 static bool refuse(struct upload *u, int status, const char *text)
@@ -115,30 +102,15 @@ static bool on_part(void *user, const char *name, const char *filename)
     return true;
 }
 
-static bool spool_write(struct upload *u, const char *p, size_t n)
-{
-    while (n) {
-        ssize_t got = write(u->fd, p, n);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0) {
-            err_sys(&u->err, BERTH_EIO, got ? errno : EIO, "writing an upload at byte %llu",
-                    (unsigned long long)u->size);
-            u->status = err_http_status(&u->err);
-            return false;
-        }
-        p += got;
-        n -= (size_t)got;
-        u->size += (uint64_t)got;
-    }
-    return true;
-}
-
 static bool on_data(void *user, const char *p, size_t n)
 {
     struct upload *u = user;
-    if (u->now == F_FILE)
-        return spool_write(u, p, n);
+    if (u->now == F_FILE) {
+        u->size += n;
+        if (file_new_write(u->spool, p, n, &u->err))
+            u->status = err_http_status(&u->err);
+        return !u->status;
+    }
     if (u->now == F_OTHER)
         return true;
     struct str *v = &u->value[u->now];
@@ -221,7 +193,8 @@ static bool same_bytes(const struct upload *u, const char *path)
         fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) && (uint64_t)st.st_size == u->size;
     for (uint64_t at = 0; same && at < u->size;) {
         ssize_t n = pread(fd, a, sizeof a, (off_t)at);
-        same = n > 0 && pread(u->fd, b, (size_t)n, (off_t)at) == n && !memcmp(a, b, (size_t)n);
+        same = n > 0 && pread(file_new_fd(u->spool), b, (size_t)n, (off_t)at) == n &&
+               !memcmp(a, b, (size_t)n);
         at += same ? (uint64_t)n : 0;
     }
     if (fd >= 0)
@@ -254,43 +227,6 @@ static berth_status choose_name(const struct upload *u, struct target *t, bool *
         target_path(t);
     }
     return t->path.bad || t->name.bad ? err_set(err, BERTH_ENOMEM, "naming '%s'", name) : BERTH_OK;
-}
-
-/* ---- storing ---- */
-
-/* False: this way does not go; nothing has changed. */
-static bool spool_link(const struct upload *u, const struct target *t)
-{
-    char from[32], uuid[UUID_TEXT];
-    struct str tmp = { 0 };
-    uuid4_text(uuid);
-    snprintf(from, sizeof from, "/proc/self/fd/%d", u->fd);
-    str_addf(&tmp, "%s/.berth-%s.tmp", str_c(&t->folder), uuid);
-    bool ok = u->linkable && !tmp.bad && !fsync(u->fd) &&
-              !linkat(AT_FDCWD, from, AT_FDCWD, tmp.p, AT_SYMLINK_FOLLOW);
-    if (ok && rename(tmp.p, t->path.p)) {
-        unlink(tmp.p);
-        ok = false;
-    }
-    str_release(&tmp);
-    return ok;
-}
-
-static berth_status spool_copy(const struct upload *u, const struct target *t, berth_err *err)
-{
-    char buf[32768];
-    struct file_new *f = NULL;
-    berth_status st = file_new_open(t->path.p, u->size, &f, err);
-    for (uint64_t at = 0; !st && at < u->size;) {
-        ssize_t n = pread(u->fd, buf, sizeof buf, (off_t)at);
-        st = n > 0 ? file_new_write(f, buf, (size_t)n, err)
-                   : err_sys(err, BERTH_EIO, n ? errno : EIO, "reading an upload back");
-        at += n > 0 ? (uint64_t)n : 0;
-    }
-    if (!st)
-        return file_new_commit(f, err);
-    file_new_abort(f);
-    return st;
 }
 
 /* ---- masks: the original with the alpha of what was uploaded, AUX_PICTURES ---- */
@@ -351,7 +287,7 @@ static berth_status make_mask(struct upload *u, const char *original, berth_err 
     struct image_file a = { 0 }, b = { 0 };
     struct image made = { 0 };
     char spool[32];
-    snprintf(spool, sizeof spool, "/proc/self/fd/%d", u->fd);
+    snprintf(spool, sizeof spool, "/proc/self/fd/%d", file_new_fd(u->spool));
     berth_status st = picture_read(original, &a, err);
     if (!st && (st = picture_read(spool, &b, err)))
         err_add(err, "the uploaded mask");
@@ -379,7 +315,7 @@ static void mask_compute(struct later *l)
 
 /* ---- the end ---- */
 
-static berth_status store(const struct upload *u, struct target *t, berth_err *err)
+static berth_status store(struct upload *u, struct target *t, berth_err *err)
 {
     bool there;
     berth_status st = path_make_dirs(str_c(&t->folder), err);
@@ -396,7 +332,9 @@ static berth_status store(const struct upload *u, struct target *t, berth_err *e
     struct stat now;
     if (lstat(t->path.p, &now) == 0 && !S_ISREG(now.st_mode))
         return err_set(err, BERTH_EINVAL, "'%s' is not a file", str_c(&t->name));
-    return spool_link(u, t) ? BERTH_OK : spool_copy(u, t, err);
+    struct file_new *spool = u->spool;
+    u->spool = NULL; /* it is closed in every case */
+    return file_new_commit_as(spool, t->path.p, err);
 }
 
 static void upload_work(struct later *l)
@@ -423,7 +361,6 @@ static bool upload_begin(struct http_req *r)
     if (!u)
         return false;
     u->base.release = upload_release;
-    u->fd = -1;
     struct multipart_events ev = { u, on_part, on_data };
     if (multipart_new(http1_get(r->h, "content-type"), &ev, &u->mp, &u->err)) {
         reply_trouble(r, &u->err);

@@ -367,9 +367,33 @@ static int clean(void **state)
     return tmp_clear();
 }
 
+/* The file itself where it has no name yet, a copy where it has one: the same bytes either way. */
+static void commits_under_another_path(void **state)
+{
+    struct stat st;
+    berth_err err = { 0 };
+    char back[4] = "";
+    (void)state;
+    write_ok(tmp_path("as_old"), "old");
+    assert_int_equal(chmod(tmp_path("as_old"), 0640), 0);
+    struct file_new *f = open_ok(tmp_path("as_never"), 0);
+    assert_ok(file_new_write(f, "new", 3, &err), err);
+    assert_int_equal(pread(file_new_fd(f), back, 3, 0), 3);
+    assert_string_equal(back, "new");
+    assert_ok(file_new_commit_as(f, tmp_path("as_old"), &err), err);
+    assert_content(tmp_path("as_old"), "new");
+    assert_int_equal(stat(tmp_path("as_old"), &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0640);
+    assert_int_equal(access(tmp_path("as_never"), F_OK), -1);
+    f = open_ok(tmp_path("as_never"), 0);
+    assert_int_equal(file_new_commit_as(f, tmp_path("nowhere/x"), &err), BERTH_ENOTFOUND);
+    assert_no_leftovers();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(commits_under_another_path),
         cmocka_unit_test(new_file_appears_whole),
         cmocka_unit_test(replacing_is_all_or_nothing),
         cmocka_unit_test(a_name_is_taken_once),
