@@ -53,7 +53,7 @@ static void end(struct jsonout *j)
 
 static bool anybody(const struct events *e)
 {
-    return e->out.listens(e->out.user, e->client_id);
+    return e->out.listens(e->out.server, e->client_id);
 }
 
 /* True: go on and send it. */
@@ -69,7 +69,7 @@ static bool whole(struct events *e, struct str *m)
 static void send(struct events *e, const char *sid, struct str *m)
 {
     if (whole(e, m))
-        e->out.text(e->out.user, sid, m);
+        e->out.text(e->out.server, sid, m);
     str_release(m); /* whoever took it left it empty */
 }
 
@@ -182,7 +182,7 @@ static void send_progress_state(struct events *e)
         add_entry(vec_at(&e->node, i), &j);
     end(&j);
     if (whole(e, &m))
-        e->out.state(e->out.user, e->client_id, e->run, &m);
+        e->out.state(e->out.server, e->client_id, e->run, &m);
     str_release(&m);
 }
 
@@ -246,7 +246,7 @@ static bool send_preview(struct events *e, const struct exec_event *x, struct st
     if (ok) {
         p.progress = *progress;
         *progress = (struct str) { 0 };
-        e->out.preview(e->out.user, e->client_id, &p);
+        e->out.preview(e->out.server, e->client_id, &p);
     } else {
         e->dropped++; /* a run does not fail for want of a look at it */
     }
@@ -298,13 +298,12 @@ static void send_executed(struct events *e, const struct exec_event *x)
 
 void events_send(struct events *e, const struct exec_event *x)
 {
+    static const char *const plain[] = { [EXEC_START] = "execution_start",
+                                         [EXEC_CACHED] = "execution_cached",
+                                         [EXEC_SUCCESS] = "execution_success",
+                                         [EXEC_ERROR] = "execution_error",
+                                         [EXEC_INTERRUPTED] = "execution_interrupted" };
     switch (x->kind) {
-    case EXEC_START:
-        send_data(e, "execution_start", x->data, false);
-        break;
-    case EXEC_CACHED:
-        send_data(e, "execution_cached", x->data, false);
-        break;
     case EXEC_NODE_START:
         node_began(e, x);
         break;
@@ -312,7 +311,7 @@ void events_send(struct events *e, const struct exec_event *x)
         node_ticked(e, x);
         break;
     case EXEC_TEXT:
-        e->out.label(e->out.user, x->node, x->text, x->text_n);
+        e->out.label(e->out.server, x->node, x->text, x->text_n);
         break;
     case EXEC_EXECUTED:
         send_executed(e, x);
@@ -320,15 +319,8 @@ void events_send(struct events *e, const struct exec_event *x)
     case EXEC_NODE_DONE:
         node_ended(e, x);
         break;
-    case EXEC_SUCCESS:
-        send_data(e, "execution_success", x->data, false);
-        break;
-    case EXEC_ERROR:
-        send_data(e, "execution_error", x->data, false);
-        break;
-    case EXEC_INTERRUPTED:
-        send_data(e, "execution_interrupted", x->data, true);
-        break;
+    default:
+        send_data(e, plain[x->kind], x->data, x->kind == EXEC_INTERRUPTED);
     }
 }
 

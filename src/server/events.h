@@ -16,15 +16,15 @@
 #include "graph/graph.h"
 #include "server/hub.h"
 
-/* Where messages go: the hub, or a test. sid NULL: all sockets. */
+/* Where messages go: the hub's functions, or a test's. sid NULL: all sockets. */
 struct events_out {
-    void *user;
-    bool (*listens)(void *user, const char *sid); /* anybody at all */
-    void (*text)(void *user, const char *sid, struct str *taken);
+    struct server *server;
+    bool (*listens)(struct server *s, const char *sid); /* anybody at all */
+    void (*text)(struct server *s, const char *sid, struct str *taken);
     /* A progress_state: a newer one of the same run says all that this one does. */
-    void (*state)(void *user, const char *sid, uint64_t run, struct str *taken);
-    void (*preview)(void *user, const char *sid, struct hub_preview *taken);
-    void (*label)(void *user, const char *node, const char *p, size_t n); /* binary 3 */
+    void (*state)(struct server *s, const char *sid, uint64_t run, struct str *taken);
+    void (*preview)(struct server *s, const char *sid, struct hub_preview *taken);
+    void (*label)(struct server *s, const char *node, const char *p, size_t n); /* binary 3 */
 };
 
 struct events { /* one prompt's */

@@ -39,15 +39,10 @@ struct host {
 /* Digits up to 65535; nothing is 0: "host:" is the same as "host". False: something else. */
 static bool read_port(const char *p, size_t n, unsigned *port)
 {
-    *port = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (p[i] < '0' || p[i] > '9')
-            return false;
-        *port = *port * 10 + (unsigned)(p[i] - '0');
-        if (*port > 65535)
-            return false;
-    }
-    return !n || *port;
+    uint64_t v = 0;
+    bool ok = !n || (str_parse_u64(p, n, &v) && v && v <= 65535);
+    *port = ok ? (unsigned)v : 0;
+    return ok;
 }
 
 /* "name", "name:80", "[::1]:80" of n bytes; anything else is no host. */

@@ -423,14 +423,19 @@ void http_reply_json_text(struct http_req *r, int status, struct str *taken)
     http_reply_take(r, status, "application/json; charset=utf-8", taken);
 }
 
+void http_add_json(json_t *taken, struct str *out)
+{
+    if (taken)
+        js_write(taken, 0, out);
+    else
+        out->bad = true;
+    json_decref(taken);
+}
+
 void http_reply_json(struct http_req *r, int status, json_t *taken)
 {
     struct str text = { 0 };
-    if (taken)
-        js_write(taken, 0, &text);
-    else
-        text.bad = true;
-    json_decref(taken);
+    http_add_json(taken, &text);
     http_reply_json_text(r, status, &text);
 }
 

@@ -72,7 +72,8 @@ void http_reply_take(struct http_req *r, int status, const char *type,
                      struct str *taken);               /* no copy */
 void http_reply_empty(struct http_req *r, int status); /* Content-Length: 0, no type */
 void http_reply_text(struct http_req *r, int status, const char *text);
-void http_reply_json(struct http_req *r, int status, json_t *taken); /* NULL: 500, out of memory */
+void http_reply_json(struct http_req *r, int status, json_t *taken); /* NULL: no memory, 503 */
+void http_add_json(json_t *taken, struct str *out); /* appends; NULL: out is bad. Any thread */
 void http_reply_json_text(struct http_req *r, int status, struct str *taken);
 /* What an error is in HTTP: 400 for what was asked wrongly, 404, 409 while something is in use, 413
  * beyond a limit, 507 for a full disk, 503 for what may pass, 500. Any thread. */

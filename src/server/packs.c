@@ -1,17 +1,15 @@
 #include "server/packs.h"
 
+#include "base/file.h"
 #include "base/json.h"
 #include "server/conn.h"
 #include "server/routes.h"
 #include "server/web.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define PACKS_MAX 4096
 #define INDEX_MAX (8u << 20) /* bytes of a list of templates */
@@ -36,20 +34,18 @@ static bool is_dir(const char *path)
 
 /* ---- looking ---- */
 
-/* The first `most` bytes, or a few more, of a text file; empty: there is none. */
-static void read_text(const char *folder, const char *file, size_t most, struct str *out)
+/* A text file of at most `most` bytes, free()d by the caller; NULL: there is none. */
+static char *read_text(const char *folder, const char *file, size_t most, size_t *n)
 {
     struct str path = { 0 };
-    struct stat st;
-    char piece[4096];
+    char *text = NULL;
+    berth_err err;
     str_addf(&path, "%s/%s", folder, file);
-    int fd = path.bad ? -1 : open(path.p, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode))
-        for (ssize_t n; out->n < most && (n = read(fd, piece, sizeof piece)) > 0;)
-            str_add(out, piece, (size_t)n);
-    if (fd >= 0)
-        close(fd);
+    *n = 0;
+    if (!path.bad && file_read_all(path.p, most, &text, n, &err))
+        text = NULL;
     str_release(&path);
+    return text;
 }
 
 /* Takes the texts. */
@@ -81,19 +77,19 @@ static char *folder_in(const char *root, const char *rel, size_t n)
 /* One folder of custom_nodes. */
 static bool look_at(struct packs *p, const char *root, const char *name)
 {
-    struct str text = { 0 }, web = { 0 }, project = { 0 };
-    read_text(root, "__init__.py", PACK_TEXT_MAX, &text);
+    struct str web = { 0 }, project = { 0 };
+    size_t n;
+    char *text = read_text(root, "__init__.py", PACK_TEXT_MAX, &n);
     char *scripts =
-        pack_web_directory(str_c(&text), text.n, &web) ? folder_in(root, str_c(&web), web.n) : NULL;
+        text && pack_web_directory(text, n, &web) ? folder_in(root, str_c(&web), web.n) : NULL;
     bool ok = add_pack(p, strdup(name), strdup(root), scripts);
-    str_clear(&text);
+    free(text);
     str_clear(&web);
-    read_text(root, "pyproject.toml", PACK_TEXT_MAX, &text);
-    if (ok && pack_project(str_c(&text), text.n, &project, &web) &&
-        !strpbrk(str_c(&project), "/\\") && strcmp(str_c(&project), name) &&
-        (scripts = folder_in(root, str_c(&web), web.n)))
+    text = read_text(root, "pyproject.toml", PACK_TEXT_MAX, &n);
+    if (ok && text && pack_project(text, n, &project, &web) && !strpbrk(str_c(&project), "/\\") &&
+        strcmp(str_c(&project), name) && (scripts = folder_in(root, str_c(&web), web.n)))
         ok = add_pack(p, str_take(&project), strdup(root), scripts);
-    str_release(&text);
+    free(text);
     str_release(&web);
     str_release(&project);
     return ok;
@@ -245,26 +241,25 @@ static bool own_templates(const char **text, size_t *n)
  * find it among hundreds. */
 static bool reply_index(struct http_req *r, const char *folder, const char *name, size_t n)
 {
-    struct str model = { 0 }, theirs = { 0 }, out = { 0 };
-    const char *ours;
-    size_t k = 0;
+    struct str model = { 0 }, out = { 0 };
+    const char *ours = NULL;
+    size_t k = 0, m = 0;
     berth_err err;
     bool both = is_index(name, n) && own_templates(&ours, &k) && r->server->cfg.folders &&
                 !folders_resolve(r->server->cfg.folders, "checkpoints", "berth-demo.safetensors",
                                  &model, &err);
-    if (both)
-        read_text(folder, name, INDEX_MAX, &theirs);
-    both = both && theirs.n > 1 && theirs.n < INDEX_MAX && theirs.p[0] == '[';
+    char *theirs = both ? read_text(folder, name, INDEX_MAX, &m) : NULL;
+    both = m > 1 && theirs[0] == '[';
     if (both) {
-        bool none = theirs.p[1 + strspn(theirs.p + 1, " \t\r\n")] == ']';
+        bool none = theirs[1 + strspn(theirs + 1, " \t\r\n")] == ']';
         str_addc(&out, '[');
         str_add(&out, ours, k);
         str_adds(&out, none ? "" : ",");
-        str_add(&out, theirs.p + 1, theirs.n - 1);
+        str_add(&out, theirs + 1, m - 1);
         http_reply_take(r, 200, "application/json", &out);
     }
     str_release(&model);
-    str_release(&theirs);
+    free(theirs);
     return both;
 }
 

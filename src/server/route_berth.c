@@ -24,18 +24,6 @@ static void reply_error(struct http_req *r, const berth_err *err)
     http_reply_err(r, err->code == BERTH_ELIMIT ? 400 : 0, err);
 }
 
-static void reply_text(struct http_req *r, struct str *taken)
-{
-    berth_err err;
-    if (taken->bad) {
-        err_set(&err, BERTH_ENOMEM, "out of memory");
-        http_reply_err(r, 500, &err);
-    } else {
-        http_reply_json_text(r, 200, taken);
-    }
-    str_release(taken);
-}
-
 void reply_worker(struct server *s, void *user, berth_status st, const berth_err *err,
                   struct str *text)
 {
@@ -44,7 +32,7 @@ void reply_worker(struct server *s, void *user, berth_status st, const berth_err
     if (st)
         reply_error(r, err);
     else
-        reply_text(r, text);
+        http_reply_json_text(r, 200, text);
     http_unhold(r);
 }
 
@@ -212,22 +200,14 @@ void route_berth_devices(struct http_req *r)
 {
     struct str text = { 0 };
     worker_devices_json(r->server, &text);
-    reply_text(r, &text);
+    http_reply_json_text(r, 200, &text);
 }
 
 void route_berth_receipts(struct http_req *r)
 {
     struct str text = { 0 };
     worker_receipts_json(r->server, &text);
-    reply_text(r, &text);
-}
-
-static bool wants_blocks(struct http_req *r)
-{
-    struct str v = { 0 };
-    bool yes = http_query(r, "blocks", &v) && strcmp(str_c(&v), "1") == 0;
-    str_release(&v);
-    return yes;
+    http_reply_json_text(r, 200, &text);
 }
 
 /* With an id: a list of that model, or of none. To one who asks for what he was told of a moment ago
@@ -240,7 +220,7 @@ void route_berth_models(struct http_req *r)
     bool one = http_query(r, "id", &only);
     if (one && !str_parse_u64(str_c(&only), only.n, &id))
         err_set(&err, BERTH_EINVAL, "id: '%.40s' is not the id of a model", str_c(&only));
-    else if (!one && wants_blocks(r))
+    else if (!one && query_is(r, "blocks", "1"))
         err_set(&err, BERTH_EINVAL, "blocks: of which model? Say its id too");
     str_release(&only);
     if (err.code) {
@@ -249,12 +229,12 @@ void route_berth_models(struct http_req *r)
     }
     if (one) {
         str_adds(&text, "{\"models\":[");
-        worker_model_json(r->server, id, wants_blocks(r), &text);
+        worker_model_json(r->server, id, query_is(r, "blocks", "1"), &text);
         str_adds(&text, "]}");
     } else {
         worker_models_json(r->server, &text);
     }
-    reply_text(r, &text);
+    http_reply_json_text(r, 200, &text);
 }
 
 static void no_such_model(struct http_req *r)
@@ -264,13 +244,23 @@ static void no_such_model(struct http_req *r)
     reply_error(r, &err);
 }
 
+/* The id in the path. False: it is none, and it replied. */
+static bool model_id(struct http_req *r, uint64_t *id)
+{
+    bool ok = str_parse_u64(str_c(&r->param[0]), r->param[0].n, id);
+    if (!ok)
+        no_such_model(r);
+    return ok;
+}
+
 void route_berth_model(struct http_req *r)
 {
     struct str text = { 0 };
     uint64_t id;
-    if (str_parse_u64(str_c(&r->param[0]), r->param[0].n, &id) &&
-        worker_model_json(r->server, id, wants_blocks(r), &text))
-        reply_text(r, &text);
+    if (!model_id(r, &id))
+        return;
+    if (worker_model_json(r->server, id, query_is(r, "blocks", "1"), &text))
+        http_reply_json_text(r, 200, &text);
     else
         no_such_model(r);
 }
@@ -289,7 +279,7 @@ void route_berth_memory(struct http_req *r)
     }
     size_t cap = limit < TIMELINE_MAX ? (size_t)limit : TIMELINE_MAX;
     worker_memory_json(r->server, has_since ? (uint64_t)since : UINT64_MAX, cap, &text);
-    reply_text(r, &text);
+    http_reply_json_text(r, 200, &text);
 }
 
 /* For scripts that wait for the server: costs nothing and tells nothing. */
@@ -297,18 +287,14 @@ void route_berth_health(struct http_req *r)
 {
     struct str text = { 0 };
     str_addf(&text, "{\"status\":\"ok\",\"version\":\"%s\"}", berth_version());
-    reply_text(r, &text);
+    http_reply_json_text(r, 200, &text);
 }
 
 void route_metrics(struct http_req *r)
 {
     struct str text = { 0 };
     worker_metrics_text(r->server, &text);
-    if (text.bad)
-        http_reply_text(r, 500, "out of memory");
-    else
-        http_reply_take(r, 200, "text/plain; version=0.0.4; charset=utf-8", &text);
-    str_release(&text);
+    http_reply_take(r, 200, "text/plain; version=0.0.4; charset=utf-8", &text);
 }
 
 /* ---- changing ---- */
@@ -350,11 +336,7 @@ void route_berth_model_patch(struct http_req *r)
     struct worker_change c = { .left = &r->hung_up };
     berth_err err = { 0 };
     json_t *body;
-    if (!str_parse_u64(str_c(&r->param[0]), r->param[0].n, &c.model)) {
-        no_such_model(r);
-        return;
-    }
-    if (!http_json(r, NULL, &body))
+    if (!model_id(r, &c.model) || !http_json(r, NULL, &body))
         return;
     if (read_change(body, known, &c, &err))
         reply_error(r, &err);
@@ -366,13 +348,9 @@ void route_berth_model_patch(struct http_req *r)
 
 void route_berth_model_delete(struct http_req *r)
 {
-    struct worker_change c = { .eject = true, .left = &r->hung_up };
-    struct str force = { 0 };
-    if (http_query(r, "force", &force))
-        c.force = strcmp(str_c(&force), "1") == 0 || strcmp(str_c(&force), "true") == 0;
-    str_release(&force);
-    if (str_parse_u64(str_c(&r->param[0]), r->param[0].n, &c.model))
+    struct worker_change c = { .eject = true,
+                               .force = query_is(r, "force", "1") || query_is(r, "force", "true"),
+                               .left = &r->hung_up };
+    if (model_id(r, &c.model))
         worker_post_change(r->server, &c, reply_worker, http_hold(r));
-    else
-        no_such_model(r);
 }

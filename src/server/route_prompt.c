@@ -121,11 +121,7 @@ static void refuse_json(struct incoming *in, int status, json_t *taken)
 {
     in->status = status;
     str_clear(&in->reply);
-    if (taken)
-        js_write(taken, 0, &in->reply);
-    else
-        in->reply.bad = true;
-    json_decref(taken);
+    http_add_json(taken, &in->reply);
 }
 
 /* {"error":{type,message,details,extra_info},"node_errors":{}} */
@@ -325,13 +321,12 @@ static bool fill_job(const struct incoming *in, struct store_job *job)
 
 static void reply_text_of(const struct incoming *in, struct str *out)
 {
-    str_adds(out, "{\"prompt_id\":");
-    js_write_string(str_c(&in->id), in->id.n, out);
-    str_adds(out, ",\"number\":");
-    js_write(in->number, 0, out);
-    str_adds(out, ",\"node_errors\":");
-    js_write(in->v.node_errors, 0, out);
-    str_addc(out, '}');
+    struct jsonout j = { .out = out };
+    jo_open(&j, NULL, '{');
+    jo_text(&j, "prompt_id", str_c(&in->id), in->id.n);
+    jo_value(&j, "number", in->number);
+    jo_value(&j, "node_errors", in->v.node_errors);
+    jo_close(&j, '}');
 }
 
 static bool read_body(struct incoming *in)
@@ -392,10 +387,7 @@ static void answer(struct server *s, void *arg) /* loop */
                   in->err.msg);
         refuse_disk(in, &in->err);
     }
-    if (in->reply.bad)
-        http_reply_json(in->r, 500, NULL);
-    else
-        http_reply_json_text(in->r, in->status ? in->status : 200, &in->reply);
+    http_reply_json_text(in->r, in->status ? in->status : 200, &in->reply);
     incoming_free(in);
 }
 

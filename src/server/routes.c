@@ -51,9 +51,7 @@ static void later_done(struct server *s, void *arg)
     if (l->disposition)
         http_header(r, "Content-Disposition", l->disposition);
     r->packed = l->packed;
-    if (l->body.bad)
-        http_reply_text(r, 500, "out of memory");
-    else if (l->type)
+    if (l->type || l->body.bad)
         http_reply_take(r, l->status, l->type, &l->body);
     else
         http_reply_empty(r, l->status);
@@ -136,11 +134,7 @@ void later_json(struct later *l, int status, json_t *taken)
 {
     l->status = status;
     str_clear(&l->body);
-    if (taken)
-        js_write(taken, 0, &l->body);
-    else
-        l->body.bad = true;
-    json_decref(taken);
+    http_add_json(taken, &l->body);
 }
 
 void later_err(struct later *l, int status, const berth_err *err)

@@ -31,10 +31,7 @@ struct walk {
 static char *join(const char *folder, const char *name)
 {
     struct str s = { 0 };
-    str_adds(&s, folder);
-    if (s.n)
-        str_addc(&s, '/');
-    str_adds(&s, name);
+    str_addf(&s, "%s%s%s", folder, *folder ? "/" : "", name);
     char *p = str_take(&s);
     str_release(&s);
     return p;

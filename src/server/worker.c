@@ -10,31 +10,16 @@
 
 /* ---- where messages of prompts go ---- */
 
-static bool out_listens(void *user, const char *sid)
+static void out_state(struct server *s, const char *sid, uint64_t run, struct str *taken)
 {
-    return hub_listens(user, sid);
+    hub_wait(s, sid, &s->worker->patience_ms);
+    hub_send_state(s, sid, run, taken);
 }
 
-static void out_text(void *user, const char *sid, struct str *taken)
+static void out_preview(struct server *s, const char *sid, struct hub_preview *taken)
 {
-    hub_send(user, sid, taken);
-}
-
-static void out_state(void *user, const char *sid, uint64_t run, struct str *taken)
-{
-    hub_wait(user, sid, &((struct server *)user)->worker->patience_ms);
-    hub_send_state(user, sid, run, taken);
-}
-
-static void out_preview(void *user, const char *sid, struct hub_preview *taken)
-{
-    hub_wait(user, sid, &((struct server *)user)->worker->patience_ms);
-    hub_send_preview(user, sid, taken);
-}
-
-static void out_label(void *user, const char *node, const char *p, size_t n)
-{
-    hub_send_text(user, node, p, n);
+    hub_wait(s, sid, &s->worker->patience_ms);
+    hub_send_preview(s, sid, taken);
 }
 
 /* ---- executor events ---- */
@@ -191,12 +176,12 @@ berth_status worker_start(struct server *s, berth_err *err)
     w->cond = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     w->models.elem = sizeof(struct model_text);
     w->collected = worker_now(w);
-    w->events.out = (struct events_out) { .user = s,
-                                          .listens = out_listens,
-                                          .text = out_text,
+    w->events.out = (struct events_out) { .server = s,
+                                          .listens = hub_listens,
+                                          .text = hub_send,
                                           .state = out_state,
                                           .preview = out_preview,
-                                          .label = out_label };
+                                          .label = hub_send_text };
     w->events.preview_size = s->cfg.preview_size ? s->cfg.preview_size : 512;
     w->events.pool = w->parts.pool;
     if (res_plan_devices(w->parts.res, NULL, false, &w->plan_devices, err) || open_thread(w, err)) {
@@ -242,7 +227,6 @@ void worker_close(struct server *s)
         return;
     worker_stop(s, 0);
     state_release(w);
-    receipts_release(w);
     free(w->early);
     free(w);
     s->worker = NULL;

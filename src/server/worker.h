@@ -23,8 +23,8 @@
  * Stop       worker_stop(): the running prompt has grace_s to end, then it is canceled and parked:
  *            no message says that it ended, as it did not.
  * Files      worker.c the thread; worker_job.c one prompt; worker_request.c frees and changes;
- *            receipts.c what frees did; state.c; metrics.c; events.h messages of a
- *            prompt. worker_impl.h is theirs alone. */
+ *            state.c what others may know; metrics.c; events.h messages of a prompt.
+ *            worker_impl.h is theirs alone. */
 #ifndef SERVER_WORKER_H
 #define SERVER_WORKER_H
 

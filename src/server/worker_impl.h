@@ -107,10 +107,6 @@ void worker_on_event(void *user, const struct exec_event *x); /* worker.c; user:
 void request_free(struct request *r);      /* NULL is fine */
 void worker_do_requests(struct worker *w); /* between prompts: all that wait */
 
-/* receipts.c */
-void receipts_add(struct worker *w, const struct res_receipt *x); /* serial 0: does nothing */
-void receipts_release(struct worker *w);
-
 /* state.c */
 /* Looks whether models changed, and then publishes and tells, both now or within WORKER_TELL_NS.
  * always: also when nothing did. */
@@ -120,5 +116,6 @@ void state_tick(struct worker *w); /* during loads and steps: now and then the a
  * is. */
 void state_tell(struct worker *w, uint64_t *due);
 void state_release(struct worker *w);
+void receipts_add(struct worker *w, const struct res_receipt *x); /* serial 0: does nothing */
 
 #endif

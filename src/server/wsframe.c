@@ -194,7 +194,7 @@ bool wsframe_accept(const char *key, char out[29])
     memcpy(text, key, KEY);
     memcpy(text + KEY, guid, sizeof guid - 1);
     lws_SHA1(text, sizeof text, sum); /* as a checksum: no secret rests on it */
-    char room[40]; /* the encoder wants more than it writes */
+    char room[40];                    /* the encoder wants more than it writes */
     lws_b64_encode_string((const char *)sum, sizeof sum, room, sizeof room);
     memcpy(out, room, 29);
     return true;

@@ -16,10 +16,10 @@ struct heard {
     struct str texts; /* all messages, one a line */
 };
 
-static bool hear_anything(void *user, const char *sid)
+static bool hear_anything(struct server *user, const char *sid)
 {
     (void)sid;
-    return !((const struct heard *)user)->deaf;
+    return !((const struct heard *)(const void *)user)->deaf;
 }
 
 static void detail(const json_t *m, struct str *out)
@@ -51,9 +51,9 @@ static void detail(const json_t *m, struct str *out)
     }
 }
 
-static void hear_text(void *user, const char *sid, struct str *taken)
+static void hear_text(struct server *user, const char *sid, struct str *taken)
 {
-    struct heard *h = user;
+    struct heard *h = (void *)user;
     json_t *m;
     berth_err err = { 0 };
     assert_ok(js_parse(taken->p, taken->n, NULL, &m, &err), err);
@@ -68,17 +68,17 @@ static void hear_text(void *user, const char *sid, struct str *taken)
     str_release(taken);
 }
 
-static void hear_state(void *user, const char *sid, uint64_t run, struct str *taken)
+static void hear_state(struct server *user, const char *sid, uint64_t run, struct str *taken)
 {
-    struct heard *h = user;
+    struct heard *h = (void *)user;
     h->run = run;
     hear_text(user, sid, taken);
 }
 
 /* The message of its step comes with it. */
-static void hear_preview(void *user, const char *sid, struct hub_preview *taken)
+static void hear_preview(struct server *user, const char *sid, struct hub_preview *taken)
 {
-    struct heard *h = user;
+    struct heard *h = (void *)user;
     str_addf(&h->lines, "%s preview %s %s\n", sid ? sid : "*", taken->node,
              taken->png ? "png" : "jpeg");
     hear_text(user, sid, &taken->progress);
@@ -88,9 +88,9 @@ static void hear_preview(void *user, const char *sid, struct hub_preview *taken)
     taken->bytes = (struct str) { 0 };
 }
 
-static void hear_label(void *user, const char *node, const char *p, size_t n)
+static void hear_label(struct server *user, const char *node, const char *p, size_t n)
 {
-    struct heard *h = user;
+    struct heard *h = (void *)user;
     str_addf(&h->lines, "* label %s %.*s\n", node, (int)n, p);
 }
 
@@ -98,7 +98,7 @@ static struct events listen_to(struct heard *h, const char *client)
 {
     *h = (struct heard) { 0 };
     return (struct events) {
-        .out = { .user = h,
+        .out = { .server = (void *)h,
                  .listens = hear_anything,
                  .text = hear_text,
                  .state = hear_state,
@@ -465,9 +465,9 @@ static void labels(void **state)
 }
 
 /* What memory does not suffice for is left out and counted; what comes is whole. */
-static void hear_whole(void *user, const char *sid, struct str *taken)
+static void hear_whole(struct server *user, const char *sid, struct str *taken)
 {
-    unsigned *count = user;
+    unsigned *count = (void *)user;
     (void)sid;
     assert_false(taken->bad);
     assert_true(str_starts(taken->p, taken->n, "{\"type\":") && str_ends(taken->p, taken->n, "}}"));
@@ -475,13 +475,13 @@ static void hear_whole(void *user, const char *sid, struct str *taken)
     str_release(taken);
 }
 
-static bool always(void *user, const char *sid)
+static bool always(struct server *user, const char *sid)
 {
     (void)user, (void)sid;
     return true;
 }
 
-static void hear_whole_state(void *user, const char *sid, uint64_t run, struct str *taken)
+static void hear_whole_state(struct server *user, const char *sid, uint64_t run, struct str *taken)
 {
     (void)run;
     hear_whole(user, sid, taken);
@@ -494,7 +494,7 @@ static void survives_oom(void **state)
     (void)state;
     do {
         heard = 0;
-        e = (struct events) { .out = { .user = &heard,
+        e = (struct events) { .out = { .server = (void *)&heard,
                                        .listens = always,
                                        .text = hear_whole,
                                        .state = hear_whole_state },

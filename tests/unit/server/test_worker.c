@@ -90,9 +90,8 @@ static void executing_is_told_to_its_client(void **state)
 
 static atomic_int told_late; /* 1: success was told when the history had it, -1: before */
 
-static void look_at_success(void *user, const char *sid, struct str *taken)
+static void look_at_success(struct server *s, const char *sid, struct str *taken)
 {
-    struct server *s = user;
     (void)sid;
     if (strstr(str_c(taken), "execution_success")) {
         struct str entry = { 0 };
@@ -104,7 +103,7 @@ static void look_at_success(void *user, const char *sid, struct str *taken)
     str_release(taken);
 }
 
-static bool somebody_listens(void *user, const char *sid)
+static bool somebody_listens(struct server *user, const char *sid)
 {
     (void)user, (void)sid;
     return true;
@@ -125,7 +124,7 @@ static void history_comes_before_success(void **state)
 
 static atomic_int told_end; /* messages that a prompt ended */
 
-static void count_ends(void *user, const char *sid, struct str *taken)
+static void count_ends(struct server *user, const char *sid, struct str *taken)
 {
     (void)user, (void)sid;
     if (strstr(str_c(taken), "\"node\":null") || strstr(str_c(taken), "execution_interrupted"))
