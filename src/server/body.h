@@ -1,5 +1,5 @@
-/* body: members of the JSON bodies of Berth's own routes, and what is wrong with them. Bodies of
- * ComfyUI's routes are read where they are answered, as ComfyUI reads them. Threads any. */
+/* body: reads members of JSON bodies of Berth's own routes, and says what is wrong with them. Bodies
+ * of ComfyUI's routes are read where they are answered, as ComfyUI reads them. Threads: any. */
 #ifndef SERVER_BODY_H
 #define SERVER_BODY_H
 
@@ -7,8 +7,8 @@
 #include "base/json.h"
 #include "base/str.h"
 
-/* An object, and every member is one of `known` (ends with NULL): a misspelt one would be a wish that
- * nobody heard. BERTH_EINVAL names the member and the known ones. */
+/* Is it an object all of whose members are in `known` (ends with NULL)? A misspelt one must not be
+ * ignored. BERTH_EINVAL names the member and the known ones. */
 berth_status body_check(const json_t *body, const char *const *known, berth_err *err);
 bool body_is_one_of(const char *word, const char *const *known);
 

@@ -40,7 +40,7 @@ static void out_free(struct out *o)
     free(o);
 }
 
-/* With what the piece itself takes: pongs have no bytes at all. */
+/* Including the piece itself: a pong has no other bytes. */
 static size_t out_memory(const struct out *o)
 {
     return sizeof *o + (o->blob ? o->blob->n : 0);
@@ -68,8 +68,8 @@ static void out_clear(struct conn *c)
         out_pop(c);
 }
 
-/* Output begins to wait, or some of it left: the client has time again. */
-static void moved(struct conn *c)
+/* Output was queued, or some of it was sent: restarts the client's time limit. */
+static void restart_write_limit(struct conn *c)
 {
     const struct loop_limits *lim = &c->server->loop->limits;
     c->moved_ns = c->server->loop->now;
@@ -88,7 +88,7 @@ static struct out *out_push(struct conn *c, enum out_kind kind)
     o->fd = -1;
     if (!c->out) {
         c->out = o;
-        moved(c);
+        restart_write_limit(c);
         conn_dirty(c);
     } else {
         c->out_last->next = o;
@@ -97,7 +97,7 @@ static struct out *out_push(struct conn *c, enum out_kind kind)
     return o;
 }
 
-/* What was pushed has its bytes now. */
+/* Call once a pushed piece has its bytes. */
 static void out_count(struct conn *c, const struct out *o)
 {
     c->out_bytes += out_memory(o);
@@ -150,7 +150,7 @@ void conn_send_frame(struct conn *c, enum out_kind kind, unsigned op, uint64_t r
     c->waits[kind] = o;
 }
 
-/* The last of its kind, if no byte of it has left. */
+/* The last of its kind, unless some of it was sent. */
 static struct out *waiting(const struct conn *c, enum out_kind kind)
 {
     struct out *o = c->waits[kind];
@@ -172,7 +172,7 @@ bool conn_swap_frame(struct conn *c, enum out_kind kind, unsigned op, uint64_t r
 void conn_drop_preview(struct conn *c)
 {
     struct out *o = waiting(c, OUT_PREVIEW), *before = c->out;
-    if (!o || o == c->out) /* the first one's turn is next */
+    if (!o || o == c->out) /* the first one is about to be sent */
         return;
     while (before->next != o)
         before = before->next;
@@ -191,7 +191,7 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Moves bytes of the first piece to `to`; false: a file that cannot be read as promised. */
+/* Copies bytes of the first piece to `to`. False: its file could not be read. */
 static bool out_copy(struct conn *c, struct out *o, uint8_t *to, size_t room, size_t *n)
 {
     size_t k = min_size(room, (size_t)(o->head_n - o->head_at));
@@ -240,8 +240,8 @@ static bool write_some(struct conn *c)
     return !n || lws_write(c->wsi, buf, n, LWS_WRITE_RAW) >= 0;
 }
 
-/* Reads are off while a reply is awaited, and while libwebsockets holds output of ours: it would
- * not look at what it reads then, and spin. */
+/* Reading is off while a reply is pending, and while libwebsockets holds output of ours: it would
+ * ignore what arrives, and spin. */
 static void update_rx(struct conn *c)
 {
     bool off = c->mode == CONN_HTTP && c->req && c->body_done;
@@ -261,7 +261,7 @@ bool conn_writeable(struct conn *c)
     if (c->out) {
         if (!write_some(c))
             return false;
-        moved(c);
+        restart_write_limit(c);
         if (c->ws)
             hub_moved(c->server, c);
     }
@@ -302,7 +302,7 @@ static bool sends_no_more(const struct conn *c)
            info.tcpi_state == TCP_CLOSE_WAIT;
 }
 
-/* True: its reply is awaited, and it may go on waiting. */
+/* True: its reply is pending, and it may keep waiting. */
 static bool may_wait(struct conn *c)
 {
     const struct loop_limits *lim = &c->server->loop->limits;
@@ -361,7 +361,7 @@ void conn_gone(struct conn *c)
         c->req->conn = NULL;
         atomic_store(&c->req->left, true);
         atomic_store(&c->req->hung_up, true);
-        c->req->own = c->h1; /* path, query and fields stay for who holds it */
+        c->req->own = c->h1; /* path, query and fields stay valid while somebody holds it */
         c->h1 = NULL;
         http_req_unref(c->req);
     }
@@ -376,7 +376,7 @@ void conn_linger(struct conn *c)
     bool silent = c->mode == CONN_WS ? c->ws->closed : !c->req || c->body_done;
     c->mode = CONN_LINGER;
     conn_deadline(c, c->server->loop->limits.linger);
-    if (c->tls && silent) /* nothing is on its way here: close, and let TLS say goodbye */
+    if (c->tls && silent) /* nothing more will arrive: close, with TLS's own goodbye */
         conn_kill(c);
     else if (!c->tls && shutdown((int)lws_get_socket_fd(c->wsi), SHUT_WR))
         conn_kill(c);
@@ -402,7 +402,7 @@ bool conn_can_keep(const struct conn *c)
     return c->body_done || (!c->h1->expect_continue && c->h1->length <= DISCARD_MAX);
 }
 
-/* From here on what comes of the body is dropped. After a reply, and not from inside a sink. */
+/* Drops the rest of the body. Call after a reply, and not from inside a sink. */
 static void refuse_rest(struct conn *c)
 {
     abort_sink(c);
@@ -438,7 +438,7 @@ static void call_handler(struct conn *c)
     struct http_req *r = c->req;
     const struct route *route = c->route;
     c->body_done = true;
-    /* Our turn now; the client may wait as long as it likes. */
+    /* From now on the client waits for us, as long as it likes. */
     conn_deadline(c, c->server->loop->limits.look);
     if (!route || r->replied) {
         conn_dirty(c); /* the reply may be out already */
@@ -530,7 +530,7 @@ static void take_head(struct conn *c)
     }
 }
 
-/* Bytes that nobody wants are read as long as they are few: then the connection can go on. */
+/* Reads and drops an unwanted body if it is small, so that the connection can be kept. */
 static void waste_body(struct conn *c, size_t n)
 {
     c->body_waste += n;
@@ -595,7 +595,7 @@ static void take_bad(struct conn *c, int status)
     refuse_rest(c);
 }
 
-/* Feeds until bytes or patience end; how many were used. */
+/* Feeds bytes until the request is complete. Returns how many were used. */
 static size_t feed(struct conn *c, const char *p, size_t n)
 {
     size_t at = 0, used, piece_n;

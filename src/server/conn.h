@@ -1,24 +1,23 @@
 /* conn: one connection: bytes to requests, replies to bytes. Private to server/.
  *
- * Modes      HTTP    requests, one after the other: the next one is looked at when the reply to
- *                    the last has left. Until then what came too early waits, and no more is read;
- *                    so a pipelining client costs one buffer, and one that closed its half still
- *                    gets its reply.
+ * Modes      HTTP    requests, one after the other. The next one is read once the reply to the last
+ *                    has left; until then early bytes wait in a buffer and no more are read. So a
+ *                    pipelining client costs one buffer, and one that closed its half still gets
+ *                    its reply.
  *            WS      frames (ws.c)
- *            LINGER  everything was said; what still comes is thrown away until the client closes,
- *                    for else the kernel would take our last words back with a reset. TLS has no
- *                    half of a connection to close: it lingers only when more is to be expected
+ *            LINGER  we have sent everything; what still arrives is dropped until the client
+ *                    closes, otherwise the kernel sends a reset and the client never sees our last
+ *                    bytes. TLS cannot close half a connection: it lingers only if more may come
  * Request    idle -> first byte -> head -> (100 Continue) -> body -> end -> handler -> reply ->
- *            sent -> idle. A reply may come before the body is whole (refused): a small rest is
- *            read and dropped, a large one ends the connection. So it is with a body that the route
- *            does not want.
- * Waiting    While a reply is awaited nothing is read, and libwebsockets does not tell that the
- *            client closed. So it is looked at now and then: one that sends no more may still read,
- *            and gets some time for that.
+ *            sent -> idle. A refusal may be sent before the body is complete: a small rest is read
+ *            and dropped, a large one ends the connection. So does a body no route asked for.
+ * Waiting    Nothing is read while a reply is pending, and libwebsockets does not report a close
+ *            then. So we check now and then: a client that sends no more may still read, and gets
+ *            some time to.
  * Output     A queue of pieces: shared memory, or a range of a file that is read when there is room
- *            for it. At most LOOP_WRITE_MAX bytes are on their way at a time.
- * Closing    conn_kill() marks and lets libwebsockets close it later; nothing here frees a
- *            connection but conn_gone().
+ *            for it. At most LOOP_WRITE_MAX bytes are in flight.
+ * Closing    conn_kill() marks the connection, libwebsockets closes it later; only conn_gone()
+ *            frees it.
  * Threads    Loop. */
 #ifndef SERVER_CONN_H
 #define SERVER_CONN_H

@@ -1,13 +1,14 @@
-/* events: what the executor reports, as the messages of comfyui-api.md 2.3 in the order of 2.5.
+/* events: turns what the executor reports into messages (comfyui-api.md 2.3, in the order of 2.5).
  *
- * Recipients  C      the prompt's client; nobody when the prompt named none
- *             C/ALL  the client, or every socket when the prompt named none
- * progress_state tells of every node that began or ended so far, so each prompt has a table of them,
- * and the text of those that ended: a chain of 3,000 nodes sends 6,000 of these messages, and most of
- * each is copied, not written again. When nobody listens no text is made and no picture encoded.
- * A message that memory does not suffice for is left out and counted.
- * Threads    Worker only.
- * Files      events.c the messages, preview.c pictures */
+ * Recipients  C      the prompt's client; nobody if the prompt named none
+ *             C/ALL  the client, or every socket if the prompt named none
+ * Text        progress_state lists every node that has begun or ended, so each prompt keeps a table
+ *             of them and the text of those that ended: a chain of 3,000 nodes sends 6,000 such
+ *             messages, most of which is copied rather than written again. If nobody listens no text
+ *             is made and no picture encoded.
+ * Memory      A message that does not fit in memory is dropped and counted.
+ * Threads     Worker only.
+ * Files       events.c the messages, preview.c pictures */
 #ifndef SERVER_EVENTS_H
 #define SERVER_EVENTS_H
 

@@ -1,25 +1,24 @@
 /* guard: who may ask. The origin guard keeps other web pages from using a server on this machine,
  * the token keeps other people out.
  *
- * Origin     Of requests with an Origin, when CORS is off (as for Host). It must be the origin that
- *            Host makes with this connection: the same scheme, host and port, a port that is not
- *            written being the scheme's own (80, 443), else 403 and no text. The scheme is https on
- *            a TLS connection, and where a proxy says so (X-Forwarded-Proto, which no page can
- *            set). An Origin that names no host ("null") is another one. Compared when the
- *            connection came to a loopback address, or Host is loopback, or a cookie let the
- *            request in: browsers send cookies to every port of a host.
- * Fetch      A GET that a foreign page makes (a picture, a script) has no Origin, but browsers say
- *            Sec-Fetch-Site. "cross-site" is refused where Origin is compared, "same-site" (another
- *            port of the host) where a cookie let it in; following a link is neither.
- * Host       What came to a loopback address must call it so: by a loopback name, or as it was told
- *            to listen. Any other name may be one that a foreign page's owner pointed here (DNS
- *            rebinding); then Origin and Host agree, and a GET has no Origin at all. A token keeps
- *            that page out as well, so with one any name is fine: that is how a reverse proxy on
- *            this machine is used. Browsers always send Host: who sends none is no page.
+ * Origin     Checked unless CORS is on (as is Host). It must match the connection's scheme and the
+ *            Host header's name and port, where a missing port means 80 or 443; otherwise 403,
+ *            without text. The scheme is https on TLS, and where a proxy says so
+ *            (X-Forwarded-Proto, which no page can set). "null" never matches. Compared if the
+ *            connection came to a loopback address, Host is loopback, or a cookie let the request
+ *            in, because browsers send cookies to every port of a host.
+ * Fetch      A GET from a foreign page (a picture, a script) has no Origin, but browsers send
+ *            Sec-Fetch-Site. "cross-site" is refused wherever Origin is compared, "same-site"
+ *            (another port) if a cookie let it in; following a link is allowed.
+ * Host       A request to a loopback address must use a loopback name, or an address we listen on.
+ *            Any other name may be one that a foreign page's owner pointed here (DNS rebinding);
+ *            then Origin and Host agree, and a GET has no Origin at all. With a token any name is
+ *            fine, since the page lacks it: that is how a reverse proxy on this machine works.
+ *            Browsers always send Host, so a request without one comes from no page.
  * Loopback   127.0.0.0/8, ::1, localhost and *.localhost. Names are not looked up: that would block
- *            the loop, and a name can point here today and elsewhere tomorrow.
- * Token      Authorization: Bearer, the cookie a page load was given, or ?token= for what cannot
- *            set headers: WebSockets and page loads. A page load with ?token= gets the cookie. */
+ *            the loop, and the answer may change.
+ * Token      Authorization: Bearer, the cookie given to a page load, or ?token= where headers
+ *            cannot be set: WebSockets and page loads. A page load with ?token= gets the cookie. */
 #include "server/conn.h"
 
 #include <arpa/inet.h>
@@ -36,7 +35,7 @@ struct host {
     unsigned port;    /* 0: not written */
 };
 
-/* Digits up to 65535; nothing is 0: "host:" is the same as "host". False: something else. */
+/* 1 to 65535, or 0 for no digits: "host:" equals "host". */
 static bool read_port(const char *p, size_t n, unsigned *port)
 {
     uint64_t v = 0;
@@ -124,7 +123,7 @@ static bool listens_as(const struct server_config *cfg, const struct host *h)
     return false;
 }
 
-/* Did a page of another site ask, or (any) another page, and not by a link to us? */
+/* Does the request come from a page of another site, or (any) another page, other than by a link? */
 static bool foreign(const struct guard_ask *a, bool any)
 {
     if (!a->site || (a->mode && !strcasecmp(a->mode, "navigate")))
@@ -143,7 +142,7 @@ bool guard_allows(const struct server_config *cfg, const struct guard_ask *a)
     return a->origin ? same_origin(a, &h) : !foreign(a, a->cookie);
 }
 
-/* cookie: one let it in. False: it replied. */
+/* cookie: whether one let it in. False: it replied. */
 static bool check_origin(struct http_req *r, bool cookie)
 {
     struct guard_ask a = { .local = r->conn->local,
@@ -173,7 +172,7 @@ bool guard_origin(struct http_req *r)
 
 /* ---- token ---- */
 
-/* Time depends on the length of what was sent, not on what it is. */
+/* Takes time by the length of what was sent, not by its content. */
 static bool equal_secret(const char *want, const char *p, size_t n)
 {
     size_t len = strlen(want);

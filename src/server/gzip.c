@@ -9,7 +9,7 @@
 #define GZIP_WINDOW 31 /* 15 bits, and 16 for the gzip wrapping */
 #define CHUNK 32768
 
-/* "gzip;q=0.5" without spaces: does q, 1 when it is not there, lie above 0? What is no number is 0. */
+/* member: "gzip;q=0.5" without spaces. Is q above 0? 1 if missing, 0 if it is not a number. */
 static bool wanted(const char *member)
 {
     const char *q = strcasestr(member, ";q=");

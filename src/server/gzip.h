@@ -1,5 +1,5 @@
-/* gzip: answers packed for clients that ask for it. zlib stops here.
- * Threads     Any; no state. */
+/* gzip: packs answers for clients that accept it. zlib stops here.
+ * Threads    Any; no state. */
 #ifndef SERVER_GZIP_H
 #define SERVER_GZIP_H
 
@@ -8,11 +8,11 @@
 
 #include <stdbool.h>
 
-/* Whether an Accept-Encoding header lets us send gzip (RFC 9110 12.5.3: "gzip", "x-gzip" or "*" with
- * a q above 0, a name beats "*"). NULL or "": no header, no packing. A q that is no number is 0. */
+/* Does this Accept-Encoding header allow gzip (RFC 9110 12.5.3: "gzip", "x-gzip" or "*" with q > 0;
+ * a name beats "*")? NULL or "": no. A q that is not a number counts as 0. */
 bool gzip_accepted(const char *accept_encoding);
 
-/* Appends p packed as one gzip member, without name and time: the same bytes give the same bytes. */
+/* Appends p as one gzip member without name and time, so that the result is reproducible. */
 berth_status gzip_pack(const char *p, size_t n, struct str *out, berth_err *err);
 
 #endif

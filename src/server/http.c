@@ -51,8 +51,7 @@ static const char *reason(int status)
     return "Unknown";
 }
 
-/* The only map of its kind. EUNSUPPORTED is the client's: a device, a format or an option it named
- * is not there in this build. */
+/* EUNSUPPORTED is the client's mistake: it named a device, format or option this build lacks. */
 int err_http_status(const berth_err *err)
 {
     switch (err->code) {
@@ -119,7 +118,7 @@ void http_req_unref(struct http_req *r)
     for (size_t i = 0; i < HTTP_PARAMS_MAX; i++)
         str_release(&r->param[i]);
     str_release(&r->body);
-    r->server->loop->body_bytes -= r->body_held; /* a lane may have had the text until now */
+    r->server->loop->body_bytes -= r->body_held; /* a lane may have used the text until now */
     str_release(&r->extra);
     if (r->own) {
         http1_release(r->own);
@@ -142,8 +141,8 @@ void http_unhold(struct http_req *r)
     http_req_unref(r);
 }
 
-/* A '%' without two digits stays what it is, as in the reference: "50%.png" is a file's name. False:
- * a NUL, or no memory. */
+/* As in ComfyUI, a '%' without two digits is kept: "50%.png" is a file name. False: a NUL, or no
+ * memory. */
 static bool query_unescape(const char *s, size_t n, struct str *out)
 {
     while (n) {
@@ -275,10 +274,10 @@ static void add_head(struct http_req *r, int status, const char *type, uint64_t 
     const char *cache = r->cache_set ? NULL : cache_control(r->path, status);
     if (cache)
         str_addf(out, "Cache-Control: %s\r\n", cache);
-    if (status < 400) /* a type is meant as it is said: what somebody sent never becomes a page */
+    if (status < 400) /* what somebody uploaded must never become a page */
         str_adds(out, "X-Content-Type-Options: nosniff\r\n");
     str_addf(out, "Date: %s\r\n", loop_date(r->server));
-    if (status == 503) /* all of them may pass */
+    if (status == 503) /* all of these are temporary */
         str_adds(out, "Retry-After: 1\r\n");
     if (status != 101 && !c->keep)
         str_adds(out, "Connection: close\r\n");
@@ -287,7 +286,7 @@ static void add_head(struct http_req *r, int status, const char *type, uint64_t 
     str_adds(out, "\r\n");
 }
 
-/* True: go on. The client may have left, or somebody replied before. */
+/* False: the client has left, or there was a reply already. */
 static bool may_reply(struct http_req *r)
 {
     if (r->replied)
@@ -305,8 +304,8 @@ static bool packable(const char *type, const struct str *body)
             str_starts(type, strlen(type), "text/plain"));
 }
 
-/* Bytes from which on text in answer to r is packed for who takes that. ComfyUI's routes do as ComfyUI
- * does: all or none. Berth's own, which the dashboard asks often, always where it saves packets. */
+/* From how many bytes on is text packed for clients that accept it? ComfyUI's routes do as ComfyUI
+ * does: all or none. Berth's own, which the dashboard polls, wherever it saves packets. */
 static size_t gzip_worth(const struct http_req *r)
 {
     const char *path = r->path ? r->path : "";
@@ -328,7 +327,7 @@ bool http_pack(const char *type, struct str *body)
     struct str packed = { 0 };
     berth_err err;
     if (!packable(type, body) || body->n > GZIP_MAX || gzip_pack(body->p, body->n, &packed, &err)) {
-        str_release(&packed); /* as it is, then */
+        str_release(&packed); /* send it unpacked */
         return false;
     }
     str_release(body);
@@ -382,7 +381,7 @@ void http_reply_fd(struct http_req *r, int status, const char *type, int fd, uin
     struct str head = { 0 };
     if (r->conn && !r->replied && r->server->loop->files >= r->server->loop->files_max) {
         close(fd);
-        str_release(&r->extra); /* they were of the file */
+        str_release(&r->extra); /* they described the file */
         r->cache_set = false;
         http_reply_text(r, 503, "503: too many files are being read");
         return;

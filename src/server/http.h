@@ -1,11 +1,13 @@
 /* http: what a route sees: a request, and the ways to answer it.
  *
- * Life       The loop makes a request when its head is there, finds the route, reads the body as
- *            the route wants it, calls the handler once. The handler replies, now or later: a
- *            handler that returns without a reply must have taken a reference (http_hold()) that
- *            somebody brings back on the loop with http_reply*() and http_unhold(). A client that
- *            left is no error: replies to it go nowhere.
- * Threads    Loop only. aux_run() brings work elsewhere and back. */
+ * Life       The loop creates a request once its head is complete, finds the route, reads the body
+ *            the way the route wants it, and calls the handler once. The handler replies, now or
+ *            later: to reply later it takes a reference (http_hold()), which is returned on the
+ *            loop with http_reply*() and http_unhold(). Replies to a client that has left go
+ *            nowhere; that is no error.
+ * Threads    Loop only. aux_run() takes work to another thread and back. From the handler's call on
+ *            params, query, user and body do not change: whoever holds the request may read them on
+ *            any thread. */
 #ifndef SERVER_HTTP_H
 #define SERVER_HTTP_H
 

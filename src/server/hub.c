@@ -1,5 +1,5 @@
-/* hub: the WebSocket clients; see hub.h. Everything that is sent is posted to the loop and handed
- * to its sockets there, so that messages of one thread stay in order, and one text serves all. */
+/* hub: the WebSocket clients; see hub.h. Messages are posted to the loop and handed to sockets there:
+ * so messages of one thread stay in order, and one text serves all clients. */
 #include "server/ws.h"
 
 #include "base/map.h"
@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <sys/random.h>
 
-#define STALLED_NS (UINT64_C(1000) * 1000000) /* a client that took nothing for so long */
+#define STALLED_NS (UINT64_C(1000) * 1000000) /* without any bytes taken */
 #define WAIT_MS 250                           /* the most that one hub_wait() waits */
 
 struct hub { /* owner: loop, except where marked */
@@ -69,13 +69,13 @@ bool hub_listens(struct server *s, const char *sid)
     return yes;
 }
 
-/* The name is c's from now on; false: no memory. */
+/* Gives c its name. False: no memory. */
 static bool take_name(struct hub *h, struct conn *c)
 {
     const char *sid = c->ws->sid;
     struct conn *old = by_sid(h, sid);
     pthread_mutex_lock(&h->lock);
-    if (old) /* it keeps its socket, and loses name, subscription and key */
+    if (old) /* its socket stays open, but loses name and subscription */
         map_del(&h->by_sid, sid, strlen(sid));
     bool ok = map_add(&h->by_sid, sid, strlen(sid), (uintptr_t)c) == MAP_ADDED;
     pthread_mutex_unlock(&h->lock);
@@ -96,7 +96,7 @@ static void drop_name(struct hub *h, struct conn *c)
     pthread_mutex_unlock(&h->lock);
 }
 
-/* A socket reads such messages from now on, or no more; *readers counts those that do. */
+/* Turns a kind of message on or off for a socket; *readers counts those that get it. */
 static void set_reads(bool *reads, atomic_size_t *readers, bool on)
 {
     if (on && !*reads)
@@ -153,7 +153,7 @@ void hub_swept(struct server *s, struct conn *c)
         set_behind(s->hub, c, false);
 }
 
-/* Has the client of this name much to read, and does it read? Any thread. */
+/* Is the client far behind, but reading? Any thread. */
 static bool is_behind(struct hub *h, const char *sid)
 {
     if (!sid)
@@ -185,8 +185,8 @@ static bool fits(const struct conn *c, size_t n)
     return !c->out || (c->out_bytes <= max && n <= max - c->out_bytes);
 }
 
-/* At most one preview waits behind the one under way. A client that leaves far too much unread loses
- * that one first, then it is closed. */
+/* At most one preview waits behind the one being sent. A client that leaves too much unread first
+ * loses that preview, then its connection. */
 static void give(struct conn *c, enum out_kind kind, unsigned op, uint64_t run, struct blob *b)
 {
     const struct loop_limits *lim = &c->server->loop->limits;
@@ -279,8 +279,7 @@ static void deliver(struct server *s, void *arg)
     letter_free(m);
 }
 
-/* Takes the text. NULL: out of memory, and the message is lost: whoever sent it cannot help that
- * either. */
+/* Takes the text. NULL: no memory, and the message is lost. */
 static struct letter *letter_new(enum to to, const char *sid, enum out_kind kind, unsigned op,
                                  struct str *taken)
 {
@@ -380,7 +379,7 @@ static void add_full(const struct hub_preview *taken, struct str *out)
     str_release(&meta);
 }
 
-/* To all goes the form that everybody understands. */
+/* A message to all uses form 1, which every client understands. */
 void hub_send_preview(struct server *s, const char *sid, struct hub_preview *taken)
 {
     struct str full = { 0 }, plain = { 0 };
@@ -392,7 +391,7 @@ void hub_send_preview(struct server *s, const char *sid, struct hub_preview *tak
     struct letter *m =
         letter_new(sid ? TO_SID : TO_ALL, sid, taken->png ? OUT_MESSAGE : OUT_PREVIEW, WS_BINARY,
                    sid ? &full : &plain);
-    if (m && !sid) { /* form 1 stands behind the progress */
+    if (m && !sid) { /* form 1 follows the progress */
         m->plain = m->blob;
         m->blob = NULL;
     } else if (m) {

@@ -1,17 +1,16 @@
 /* hub: WebSocket clients by clientId, and what is sent to them.
  *
- * A new socket with a known sid takes the name over; the old socket stays open without it and hears
- * only what all hear. Closing a socket removes the name only if it is still this socket's.
- * Slow       What a client leaves unread is bounded (limits of loop.h), and no client holds another
- *            up. Of previews only the newest waits; so it is with progress_state, which says all that
- *            its predecessors said, once a client is behind, and always with berth.memory. A client that takes nothing for a while,
- *            or is behind by far too much, is closed. Everything else arrives, in order.
- * Pressure   Whoever makes messages in bulk calls hub_wait() before each: it waits, for a bounded
- *            time, while the loop has much to do, or the one client that the message is for. Nobody
- *            waits for others, nor for a client that took nothing for a second; a message to all
- *            waits for none of them.
- * Threads    hub_send*, hub_wait, hub_listens, hub_*_wanted, hub_features: any; the rest loop.
- *            Order of messages from one thread is kept. */
+ * Names      A new socket with a known clientId takes the name over; the old one stays open and
+ *            hears only what goes to all. Closing a socket frees the name if it still has it.
+ * Slow       What a client leaves unread is bounded (see loop.h), and no client delays another. A
+ *            newer preview or berth.memory replaces one that waits; so does a newer progress_state
+ *            once a client is behind. A client that takes nothing for a while, or falls far behind,
+ *            is closed. Everything else arrives, in order.
+ * Pressure   Call hub_wait() before each message sent in bulk. It waits, for a bounded time, while
+ *            the loop or the addressed client is behind. It does not wait for a client that took
+ *            nothing for a second, nor for anybody before a message to all.
+ * Threads    hub_send*, hub_wait, hub_listens, hub_*_wanted, hub_features: any; the rest: loop.
+ *            Messages from one thread stay in order. */
 #ifndef SERVER_HUB_H
 #define SERVER_HUB_H
 

@@ -1,13 +1,13 @@
-/* logs: the last events of this server, for /internal/logs and those who subscribed. server.log
- * ends here: an event is kept, handed on to the log that the server was given, and sent to
- * subscribers. None of the three writes a log line, so nothing comes round again. */
+/* logs: the last events of this server, for /internal/logs and subscribers. server.log ends here: an
+ * event is kept, passed on to the log the server was given, and sent to subscribers. None of the
+ * three logs anything itself, so there is no recursion. */
 #include "base/utf8.h"
 #include "server/server_impl.h"
 
 #include <pthread.h>
 
 #define LOGS_KEPT 300
-#define LOGS_COLS 80 /* what we say of the terminal: nobody else knows it */
+#define LOGS_COLS 80 /* a made-up terminal size */
 #define LOGS_ROWS 24
 
 struct logs_entry {
@@ -79,7 +79,7 @@ static void write_logs(void *user, enum log_level level, uint64_t wall_ns, const
     if (l->next && l->next->write && level >= l->next->level)
         l->next->write(l->next->user, level, wall_ns, event, text);
     str_addf(&line, "[%s] %s %s", log_level_name(level), event, text);
-    utf8_sanitize(line.p, line.n); /* clients choose parts of it, and it ends in terminals */
+    utf8_sanitize(line.p, line.n); /* clients choose parts of it, and terminals show it */
     str_addc(&line, '\n');
     char *p = str_take(&line);
     if (!p) {

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #define LISTEN_BACKLOG 511
-#define ACCEPT_BATCH 64 /* of one turn, so that others get theirs */
+#define ACCEPT_BATCH 64 /* per turn, so that others get a turn */
 #define FD_RESERVE 64   /* for files, database, devices */
 #define SWEEP_US 250000
-#define PAUSE_US 100000 /* without file descriptors */
+#define PAUSE_US 100000 /* when file descriptors run out */
 
 struct loop_impl {
     struct loop pub;
@@ -27,9 +27,9 @@ struct loop_impl {
     size_t listeners;
     struct lws **listener; /* NULL where closed */
     bool tls, paused;
-    bool starved; /* accepting failed for want of something, and has not succeeded since */
-    size_t max;   /* connections */
-    struct conn *dirty, *dirty_last; /* with output that was not tried yet */
+    bool starved;                    /* accepting failed, and has not succeeded since */
+    size_t max;                      /* connections */
+    struct conn *dirty, *dirty_last; /* with output that has not been tried yet */
     uint64_t date_s;
     char date[32];
     lws_sorted_usec_list_t sweep, resume, tick;
@@ -41,7 +41,7 @@ struct loop_impl {
 
 static struct loop_impl *impl(const struct server *s)
 {
-    return (struct loop_impl *)s->loop; /* which is its first member */
+    return (struct loop_impl *)s->loop; /* pub is its first member */
 }
 
 /* ---- libwebsockets' log ---- */
@@ -75,7 +75,7 @@ static bool post_call(struct loop_impl *l)
     return p;
 }
 
-/* Those that are there now; what they post comes in the next turn. */
+/* Calls those that are there now; what they post waits for the next turn. */
 static void posts_call(struct loop_impl *l)
 {
     pthread_mutex_lock(&l->lock);
@@ -162,8 +162,8 @@ void conn_dirty(struct conn *c)
     l->dirty_last = c;
 }
 
-/* Most output fits the socket at once, and poll() looks at every connection there is: so try first,
- * and ask for room only when it is wanting. */
+/* Most output fits the socket at once, and poll() visits every connection: so write first, and ask
+ * for a callback only if there is no room. */
 static void flush(struct loop_impl *l)
 {
     while (l->dirty) {
@@ -244,7 +244,7 @@ static void resume(lws_sorted_usec_list_t *sul)
             lws_rx_flow_control(l->listener[i], 1);
 }
 
-/* Nothing can be accepted now: look again in a while. */
+/* Nothing can be accepted now: try again in a while. */
 static void pause_accepting(struct loop_impl *l, int why)
 {
     if (l->paused)
@@ -265,7 +265,7 @@ static void too_many(struct loop_impl *l, int fd)
     static const char text[] = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 21\r\n"
                                "Content-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\n"
                                "Connection: close\r\n\r\ntoo many connections\n";
-    /* Into an empty buffer of a new socket: it fits, or we do not mind. */
+    /* The buffer of a new socket is empty, so this fits; if not, never mind. */
     if (!l->tls && send(fd, text, sizeof text - 1, MSG_NOSIGNAL | MSG_DONTWAIT) > 0)
         shutdown(fd, SHUT_WR);
     close(fd);
@@ -276,7 +276,7 @@ static bool came_to_loopback(int fd)
     struct sockaddr_storage a = { 0 };
     socklen_t n = sizeof a;
     if (getsockname(fd, (struct sockaddr *)&a, &n))
-        return true; /* the careful answer */
+        return true; /* the safe answer */
     if (a.ss_family == AF_INET6)
         return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)(void *)&a)->sin6_addr);
     return ntohl(((struct sockaddr_in *)(void *)&a)->sin_addr.s_addr) >> 24 == 127;
@@ -361,8 +361,8 @@ static unsigned port_of(int fd)
                                          : ((struct sockaddr_in *)(void *)&a)->sin_port);
 }
 
-/* Addresses only: a name would ask DNS, and mean something else tomorrow. But for "localhost", which
- * is 127.0.0.1. */
+/* Addresses only: a name would need DNS, and could mean something else tomorrow. The exception is
+ * "localhost", which is 127.0.0.1. */
 static berth_status add_listener(struct loop_impl *l, const char *text, berth_err *err)
 {
     char service[8];
@@ -456,7 +456,7 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons why, void *user, 
 
 /* ---- life ---- */
 
-/* max_sockets, or fewer when the process may not have so many descriptors. */
+/* max_sockets, or fewer if the process may not open as many descriptors. */
 static void set_socket_limit(struct loop_impl *l)
 {
     struct rlimit r;
@@ -591,7 +591,7 @@ void loop_wake(struct server *s)
     lws_cancel_service(impl(s)->lws);
 }
 
-/* Ends the connections that have nothing to say; the others when they have said it. */
+/* Closes an idle connection now, others once their output is sent. */
 static void dismiss(struct conn *c)
 {
     if (c->mode == CONN_WS)
@@ -636,7 +636,7 @@ void loop_drain(struct server *s)
         dismiss(c);
     }
     flush(l);
-    /* Each of them has its deadline, and a second to be closed in; loop_close() closes the rest. */
+    /* All have a deadline, and a second to be closed in; loop_close() closes the rest. */
     while (l->pub.conns_n && l->pub.now < l->pub.end_ns + UINT64_C(1000000000) &&
            !atomic_load(&s->hurry) && lws_service(l->lws, 0) >= 0)
         ;

@@ -1,24 +1,24 @@
 /* loop: the one thread that owns sockets. Private to server/.
  *
  * Words      post     a call that another thread wants made on the loop
- *            sweep    the pass over connections with a deadline, every quarter of a second at most
+ *            sweep    the pass over connections with a deadline, at most four times a second
  * Flow       listening sockets are ours (raw files to libwebsockets); accept() -> conn_new() ->
- *            adopted as a raw socket, with TLS where asked for; its bytes reach conn_rx(), its room
- *            conn_writeable(), its end conn_gone().
- * Timeouts   One timer for all: connections carry a deadline, 0 for none (an idle WebSocket), so
- *            that two thousand of them cost nothing. libwebsockets keeps timers in a sorted list.
+ *            adopted as a raw socket, with TLS if configured -> conn_rx(), conn_writeable(),
+ *            conn_gone()
+ * Timeouts   One timer for all: a connection has a deadline, or 0 for none (an idle WebSocket), so
+ *            two thousand of them cost nothing. libwebsockets keeps timers in a sorted list.
  * Full       Beyond max_sockets a client gets a 503 and is closed. Files that clients read and
- *            write have a limit of their own, 503 beyond it: of the descriptors this process may
- *            have, some are kept for its own work, a quarter at least for these files, the rest for
- *            sockets. When there is none left all the same, accepting pauses for a while.
- * End        loop_drain() gives all connections the same last moment, which nothing moves; a
- *            client that reads slowly, or sends, is cut off then. server_hurry() ends it at once.
- * Posts      A list under a lock, of nodes that are part of what is posted: so posts never fail.
- *            They never overtake each other either.
- * Log        libwebsockets has one log function for the process and no argument for it. The log it
- *            should write to is therefore kept per thread while that thread is inside it. Only
- *            errors get through, each as the event "lws".
- * Threads    Loop, except where said. */
+ *            write have their own limit, also with a 503. Of the process's descriptors some are
+ *            reserved for its own work, at least a quarter for these files, the rest for sockets.
+ *            If descriptors run out all the same, accepting pauses for a while.
+ * End        loop_drain() gives all connections one common deadline; whoever still reads or sends
+ *            then is cut off. server_hurry() ends it at once.
+ * Posts      A list under a lock, of nodes that are part of what is posted: posting cannot fail.
+ *            Posts are called in order.
+ * Log        libwebsockets has one log function per process, without an argument. A thread-local
+ *            says where to log while a thread is inside the library. Only errors get through, as
+ *            the event "lws".
+ * Threads    Loop, except where noted. */
 #ifndef SERVER_LOOP_H
 #define SERVER_LOOP_H
 

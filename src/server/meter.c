@@ -95,10 +95,10 @@ void meter_tick(struct server *s)
     add_numbers(s->worker, &x, &numbers);
     uint64_t hash = hash_xxh64(str_c(&numbers), numbers.n, m->gb_per_s > 0);
     bool running = is_running(s->worker);
-    if (hash != m->told || running || m->ran) {
+    if (hash != m->sent_hash || running || m->ran) {
         add_message(s, &numbers, &text);
         hub_send_berth(s, true, &text);
-        m->told = hash;
+        m->sent_hash = hash;
     }
     m->ran = running;
     str_release(&numbers);

@@ -1,7 +1,6 @@
-/* Bytes come in pieces of any size, and what is reported must not depend on where they were cut. The
- * delimiter is "\r\n--boundary"; its first byte cannot occur inside a boundary, so that after a
- * mismatch the only place where a match can begin anew is the byte at hand, and a count of bytes
- * matched so far is all the scanner has to remember. */
+/* Bytes arrive in pieces of any size, and where they were cut must not matter. The delimiter is
+ * "\r\n--boundary", and a boundary contains no CR: after a mismatch only the current byte can begin
+ * a new match. So the number of bytes matched so far is all the scanner has to remember. */
 #include "server/multipart.h"
 
 #include "base/utf8.h"
@@ -43,8 +42,8 @@ static bool is_space(char c)
     return c == ' ' || c == '\t';
 }
 
-/* A quoted string from behind its opening quote; *p ends behind the closing one. A backslash escapes
- * quotes and itself; before anything else it is a character (browsers send Windows paths so). */
+/* From after the opening quote to after the closing one. A backslash escapes quotes and itself;
+ * before anything else it is an ordinary character (browsers send Windows paths that way). */
 static bool quoted(const char **p, struct str *out)
 {
     for (const char *s = *p; *s; s++) {

@@ -1,6 +1,6 @@
-/* multipart: multipart/form-data out of a stream, without I/O. Fuzzed.
- * Part heads of at most 8 KiB, at most 64 parts; a file part's bytes are reported in pieces and never
- * gathered. Content-Disposition with name and filename (quoted, with \" and %22, filename*=UTF-8''). */
+/* multipart: reads multipart/form-data from a stream, without I/O. Fuzzed.
+ * At most 64 parts with heads of at most 8 KiB; contents are reported in pieces, never gathered.
+ * Content-Disposition: name, filename (quoted, with \" and %22), filename*=UTF-8''. */
 #ifndef SERVER_MULTIPART_H
 #define SERVER_MULTIPART_H
 

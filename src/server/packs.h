@@ -1,13 +1,14 @@
-/* packs: node packs of an installed ComfyUI, and its Python packages, as far as browsers ask for
- * them: scripts, templates, documentation. No Python runs: their nodes are not here, but a page that
- * lists or manages them works.
+/* packs: what browsers ask for of the node packs of an installed ComfyUI and its Python packages:
+ * scripts, templates, documentation. No Python runs, so their nodes are missing, but pages that list
+ * or manage packs work.
  *
- * Packs      Folders in custom_nodes/. Scripts lie where __init__.py assigns WEB_DIRECTORY, under
- *            the folder's name, and where pyproject.toml says tool.comfy.web, under project.name.
- *            Example workflows are the .json files of example_workflows/ and of the older names.
- * Packages   comfyui_workflow_templates_*: templates; comfyui_embedded_docs: pages about nodes.
- * Looked for once, when the server starts, as ComfyUI does; files are looked for when they are asked
- * for. Nothing outside of a pack's folder is found, whatever its texts and links say.
+ * Packs      Folders in custom_nodes/. Scripts are in the folder that __init__.py assigns to
+ *            WEB_DIRECTORY, served under the pack's name, and in pyproject.toml's tool.comfy.web,
+ *            served under project.name.
+ *            Example workflows are the .json files in example_workflows/ and its older names.
+ * Packages   comfyui_workflow_templates*: templates; comfyui_embedded_docs: documentation.
+ * When       Packs are looked up once, when the server starts, as ComfyUI does; files on request.
+ * Safety     Nothing outside a pack's folder is served, whatever its texts and links say.
  * Threads    Constant after packs_open(). */
 #ifndef SERVER_PACKS_H
 #define SERVER_PACKS_H

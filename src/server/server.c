@@ -44,7 +44,7 @@ static berth_status open_engine(struct server *s, berth_err *err)
     return engine_new(&cfg, &s->engine, err);
 }
 
-/* Pictures of previews live as long as the server. */
+/* Preview pictures live as long as the server. */
 static void empty_temp(struct server *s)
 {
     berth_err err;
@@ -60,7 +60,7 @@ static berth_status open_store(struct server *s, berth_err *err)
                                 .log = &s->log,
                                 .clock = s->cfg.clock };
     berth_status st = store_open(&cfg, &s->store, err);
-    if (!st) /* only now: before, the folder may have been another server's */
+    if (!st) /* not earlier: another server may have been using the folder */
         empty_temp(s);
     return st;
 }
@@ -83,7 +83,7 @@ berth_status server_new(const struct server_config *cfg, struct server **out, be
         server_free(s);
         return err_set(err, BERTH_ENOMEM, "the list of node packs");
     }
-    /* The hub is there before anything that logs from another thread. */
+    /* The hub comes before anything that logs from another thread. */
     if (logs_open(s, err) || hub_open(s, err) || open_engine(s, err) || loop_open(s, err) ||
         aux_open(s, err) || open_store(s, err) || worker_start(s, err)) {
         server_free(s);
@@ -93,7 +93,7 @@ berth_status server_new(const struct server_config *cfg, struct server **out, be
     return BERTH_OK;
 }
 
-/* Threads first, then what they posted, then what that stands on. */
+/* Threads first, then what they posted, then what those calls use. */
 void server_free(struct server *s)
 {
     if (!s)
@@ -148,7 +148,7 @@ struct stopper {
     atomic_bool done;
 };
 
-/* The worker may need its grace; clients go on hearing of the prompt meanwhile. */
+/* On a thread of its own: during the grace period clients still follow the prompt. */
 static void *stop_worker(void *arg)
 {
     struct stopper *p = arg;

@@ -2,30 +2,27 @@
  * here.
  *
  * Words      loop     the one thread that owns sockets, sessions and replies
- *            worker   the thread that owns executor, residency and devices; one prompt at a time
+ *            worker   the thread that owns engine, residency and devices; one prompt at a time
  *            aux      a thread per kind of slow work, its lane: prompts, lists, files, pictures
  *            hub      the WebSocket clients by clientId
  *            sid      clientId of a socket
- * Flow       bytes -> loop.c (libwebsockets, raw sockets and TLS) -> http1.c request -> guard.c
- *            (origin, token, limits) -> routes.def -> route_*.c -> reply -> bytes.
- *            POST /prompt -> graph_validate() -> store_add() -> 200 when durable -> worker ->
- *            events -> hub.
- * Why raw    libwebsockets gives the event loop, TLS and timers. Requests are parsed here: routes
- *            match the path as it was sent (libwebsockets decodes it), bodies may be chunked, a
- *            client may expect 100-continue. Both parsers (http1.h, wsframe.h) do no I/O and are
+ * Flow       bytes -> loop.c -> http1.c request -> guard.c (origin, token) -> router.c, routes.def
+ *            -> route_*.c -> reply -> bytes.
+ *            POST /prompt -> graph_validate() -> store_add() -> 200 once durable -> worker ->
+ *            events.c -> hub.c.
+ * Why raw    libwebsockets provides the event loop, TLS and timers. We parse requests ourselves:
+ *            routes match the path as sent (libwebsockets decodes it), bodies may be chunked,
+ *            clients may expect 100-continue. http1.h, wsframe.h and multipart.h do no I/O and are
  *            fuzzed.
  * Threads    Each struct names its owner. Other threads reach the loop with loop_post() and the
- *            worker with worker_*(); what moves, moves with its ownership. Locks are leaves.
+ *            worker with worker_*(); ownership moves with what is passed. Locks are leaves.
  * Safe       127.0.0.1 by default; beyond loopback a token is required (or `insecure`). Origin
- *            guard, limits on heads, bodies, JSON, queue, sockets, uploads; idle and slow clients
- *            are timed out; output of a client that does not read is bounded.
- * Files      server.c wiring, start, stop
- *            loop.c sockets, timers, posts; conn.c one connection; http1.c requests out of bytes;
- *            http.c requests and replies; guard.c; router.c + routes.def; static.c files, ranges,
- *            ETags; web.c the dashboard; gzip.c; multipart.c; ws.c + wsframe.c one WebSocket; hub.c all of them
- *            aux.c slow work; logs.c; worker*.c; state.c what others may know of the worker,
- *            meter.c live; events.c, preview.c executor events -> messages; metrics.c; route_*.c, routes.c,
- *            body.c what bodies say; tree.c */
+ *            guard; limits on heads, bodies, JSON, queue, sockets, uploads; idle and slow clients
+ *            time out; unread output is bounded.
+ * Files      conn.c one connection; http.c requests and replies; static.c files; web.c the
+ *            dashboard; packs.c scripts of node packs; ws.c one WebSocket; aux.c lanes; routes.c,
+ *            body.c, tree.c shared by routes; state.c, meter.c, metrics.c what can be seen of the
+ *            worker. The others are named above, or after what they do. */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 

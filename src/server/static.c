@@ -1,10 +1,10 @@
-/* static: files over HTTP: the frontend's tree (without one, the dashboard), and what routes hand out, with ETags, conditions
- * and ranges (RFC 9110 13, 14). Files are opened here and read piece by piece when the client takes
- * them.
+/* static: files over HTTP: the frontend's folder (or the dashboard), and files that routes hand out,
+ * with ETags, conditions and ranges (RFC 9110 13, 14). Files are opened here and read piece by piece
+ * as the client takes them.
  *
- * Ranges     One range is honoured; several of them get the whole file, which is allowed and easier
- *            on everybody. If-Range: the range counts only if the file is still the one it names.
- * Symlinks   Below the frontend's root none leads out of it (path_inside()). */
+ * Ranges     One range is honoured; a request for several gets the whole file, which is allowed.
+ *            If-Range: the range counts only if the file is unchanged.
+ * Symlinks   Below the frontend's folder none leads out of it (path_inside()). */
 #include "server/conn.h"
 #include "server/packs.h"
 #include "server/web.h"
@@ -80,7 +80,7 @@ static bool not_modified(const struct http_req *r, const struct file_tag *t)
 
 enum range { RANGE_WHOLE, RANGE_PART, RANGE_NONE };
 
-/* A number beyond 64 bits is beyond any file, and counts as the largest one. */
+/* A number beyond 64 bits counts as the largest one: no file is that long. */
 static bool digits(const char **p, uint64_t *out)
 {
     size_t n = strspn(*p, "0123456789");
@@ -90,7 +90,7 @@ static bool digits(const char **p, uint64_t *out)
     return n;
 }
 
-/* "bytes=a-b", "bytes=a-", "bytes=-k". What is malformed counts as no range at all. */
+/* "bytes=a-b", "bytes=a-", "bytes=-k". A malformed one counts as no range. */
 static enum range parse_range(const char *text, uint64_t size, uint64_t *from, uint64_t *n)
 {
     uint64_t a = 0, b = 0;
@@ -179,7 +179,7 @@ static void reply_open_file(struct http_req *r, int fd, const struct stat *st,
 void http_reply_file(struct http_req *r, const struct http_file *f)
 {
     struct stat st;
-    /* Not blocking: a FIFO with that name would wait for a writer. */
+    /* Non-blocking: opening a FIFO would wait for a writer. */
     int fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || !r->h) {
         bool busy = fd < 0 && (errno == EMFILE || errno == ENFILE);

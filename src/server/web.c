@@ -8,14 +8,14 @@
 
 #define TAG_HEX 32 /* digits of a file's SHA-256 in its ETag */
 
-struct made { /* what was found out about a file when it was asked for first */
+struct web_entry { /* filled when a file is asked for the first time */
     char tag[TAG_HEX + 1];
     struct str packed; /* empty: not yet, or there was no memory for it */
 };
 
 struct web {
     size_t n;
-    struct made at[]; /* one for each of web_files */
+    struct web_entry at[]; /* one for each of web_files */
 };
 
 static bool have_web(struct server *s)
@@ -39,25 +39,24 @@ void web_close(struct server *s)
     s->web = NULL;
 }
 
-static void set_tag(const struct web_file *f, struct made *m)
+static void set_tag(const struct web_file *f, struct web_entry *m)
 {
     char hex[SHA256_HEX];
     sha256_hex(f->begin, (size_t)(f->end - f->begin), hex);
     memcpy(m->tag, hex, TAG_HEX);
 }
 
-/* What is smaller packed, for those who take it. */
-static bool have_packed(const struct web_file *f, struct made *m)
+/* Packs the file. False: it would not get smaller. */
+static bool have_packed(const struct web_file *f, struct web_entry *m)
 {
     size_t n = (size_t)(f->end - f->begin);
     berth_err err;
     if (!m->packed.n && (gzip_pack(f->begin, n, &m->packed, &err) || !m->packed.n))
-        str_release(&m->packed); /* another time, then */
+        str_release(&m->packed); /* try again another time */
     return m->packed.n && m->packed.n < n;
 }
 
-/* A policy binds documents, and pages are what may be opened as one; sent with every script it would be
- * a tenth of the dashboard. */
+/* Policies apply to documents only; sent with every script they would be a tenth of the dashboard. */
 static bool is_document(const char *mime)
 {
     return strcmp(mime, "text/html") == 0 || strcmp(mime, "image/svg+xml") == 0;
@@ -76,7 +75,7 @@ static void add_headers(struct http_req *r, const char *mime, const char *etag)
     r->as_is = true;
 }
 
-static void reply_file(struct http_req *r, const struct web_file *f, struct made *m)
+static void reply_file(struct http_req *r, const struct web_file *f, struct web_entry *m)
 {
     char etag[TAG_HEX + 8];
     if (!m->tag[0])

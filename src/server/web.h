@@ -1,14 +1,13 @@
-/* web: the dashboard. The files of web/ are part of the program; routes /berth (its page, also / when
- * no frontend is configured) and /berth/web/NAME hand them out. With ComfyUI's frontend configured,
- * web/templates/ is what its "Templates" offer: each file of /templates/ that the frontend's tree does
- * not have.
+/* web: the dashboard. The files of web/ are compiled in; /berth (and / without a frontend) hands out
+ * the page, /berth/web/NAME the rest. With ComfyUI's frontend, web/templates/ fills in files of
+ * /templates/ that the frontend does not have.
  *
- * Caching    Browsers ask each time whether a file is still the one they have (no-cache, an ETag of
- *            its content): after an update nobody sees half of the old page.
- * Packing    Once, when a file is asked for first by somebody who takes gzip; whatever --enable-
- *            compress-response-body says, as it costs nothing afterwards.
- * Safety     A Content-Security-Policy that lets in nothing but this server's own files: what a
- *            workflow or a model's name says can never run.
+ * Caching    no-cache with an ETag of the content: browsers ask each time, so nobody sees half of
+ *            an old page after an update.
+ * Packing    Once, when the first client that accepts gzip asks; regardless of
+ *            --enable-compress-response-body, as it costs nothing afterwards.
+ * Safety     The Content-Security-Policy admits only this server's own files: text of a workflow or
+ *            the name of a model can never run.
  * Threads    Loop. */
 #ifndef SERVER_WEB_H
 #define SERVER_WEB_H

@@ -120,7 +120,7 @@ static void take_failed(struct worker *w, const berth_err *err)
     pthread_mutex_unlock(&w->lock);
 }
 
-static void turn(struct worker *w)
+static void run_once(struct worker *w)
 {
     struct store_job job = { 0 };
     bool got = false;
@@ -142,7 +142,7 @@ static void *worker_main(void *arg)
     struct worker *w = arg;
     state_publish(w, "start", true);
     while (!is_stopping(w))
-        turn(w);
+        run_once(w);
     engine_reset(w->server->engine); /* models go on the thread that has the devices */
     pthread_mutex_lock(&w->lock);
     w->ended = true; /* from here on requests are canceled by whoever posts them */

@@ -1,30 +1,29 @@
-/* worker: the thread that runs prompts and owns executor, residency and devices.
+/* worker: the thread that runs prompts and owns engine, residency and devices.
  *
- * Loop       1 wait for a job, a request, the collection that is owed 10 s after the last one, or
- *              the time to send a berth.residency that was held back
- *            2 a job: status, engine_run(); when it has its result: store_finish, execution_success
- *              (or _error, _interrupted), status, executing null; at its end step 3 for what was
- *              asked during the prompt, where a free takes the place of the automatic cleanup
+ * Loop       1 wait for a job, a request, the collection due 10 s after the last one, or a
+ *              berth.residency that was held back
+ *            2 job: status, engine_run(). When it has its result: store_finish, execution_success
+ *              (or _error, _interrupted), status, executing null. At its end step 3 for requests
+ *              made during the prompt; a free replaces the automatic cleanup
  *            3 requests, in the registry's queue (res_request()): frees, changes (retention, new
- *              plan, eject), looks. Plain flag requests, res_request_free(), add up to one free and
- *              come last; each with wait, selectors, tiers, dry_run or force is a free of its own
- *              with its receipt. Between the steps of a prompt those are served already that leave
- *              it alone: what a plan would bring, a dry run, a change of nothing but the retention,
- *              which is a mark and acts at its end
- *            4 publish what changed, send berth.residency
+ *              plan, eject), looks. Plain flag requests (res_request_free()) add up to one free,
+ *              and come last; one with wait, selectors, tiers, dry_run or force is a free with its
+ *              own receipt. Requests that leave a running prompt alone are served between its
+ *              steps: what a plan would do, a dry run, a change of retention (which takes effect at
+ *              the end)
+ *            4 publish changes, send berth.residency
  * Requests   Any thread. Callbacks run on the loop, exactly once, also when the server stops
- *            (BERTH_ECANCELED), or when the one who asked has left before its turn (`left`).
- * State      Texts about models are published by the worker after every change, and every 200 ms of
- *            a load; anybody reads a copy without waiting for it. Devices and their ledgers answer
- *            any thread themselves.
+ *            (BERTH_ECANCELED) or the client left before its turn (`left`).
+ * State      The worker publishes texts about models after every change, and every 200 ms during a
+ *            load; any thread copies them without waiting. Devices and ledgers are read directly.
  * Messages   berth.residency, {"reason","receipt","models":[...],"devices":[...]}, when models or
- *            their bytes changed and after every free, whose serial `receipt` then is, to those who
- *            asked (hub_send_berth()); at most five a second, the last one is never lost.
- * Stop       worker_stop(): the running prompt has grace_s to end, then it is canceled and parked:
- *            no message says that it ended, as it did not.
+ *            their bytes changed and after every free, with its serial in `receipt`. To clients
+ *            that asked (hub_send_berth()), at most five a second; the last one is never lost.
+ * Stop       worker_stop(): the running prompt has grace_s to end, then it is canceled and parked.
+ *            No message says that it ended, because it did not.
  * Files      worker.c the thread; worker_job.c one prompt; worker_request.c frees and changes;
- *            state.c what others may know; metrics.c; events.h messages of a prompt.
- *            worker_impl.h is theirs alone. */
+ *            state.c what others may see; metrics.c; events.h a prompt's messages. worker_impl.h is
+ *            private to them. */
 #ifndef SERVER_WORKER_H
 #define SERVER_WORKER_H
 

@@ -112,14 +112,14 @@ static enum ws_got finish_frame(struct wsframe *w, enum ws_op *op, const char **
     *data = str_c(&w->message);
     *data_n = w->message.n;
     w->message_op = 0;
-    w->told = true;
+    w->reported = true;
     return WS_GOT_MESSAGE;
 }
 
 /* The message that was reported is no longer needed. */
 static void forget_message(struct wsframe *w)
 {
-    w->told = false;
+    w->reported = false;
     if (w->message.cap > KEEP_MAX)
         str_release(&w->message);
     else
@@ -135,7 +135,7 @@ enum ws_got wsframe_feed(struct wsframe *w, char *p, size_t n, size_t *used, enu
     *code = 0;
     if (w->bad)
         return bad(w, w->bad, code);
-    if (w->told)
+    if (w->reported)
         forget_message(w);
     while (*used < n) {
         if (!w->in_payload) {

@@ -28,7 +28,7 @@ struct wsframe {        /* zeroed: start */
     bool fin, in_payload;
     uint8_t mask[4];
     struct str control; /* payload of a control frame */
-    bool told;          /* message was reported, the next call forgets it */
+    bool reported;      /* message was reported, the next call forgets it */
     unsigned bad;       /* close code; 0: fine */
 };
 enum ws_got { WS_GOT_MORE, WS_GOT_MESSAGE, WS_GOT_CONTROL, WS_GOT_BAD };
