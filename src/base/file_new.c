@@ -297,7 +297,7 @@ static void swap_fds(struct file_new *a, struct file_new *b)
     b->fd = fd;
 }
 
-/* The bytes of f become those of `to`: the file itself where that can get a name in the other folder,
+/* The bytes of f become those of `to`: the file itself if it can get a name in the other folder,
  * else a copy. */
 static berth_status hand_over(struct file_new *f, struct file_new *to, berth_err *err)
 {

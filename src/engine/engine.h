@@ -37,7 +37,7 @@ struct engine_config { /* zero: the default of every field. Borrowed until engin
 };
 
 struct engine;
-/* One engine per registry: it installs itself as the registry's reset callback until it is freed. */
+/* One engine per registry: it is the registry's reset callback until it is freed. */
 berth_status engine_new(const struct engine_config *cfg, struct engine **out, berth_err *err);
 void engine_free(struct engine *e); /* NULL is fine */
 /* Drops every cached result, and with them the models they hold. */

@@ -4,8 +4,8 @@
  *             C/ALL  the client, or every socket if the prompt named none
  * Text        progress_state lists every node that has begun or ended, so each prompt keeps a table
  *             of them and the text of those that ended: a chain of 3,000 nodes sends 6,000 such
- *             messages, most of which is copied rather than written again. If nobody listens no text
- *             is made and no picture encoded.
+ *             messages, most of which is copied rather than written again. If nobody listens no
+ *             text is made and no picture encoded.
  * Memory      A message that does not fit in memory is dropped and counted.
  * Threads     Worker only.
  * Files       events.c the messages, preview.c pictures */

@@ -48,7 +48,7 @@ struct http_req { /* owner: loop */
     void *sink;       /* ROUTE_STREAM: what the route's begin() made */
     const char *user; /* "default", or of the comfy-user header with --multi-user; NULL: unknown */
     bool replied;
-    /* Any thread reads: the connection is gone, nobody hears the answer. */
+    /* Any thread may read it: the connection is gone. */
     atomic_bool left;
     /* Or it was seen, within a second, that the client sends no more. Most who do that while they
      * wait have gone, and TCP does not say who has not. */
@@ -77,8 +77,8 @@ void http_reply_text(struct http_req *r, int status, const char *text);
 void http_reply_json(struct http_req *r, int status, json_t *taken); /* NULL: no memory, 503 */
 void http_add_json(json_t *taken, struct str *out); /* appends; NULL: out is bad. Any thread */
 void http_reply_json_text(struct http_req *r, int status, struct str *taken);
-/* What an error is in HTTP: 400 for what was asked wrongly, 404, 409 while something is in use, 413
- * beyond a limit, 507 for a full disk, 503 for what may pass, 500. Any thread. */
+/* The status of an error: 400 for a wrong request, 404, 409 while something is in use, 413 beyond a
+ * limit, 507 for a full disk, 503 for what is temporary, else 500. Any thread. */
 int err_http_status(const berth_err *err);
 void err_http_json(const berth_err *err, struct str *out); /* {"error": err_without_folders()} */
 /* {"error": message}; status 0: err_http_status(). */
@@ -91,18 +91,18 @@ struct http_file {
 void http_reply_file(struct http_req *r, const struct http_file *f);
 /* Adds a header line to the answer to come; CR, LF and NUL in value end it. */
 void http_header(struct http_req *r, const char *name, const char *value);
-/* Replies of text are packed for clients that take gzip: with --enable-compress-response-body all,
- * else those of /berth/ from some size on. Large ones only off the loop: who builds one there asks
- * first from how many bytes on (loop; SIZE_MAX: never), and packs it in place (any thread; true: it
- * is, set r->packed). */
+/* Text is packed for clients that accept gzip: all of it with --enable-compress-response-body, else
+ * larger answers of /berth/. Large ones are packed off the loop: ask http_gzip_from() on the loop
+ * from how many bytes on (SIZE_MAX: never), then pack with http_pack() on any thread, and set
+ * r->packed if it returns true. */
 size_t http_gzip_from(const struct http_req *r);
 bool http_pack(const char *type, struct str *body);
 
 struct http_req *http_hold(struct http_req *r); /* another reference */
 void http_unhold(struct http_req *r); /* replies 500 when it was the last and nobody replied */
 
-/* Body as JSON, with the server's limits: false: it replied 400 saying line and column, or 413 when
- * reading it would hold the loop. empty: what an empty body counts as ("{}" or NULL: an error). */
+/* The body as JSON, within the server's limits. False: it replied 400 with line and column, or 413
+ * for a body too large to parse on the loop. empty: what an empty body means; NULL: an error. */
 bool http_json(struct http_req *r, const char *empty, json_t **out);
 /* The same without a reply, for bodies that are parsed off the loop. Any thread. */
 berth_status http_body_json(const struct str *body, const char *empty, json_t **out,
@@ -141,7 +141,7 @@ struct route {
 void http_reply_fixed(struct http_req *r);
 
 /* ---- slow work ---- */
-/* Lanes: a thread each, so that one kind of work does not wait for another. What is in one lane runs in
+/* Each lane is a thread, so that one kind of work does not delay another. Work in one lane runs in
  * order and never overlaps. */
 enum aux_lane {
     AUX_FILES,    /* settings, user data, uploads: what is read, changed and written */
@@ -150,8 +150,8 @@ enum aux_lane {
     AUX_PICTURES, /* previews, masks, plans: seconds of computing each */
     AUX_LANES
 };
-/* fn runs on the lane's thread, done on the loop, in order; both get arg. False: too much is waiting
- * (reply 503), neither is called. Thread: loop. */
+/* Runs fn on the lane's thread, then done on the loop, in order; both get arg. False: too much is
+ * waiting (reply 503), and neither is called. Thread: loop. */
 typedef void aux_fn(struct server *s, void *arg);
 WARN_UNUSED bool aux_run(struct server *s, enum aux_lane lane, aux_fn *fn, aux_fn *done, void *arg);
 /* Any thread: fn(s, arg) on the loop, soon, in order. p, which may be part of *arg, is the loop's

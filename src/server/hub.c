@@ -1,5 +1,5 @@
-/* hub: the WebSocket clients; see hub.h. Messages are posted to the loop and handed to sockets there:
- * so messages of one thread stay in order, and one text serves all clients. */
+/* hub: the WebSocket clients; see hub.h. Messages are posted to the loop and handed to sockets
+ * there: so messages of one thread stay in order, and one text serves all clients. */
 #include "server/ws.h"
 
 #include "base/map.h"

@@ -20,27 +20,27 @@
 struct server;
 struct conn;
 
-/* Text frames; copies nothing but once. sid NULL: all sockets. A sid that nobody has: dropped. */
+/* A text frame. sid NULL: all sockets; an unknown one: dropped. */
 void hub_send(struct server *s, const char *sid, struct str *taken);
-/* A message that makes an earlier one of the same run superfluous. */
+/* A message that supersedes earlier ones of the same run. */
 void hub_send_state(struct server *s, const char *sid, uint64_t run, struct str *taken);
-/* Bulk: waits a little when there is much to send, and takes what it waited off *left_ms: at 0 it
- * waits no more. sid: whom it is for; NULL: all. Not on the loop, and without locks. */
+/* Waits a little while much is unsent, and subtracts the time from *left_ms; at 0 it no longer
+ * waits. sid: the recipient; NULL: all. Not on the loop, and without locks. */
 void hub_wait(struct server *s, const char *sid, unsigned *left_ms);
-/* Has sid (NULL: anybody) a socket now? */
+/* Does sid (NULL: anybody) have a socket now? */
 bool hub_listens(struct server *s, const char *sid);
-/* A preview and the `progress` of its step. A client that said supports_preview_metadata gets form 4
- * and then progress; others, and all, get progress and then form 1. */
+/* A preview and the `progress` of its step. A client with supports_preview_metadata gets form 4,
+ * then progress; others, and messages to all, get progress, then form 1. */
 struct hub_preview {
     const char *node, *display_node, *parent_node, *real_node, *prompt_id;
-    bool png;                   /* a result (SaveImageWebsocket), not a look: never left out */
+    bool png;                   /* a result (SaveImageWebsocket): never dropped */
     struct str bytes, progress; /* taken; no progress: only the picture */
 };
 void hub_send_preview(struct server *s, const char *sid, struct hub_preview *taken);
-/* Binary 3, a text under a node: to those that know it. ComfyUI sends it to all; but a client that
- * never heard of flags may take every binary frame for a picture, and here there are texts whenever
- * a model is loaded. A client says supports_progress_text_metadata; frontends of ComfyUI from
- * before that flag show texts too, and are told by their supports_manager_v4_ui. */
+/* Binary 3, a text shown under a node, to clients that know it: those that say
+ * supports_progress_text_metadata, and older ComfyUI frontends, which say supports_manager_v4_ui.
+ * ComfyUI sends it to all, but simple clients take every binary frame for a picture, and we send
+ * texts whenever a model is loaded. */
 void hub_send_text(struct server *s, const char *node, const char *p, size_t n);
 
 /* status to ALL with the store's number: one message for each effective change (comfyui-api.md
@@ -58,8 +58,8 @@ size_t hub_count(const struct server *s);
 void hub_subscribe_logs(struct server *s, const char *sid, bool on);
 void hub_send_logs(struct server *s, struct str *taken); /* to subscribers */
 bool hub_logs_wanted(const struct server *s);            /* somebody subscribed */
-/* To those whose feature flags have "berth": true; ComfyUI's frontend complains of messages that it
- * does not know. memory: a newer one takes the place of one that waits. */
+/* To clients whose feature flags have "berth": true; ComfyUI's frontend complains about unknown
+ * messages. memory: a newer one replaces one that waits. */
 void hub_send_berth(struct server *s, bool memory, struct str *taken);
 bool hub_berth_wanted(const struct server *s); /* there is one */
 /* The server's feature flags, for /features and the WebSocket: an object. */

@@ -1,5 +1,5 @@
-/* logs: the last events of this server, for /internal/logs and subscribers. server.log ends here: an
- * event is kept, passed on to the log the server was given, and sent to subscribers. None of the
+/* logs: the last events of this server, for /internal/logs and subscribers. server.log ends here:
+ * an event is kept, passed on to the log the server was given, and sent to subscribers. None of the
  * three logs anything itself, so there is no recursion. */
 #include "base/utf8.h"
 #include "server/server_impl.h"

@@ -47,8 +47,8 @@ static bool read_string(struct py *y, bool format, struct str *out)
     return false;
 }
 
-/* A name, or a string with its prefix, or one character. Strings go to *out, after a '/' where there
- * is something before. False: a string that cannot be known. */
+/* A name, a string with its prefix, or one character. Strings are appended to *out, joined with
+ * '/'. False: a string that cannot be known. */
 static bool read_token(struct py *y, int *depth, struct str *out)
 {
     const char *from = y->p;

@@ -1,6 +1,6 @@
 /* packs: what browsers ask for of the node packs of an installed ComfyUI and its Python packages:
- * scripts, templates, documentation. No Python runs, so their nodes are missing, but pages that list
- * or manage packs work.
+ * scripts, templates, documentation. No Python runs, so their nodes are missing, but pages that
+ * list or manage packs work.
  *
  * Packs      Folders in custom_nodes/. Scripts are in the folder that __init__.py assigns to
  *            WEB_DIRECTORY, served under the pack's name, and in pyproject.toml's tool.comfy.web,

@@ -1,8 +1,6 @@
 /* route_berth: POST /free and Berth's own surface: devices, models, memory, receipts, health,
- * metrics.
- *
- * Errors are {"error": text}: 400 for what was asked wrongly, 404 for a model that is not there, 409
- * for one that must not be touched that way, 503 when the server stops. */
+ * metrics. Errors are {"error": text}: 400 for a wrong request, 404 for a model that is not there,
+ * 409 for one that may not be touched that way, 503 when the server stops. */
 #include "server/body.h"
 #include "server/routes.h"
 
@@ -111,8 +109,8 @@ static const char *const our_free[] = { "unload_models", "free_memory", "wait", 
                                         "models",        "devices",     "tiers", "force",
                                         "reason",        NULL };
 
-/* Differ two words in at most two letters (put in, left out, other ones, neighbours that changed
- * places)? One, where a word is short: with two, "at" is "wait" and "mode" is "models". */
+/* Do two words differ in at most two letters (added, missing, changed, swapped neighbours)? One, if
+ * a word is short: with two, "at" would match "wait". */
 static bool alike(const char *a, const char *b)
 {
     enum { WORD = 16 };
@@ -136,8 +134,8 @@ static bool alike(const char *a, const char *b)
     return d[n][m] <= (n < 6 || m < 6 ? 1 : 2);
 }
 
-/* Members that ComfyUI does not have are ignored, as there: its clients expect a 200. Not so beside
- * members of ours, or where one is nearly such a member: who misspells dry_run does not want to free. */
+/* Unknown members are ignored, as in ComfyUI: its clients expect a 200. Unless a member is one of
+ * ours, or nearly: whoever misspells dry_run does not want to free anything. */
 static bool is_strict(const json_t *body)
 {
     const char *key;
@@ -210,8 +208,8 @@ void route_berth_receipts(struct http_req *r)
     http_reply_json_text(r, 200, &text);
 }
 
-/* With an id: a list of that model, or of none. To one who asks for what he was told of a moment ago
- * a model that went meanwhile is no error. */
+/* With an id: a list of that model, or an empty one. A model that has gone since the client heard
+ * of it is no error. */
 void route_berth_models(struct http_req *r)
 {
     struct str text = { 0 }, only = { 0 };

@@ -1,8 +1,8 @@
-/* /api/jobs: queue and history as one list, the way newer frontends ask for it.
+/* /api/jobs: queue and history as one list, for newer frontends.
  *
- * All on AUX_LISTS. A list is made in two passes: the first reads and keeps of every job only what
- * filters and sorting need; the second builds the objects of the page that was asked for. A job that
- * ends between the passes is found in its new place. */
+ * Runs on AUX_LISTS, in two passes: the first keeps of every job only what filters and sorting
+ * need, the second builds the objects of the requested page. A job that ends in between is found in
+ * its new place. */
 #include "base/vec.h"
 #include "server/routes.h"
 

@@ -1,4 +1,4 @@
-/* Model folders and what is in them. Listings are the folders' own, kept until a directory changes. */
+/* Model folders and their contents. The folders keep listings until a directory changes. */
 #include "server/routes.h"
 
 #include "model/arch.h"

@@ -1,9 +1,9 @@
 /* route_plan: POST /berth/plan: where every block of a model would live. Loads and moves nothing.
  *
  *   {"model": 7}   one that is open, by its id: what PATCH /berth/models/7 with the same members
- *   would bring, and without any of them its own plan. The worker answers, between the steps of a
- *   prompt if one runs; it measures no links then, and notes if that may make a difference. Or a file:
- *   {"folder": "checkpoints", "name": "sd15.safetensors"}   or   {"path": "/abs/inside/a/model/folder"}
+ *   would do, and without any of them its own plan. The worker answers, between the steps of a
+ *   running prompt; it measures no links then, and says if that may make a difference. Or a file:
+ *   {"folder": "checkpoints", "name": "sd15.safetensors"}  or  {"path": "/abs/in/a/model/folder"}
  *   "part"       prefix of the tensors; the whole file without it
  *   "weight_dtype" as UNETLoader has it: in the sizes of that type
  *   "allocation" an allocation string, or "virtual_vram_gb" (number) with "donor_device" ("cpu");
@@ -30,7 +30,7 @@ struct planning { /* base.json: the body */
 
 /* ---- the file ---- */
 
-/* An absolute path counts where it begins with a model folder; it is then resolved as a name in it. */
+/* An absolute path must begin with a model folder; the rest is resolved inside it. */
 static berth_status find_path(struct folders *f, const char *path, struct str *out, berth_err *err)
 {
     size_t n = strlen(path);

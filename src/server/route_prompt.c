@@ -1,9 +1,8 @@
-/* Prompts come in here. The way of one: JSON, number, validation, then the store; the 200 goes out
- * when the store says that it is on disk, and not before.
+/* POST /prompt: JSON, number, id, validation, then the store. The 200 is sent only once the store
+ * says that the prompt is on disk.
  *
- * Threads    judge() runs on AUX_PROMPTS: a body may have 50 MB, and validation reads folders. One lane
- *            and the loop behind it keep prompts in the order they came. Then the store's writer, then
- *            the loop again. */
+ * Threads    judge() runs on AUX_PROMPTS, as a body may have 50 MB and validation reads folders.
+ *            Then the store's thread, then the loop. One lane keeps prompts in order. */
 #include "graph/graph.h"
 #include "server/routes.h"
 
@@ -36,7 +35,7 @@ struct incoming { /* owner: the loop, then the lane, the writer, and the loop ag
     bool claimed;
 };
 
-/* Trees of a large body take their time to go, too: not on the loop. */
+/* Freeing the tree of a large body takes time: not on the loop. */
 static void forget(struct incoming *in)
 {
     validation_release(&in->v);
@@ -48,8 +47,7 @@ static void forget(struct incoming *in)
 
 /* ---- ids ---- */
 
-/* From here until it can be seen in the queue, or is refused, the id is this prompt's. False:
- * another one has it. */
+/* Reserves the id until it is visible in the queue, or refused. False: another prompt has it. */
 static bool claim(struct incoming *in)
 {
     struct server *s = in->server;
@@ -86,8 +84,8 @@ static bool same_id(void *user, const struct store_entry *e)
     return false;
 }
 
-/* NULL: nobody has it. A job goes from the queue to the history and never back, so one that is in
- * neither, looked at in this order, is nowhere; and all that come pass this one lane. */
+/* Where a prompt with this id is; NULL: nowhere. Jobs go from the queue to the history and never
+ * back, so one found in neither, in this order, does not exist; and all new ones pass this lane. */
 static const char *taken_by(struct incoming *in)
 {
     struct store *st = in->server->store;
@@ -260,8 +258,8 @@ static bool take_id(struct incoming *in)
     return false;
 }
 
-/* extra_data with client_id and create_time in it, and without the secrets, which nobody here needs:
- * they go to no disk, no queue and no picture. */
+/* Adds client_id and create_time to extra_data, and drops its secrets: nothing here needs them, and
+ * they must not reach the disk, the queue or a picture. */
 static bool take_extra(struct incoming *in)
 {
     json_t *x = json_object_get(in->body, "extra_data"), *client;

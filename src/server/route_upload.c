@@ -1,15 +1,14 @@
-/* Uploads: a multipart body whose file goes to disk as it comes.
+/* Uploads: a multipart body whose file goes to disk as it arrives.
  *
- * Spool      Clients send the file before they say where it belongs, so it streams into a file without
- *            a name (base/file.h) in the input folder, where nearly all of them end up. Nothing is
- *            left behind by a client that leaves, a full disk or a kill.
- * Masks      The original with the alpha of what was uploaded: computed on AUX_PICTURES first, so that
- *            no other file waits for it.
- * Ending     On AUX_FILES: the name is chosen (contents compared with what has it already), then the
- *            spool is linked there, or copied when that is another file system; a mask is written.
- *            Either way the file appears whole.
- * Types      Files that only a careless server or user would run are refused by extension; what
- *            is left is whatever workflows read: pictures, sound, video, 3D, text, latents. */
+ * Spool      Clients send the file before they say where it belongs, so it goes into an unnamed
+ *            file (base/file.h) in the input folder, where nearly all end up. A client that leaves,
+ *            a full disk or a kill leaves nothing behind.
+ * Masks      The original with the alpha of the upload, computed on AUX_PICTURES so that no other
+ *            file waits for it.
+ * Ending     On AUX_FILES: a name is chosen (a file with the same contents is reused), then the
+ *            spool gets that name, or the mask is written. Either way the file appears whole.
+ * Types      Refused by extension: files that a careless server or user might run. Taken: whatever
+ *            workflows read: pictures, sound, video, 3D, text, latents. */
 #include "base/file.h"
 #include "server/multipart.h"
 #include "server/routes.h"

@@ -1,7 +1,6 @@
-/* Users and their settings. A settings file is read, changed and replaced as a whole, on AUX_FILES;
- * whoever reads it finds the old one or the new one. A file that is there but cannot be read is an
- * error and stays as it is. One that holds no JSON object counts as {}, and is kept beside the next one
- * as <name>.corrupt. */
+/* Users and their settings. A settings file is read, changed and replaced as a whole, on AUX_FILES:
+ * readers find the old one or the new one. A file that cannot be read is an error and stays as it
+ * is. One that is not a JSON object counts as {}, and is kept as <name>.corrupt. */
 #include "base/file.h"
 #include "server/routes.h"
 

@@ -1,6 +1,6 @@
-/* Files of a user: workflows above all. Names come percent-encoded, maybe twice, and stay inside the
- * user's folder or are refused. Bodies stream into a file that takes its name when it is whole; whether
- * it may (overwrite=false) is decided then, by the file system. */
+/* Files of a user, above all workflows. Names are percent-encoded, maybe twice, and must stay
+ * inside the user's folder. Bodies stream into a file that gets its name once it is complete;
+ * overwrite=false is decided then, by the file system. */
 #include "base/file.h"
 #include "server/routes.h"
 
@@ -26,8 +26,8 @@ static void user_file_release(struct user_file *f)
     str_release(&f->path);
 }
 
-/* 0, or the status that says why not. make: the user's folder is made first. A root that is not there
- * is no fault: then nothing below it is either. */
+/* 0, or the status that says why not. make: creates the user's folder first. A missing folder is no
+ * error: there is nothing in it. */
 static int user_file_init(const struct http_req *r, const char *name, size_t n, bool make,
                           struct user_file *f)
 {

@@ -8,8 +8,8 @@
 
 /* ---- which file ---- */
 
-/* 0: *path is it, *asked its name as the client said it, which may be a link's. Otherwise the status
- * that says why not. */
+/* 0, with its path and its name as the client wrote it, maybe a link's. Otherwise the status that
+ * says why not. */
 static int find_file(const struct http_req *r, struct str *path, struct str *asked)
 {
     struct str name = { 0 }, type = { 0 }, sub = { 0 }, rel = { 0 };

@@ -44,11 +44,11 @@ struct later {
     void (*after)(struct later *l); /* loop, once the answer has gone out; NULL: nothing */
 };
 typedef void later_fn(struct later *l);
-/* A zeroed struct of that size which begins with a struct later. NULL: no memory, and it replied. */
+/* A zeroed struct of that size that begins with a struct later. NULL: no memory; it replied. */
 void *later_new(struct http_req *r, size_t size, enum aux_lane lane, later_fn *work);
 void *later_new_json(struct http_req *r, size_t size, enum aux_lane lane, later_fn *work,
                      json_t *taken);
-/* Takes l, and releases it when its answer has gone out or, when too much is waiting, now (503). */
+/* Takes l, and releases it once its answer has gone out, or now if too much is waiting (503). */
 void later_run(struct later *l);
 /* later_new() and later_run() of work that needs nothing but its request. */
 void later_start(struct http_req *r, enum aux_lane lane, later_fn *work);
@@ -65,9 +65,9 @@ void reply_wrong(struct http_req *r, const char *text); /* 400, {"error": text} 
 void reply_trouble(struct http_req *r, const berth_err *err);
 
 /* ---- values as Python takes them ---- */
-/* int(text): spaces around, a sign, digits. Beyond int64: the nearest there is. */
+/* Python's int(text): spaces around, a sign, digits. Clamped to int64. */
 WARN_UNUSED bool py_int(const char *s, size_t n, int64_t *out);
-/* A query member that is an integer. *given false: not there. False: there and no integer. */
+/* An integer of the query. *given: is it there? False: it is there and not an integer. */
 WARN_UNUSED bool query_int(const struct http_req *r, const char *name, bool *given, int64_t *out);
 bool query_is(const struct http_req *r, const char *name, const char *word);
 bool query_true(const struct http_req *r, const char *name); /* "true" in any case */
@@ -75,17 +75,16 @@ bool query_true(const struct http_req *r, const char *name); /* "true" in any ca
 #define UUID_TEXT 37
 void uuid4_text(char out[UUID_TEXT]); /* with dashes, as uuid.uuid4() prints */
 
-/* Ids in the array `v` (others than strings are left out): borrowed texts; *out is free()d. False:
- * no memory. */
+/* The strings in the array v, borrowed; free() *out. False: no memory. */
 WARN_UNUSED bool json_ids(const json_t *v, const char ***out, size_t *n);
 
-/* "a/./b/../c" -> "a/c", as os.path.normpath() would; "" for the root itself. False: absolute, or it
- * climbs out. Appends. */
+/* "a/./b/../c" -> "a/c", like os.path.normpath(); "" is the root itself. False: absolute, or it
+ * leaves the root. Appends. */
 WARN_UNUSED bool rel_normalise(const char *s, size_t n, struct str *out);
 /* Behind the last '/'. */
 const char *path_base(const char *path);
 size_t path_depth(const char *rel); /* parts of a normalised name: "" 0, "a" 1, "a/b" 2 */
-/* Quoted for a header: `filename="x"`, quotes and backslashes escaped, control characters left out. */
+/* filename="x" for a header: quotes and backslashes escaped, control characters dropped. */
 void disposition_text(const char *name, struct str *out);
 
 /* ---- folders listed ---- */
@@ -101,8 +100,8 @@ struct tree_args {
 };
 #define TREE_MAX 200000 /* entries */
 #define TREE_DEPTH 64   /* parts of a folder's name; deeper ones are left out, and never made */
-/* *out: struct tree_entry, tree_release() in every case. Folder by folder, names sorted inside each.
- * Linked folders are entries but not entered. Any thread; blocks on disk. BERTH_ENOTFOUND: no such
+/* *out: struct tree_entry; always tree_release() it. Folder by folder, names sorted within each.
+ * Linked folders are listed but not entered. Any thread; blocks on disk. BERTH_ENOTFOUND: no such
  * folder. BERTH_ELIMIT beyond TREE_MAX. */
 berth_status tree_list(const char *root, const struct tree_args *args, struct vec *out,
                        berth_err *err);
@@ -110,23 +109,23 @@ void tree_release(struct vec *t);
 double stat_seconds(struct timespec t);
 
 /* ---- across files ---- */
-/* 'type' of /view and uploads as its folder; NULL: no such. The user folder is none of these. */
+/* The folder of a `type` of /view and uploads: output, input or temp; NULL: another. */
 const char *folder_of_type(const struct server *s, const char *type);
-/* The folder of user `id` (of the request; NULL: none), <user>/<id>; it need not exist. 0, or 401 for
- * nobody we know, 503 when the list of users cannot be read, 500. Any thread. */
+/* The folder of the request's user, <user>/<id>; it need not exist. 0, or 401 for an unknown user
+ * (NULL too), 503 if the list of users cannot be read, 500. Any thread. */
 int user_root(const struct server *s, const char *id, struct str *out);
 /* A picture file, decoded. Any thread. */
 berth_status picture_read(const char *path, struct image_file *out, berth_err *err);
-/* What the worker did, to a request that is held: worker_done_fn (route_berth.c). */
+/* A worker_done_fn that replies to a held request with what the worker did (route_berth.c). */
 void reply_worker(struct server *s, void *user, berth_status st, const berth_err *err,
                   struct str *text);
-/* Members of a change of a model; only `known` ones may be there. *c: worker_change_release(), also
- * after an error. */
+/* Reads a change of a model; only `known` members are allowed. worker_change_release() it always.
+ * */
 berth_status read_change(const json_t *body, const char *const *known, struct worker_change *c,
                          berth_err *err);
-/* MIME type, by its name, of a file that a client may have put there. What a browser would run as
- * part of this site (pages, scripts, styles, drawings with scripts in them) is handed out as bytes
- * (*bytes: to be saved, not shown), but for drawings that an <img> asks for; headers are added. */
+/* The MIME type, by name, of a file that a client may have uploaded. What a browser would run as
+ * part of this site (pages, scripts, styles, SVG) is served as bytes to be saved (*bytes), except
+ * SVG that an <img> asks for. Adds headers. */
 const char *harmless_type(struct http_req *r, const char *name, bool *bytes);
 
 #endif

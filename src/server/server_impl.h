@@ -1,5 +1,4 @@
-/* server_impl: what the files of server/ share. Each part is its file's own business; the struct
- * only says who exists and who owns it. */
+/* server_impl: what the files of server/ share: the parts of a server, and who owns them. */
 #ifndef SERVER_SERVER_IMPL_H
 #define SERVER_SERVER_IMPL_H
 
@@ -46,8 +45,8 @@ struct server {
 /* The parts, made and unmade by server.c in this order. *_close() of NULL is fine. */
 berth_status logs_open(struct server *s, berth_err *err);
 void logs_close(struct server *s);
-/* " key=value" of a line, up to the value's first line end. Where it needs quotes it gets them, and
- * quotes and backslashes in it a backslash each: clients choose some, and must not add pairs. */
+/* Appends " key=value", up to the value's first line break, quoted and escaped where needed:
+ * clients choose some values, and must not be able to add pairs. */
 void logs_pair(struct str *out, const char *key, const char *value);
 /* Any thread; append. The last events as lines, and as {"entries":[{"t","m"}],"size":{...}}. */
 void logs_text(struct server *s, struct str *out);

@@ -1,9 +1,9 @@
 /* state: what others may know of the worker.
  *
- * Models belong to the worker's thread, so it publishes a text of each: a new list is made outside of
- * the lock and takes the place of the old one inside. A signature of everything in the texts but
- * counters that only running work moves says whether there is anything to publish; with a few models
- * it costs less than a message. Devices, ledgers and the journal answer any thread themselves. */
+ * Models belong to the worker's thread, so it publishes a text about each: a new list is built
+ * outside the lock and replaces the old one inside. A signature over everything in the texts,
+ * except counters that only running work changes, tells whether there is anything to publish; with
+ * a few models it costs less than a message. Devices, ledgers and the journal answer any thread. */
 #include "server/worker_impl.h"
 
 #include "base/hash.h"

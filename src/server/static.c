@@ -1,6 +1,6 @@
-/* static: files over HTTP: the frontend's folder (or the dashboard), and files that routes hand out,
- * with ETags, conditions and ranges (RFC 9110 13, 14). Files are opened here and read piece by piece
- * as the client takes them.
+/* static: files over HTTP: the frontend's folder (or the dashboard), and files that routes hand
+ * out, with ETags, conditions and ranges (RFC 9110 13, 14). Files are opened here and read piece by
+ * piece as the client takes them.
  *
  * Ranges     One range is honoured; a request for several gets the whole file, which is allowed.
  *            If-Range: the range counts only if the file is unchanged.

@@ -56,7 +56,7 @@ static bool have_packed(const struct web_file *f, struct web_entry *m)
     return m->packed.n && m->packed.n < n;
 }
 
-/* Policies apply to documents only; sent with every script they would be a tenth of the dashboard. */
+/* Policies apply to documents only; sent with every script they would double some of them. */
 static bool is_document(const char *mime)
 {
     return strcmp(mime, "text/html") == 0 || strcmp(mime, "image/svg+xml") == 0;

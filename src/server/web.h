@@ -1,5 +1,5 @@
-/* web: the dashboard. The files of web/ are compiled in; /berth (and / without a frontend) hands out
- * the page, /berth/web/NAME the rest. With ComfyUI's frontend, web/templates/ fills in files of
+/* web: the dashboard. The files of web/ are compiled in; /berth (and / without a frontend) hands
+ * out the page, /berth/web/NAME the rest. With ComfyUI's frontend, web/templates/ fills in files of
  * /templates/ that the frontend does not have.
  *
  * Caching    no-cache with an ETag of the content: browsers ask each time, so nobody sees half of

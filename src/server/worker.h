@@ -66,9 +66,9 @@ void worker_change_release(struct worker_change *c);
 void worker_post_change(struct server *s, struct worker_change *taken, worker_done_fn *done,
                         void *user);
 
-/* What a change of the plan would bring: the plan as plan_as_json() has it, "now" and "after":
- * {device: bytes}, "moves": bytes that would go to another device. Also while a prompt runs: between
- * its steps. Errors as those of the change. */
+/* What a change of the plan would do: the plan as plan_as_json() writes it, "now" and "after":
+ * {device: bytes}, "moves": bytes that would move to another device. Served between the steps of a
+ * running prompt. Errors as for the change. */
 void worker_post_look(struct server *s, struct worker_change *taken, worker_done_fn *done,
                       void *user);
 
@@ -82,7 +82,7 @@ void worker_models_json(struct server *s, struct str *out); /* {"models":[...]} 
 bool worker_model_json(struct server *s, uint64_t id, bool blocks, struct str *out);
 /* {"started": ms since 1970,"devices":[...]}; started is another one for each run of the server */
 void worker_devices_json(struct server *s, struct str *out);
-/* {"receipts":[{"time": ms since 1970, and what res_receipt_json() has},..]}: of the last 32 frees, the
+/* {"receipts":[{"time": ms since 1970, then res_receipt_json()'s members}, ..]}: the last 32 frees,
  * newest first. */
 void worker_receipts_json(struct server *s, struct str *out);
 /* {"devices":[ledger..],"last":N,"timeline":[...]}: snapshots with a number above `after`, at most

@@ -19,7 +19,7 @@ enum worker_count { /* for /metrics */
                     COUNT_PARKED,
                     COUNT_NODES_EXECUTED,
                     COUNT_NODES_CACHED,
-                    COUNT_DROPPED, /* messages that memory did not suffice for */
+                    COUNT_DROPPED, /* messages lost for want of memory */
                     COUNT_COUNT
 };
 
@@ -108,12 +108,11 @@ void request_free(struct request *r);      /* NULL is fine */
 void worker_do_requests(struct worker *w); /* between prompts: all that wait */
 
 /* state.c */
-/* Looks whether models changed, and then publishes and tells, both now or within WORKER_TELL_NS.
- * always: also when nothing did. */
+/* Publishes models if they changed, or always, and sends berth.residency now or within
+ * WORKER_TELL_NS. */
 void state_publish(struct worker *w, const char *reason, bool always);
-void state_tick(struct worker *w); /* during loads and steps: now and then the above */
-/* Sends what was held back when its time has come. *due: when that will be; UINT64_MAX: nothing
- * is. */
+void state_tick(struct worker *w); /* the above, now and then during loads and steps */
+/* Sends a berth.residency that was held back, once it is due. *due: when; UINT64_MAX: none. */
 void state_tell(struct worker *w, uint64_t *due);
 void state_release(struct worker *w);
 void receipts_add(struct worker *w, const struct res_receipt *x); /* serial 0: does nothing */

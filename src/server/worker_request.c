@@ -216,8 +216,8 @@ static void eject(struct worker *w, struct request *r, struct res_model *m)
     free_now(w, r, &args);
 }
 
-/* What the change leaves open stays as it is. Another compute device alone: an automatic plan there.
- * look NULL: it is applied. */
+/* What the change leaves open stays as it is. A new compute device alone: an automatic plan there.
+ * look NULL: apply it. */
 static berth_status replan(struct res_model *m, const struct worker_change *c,
                            struct res_look *look, berth_err *err)
 {

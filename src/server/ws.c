@@ -1,5 +1,5 @@
-/* ws: a WebSocket on a connection: handshake, frames, ping, pong and close. The hub decides who gets
- * what. */
+/* ws: a WebSocket on a connection: handshake, frames, ping, pong and close. The hub decides who
+ * gets what. */
 #include "server/ws.h"
 
 #include "server/conn.h"
