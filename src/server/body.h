@@ -1,6 +1,5 @@
-/* body: reads members of JSON bodies of Berth's own routes, and says what is wrong with them.
- * Bodies of ComfyUI's routes are read where they are answered, as ComfyUI reads them. Threads: any.
- * */
+/* body: reads members of JSON bodies of Berth's own routes, and says what is wrong with them. Other
+ * bodies are read where they are answered, as ComfyUI reads them. Any thread. */
 #ifndef SERVER_BODY_H
 #define SERVER_BODY_H
 

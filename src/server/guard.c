@@ -123,8 +123,7 @@ static bool listens_as(const struct server_config *cfg, const struct host *h)
     return false;
 }
 
-/* Does the request come from a page of another site, or (any) another page, other than by a link?
- * */
+/* Does it come from a page of another site, or (any) another page, and not by following a link? */
 static bool foreign(const struct guard_ask *a, bool any)
 {
     if (!a->site || (a->mode && !strcasecmp(a->mode, "navigate")))
