@@ -2,12 +2,8 @@
 #include "app/device_options.h"
 #include "app/memory.h"
 #include "app/numbers.h"
-#include "app/run_hints.h"
-#include "app/run_outputs.h"
-#include "app/run_remote.h"
+#include "app/run.h"
 #include "app/run_view.h"
-#include "app/run_workflow.h"
-#include "app/serve_folders.h"
 #include "berth/ctx.h"
 #include "engine/engine.h"
 

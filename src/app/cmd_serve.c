@@ -1,11 +1,10 @@
 /* berth serve: the server, from options to exit. */
-#include "app/demo.h"
+#include "app/serve_folders.h"
 #include "app/device_options.h"
 #include "app/memory.h"
 #include "app/notify.h"
 #include "app/numbers.h"
 #include "app/serve_args.h"
-#include "app/serve_folders.h"
 #include "base/file.h"
 #include "node/node.h"
 #include "server/server.h"

@@ -1,4 +1,4 @@
-#include "app/demo.h"
+#include "app/serve_folders.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
-#include "app/run_hints.h"
+#include "app/run.h"
 
-#include "app/demo.h"
 
 #include <stdarg.h>
 

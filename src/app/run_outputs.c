@@ -1,4 +1,4 @@
-#include "app/run_outputs.h"
+#include "app/run.h"
 
 #include "app/show.h"
 #include "base/file.h"

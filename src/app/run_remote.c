@@ -1,4 +1,4 @@
-#include "app/run_remote.h"
+#include "app/run.h"
 
 #include <sys/random.h>
 #include <unistd.h>

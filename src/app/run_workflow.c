@@ -1,4 +1,4 @@
-#include "app/run_workflow.h"
+#include "app/run.h"
 
 #include "base/file.h"
 #include "engine/engine.h"

@@ -1,6 +1,5 @@
 #include "app/serve_folders.h"
 
-#include "app/demo.h"
 #include "node/node.h"
 #include "text/tokenizer.h"
 

@@ -17,26 +17,17 @@ static const char batch_word[] = "%batch_num%";
 
 /* ---- what was seen in folders ---- */
 
-struct seen_name {
-    char *name; /* NULL: free */
-    size_t folder;
-    uint64_t next;  /* 1 + the largest */
-    uint64_t epoch; /* of the folder when it was looked through */
-    uint64_t used;  /* ticks of the cache: the least goes first */
-};
-
-struct seen_folder {
-    char *path;              /* NULL: free */
-    struct timespec mtime;   /* as our last look or save left it */
-    struct timespec settled; /* the mtime of an epoch that nobody can have slipped into; 0: none */
-    uint64_t when;           /* mono_ns at which the epoch began */
-    uint64_t epoch;          /* another one: the names are looked for again */
-    uint64_t used;
+struct seen {                /* a name in a folder */
+    char *folder, *name;     /* NULL: free */
+    struct timespec mtime;   /* of the folder, as our last look or save left it */
+    struct timespec settled; /* the mtime of a look that nobody can have slipped into; 0: none */
+    uint64_t when;           /* mono_ns of the look */
+    uint64_t next;           /* 1 + the largest; 0: not looked for yet */
+    uint64_t used;           /* ticks of the cache: the least goes first */
 };
 
 struct save_cache {
-    struct seen_folder folder[SAVE_CACHE_MAX];
-    struct seen_name name[SAVE_CACHE_MAX];
+    struct seen at[SAVE_CACHE_MAX];
     uint64_t tick;
 };
 
@@ -48,8 +39,8 @@ struct save_cache *save_cache_new(void)
 void save_cache_free(struct save_cache *c)
 {
     for (size_t i = 0; c && i < SAVE_CACHE_MAX; i++) {
-        free(c->folder[i].path);
-        free(c->name[i].name);
+        free(c->at[i].folder);
+        free(c->at[i].name);
     }
     free(c);
 }
@@ -68,71 +59,41 @@ static bool folder_time(const char *folder, struct timespec *out)
     return true;
 }
 
-static void forget_names(struct save_cache *c, size_t folder)
+static bool is_of(const struct seen *x, const struct save_path *p, bool name_too)
 {
-    for (size_t i = 0; i < SAVE_CACHE_MAX; i++)
-        if (c->name[i].name && c->name[i].folder == folder) {
-            free(c->name[i].name);
-            c->name[i] = (struct seen_name) { 0 };
-        }
+    return x->folder && strcmp(x->folder, str_c(&p->folder)) == 0 &&
+           (!name_too || strcmp(x->name, str_c(&p->name)) == 0);
 }
 
-/* The folder's entry, a new one if need be; NULL: no memory for it. */
-static struct seen_folder *cache_folder(struct save_cache *c, const char *path)
+/* The entry, a new one if need be; NULL: no memory for it. */
+static struct seen *cache_get(struct save_cache *c, const struct save_path *p)
 {
-    struct seen_folder *oldest = &c->folder[0];
+    struct seen *oldest = &c->at[0];
     for (size_t i = 0; i < SAVE_CACHE_MAX; i++) {
-        struct seen_folder *f = &c->folder[i];
-        if (f->path && strcmp(f->path, path) == 0) {
-            f->used = ++c->tick;
-            return f;
-        }
-        oldest = f->used < oldest->used ? f : oldest;
-    }
-    char *copy = strdup(path);
-    if (!copy)
-        return NULL;
-    forget_names(c, (size_t)(oldest - c->folder));
-    free(oldest->path);
-    *oldest = (struct seen_folder) { .path = copy, .epoch = ++c->tick, .used = ++c->tick };
-    return oldest;
-}
-
-static struct seen_name *cache_name(struct save_cache *c, size_t folder, const char *name)
-{
-    struct seen_name *oldest = &c->name[0];
-    for (size_t i = 0; i < SAVE_CACHE_MAX; i++) {
-        struct seen_name *x = &c->name[i];
-        if (x->name && x->folder == folder && strcmp(x->name, name) == 0) {
+        struct seen *x = &c->at[i];
+        if (is_of(x, p, true)) {
             x->used = ++c->tick;
             return x;
         }
         oldest = x->used < oldest->used ? x : oldest;
     }
-    char *copy = strdup(name);
-    if (!copy)
+    char *folder = strdup(str_c(&p->folder)), *name = strdup(str_c(&p->name));
+    if (!folder || !name) {
+        free(folder);
+        free(name);
         return NULL;
+    }
+    free(oldest->folder);
     free(oldest->name);
-    *oldest = (struct seen_name) { .name = copy, .folder = folder, .used = ++c->tick };
-    return oldest; /* epoch 0: not looked for yet */
+    *oldest = (struct seen) { .folder = folder, .name = name, .used = ++c->tick };
+    return oldest;
 }
 
-/* A new epoch when somebody else may have been in the folder since the last. */
-static void cache_check(struct save_cache *c, struct seen_folder *f, struct timespec mtime,
-                        const struct clock *clock)
+/* Nobody else can have been in the folder since the last look. */
+static bool still_holds(const struct seen *x, struct timespec mtime, uint64_t now)
 {
-    uint64_t now = clock_mono_ns(clock);
-    bool ours = same_time(f->mtime, mtime);
-    bool fresh = now - f->when < SAVE_RESCAN_NS || same_time(f->settled, mtime);
-    if (ours && fresh)
-        return;
-    uint64_t wall = clock_wall_ns(clock);
-    uint64_t then = (uint64_t)mtime.tv_sec * 1000000000 + (uint64_t)mtime.tv_nsec;
-    f->epoch = ++c->tick;
-    f->when = now;
-    f->mtime = mtime;
-    /* Clocks of file systems tick coarsely: what is done within a tick shows no other mtime. */
-    f->settled = wall > then && wall - then > SAVE_RESCAN_NS ? mtime : (struct timespec) { 0 };
+    return x->next && same_time(x->mtime, mtime) &&
+           (now - x->when < SAVE_RESCAN_NS || same_time(x->settled, mtime));
 }
 
 /* ---- counters ---- */
@@ -180,23 +141,23 @@ static berth_status find_counter(struct save_cache *cache, const struct clock *c
                                  struct save_path *p, berth_err *err)
 {
     struct timespec mtime;
-    struct seen_folder *f = cache ? cache_folder(cache, str_c(&p->folder)) : NULL;
-    if (!f) /* without memory for the cache it is slower, not worse */
+    struct seen *x = cache ? cache_get(cache, p) : NULL;
+    if (!x) /* without memory for the cache it is slower, not worse */
         return look(p, &p->counter, err);
-    if (!folder_time(f->path, &mtime)) /* before the look: what comes during it shows later */
-        return err_sys(err, BERTH_EIO, errno, "folder '%s'", f->path);
-    cache_check(cache, f, mtime, clock);
-    struct seen_name *x = cache_name(cache, (size_t)(f - cache->folder), str_c(&p->name));
-    if (x && x->epoch == f->epoch) {
-        p->counter = x->next;
-        return BERTH_OK;
+    if (!folder_time(x->folder, &mtime)) /* before the look: what comes during it shows later */
+        return err_sys(err, BERTH_EIO, errno, "folder '%s'", x->folder);
+    uint64_t now = clock_mono_ns(clock), wall = clock_wall_ns(clock);
+    uint64_t then = (uint64_t)mtime.tv_sec * 1000000000 + (uint64_t)mtime.tv_nsec;
+    if (!still_holds(x, mtime, now)) {
+        if (look(p, &x->next, err))
+            return err->code;
+        x->when = now;
+        x->mtime = mtime;
+        /* Clocks of file systems tick coarsely: what is done within a tick shows no other mtime. */
+        bool old = wall > then && wall - then > SAVE_RESCAN_NS;
+        x->settled = old ? mtime : (struct timespec) { 0 };
     }
-    if (look(p, &p->counter, err))
-        return err->code;
-    if (x) {
-        x->next = p->counter;
-        x->epoch = f->epoch;
-    }
+    p->counter = x->next;
     return BERTH_OK;
 }
 
@@ -395,13 +356,16 @@ static int place(int dir, int nameless, struct save_path *p, uint64_t batch, con
 static void cache_saved(struct save_cache *c, const struct save_path *p, struct timespec before)
 {
     struct timespec after;
-    struct seen_folder *f = c ? cache_folder(c, str_c(&p->folder)) : NULL;
-    if (!f || !same_time(f->mtime, before) || !folder_time(f->path, &after))
+    if (!c || !folder_time(str_c(&p->folder), &after))
         return;
-    struct seen_name *x = cache_name(c, (size_t)(f - c->folder), str_c(&p->name));
-    f->mtime = after;
-    if (x && x->epoch == f->epoch)
-        x->next = p->counter;
+    for (size_t i = 0; i < SAVE_CACHE_MAX; i++) {
+        struct seen *x = &c->at[i];
+        if (!is_of(x, p, false) || !same_time(x->mtime, before))
+            continue;
+        x->mtime = after;
+        if (is_of(x, p, true))
+            x->next = p->counter;
+    }
 }
 
 berth_status path_save_file(struct save_cache *cache, struct save_path *p, uint64_t batch,

@@ -1,5 +1,5 @@
 /* Workflow files, and what --set changes in them. */
-#include "app/run_workflow.h"
+#include "app/run.h"
 #include "image/image.h"
 #include "support/test.h"
 #include "support/tmp.h"
