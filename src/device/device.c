@@ -26,10 +26,10 @@ const struct dev_absent *dev_not_built(void)
 {
     static const struct dev_absent all[] = {
 #define DEVICE(x)
-#define DEVICE_ABSENT(x, why) { #x, why },
+#define DEVICE_ABSENT(x, why) { #x, why, false },
 #include "device/devices.def"
 #undef DEVICE
-        { NULL, NULL },
+        { NULL, NULL, false },
     };
     return all;
 }

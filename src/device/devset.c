@@ -273,17 +273,19 @@ struct device *devset_at(const struct devset *set, size_t i)
     return set->device[i];
 }
 
-static const char *why_none(const struct library *l)
+static const char *why_none(const struct library *l, bool *broken)
 {
-    return l->count || l->driver->elastic || !l->driver->why_none ? NULL
-                                                                  : l->driver->why_none(l->shared);
+    return l->count || l->driver->elastic || !l->driver->why_none
+               ? NULL
+               : l->driver->why_none(l->shared, broken);
 }
 
 bool devset_absent(const struct devset *set, size_t i, struct dev_absent *out)
 {
     for (size_t k = 0; k < set->libraries; k++) {
         const struct library *l = &set->library[k];
-        *out = (struct dev_absent) { l->driver->name, why_none(l) };
+        *out = (struct dev_absent) { .kind = l->driver->name };
+        out->why = why_none(l, &out->broken);
         if (out->why && !i--)
             return true;
     }

@@ -137,8 +137,9 @@ struct dev_driver {
      * error. An elastic driver returns 0: any index opens, none is in the default set. */
     unsigned (*count)(void *library);
     /* (optional) pre: count is 0. Why, for people: "libcuda.so.1: cannot open shared object file:
-     * no NVIDIA driver on this machine". Borrowed from the library. Default: nothing to say. */
-    const char *(*why_none)(void *library);
+     * no NVIDIA driver on this machine". *broken: something is there and does not work. Borrowed
+     * from the library. Default: nothing to say. */
+    const char *(*why_none)(void *library, bool *broken);
 
     /* total: bytes an elastic device shall have, 0 for others. */
     berth_status (*open)(void *library, const struct dev_env *env, unsigned index, uint64_t total,
@@ -265,6 +266,7 @@ const struct dev_driver *const *dev_drivers(void);
 
 struct dev_absent { /* a kind of device that is not here, and why, for people */
     const char *kind, *why;
+    bool broken; /* something is there and does not work */
 };
 /* The drivers this build was made without; ends with a NULL kind. */
 const struct dev_absent *dev_not_built(void);

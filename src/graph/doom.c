@@ -10,7 +10,7 @@ static berth_status because(json_t *taken, json_t **out, berth_err *err)
     return taken ? BERTH_OK : err_set(err, BERTH_ENOMEM, "refusing a node");
 }
 
-static berth_status look(const struct node_env *env, const struct wf_node *n, json_t **why,
+static berth_status look(const struct node_env *env, const struct wf_node *n, struct checked *c,
                          berth_err *err)
 {
     struct node_check k = { .env = env, .cls = n->cls, .id = n->id, .inputs = n->inputs };
@@ -21,10 +21,11 @@ static berth_status look(const struct node_env *env, const struct wf_node *n, js
         *err = said;
     if (!s || s == BERTH_ENOMEM)
         return s;
+    c->no_device = said.device[0];
     return because(
         reason_new("custom_validation_failed", json_string("Custom validation failed for node"),
                    js_textf("%s - %s", input, said.msg), json_pack("{s:s}", "input_name", input)),
-        why, err);
+        &c->why, err);
 }
 
 berth_status doom_add(struct checked *c, const struct node_env *env, const struct workflow *w,
@@ -38,7 +39,7 @@ berth_status doom_add(struct checked *c, const struct node_env *env, const struc
                                js_textf("%s %s", n->cls->name, reason), json_object()),
                     &c[node].why, err);
     else if (good)
-        s = look(env, n, &c[node].why, err);
+        s = look(env, n, &c[node], err);
     c[node].doomed = c[node].why != NULL;
     for (size_t l = n->link; l < n->link + n->links && !c[node].doomed; l++)
         c[node].doomed = c[w->link[l].from].doomed && !workflow_is_lazy(n, &w->link[l]);

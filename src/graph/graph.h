@@ -32,6 +32,7 @@ struct validation {
     json_t *error;       /* {type, message, details, extra_info}; NULL when ok */
     json_t *node_errors; /* object, maybe empty */
     json_t *outputs;     /* array of ids that will run, prompt order */
+    json_t *no_device;   /* {id: true} of nodes that name a device which is not there */
 };
 /* Changes `prompt` in place: converted values are stored back. targets: partial_execution_targets,
  * NULL or JSON null: no filter. A prompt that is refused is BERTH_OK with ok false; an error is our

@@ -80,6 +80,7 @@ struct checked {
     enum check_state state;
     bool wanted;    /* an output that is asked for */
     bool doomed;    /* it, or something it cannot do without, has a `why` */
+    bool no_device; /* its validator named a device that is not there */
     json_t *errors; /* array or NULL; moves into the answer */
     json_t *why;    /* a reason of its own that it cannot be computed, or NULL */
 };

@@ -507,6 +507,7 @@ static enum step custom(struct check *c, size_t node)
         *c->err = why;
         return FAILED;
     }
+    c->node[node].no_device = why.device[0];
     struct str text = { 0 };
     if (x)
         str_addf(&text, "%s%s", x, why.msg[0] ? " - " : "");
@@ -735,15 +736,21 @@ static berth_status validate(struct check *c, json_t *prompt, const json_t *targ
             return err->code;
     if (doom_judge(c->node, &c->wf, err))
         return err->code;
+    for (size_t i = 0; i < c->wf.n; i++)
+        if (c->node[i].no_device && /* a hint, no more: without memory it is not given */
+            json_object_set_new_nocheck(out->no_device, c->wf.node[i].id, json_true()))
+            break;
     return verdict_answer(&c->wf, c->node, c->cycle, out, err);
 }
 
 berth_status graph_validate(const struct node_env *env, json_t *prompt, const json_t *targets,
                             struct validation *out, berth_err *err)
 {
-    *out = (struct validation) { .node_errors = json_object(), .outputs = json_array() };
+    *out = (struct validation) { .node_errors = json_object(),
+                                 .outputs = json_array(),
+                                 .no_device = json_object() };
     berth_status s = BERTH_OK;
-    if (!out->node_errors || !out->outputs)
+    if (!out->node_errors || !out->outputs || !out->no_device)
         s = err_set(err, BERTH_ENOMEM, "validating a prompt");
     else if (json_is_array(prompt)) /* Python finds no node in it */
         return refuse_no_outputs(out, err);

@@ -228,5 +228,6 @@ void validation_release(struct validation *v)
     json_decref(v->error);
     json_decref(v->node_errors);
     json_decref(v->outputs);
+    json_decref(v->no_device);
     *v = (struct validation) { 0 };
 }

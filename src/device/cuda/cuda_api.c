@@ -31,7 +31,8 @@ static void cannot_open(struct cuda_library *l, const char *path)
     const char *said = dlerror();
     if (!said)
         said = path;
-    if (strstr(said, "No such file"))
+    l->broken = !strstr(said, "No such file");
+    if (!l->broken)
         snprintf(l->why, sizeof l->why,
                  "%s: cannot open shared object file: no NVIDIA driver on this machine", path);
     else
@@ -52,6 +53,7 @@ static bool load(struct cuda_library *l, const char *path)
         if (!f) {
             snprintf(l->why, sizeof l->why, "%s has no %s: the NVIDIA driver is too old", path,
                      functions[i].symbol);
+            l->broken = true;
             return false;
         }
         memcpy((char *)api + functions[i].at, &f, sizeof f);
@@ -64,6 +66,7 @@ static bool refused(struct cuda_library *l, CUresult r, const char *what)
     char text[CUDA_ERROR_TEXT_MAX];
     if (r)
         snprintf(l->why, sizeof l->why, "%s: %s", what, cuda_error_text(&l->api, r, text));
+    l->broken |= r != CUDA_SUCCESS;
     return r != CUDA_SUCCESS;
 }
 
@@ -156,7 +159,9 @@ unsigned cuda_library_count(void *library)
     return ((struct cuda_library *)library)->count;
 }
 
-const char *cuda_library_why_none(void *library)
+const char *cuda_library_why_none(void *library, bool *broken)
 {
-    return ((struct cuda_library *)library)->why;
+    const struct cuda_library *l = library;
+    *broken = l->broken;
+    return l->why;
 }

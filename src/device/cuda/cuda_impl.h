@@ -17,6 +17,7 @@ struct cuda_library { /* owner: executor thread */
     unsigned short ordinal[CUDA_CARDS_MAX]; /* the driver's number of each */
     struct cuda_dev *open;                  /* by next */
     char why[320];                          /* there are none; "" if there are some */
+    bool broken;                            /* because something does not work */
 };
 
 /* Memory that was asked for at once. Its granules are numbered from its start. */
@@ -82,7 +83,7 @@ void cuda_log_failure(struct cuda_dev *d, CUresult r, const char *what);
 berth_status cuda_library_open(const struct dev_env *env, void **out, berth_err *err);
 void cuda_library_close(void *library);
 unsigned cuda_library_count(void *library);
-const char *cuda_library_why_none(void *library);
+const char *cuda_library_why_none(void *library, bool *broken);
 
 /* cuda_mem.c: slots of driver.h, and what close needs */
 berth_status cuda_mem_open(struct cuda_dev *d, berth_err *err);

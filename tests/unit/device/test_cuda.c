@@ -43,7 +43,7 @@ static void keeps_it_without_virtual_memory(void **state)
 
 /* ---- who is there ---- */
 
-static void no_cuda(struct rig *r, const char *why)
+static void no_cuda(struct rig *r, bool broken, const char *why)
 {
     struct devset *set;
     struct dev_absent a;
@@ -54,6 +54,7 @@ static void no_cuda(struct rig *r, const char *why)
     assert_true(devset_absent(set, 0, &a));
     assert_string_equal(a.kind, "cuda");
     assert_string_equal(a.why, why);
+    assert_int_equal(a.broken, broken);
     assert_false(devset_absent(set, 1, &a));
     devset_close(set);
     assert_fails(try_devices("cuda:0=1g", &r->env, &set, &err), err, BERTH_EUNSUPPORTED, why);
@@ -65,16 +66,17 @@ static void says_why_there_is_none(void **state)
     (void)state;
     fake_rig(&r);
     r.env.cuda_library = "libno-such-cuda.so.1";
-    no_cuda(&r, "libno-such-cuda.so.1: cannot open shared object file: no NVIDIA driver on this "
-                "machine");
+    no_cuda(&r, false,
+            "libno-such-cuda.so.1: cannot open shared object file: no NVIDIA driver on this "
+            "machine");
     r.env.cuda_library = "libm.so.6";
-    no_cuda(&r, "libm.so.6 has no cuInit: the NVIDIA driver is too old");
+    no_cuda(&r, true, "libm.so.6 has no cuInit: the NVIDIA driver is too old");
     r.env.cuda_library = BERTH_FAKE_CUDA;
     r.fake->init = CUDA_ERROR_NO_DEVICE;
-    no_cuda(&r, "cuInit: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)");
+    no_cuda(&r, true, "cuInit: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)");
     r.fake->init = 0;
     r.fake->cards = 0;
-    no_cuda(&r, "the NVIDIA driver shows no card");
+    no_cuda(&r, false, "the NVIDIA driver shows no card");
 }
 
 static void cards_come_before_the_processor(void **state)
