@@ -9,9 +9,9 @@
  * Extensions as ComfyUI's. unet_gguf and clip_gguf are the keys of ComfyUI-GGUF: the directories of
  *            diffusion_models and text_encoders (and what a YAML file adds), of which only .gguf is
  *            shown; under those two it is not.
- * Walking    Links are followed; a directory that is its own ancestor is not entered again. Deeper
- *            than FOLDERS_DEPTH_MAX or beyond FOLDERS_FILES_MAX, FOLDERS_DIRS_MAX nothing is listed,
- *            with a warning; names that are not UTF-8 are left out, JSON could not carry them.
+ * Walking    Links are followed; a directory that is its own ancestor is not entered again. Beyond
+ *            FOLDERS_DEPTH_MAX, FOLDERS_FILES_MAX or FOLDERS_DIRS_MAX nothing is listed, with a
+ *            warning; names that are not UTF-8 are left out, as JSON could not carry them.
  * Threads    Any: one lock inside, never held across a callback. Listings are copies.
  * Files      folders.c the table and resolving; listing.c; extra.c
  *            extra_model_paths.yaml, yaml.c as far as such files go; folders.def the keys;
@@ -28,7 +28,8 @@
 
 struct folders;
 
-/* The value of an environment variable (of "HOME" for "~"), borrowed for the call; NULL: not set. */
+/* The value of an environment variable (of "HOME" for "~"), borrowed for the call; NULL: not
+ * set. */
 typedef const char *folders_env_fn(void *user, const char *name);
 
 struct folders_config {
@@ -79,12 +80,13 @@ berth_status folders_list(struct folders *f, const char *key, struct names *out,
 /* Names of the directories right below a key's that have this file in them: diffusers' models. */
 berth_status folders_with(struct folders *f, const char *key, const char *file, struct names *out,
                           berth_err *err);
-/* Absolute path of a model. BERTH_ENOTFOUND names the key, the name and the directories looked in. */
+/* Absolute path of a model. BERTH_ENOTFOUND names the key, the name and the directories looked
+ * in. */
 berth_status folders_resolve(struct folders *f, const char *key, const char *name, struct str *out,
                              berth_err *err);
 
-/* One file as /experiment/models shows it: of every directory, also those that resolving hides behind
- * another of the same name. */
+/* One file as /experiment/models shows it: of every directory, also those that resolving hides
+ * behind another of the same name. */
 struct folder_file {
     char *name;
     size_t path_index;
@@ -98,7 +100,8 @@ struct folder_files {
 berth_status folders_files(struct folders *f, size_t key, struct folder_files *out, berth_err *err);
 void folder_files_release(struct folder_files *x);
 
-/* Plain files at the top of the input folder, sorted. A link is one if path_inside() would take it. */
+/* Plain files at the top of the input folder, sorted. A link is one if path_inside() would take
+ * it. */
 berth_status folders_inputs(struct folders *f, struct names *out, berth_err *err);
 
 #endif

@@ -55,8 +55,8 @@ struct folders {
 
 struct folder *folder_at(const struct folders *f, size_t i);
 
-/* Adds a directory to a key, made if it is new; known already: moved to the front if `first`. false:
- * out of memory. path: absolute, normalised. */
+/* Adds a directory to a key, made if it is new; known already: moved to the front if `first`.
+ * false: out of memory. path: absolute, normalised. */
 WARN_UNUSED bool folders_add(struct folders *f, const char *key, size_t n, const char *path,
                              bool first);
 

@@ -1,7 +1,8 @@
 /* listing: the files under a key's directories, remembered until a directory changes.
  *
  * A directory's mtime proves that nothing was added or removed in it, unless it changed so shortly
- * before we read it that another change may have had the same time: then we read again next time. */
+ * before we read it that another change may have had the same time. Then it is read again next
+ * time. */
 #include "paths/folders_impl.h"
 
 #include <dirent.h>

@@ -32,13 +32,15 @@ berth_status path_inside(const char *root, const char *rel, size_t n, bool follo
                          berth_err *err);
 /* mkdir -p of an absolute path, 0777 less the umask. */
 berth_status path_make_dirs(const char *path, berth_err *err);
-/* Removes everything inside an absolute folder; links are removed, not followed. The folder stays, and
- * need not be there. */
+/* Removes everything inside an absolute folder; links are removed, not followed. The folder
+ * stays, and need not be there. */
 berth_status path_empty_dir(const char *path, berth_err *err);
-/* base/name, or name when that is absolute; without "//", "/./" and "x/..": as text, links unread, and
- * nothing is above "/". base: absolute. Replaces what is in *out; out->bad: out of memory. */
+/* base/name, or name when that is absolute; without "//", "/./" and "x/..": as text, links
+ * unread, and nothing is above "/". base: absolute. Replaces what is in *out; out->bad: out of
+ * memory. */
 void path_join(const char *base, const char *name, size_t n, struct str *out);
-/* Percent-decodes; false when malformed or with a NUL in it. plus: '+' is a space (query strings). */
+/* Percent-decodes; false when malformed or with a NUL in it. plus: '+' is a space (query
+ * strings). */
 WARN_UNUSED bool path_unescape(const char *s, size_t n, bool plus, struct str *out);
 void path_escape(const char *s, size_t n, struct str *out); /* RFC 3986 unreserved stay */
 
@@ -55,17 +57,17 @@ struct annotated path_annotated(const char *s, size_t n);
 
 /* ---- saving ----
  * ComfyUI's get_save_image_path: %width% .. %second% replaced (local time of `clock`), split into
- * subfolder and name, folder made, counter = 1 + the largest there is in files <name>_<digits>_*.
+ * subfolder and name, folder made, counter = 1 + the largest in files <name>_<digits>_*.
  *
- * A counter is a proposal. path_save_file() makes the file under a name that nobody had, counting on
- * while somebody has; so two saves that race, in one process or two, end as two files, and nothing
- * is ever overwritten.
+ * A counter is a proposal. path_save_file() makes the file under a name that nobody has, counting
+ * on while somebody does. So two saves that race, in one process or two, end as two files, and
+ * nothing is ever overwritten.
  *
  * Looking through a folder of 10,000 pictures takes milliseconds, so a cache remembers the counter
- * together with the folder's mtime as our own last save left it. Another mtime: somebody else was
- * there, look again. What another process adds in the very moment of our own save hides behind it;
- * therefore a folder that changed is looked through again when SAVE_RESCAN_NS have gone by, whoever
- * changed it. Until then at most the choice of the number is not ComfyUI's, no file is lost. */
+ * and the folder's mtime after our own last save. If the mtime differs, somebody else was there,
+ * and the folder is read again. A file that another process adds at the very moment of our save
+ * cannot be told from ours; therefore a folder that changed is read again after SAVE_RESCAN_NS.
+ * Until then the number may not be the one that ComfyUI would choose, but no file is lost. */
 struct save_path {
     struct str folder;    /* absolute */
     struct str subfolder; /* "" for the root */
@@ -86,10 +88,10 @@ berth_status path_save(struct save_cache *cache, const char *root, const char *p
                        struct save_path *out, berth_err *err);
 void save_path_release(struct save_path *p); /* zeroed is fine */
 
-/* Writes <name>_<counter:05>_<ext> whole (ext: ".png"; batch replaces %batch_num%), then p->counter is
- * the next one. filename (may be NULL) gets the name without folder. Nothing is left of a write that
- * failed. Not flushed to the disk: a power cut may cost the last pictures, a crash of ours does not.
- * cache: as for path_save(), told of what we wrote. */
+/* Writes <name>_<counter:05>_<ext> whole (ext: ".png"; batch replaces %batch_num%), then
+ * p->counter is the next one. filename (may be NULL) gets the name without folder. Nothing is left
+ * of a write that failed. Not flushed to the disk: a power cut may cost the last pictures, a crash
+ * of ours does not. cache: as for path_save(), told of what we wrote. */
 berth_status path_save_file(struct save_cache *cache, struct save_path *p, uint64_t batch,
                             const char *ext, const void *data, size_t n, struct str *filename,
                             berth_err *err);

@@ -304,12 +304,6 @@ static int write_all(int fd, const char *p, size_t n)
     return 0;
 }
 
-/* A file whose content is there before its name is; -1: this file system has no such. */
-static int open_nameless(int dir)
-{
-    return openat(dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-}
-
 static int name_it(int dir, int fd, const char *name)
 {
     char self[64];
@@ -378,7 +372,8 @@ berth_status path_save_file(struct save_cache *cache, struct save_path *p, uint6
     if (dir < 0)
         return err_sys(err, BERTH_EIO, errno, "folder '%s'", str_c(&p->folder));
     folder_time(str_c(&p->folder), &before);
-    int nameless = open_nameless(dir);
+    /* Its content is there before its name is. -1: this file system has no such files. */
+    int nameless = openat(dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
     int why = nameless < 0 ? 0 : write_all(nameless, data, n);
     if (!why)
         why = place(dir, nameless, p, batch, ext, data, n, &name);

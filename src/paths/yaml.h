@@ -5,7 +5,7 @@
  *       key: [text, text]         # a list of texts, joined with line ends
  *       <<: *other                # a merge: keys of another section that this one does not have
  *
- * Whatever is not of this shape (a third level of mappings, lists of lists, tags other than !!str, a
+ * Anything of another shape (a third level of mappings, lists of lists, tags other than !!str, a
  * second document) is an error that names file and line. A section or key given twice adds to the
  * first: YAML forbids it, and ComfyUI silently forgets one of them.
  * Limits   Bytes of the file, depth, anchors, entries, and bytes of all values, so that a few
