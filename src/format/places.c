@@ -57,7 +57,15 @@ const char *const *place_leads(const char *role)
                                         "transformer.",
                                         NULL };
     static const char *const vae[] = { "", "first_stage_model.", "vae.", NULL };
-    static const char *const clip[] = { "", "transformer.", "model.", "model.transformer.", NULL };
+    static const char *const clip[] = { "",
+                                        "transformer.",
+                                        "model.",
+                                        "model.transformer.",
+                                        "embedders.0.transformer.", /* behind "conditioner." */
+                                        "embedders.0.model.",
+                                        "embedders.1.model.",
+                                        "embedders.1.model.transformer.",
+                                        NULL };
     static const char *const other[] = { "", "control_model.", NULL };
     return !role ? other : strcmp(role, "unet") == 0 ? unet : strcmp(role, "vae") == 0 ? vae : clip;
 }

@@ -2,6 +2,7 @@
 #include "model/arch.h"
 
 #include "base/str.h"
+#include "model/encoder.h"
 #include "model/families.h"
 #include "model/vae.h"
 
@@ -10,9 +11,9 @@ static const struct arch *const all[] = {
 #define FAMILY(x) &family_##x.arch,
 #include "model/families.def"
 #undef FAMILY
-#define ARCH(x) &arch_##x,
-#include "model/archs.def"
-#undef ARCH
+#define ENCODER(x) &encoder_##x.arch,
+#include "model/encoders.def"
+#undef ENCODER
 #define VAE(x) &vae_##x.arch,
 #include "model/vaes.def"
 #undef VAE
@@ -38,7 +39,8 @@ bool arch_is(const struct arch *arch, const struct weights *w, const char *prefi
 {
     static const char *const none[] = { "", NULL };
     char buf[ARCH_ROOT_MAX];
-    for (const char *const *lead = arch->lead ? arch->lead : none; *lead; lead++) {
+    bool text = strcmp(arch->role, "clip") == 0;
+    for (const char *const *lead = text ? place_leads(arch->role) : none; *lead; lead++) {
         int n = snprintf(buf, sizeof buf, "%s%s", prefix, *lead);
         if (n < 0 || (size_t)n >= sizeof buf || !arch->detect(w, buf))
             continue;
@@ -58,6 +60,11 @@ const struct weights_entry *arch_find(const struct weights *w, const char *root,
     char full[NAME_MAX_BYTES];
     int n = snprintf(full, sizeof full, "%s%s", root, name);
     return n > 0 && (size_t)n < sizeof full ? weights_find(w, full, (size_t)n) : NULL;
+}
+
+uint64_t arch_dim(const struct weights_entry *e, int i)
+{
+    return e && i < e->shape.ndim ? e->shape.dim[i] : 0;
 }
 
 uint32_t arch_layers(const struct weights *w, const char *root, const char *list)
@@ -155,8 +162,6 @@ static berth_status trace_one(const struct arch *arch, const struct weights *w, 
                               struct block_trace *out, berth_err *err)
 {
     char root[ARCH_ROOT_MAX];
-    if (!arch->trace)
-        return arch_trace_words(arch, w, prefix, out, err);
     if (!arch_is(arch, w, prefix, root))
         return BERTH_OK;
     return arch->trace(arch, w, root, out, err) == BERTH_ENOMEM ? err->code : BERTH_OK;
@@ -178,10 +183,4 @@ berth_status arch_trace(const struct block_arch *base, const struct weights *w, 
     for (size_t i = 0; i < weights_count(w); i++)
         out->use[i].work = 0; /* of networks that run at different times: not to be compared */
     return BERTH_OK;
-}
-
-bool arch_ends_with(const char *name, size_t n, const char *word)
-{
-    size_t len = strlen(word);
-    return str_ends(name, n, word) && (n == len || name[n - len - 1] == '.');
 }

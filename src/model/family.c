@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "model/arch.h"
 #include "model/diffusion.h"
+#include "model/encoder.h"
 #include "model/vae.h"
 
 #include <inttypes.h>
@@ -211,16 +212,11 @@ static bool find_vae(const struct weights *w, struct family_info *out)
 
 static bool find_text(const struct weights *w, struct family_info *out)
 {
-    static const struct {
-        const struct arch *arch;
-        const char *name, *what;
-    } text[] = { { &arch_clip, "CLIP", "a CLIP text encoder" },
-                 { &arch_t5, "T5", "a T5 or umT5 text encoder" } };
-    for (size_t i = 0; i < ARRAY_LEN(text); i++) {
-        if (!arch_is(text[i].arch, w, "", NULL))
+    for (const struct encoder_class *const *e = encoder_list; *e; e++) {
+        if (!arch_is(&(*e)->arch, w, "", NULL))
             continue;
-        *out = (struct family_info) { .name = text[i].name, .role = "clip", .runs = true };
-        snprintf(out->what, sizeof out->what, "%s", text[i].what);
+        *out = (struct family_info) { .name = (*e)->family, .role = "clip", .runs = true };
+        snprintf(out->what, sizeof out->what, "%s", (*e)->what);
         return true;
     }
     return false;

@@ -6,8 +6,7 @@
  *         several. keys_read() takes a list from a JSON file.
  * Errors  Sticky: when memory runs out `bad` is set and later additions do nothing; ask at the end.
  * Threads One owner while it is built; read-only afterwards.
- * Files   keys.c the list and its JSON reader, keys_<x>.c text encoders; the other walks are in
- *         their families' folders. */
+ * Files   keys.c the list and its JSON reader; walks are in presets.c of the networks' folders. */
 #ifndef MODEL_KEYS_H
 #define MODEL_KEYS_H
 
@@ -54,21 +53,5 @@ void keys_norm(struct keys *k, const char *name, uint64_t n); /* with weight and
  * the file and the key. *k must be empty; after a failure it is empty again. */
 berth_status keys_read(const char *path, struct keys *k, berth_err *err);
 berth_status keys_parse(const char *text, size_t n, struct keys *k, berth_err *err); /* the same */
-
-/* ---- text encoders: one config struct and one walk each ---- */
-
-struct clip_config { /* CLIP text encoders, HF names */
-    uint64_t vocab, positions, width, mlp;
-    int layers;
-    bool projection; /* text_projection.weight */
-};
-void keys_clip(struct keys *k, const struct clip_config *c);
-void keys_openclip(struct keys *k, const struct clip_config *c); /* OpenCLIP's names: SD2, SDXL */
-
-struct t5_config { /* T5 encoder with gated feed-forward */
-    uint64_t vocab, width, inner, ff, heads, buckets;
-    int layers;
-};
-void keys_t5(struct keys *k, const struct t5_config *c);
 
 #endif

@@ -89,6 +89,34 @@ void lora_diffusion(struct lora_table *t, const struct weights *w, const struct 
     }
 }
 
+void lora_text(struct lora_table *t, const char *path, const struct lora_meant *m)
+{
+    char lead[sizeof "text_encoders." + BLOCK_ALIAS_MAX];
+    snprintf(lead, sizeof lead, "text_encoders.%s", t->alias->known);
+    lora_add(t, lead, path, false, m);
+}
+
+void lora_numbered(struct lora_table *t, unsigned te, bool dotted, const char *path,
+                   const struct lora_meant *m)
+{
+    static const struct {
+        unsigned te;
+        const char *flat, *dotted; /* NULL: none */
+    } lead[] = {
+        { LORA_TE, "lora_te_", "text_encoder." },
+        { LORA_TE1, "lora_te1_", NULL },
+        { LORA_TE2, "lora_te2_", "text_encoder_2." },
+        { LORA_TE3, "lora_te3_", NULL },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(lead); i++) {
+        if (!(te & lead[i].te))
+            continue;
+        lora_add(t, lead[i].flat, path, true, m);
+        if (dotted && lead[i].dotted)
+            lora_add(t, lead[i].dotted, path, false, m);
+    }
+}
+
 berth_status lora_names_net(struct lora_table *t, const struct weights *w,
                             const struct arch_net *net, berth_err *err)
 {

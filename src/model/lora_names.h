@@ -18,7 +18,7 @@
  *         T5          text_encoders.<key>; lora_te*_<path_>, HF's path also where the file has
  *                     llama.cpp's
  * Threads one owner while it is built; read-only afterwards.
- * Files   lora_names.c the list, generic names; lora.c of each family's folder, lora_names_text.c;
+ * Files   lora_names.c the list, names that many have; lora.c in the folder of each network;
  *         lora_names_impl.h. */
 #ifndef MODEL_LORA_NAMES_H
 #define MODEL_LORA_NAMES_H

@@ -29,8 +29,10 @@ const struct weights_entry *lora_find(const struct weights *w, const char *prefi
 
 /* The names that every diffusion model has: its own, dotted and flat. Before a family's. */
 void lora_diffusion(struct lora_table *t, const struct weights *w, const struct arch_net *net);
-/* The names of one network, whose root is t->alias->root. */
-void lora_clip(struct lora_table *t, const struct weights *w, const struct arch_net *net);
-void lora_t5(struct lora_table *t, const struct weights *w, const struct arch_net *net);
+/* Of text encoders: "text_encoders.<key>", as all have it; and the path behind every number of `te`
+ * (LORA_TE*), with dots too where `dotted`. */
+void lora_text(struct lora_table *t, const char *path, const struct lora_meant *m);
+void lora_numbered(struct lora_table *t, unsigned te, bool dotted, const char *path,
+                   const struct lora_meant *m);
 
 #endif

@@ -19,9 +19,6 @@ struct preset {
     void (*build)(struct keys *k); /* adds every tensor; failures stay in k->bad */
 };
 
-/* Those of text encoders. */
-extern const struct preset preset_clip_l_tiny, preset_clip_g_tiny, preset_t5_tiny, preset_t5xxl;
-
 size_t preset_count(void);
 const struct preset *preset_at(size_t i);           /* in the order of families */
 const struct preset *preset_find(const char *name); /* NULL: no such preset */

@@ -21,7 +21,7 @@
 #include "model/vae.h"
 #include "node/node_impl.h"
 #include "sample/guide.h"
-#include "text/encoder.h"
+#include "model/encoder.h"
 
 /* ---- objects ---- */
 

@@ -4,7 +4,7 @@
 #include "model/arch.h"
 #include "model/diffusion.h"
 #include "model/vae.h"
-#include "text/encoder.h"
+#include "model/encoder.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -7,9 +7,9 @@
 #ifndef SUPPORT_CLIPS_H
 #define SUPPORT_CLIPS_H
 
+#include "model/clip/clip.h"
+#include "model/t5/t5.h"
 #include "support/nets.h"
-#include "text/clip/clip.h"
-#include "text/t5/t5.h"
 
 struct clip_rig {
     struct net_rig g;

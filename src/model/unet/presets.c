@@ -1,6 +1,7 @@
 /* Stable Diffusion: checkpoints made of a UNet, a VAE and a text encoder under their prefixes. */
 #include "model/unet/presets.h"
 
+#include "model/clip/presets.h"
 #include "model/preset.h"
 #include "model/unet/unet.h"
 #include "model/vae_kl/presets.h"

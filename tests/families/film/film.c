@@ -5,10 +5,10 @@
 #include "model/keys.h"
 #include "model/lora_names_impl.h"
 #include "model/preset.h"
+#include "toy_text/toy_text.h"
 
 #define C 4
 #define D 8
-#define CONTEXT 64
 
 static bool film_at(const struct weights *w, const char *root)
 {
@@ -47,7 +47,7 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .shift = 1.0,
                                       .multiplier = 1.0,
                                       .in_channels = C,
-                                      .context_dim = CONTEXT,
+                                      .context_dim = TOY_WIDTH,
                                       .act = DT_BF16,
                                       .act_else = DT_F16 };
     return BERTH_OK;
@@ -120,15 +120,15 @@ static void checkpoint_keys(struct keys *k)
     keys_conv(k, "film_encoder", C, 3, 4);
     keys_leave(k, mark);
     mark = keys_enter(k, "cond_stage_model.transformer");
-    keys_clip(k, &(struct clip_config) {
-                     .vocab = 49408, .positions = 77, .width = CONTEXT, .mlp = 256, .layers = 1 });
+    keys_toy_text(k);
     keys_leave(k, mark);
 }
 
-static const struct preset film_checkpoint = { .name = "film-checkpoint",
-                                               .about = "the film with its VAE and a CLIP-L",
-                                               .heads = 4,
-                                               .build = checkpoint_keys };
+static const struct preset film_checkpoint = {
+    .name = "film-checkpoint",
+    .about = "the film with its VAE and the toy's text encoder",
+    .build = checkpoint_keys
+};
 static const struct preset *const presets[] = { &film_checkpoint, NULL };
 
 const struct family family_film = {

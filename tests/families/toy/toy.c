@@ -8,6 +8,7 @@
 #include "model/keys.h"
 #include "model/lora_names_impl.h"
 #include "model/preset.h"
+#include "toy_text/toy_text.h"
 
 #include <string.h>
 
@@ -159,7 +160,7 @@ static berth_status forward(struct net *net, const struct family_config *cfg,
 
 static void diffusion_keys(struct keys *k)
 {
-    const uint64_t C = 8, D = 16, context = 64;
+    const uint64_t C = 8, D = 16, context = TOY_WIDTH;
     keys_conv(k, "toy_out", C, D, 3); /* files need not be in order: the pass says it */
     keys_conv(k, "toy_in", D, C, 3);
     keys_linear(k, "toy_text.proj", D, D, KEYS_BIAS);
@@ -179,8 +180,7 @@ static void checkpoint_keys(struct keys *k)
     keys_conv(k, "toy_decoder", 3, 8, 3);
     keys_leave(k, mark);
     mark = keys_enter(k, "cond_stage_model.transformer");
-    keys_clip(k, &(struct clip_config) {
-                     .vocab = 49408, .positions = 77, .width = 64, .mlp = 256, .layers = 1 });
+    keys_toy_text(k);
     keys_leave(k, mark);
 }
 
@@ -188,8 +188,7 @@ static const struct preset toy_tiny = { .name = "toy-tiny",
                                         .about = "the toy's network",
                                         .build = diffusion_keys };
 static const struct preset toy_checkpoint = { .name = "toy-checkpoint",
-                                              .about = "the toy with its VAE and a CLIP-L",
-                                              .heads = 4,
+                                              .about = "the toy with its VAE and its text encoder",
                                               .build = checkpoint_keys };
 static const struct preset *const presets[] = { &toy_tiny, &toy_checkpoint, NULL };
 

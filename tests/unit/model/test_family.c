@@ -1,29 +1,7 @@
 /* What a file is, in words, and whether it can be computed: by the names of its tensors. */
-#include "support/sparse.h"
-#include "support/test.h"
-#include "support/tmp.h"
+#include "support/sparse_open.h"
 
 #include "model/family.h"
-
-static struct weights *open_keys(struct keys *k)
-{
-    struct weights *w;
-    berth_err err;
-    assert_false(k->bad);
-    const char *path = tmp_path("family.safetensors");
-    assert_ok(sparse_keys(path, k, DT_F16, &err), err);
-    assert_ok(weights_open(path, NULL, &w, &err), err);
-    keys_release(k);
-    return w;
-}
-
-static struct weights *open_preset(const char *name)
-{
-    struct keys k = { 0 };
-    berth_err err;
-    assert_ok(preset_keys(preset_find(name), &k, &err), err);
-    return open_keys(&k);
-}
 
 #define NAMES_MAX 4
 
@@ -36,7 +14,7 @@ static struct weights *open_names(const char *prefix, const char *const name[NAM
         snprintf(full, sizeof full, "%s%s", prefix, name[i]);
         keys_tensor(&k, full, 4, 4, 0, 0);
     }
-    return open_keys(&k);
+    return sparse_open(&k);
 }
 
 /* Families as they are in the wild: a few of their names, some of which others have too. */
@@ -149,7 +127,7 @@ static void families_that_can(void **state)
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-        struct weights *w = open_preset(row[i].preset);
+        struct weights *w = sparse_open_preset(row[i].preset);
         struct family_info is = { 0 };
         berth_err err = { 0 };
         assert_ok(family_find(w, NULL, &is, &err), err);
@@ -171,7 +149,7 @@ static void a_relative_says_why(void **state)
     for (size_t i = 0; i < k.n; i++)
         if (!strcmp(k.at[i].name, "img_in.weight"))
             k.at[i].shape.dim[1] = 384;
-    struct weights *w = open_keys(&k);
+    struct weights *w = sparse_open(&k);
     assert_ok(family_find(w, "unet", &is, &err), err);
     assert_false(is.runs);
     assert_non_null(strstr(is.why, "80 beside the latent (Fill, control): not supported yet"));

@@ -258,24 +258,27 @@ static berth_status zeros(void *user, size_t i, uint64_t off, void *dst, size_t 
     return BERTH_OK;
 }
 
-/* A CLIP of one layer, HF names or OpenCLIP's, behind `lead`. */
-static struct weights *open_clip(const char *lead, bool open, uint64_t width)
+/* A CLIP of so many layers, of which the first has something, HF names or OpenCLIP's, behind
+ * `lead`. */
+static struct weights *open_clip(const char *lead, bool open, unsigned layers, uint64_t width)
 {
     static const char *const hf[] = { "layer_norm1.weight", "mlp.fc1.weight",
                                       "self_attn.k_proj.weight" };
     static const char *const oc[] = { "ln_1.weight", "mlp.c_fc.weight", "attn.in_proj_weight" };
-    char name[4][128];
-    struct weights_spec spec[4];
+    const char *list = open ? "transformer.resblocks" : "encoder.layers";
+    char name[5][128];
+    struct weights_spec spec[5];
     struct weights *w;
     berth_err err = { 0 };
     for (size_t i = 0; i < 3; i++) {
-        snprintf(name[i], sizeof name[i], "%s%s.0.%s", lead,
-                 open ? "transformer.resblocks" : "encoder.layers", open ? oc[i] : hf[i]);
+        snprintf(name[i], sizeof name[i], "%s%s.0.%s", lead, list, open ? oc[i] : hf[i]);
         spec[i] = (struct weights_spec) { name[i], DT_F8_E4M3, { 2, { 3 * width, 4 } } };
     }
     spec[0].shape = (struct shape) { 1, { width } };
     snprintf(name[3], sizeof name[3], "%stext_projection%s", lead, open ? "" : ".weight");
     spec[3] = (struct weights_spec) { name[3], DT_F8_E4M3, { 2, { 4, 4 } } };
+    snprintf(name[4], sizeof name[4], "%s%s.%u.end", lead, list, layers - 1);
+    spec[4] = (struct weights_spec) { name[4], DT_F8_E4M3, { 1, { 1 } } };
     struct weights_write_args args = { .format = "safetensors",
                                        .path = tmp_path("clip.safetensors"),
                                        .spec = spec,
@@ -286,43 +289,46 @@ static struct weights *open_clip(const char *lead, bool open, uint64_t width)
     return w;
 }
 
-/* Which CLIP it is: told by its place in a checkpoint, else by its width. */
-static void clips_by_place_and_width(void **state)
+/* Which CLIP it is: told by the number of its layers, else by its place in a
+ * checkpoint: the rule that chooses what computes it. */
+static void clips_by_layers_and_place(void **state)
 {
     (void)state;
     enum { L = LORA_TE | LORA_TE1, G_ALONE = LORA_TE | LORA_TE2 };
     static const struct {
         const char *lead;
         bool open;
-        uint64_t width;
+        unsigned layers;
         const char *root, *known;
         unsigned te;
     } row[] = {
-        { "text_model.", false, 768, "", "clip_l.transformer.", L },
-        { "text_model.", false, 1024, "", "clip_h.transformer.", L },
-        { "text_model.", false, 1280, "", "clip_g.transformer.", G_ALONE },
-        { "text_model.", false, 64, "", "clip_l.transformer.", L },
-        { "transformer.text_model.", false, 1280, "transformer.", "clip_g.transformer.", G_ALONE },
-        { "", true, 1280, "", "clip_g.transformer.", G_ALONE },
-        { "model.", true, 1024, "model.", "clip_h.transformer.", L },
-        { "", false, 768, "", "clip_l.transformer.text_model.", L }, /* of the first days */
-        { "cond_stage_model.transformer.", false, 768, "cond_stage_model.transformer.",
+        { "text_model.", false, 12, "", "clip_l.transformer.", L },
+        { "text_model.", false, 24, "", "clip_h.transformer.", L },
+        { "text_model.", false, 32, "", "clip_g.transformer.", G_ALONE },
+        { "text_model.", false, 1, "", "clip_l.transformer.", L },
+        { "transformer.text_model.", false, 32, "transformer.", "clip_g.transformer.", G_ALONE },
+        { "", true, 32, "", "clip_g.transformer.", G_ALONE },
+        { "model.", true, 24, "model.", "clip_h.transformer.", L },
+        { "", false, 12, "", "clip_l.transformer.text_model.", L }, /* of the first days */
+        { "cond_stage_model.transformer.", false, 12, "cond_stage_model.transformer.",
           "clip_l.transformer.text_model.", L },
-        { "cond_stage_model.model.", true, 1024, "cond_stage_model.model.", "clip_h.transformer.",
+        { "cond_stage_model.model.", true, 24, "cond_stage_model.model.", "clip_h.transformer.",
           L },
-        { "conditioner.embedders.0.model.", true, 1280, "conditioner.embedders.0.model.",
+        { "conditioner.embedders.0.model.", true, 32, "conditioner.embedders.0.model.",
           "clip_g.transformer.", G_ALONE },
-        { "conditioner.embedders.0.transformer.text_model.", false, 768,
+        { "conditioner.embedders.0.model.", true, 2, "conditioner.embedders.0.model.",
+          "clip_g.transformer.", G_ALONE },
+        { "conditioner.embedders.0.transformer.text_model.", false, 12,
           "conditioner.embedders.0.transformer.", "clip_l.transformer.", L },
-        { "conditioner.embedders.1.model.", true, 1280, "conditioner.embedders.1.model.",
+        { "conditioner.embedders.1.model.", true, 32, "conditioner.embedders.1.model.",
           "clip_g.transformer.", LORA_TE2 },
-        { "text_encoders.clip_l.transformer.text_model.", false, 768,
+        { "text_encoders.clip_l.transformer.text_model.", false, 12,
           "text_encoders.clip_l.transformer.", "clip_l.transformer.", L },
-        { "text_encoders.clip_g.transformer.text_model.", false, 1280,
+        { "text_encoders.clip_g.transformer.text_model.", false, 32,
           "text_encoders.clip_g.transformer.", "clip_g.transformer.", LORA_TE2 },
     };
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-        struct weights *w = open_clip(row[i].lead, row[i].open, row[i].width);
+        struct weights *w = open_clip(row[i].lead, row[i].open, row[i].layers, 4);
         struct arch_net net[ARCH_NETS_MAX];
         if (arch_nets(w, NULL, net) != 1 || strcmp(net[0].alias.root, row[i].root) != 0 ||
             strcmp(net[0].alias.known, row[i].known) != 0 || net[0].te != row[i].te)
@@ -354,7 +360,7 @@ static void open_clip_rows(void **state)
           .key = "clip_l.transformer.text_model.encoder.layers.0.mlp.fc1.weight" },
     };
     for (int i = 0; i < 2; i++) {
-        struct weights *w = open_clip("", i == 0, i == 0 ? 1280 : 768);
+        struct weights *w = open_clip("", i == 0, 2, i == 0 ? 1280 : 768);
         struct lora_table t = { 0 };
         berth_err err = { 0 };
         assert_ok(lora_names_file(&t, w, NULL, &err), err);
@@ -540,7 +546,7 @@ int main(void)
         cmocka_unit_test(t5_of_llama_cpp),
         cmocka_unit_test(flux_of_diffusers),
         cmocka_unit_test(survives_oom),
-        cmocka_unit_test(clips_by_place_and_width),
+        cmocka_unit_test(clips_by_layers_and_place),
         cmocka_unit_test(families_without_adapters_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

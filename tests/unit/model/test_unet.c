@@ -275,7 +275,7 @@ static void middles_may_be_missing(void **state)
 static float two_norms(const struct key *key, uint64_t i)
 {
     const char *first = "input_blocks.1.1.";
-    bool weight = arch_ends_with(key->name, key->name_len, "weight");
+    bool weight = str_ends(key->name, key->name_len, ".weight");
     if (!weight || strstr(key->name, "transformer_blocks"))
         return 0;
     if (key->shape.ndim == 1)

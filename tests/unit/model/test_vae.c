@@ -324,7 +324,7 @@ static void pictures_are_cut_in_the_middle(void **state)
 static float last_norm(const struct key *key, uint64_t i)
 {
     bool ends = strstr(key->name, "conv_in") || strstr(key->name, "conv_out");
-    if (!arch_ends_with(key->name, key->name_len, "weight"))
+    if (!str_ends(key->name, key->name_len, ".weight"))
         return 0;
     return key->shape.ndim == 1 ? 1 : ends ? keys_tap(key, i) : 0;
 }

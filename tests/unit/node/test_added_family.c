@@ -1,9 +1,10 @@
 /* A family that the program does not have, added by a folder and a line (tests/families): everything
  * that asks descriptors knows it. Loaders tell its files, prompts are sampled through ordinary
- * nodes, its VAE decodes, adapters find its tensors, plans follow its pass. */
+ * nodes, its text encoder and its VAE are
+ * its own, adapters find its tensors, plans follow its pass. */
 #include "support/loader_rig.h"
-#include "support/tokenizer.h"
 
+#include "model/encoder.h"
 #include "model/families.h"
 #include "model/family.h"
 #include "model/lora_names.h"
@@ -33,7 +34,8 @@ static void scene_open_of(struct scene *s, const char *preset)
     rig_open(&s->r, "cpu=256m");
     snprintf(s->path, sizeof s->path, "%s", tmp_path("tokenizers"));
     assert_ok(path_make_dirs(s->path, &err), err);
-    assert_true(tiny_tokenizer_write(tmp_path("tokenizers/sd1_tokenizer"), true) > 0);
+    assert_ok(path_make_dirs(tmp_path("tokenizers/toy"), &err), err);
+    tmp_write("tokenizers/toy/toy.txt", "1\n", 2);
     s->folder[0] = s->path;
     s->r.env.tokenizers = s->folder;
     s->r.env.tokenizers_n = 1;
@@ -525,6 +527,7 @@ static void its_pass_is_traced(void **state)
     assert_ptr_equal(arch_detect(w, NULL), &family_toy.checkpoint);
     assert_ptr_equal(arch_detect(w, part), &family_toy.arch);
     assert_ptr_equal(arch_detect(w, "first_stage_model."), &vae_toy.arch);
+    assert_ptr_equal(arch_detect(w, "cond_stage_model."), &encoder_toy.arch);
     assert_ok(blocks_from_weights(w, part, arch_blocks(w, part), &b, &err), err);
     assert_int_equal(b.n, ARRAY_LEN(order));
     for (size_t i = 0; i < b.n; i++) {

@@ -1,0 +1,15 @@
+/* The tensors of CLIPs of any size: what presets and tests are made of. */
+#ifndef MODEL_CLIP_PRESETS_H
+#define MODEL_CLIP_PRESETS_H
+
+#include "model/keys.h"
+
+struct clip_config { /* CLIP text encoders */
+    uint64_t vocab, positions, width, mlp;
+    int layers;
+    bool projection; /* text_projection.weight */
+};
+void keys_clip(struct keys *k, const struct clip_config *c);     /* HF's names */
+void keys_openclip(struct keys *k, const struct clip_config *c); /* OpenCLIP's: SD2, SDXL */
+
+#endif

@@ -1,0 +1,253 @@
+/* encoder.c: a prompt through the encoders of a set: tokens, passes, weights against the empty
+ * prompt (text-encoders.md 3, 6, 9). */
+#include "model/encoder.h"
+
+#include "base/log.h"
+#include "base/sz.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static berth_status no_memory(berth_err *err)
+{
+    return err_set(err, BERTH_ENOMEM, "the conditioning of a prompt");
+}
+
+berth_status text_encoder_init(struct text_encoder *e, const struct weights *w,
+                               const struct text_found *found, struct arena *mem, berth_err *err)
+{
+    *e = (struct text_encoder) { .is = found->is };
+    e->config = arena_array(mem, 1, found->is->config_bytes);
+    if (!e->config)
+        return err_set(err, BERTH_ENOMEM, "a text encoder");
+    return found->is->configure(w, found->root, e->config, err);
+}
+
+berth_status text_encoder_open(struct text_encoder *e, const char *root, struct net_args args,
+                               berth_err *err)
+{
+    args.root = root;
+    args.names = e->is->names;
+    args.names_user = e->config;
+    if (net_open(&args, &e->net, err))
+        return err->code;
+    return text_encoder_check(e, err);
+}
+
+struct work { /* an encoder of the set, and what it is given and gives */
+    struct text_encoder *enc;
+    struct chunks in;
+    struct text_result r;
+};
+
+static struct text_encoder *find_encoder(const struct text_args *a, const struct encoder_class *is)
+{
+    for (size_t i = 0; i < a->encoders; i++)
+        if (a->enc[i].is == is)
+            return &a->enc[i];
+    return NULL;
+}
+
+/* Its own prompt, else the one for all; NULL: neither. */
+static const char *prompt_for(const struct encoder_class *is, const struct text_prompt *prompt,
+                              size_t prompts)
+{
+    const char *text = NULL;
+    for (size_t i = 0; i < prompts; i++) {
+        if (prompt[i].encoder == is)
+            return prompt[i].text;
+        if (!prompt[i].encoder)
+            text = prompt[i].text;
+    }
+    return text;
+}
+
+static berth_status tokenize(const struct text_args *a, struct work *k, const char *text,
+                             struct arena *mem, berth_err *err)
+{
+    const struct encoder_class *is = k->enc->is;
+    if (!text)
+        return err_set(err, BERTH_EINVAL, "no prompt for %s", is->name);
+    if (!k->enc->tok)
+        return err_set(err, BERTH_EINVAL, "no tokenizer for %s", is->name);
+    struct token_ids ids = is->tokenizer->ids(k->enc->tok);
+    struct chunk_rules rules = { .start = ids.start, .end = ids.end, .pad = ids.pad };
+    if (is->rules)
+        is->rules(k->enc->config, &rules);
+    if (k->r.use->min_length)
+        rules.min_length = k->r.use->min_length;
+    return text_chunks(text, strlen(text), is->tokenizer->encode, k->enc->tok, &rules, is->key,
+                       a->emb, mem, &k->in, err);
+}
+
+/* n chunks, those behind the prompt's own being the empty prompt's. */
+static berth_status extend(struct chunks *c, size_t n, struct arena *mem, berth_err *err)
+{
+    struct token **chunk = arena_array(mem, n, sizeof *chunk), *empty;
+    size_t *len = arena_array(mem, n, sizeof *len);
+    if (!chunk || !len)
+        return no_memory(err);
+    if (text_empty_chunk(&c->rules, c->len[0], mem, &empty, err))
+        return err->code;
+    memcpy(chunk, c->chunk, c->n * sizeof *chunk);
+    for (size_t i = 0; i < n; i++) {
+        len[i] = c->len[0];
+        if (i >= c->n)
+            chunk[i] = empty;
+    }
+    *c = (struct chunks) { .chunk = chunk, .len = len, .n = n, .rules = c->rules };
+    return BERTH_OK;
+}
+
+static bool has_weights(const struct chunks *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        for (size_t k = 0; k < c->len[i]; k++)
+            if (c->chunk[i][k].weight != 1.0)
+                return true;
+    return false;
+}
+
+/* z = (z - empty) * weight + empty, where a weight is not 1. */
+static void apply_weights(const struct work *k, const float *empty)
+{
+    size_t len = k->in.len[0], width = k->r.width;
+    for (size_t i = 0; i < k->in.n; i++)
+        for (size_t t = 0; t < len; t++) {
+            double weight = k->in.chunk[i][t].weight;
+            float w = (float)weight, *z = k->r.z + (i * len + t) * width;
+            const float *e = empty + t * width;
+            for (size_t x = 0; weight != 1.0 && x < width; x++)
+                z[x] = (z[x] - e[x]) * w + e[x];
+        }
+}
+
+static void warn_one(const struct log *log, const struct work *k, const struct token *t, size_t n)
+{
+    if (t)
+        log_warn(log, "text.embedding",
+                 "what=width name=\"%.200s\" ignored=%zu has=%" PRIu32 " width=%zu encoder=%s",
+                 t->embedding, n, t->width, k->r.width, k->enc->is->name);
+}
+
+/* Embeddings of another width are left out, as in ComfyUI: a warning for each time one is named. */
+static void warn_ignored(const struct log *log, const struct work *w)
+{
+    const struct token *last = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < w->in.n; i++)
+        for (size_t k = 0; k < w->in.len[i]; k++) {
+            const struct token *t = &w->in.chunk[i][k];
+            if (!t->vector || t->width == w->r.width)
+                continue;
+            if (last && last->embedding == t->embedding) {
+                n++;
+                continue;
+            }
+            warn_one(log, w, last, n);
+            last = t;
+            n = 1;
+        }
+    warn_one(log, w, last, n);
+}
+
+/* All chunks, between begin and end. */
+static berth_status run(const struct text_args *a, struct work *k, const struct chunks *all,
+                        size_t *dropped, berth_err *err)
+{
+    struct text_encoder *e = k->enc;
+    struct encoder_want want = k->r.use->want;
+    if (a->skip)
+        want.layer = a->skip;
+    if (a->begin && a->begin(a->user, e, err))
+        return err->code;
+    berth_status s = text_encoder_run(e, all, &want, k->r.z, k->r.pooled, dropped, err);
+    if (a->end)
+        a->end(a->user, e);
+    return s ? err_add(err, "%s", e->is->name) : BERTH_OK;
+}
+
+static berth_status encode(const struct text_args *a, struct work *k, struct arena *mem,
+                           berth_err *err)
+{
+    struct chunks all = k->in;
+    struct text_result *r = &k->r;
+    bool weighted = r->use->cond && has_weights(&k->in);
+    size_t n, dropped = 0, len = k->in.len[0];
+    r->rows = k->in.n * len;
+    if (weighted && extend(&all, k->in.n + 1, mem, err))
+        return err->code;
+    if (!sz_mul(all.n * len, r->width, &n) ||
+        (r->use->cond && !(r->z = arena_array(mem, n, sizeof *r->z))) ||
+        (r->use->pooled && !(r->pooled = arena_array(mem, r->width, sizeof *r->pooled))))
+        return no_memory(err);
+    if (run(a, k, &all, &dropped, err))
+        return err->code;
+    if (dropped && a->emb)
+        warn_ignored(a->emb->log, k);
+    if (weighted)
+        apply_weights(k, r->z + r->rows * r->width);
+    return BERTH_OK;
+}
+
+berth_status text_join_columns(const struct text_result *r, size_t n, struct arena *mem,
+                               struct text_cond *out, berth_err *err)
+{
+    *out = (struct text_cond) { .tokens = SIZE_MAX };
+    size_t columns = 0, all, at = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (r[i].pooled) {
+            out->pooled = r[i].pooled;
+            out->pooled_n = r[i].width;
+        }
+        if (!r[i].z)
+            continue;
+        out->tokens = r[i].rows < out->tokens ? r[i].rows : out->tokens;
+        out->width += r[i].width;
+        out->cond = r[i].z;
+        columns++;
+    }
+    if (columns == 1)
+        return BERTH_OK;
+    if (!sz_mul(out->tokens, out->width, &all) ||
+        !(out->cond = arena_array(mem, all, sizeof *out->cond)))
+        return no_memory(err);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t row = 0; r[i].z && row < out->tokens; row++)
+            memcpy(out->cond + row * out->width + at, r[i].z + row * r[i].width,
+                   r[i].width * sizeof *out->cond);
+        at += r[i].z ? r[i].width : 0;
+    }
+    return BERTH_OK;
+}
+
+berth_status text_encode(const struct text_args *a, const struct text_prompt *prompt,
+                         size_t prompts, struct arena *mem, struct text_cond *out, berth_err *err)
+{
+    const struct text_set *set = a->set;
+    struct work work[TEXT_ENCODERS_MAX] = { 0 };
+    struct text_result result[TEXT_ENCODERS_MAX];
+    size_t n = 0, most = 0;
+    *out = (struct text_cond) { 0 };
+    for (const struct text_use *use = set->use; use->encoder; use++) {
+        struct work *k = &work[n++];
+        k->enc = find_encoder(a, use->encoder);
+        if (!k->enc)
+            return err_set(err, BERTH_EINVAL, "%s needs %s, which is not among its text encoders",
+                           set->name, use->encoder->name);
+        k->r = (struct text_result) { .use = use,
+                                      .width = (size_t)use->encoder->size(k->enc->config).width };
+        if (tokenize(a, k, prompt_for(use->encoder, prompt, prompts), mem, err))
+            return err->code;
+        most = k->in.n > most ? k->in.n : most;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct work *k = &work[i];
+        if (prompts > 1 && set->fill_up && k->in.n < most && extend(&k->in, most, mem, err))
+            return err->code;
+        if (encode(a, k, mem, err))
+            return err->code;
+        result[i] = k->r;
+    }
+    return set->join(result, n, mem, out, err);
+}

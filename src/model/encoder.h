@@ -1,0 +1,222 @@
+/* encoder: prompts to conditioning: text encoders, and the sets of them that models use.
+ *
+ *     n = text_find(w, NULL, found);                      which encoders a file holds, and where
+ *     text_encoder_init(&enc[i], w, &found[i], &mem, err) config from names and shapes
+ *     text_set_find(found, n, "sdxl", &set, err)          what they are for, together
+ *     text_encode(&args, prompt, prompts, &mem, &cond, err)
+ *
+ * Words      encoder  one network (CLIP-L, CLIP-G, T5)
+ *            set      those that make one conditioning (SDXL: L and G; Flux: T5 and L)
+ *            place    a prefix that checkpoints are known to have in front of an encoder's tensors;
+ *                     root: the prefix that is really there
+ *            skip     clip skip: which hidden layer is the result (CLIPSetLastLayer)
+ * Adding     an encoder: a folder src/model/<x>/ that exports `const struct encoder_class
+ *            encoder_<x>`, and a line in encoders.def. A set: a `const struct text_set
+ *            text_set_<x>` in sets/, and a line in text_sets.def. Nothing outside of these asks
+ *            which encoder or set it has.
+ * Weights    are used as stored. ComfyUI keeps its CLIPs as F16 unless told otherwise, and a T5 in
+ *            the type of its last norm, F16 if that is F32, which rounds those of F32 files
+ *            (text-encoders.md 8); loaders open those as F16 (plan/convert.h), unless
+ *            --fp32-text-enc says otherwise. The golden numbers are from unrounded F32 ones.
+ * Numbers    z and pooled of a chunk do not depend on the chunks it is encoded with (op/ops.h, Same
+ *            bits), so that long prompts run in several passes.
+ * Files      clip/, t5/ the encoders; sets/ the sets; slots.c tokens and vectors to what networks
+ *            take; encoder_find.c where encoders are in a file; text_sets.c which set they make;
+ *            encoder_run.c passes; encoder.c tokens, weighting */
+#ifndef MODEL_ENCODER_H
+#define MODEL_ENCODER_H
+
+#include "model/arch.h"
+#include "model/slots.h"
+#include "net/net.h"
+
+#define TEXT_ENCODERS_MAX 4 /* of a set, and of a file */
+
+/* ---- encoders ---- */
+
+struct encoder_want { /* which of its outputs an encoder gives */
+    int layer;        /* 0: the last, normed; negative: a hidden layer counted from the end; one
+                       * before the first means 0 */
+    bool norm_hidden; /* final norm on a hidden layer, too */
+    bool project;     /* pooled goes through the projection, if there is one */
+};
+
+struct encoder_size { /* what a config says */
+    uint64_t width, vocab;
+    uint64_t tokens; /* at most, of a chunk */
+    uint32_t layers;
+    uint32_t chunks; /* of a pass, at most: memory does not grow with the prompt */
+    bool pooled;     /* it has a pooled output */
+    bool zero_nans;  /* NaNs in the table of tokens count as 0 */
+};
+
+struct encoder_pass { /* what a forward is given */
+    const struct encoder_class *is;
+    const void *config;
+    const struct encoder_want *want;
+    struct slots in;
+    int32_t *lookup; /* encoder_class.lookup(); NULL: it has none */
+    int64_t hidden;  /* index of the layer whose output is z; -1: the last */
+    size_t text_end; /* slot of chunk 0: the first end token, vectors of embeddings counted */
+    float *z;        /* [in.n, in.len, width]; NULL: not wanted */
+    float *pooled;   /* [width] of chunk 0; NULL: not wanted */
+};
+
+/* One kind of encoder. `config` is config_bytes of its own making; w and root are the file and what
+ * stands in front of the encoder's tensors in it. */
+struct encoder_class {
+    struct arch arch;          /* ENCODER_ARCH(), .detect, .lora, .presets */
+    const char *name;          /* for messages: "CLIP-L" */
+    const char *key;           /* what ComfyUI and embedding files call it: "clip_l" */
+    const char *family, *what; /* "CLIP", "a CLIP text encoder": for people */
+    /* Its numbers in adapter files (LORA_TE*): in a file of its own, and in one that has CLIP-L in
+     * front of it. 0: adapters have none for it. */
+    unsigned te, te_beside;
+    const struct tokenizer *tokenizer;
+    size_t config_bytes;
+    /* Of several encoders with the same names (CLIP-L, G, H): is it this one? place: the key of the
+     * encoder that checkpoints have at this root; NULL: no place that we know. Asked in the order
+     * of encoders.def. Optional: arch.detect() says it all. */
+    bool (*pick)(const struct weights *w, const char *root, const char *place);
+    /* What ComfyUI's keys have in front of the file's names, beside what all encoders have.
+     * Optional: nothing. */
+    const char *(*key_lead)(const struct weights *w, const char *root);
+    /* From names, shapes and metadata. BERTH_ENOTFOUND: no such encoder there. */
+    berth_status (*configure)(const struct weights *w, const char *root, void *config,
+                              berth_err *err);
+    struct encoder_size (*size)(const void *config);
+    net_names_fn *names; /* names_user: the config; NULL: the file's names are the network's */
+    /* How prompts are cut; `rules` has the tokenizer's ids and nothing else. Optional: one chunk of
+     * any length. */
+    void (*rules)(const void *config, struct chunk_rules *rules);
+    /* Rows of tables beside that of tokens (positions, distances) for chunks of this length;
+     * freed by free(). NULL: out of memory. Optional. */
+    int32_t *(*lookup)(size_t len);
+    /* The network, as net.h says; gives p->z and p->pooled as far as they are wanted. */
+    void (*forward)(struct net_run *r, const struct encoder_pass *p);
+};
+#define ENCODER(x) extern const struct encoder_class encoder_##x;
+#include "model/encoders.def"
+#undef ENCODER
+extern const struct encoder_class *const encoder_list[]; /* encoders.def; NULL ends it */
+#define ENCODER_ARCH(name_, about_)                                                                \
+    .base = { .name = name_, .about = about_, .trace = arch_trace, .aliases = arch_aliases },      \
+    .role = "clip", .trace = text_trace
+
+/* Which encoders a file holds, and behind which root: in the order of the places, CLIP-L before
+ * CLIP-G, T5 last. part (NULL or "": all): only those whose root begins with it. Returns how many;
+ * 0: none we know. */
+struct text_found {
+    const struct encoder_class *is;
+    char root[ARCH_ROOT_MAX];
+};
+size_t text_find(const struct weights *w, const char *part,
+                 struct text_found out[TEXT_ENCODERS_MAX]);
+/* The one behind this root; false: none. */
+bool text_find_at(const struct weights *w, const char *root, struct text_found *out);
+/* arch.trace of every encoder: a pass of the one behind this root, over one token. */
+berth_status text_trace(const struct arch *arch, const struct weights *w, const char *root,
+                        struct block_trace *out, berth_err *err);
+
+struct text_encoder { /* one at work */
+    const struct encoder_class *is;
+    void *config;    /* in the arena of text_encoder_init() */
+    const void *tok; /* its tokenizer, opened; encoders of a set may have different ones */
+    struct net *net; /* NULL: not open */
+};
+/* Without tokenizer and net. */
+berth_status text_encoder_init(struct text_encoder *e, const struct weights *w,
+                               const struct text_found *found, struct arena *mem, berth_err *err);
+/* A dry run of all of it: BERTH_ENOTFOUND names a weight that is not there; what no layer asks for
+ * is logged (net_unused()). pre: its net is open. */
+berth_status text_encoder_check(const struct text_encoder *e, berth_err *err);
+/* z [n, len, width], pooled [width] of chunk 0; either may be NULL: not wanted. All chunks have one
+ * length. Vectors of another width are left out, pad tokens at the end of the chunk make up for
+ * them; *dropped (may be NULL) counts them. pre: its net is open. */
+berth_status text_encoder_run(const struct text_encoder *e, const struct chunks *in,
+                              const struct encoder_want *want, float *z, float *pooled,
+                              size_t *dropped, berth_err *err);
+/* Opens its net and checks it; args: without root and names. e stays where it is until
+ * net_close(e->net), which is the caller's to do even after a failure: a weight may be missing in a
+ * net that is open. */
+berth_status text_encoder_open(struct text_encoder *e, const char *root, struct net_args args,
+                               berth_err *err);
+
+/* ---- sets ---- */
+
+struct text_cond { /* in the arena */
+    float *cond;   /* [tokens, width] */
+    size_t tokens, width;
+    float *pooled; /* [pooled_n]; NULL: none */
+    size_t pooled_n;
+};
+
+struct text_use { /* how a set uses an encoder */
+    const struct encoder_class *encoder;
+    struct encoder_want want; /* layer: without clip skip */
+    bool cond;                /* its z are wanted */
+    bool pooled;              /* its pooled output is wanted */
+    uint32_t min_length;      /* chunk_rules.min_length; 0: the encoder's */
+};
+struct text_result { /* what an encoder gave */
+    const struct text_use *use;
+    size_t rows, width;
+    float *z;      /* [rows, width], weighted; NULL: not wanted */
+    float *pooled; /* [width]; NULL: not wanted */
+};
+typedef berth_status text_join_fn(const struct text_result *r, size_t n, struct arena *mem,
+                                  struct text_cond *out, berth_err *err);
+/* z side by side in the order of the uses, as many rows as the shortest has; pooled is the last
+ * one's that gave any. */
+text_join_fn text_join_columns;
+
+#define TEXT_TYPES_MAX 4
+struct text_set {
+    const char *name; /* for messages: "SDXL" */
+    const char
+        *types[TEXT_TYPES_MAX + 1]; /* `type` of CLIPLoader and its kin that ask for it; it is
+                                            * also found by its encoders alone (text_set_find()) */
+    struct text_use use[TEXT_ENCODERS_MAX + 1]; /* ends with encoder NULL */
+    bool fill_up; /* given several prompts, shorter lists of chunks get empty ones */
+    text_join_fn *join;
+};
+#define TEXT_SET(x) extern const struct text_set text_set_##x;
+#include "model/text_sets.def"
+#undef TEXT_SET
+extern const struct text_set *const text_set_list[]; /* text_sets.def; NULL ends it */
+
+/* BERTH_EUNSUPPORTED: whatever the files, no set of this type can be computed. */
+berth_status text_type_check(const char *type, berth_err *err);
+/* Which set these encoders make. type: what the loader was told ("sdxl", "flux"); NULL: they came
+ * with a checkpoint. BERTH_EINVAL: not what the type wants, saying what is missing.
+ * BERTH_EUNSUPPORTED: none that can be computed. */
+berth_status text_set_find(const struct text_found *found, size_t n, const char *type,
+                           const struct text_set **out, berth_err *err);
+/* "CLIP-L and T5": the encoders of a set. */
+struct str;
+void text_set_encoders(const struct text_set *set, struct str *out);
+
+struct text_args {
+    const struct text_set *set;
+    struct text_encoder *enc;
+    size_t encoders;
+    const struct text_embeddings *emb; /* NULL: none */
+    int skip;                          /* 0: the set's default; -1..-24: stop_at_clip_layer */
+    /* Around the passes of each encoder, one after the other, so that no encoder holds memory while
+     * another one computes; NULL: all nets are open.
+     *   begin  post: e->net is open
+     *   end    after each begin that succeeded */
+    berth_status (*begin)(void *user, struct text_encoder *e, berth_err *err);
+    void (*end)(void *user, struct text_encoder *e);
+    void *user;
+};
+struct text_prompt {
+    const char *text;
+    const struct encoder_class *encoder; /* NULL: every encoder without a prompt of its own */
+};
+/* prompt: one for all encoders, or one for each (CLIPTextEncodeSDXL, CLIPTextEncodeFlux).
+ * BERTH_EINVAL: an encoder has none, or is not there. */
+berth_status text_encode(const struct text_args *a, const struct text_prompt *prompt,
+                         size_t prompts, struct arena *mem, struct text_cond *out, berth_err *err);
+
+#endif

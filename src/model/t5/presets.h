@@ -1,0 +1,13 @@
+/* The tensors of T5 encoders of any size: what presets and tests are made of. */
+#ifndef MODEL_T5_PRESETS_H
+#define MODEL_T5_PRESETS_H
+
+#include "model/keys.h"
+
+struct t5_config { /* with gated feed-forward */
+    uint64_t vocab, width, inner, ff, heads, buckets;
+    int layers;
+};
+void keys_t5(struct keys *k, const struct t5_config *c);
+
+#endif
