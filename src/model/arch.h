@@ -34,8 +34,8 @@ struct arch {
                           struct block_trace *out, berth_err *err);
     /* What adapter files call its tensors (lora_names_impl.h). NULL: adapters are not known. */
     void (*lora)(struct lora_table *t, const struct weights *w, const struct arch_net *net);
-    const struct preset *const *presets; /* ends with NULL; NULL: none */
-    bool holds_parts;                    /* place_parts[], all that are there */
+    const struct preset *presets; /* ends with a name of NULL; NULL: none */
+    bool holds_parts;             /* place_parts[], all that are there */
 };
 
 size_t arch_count(void); /* of all networks: diffusion models, text encoders, VAEs; checkpoints */

@@ -10,9 +10,9 @@ static const struct preset *nth(size_t i, size_t *n)
     const struct preset *found = NULL;
     size_t at = 0;
     for (size_t a = 0; a < arch_count(); a++)
-        for (const struct preset *const *p = arch_at(a)->presets; p && *p; p++, at++)
+        for (const struct preset *p = arch_at(a)->presets; p && p->name; p++, at++)
             if (at == i)
-                found = *p;
+                found = p;
     if (n)
         *n = at;
     return found;
@@ -43,7 +43,7 @@ const struct preset *preset_find(const char *name)
 
 berth_status preset_keys(const struct preset *p, struct keys *k, berth_err *err)
 {
-    p->build(k);
+    p->build(k, p->config);
     if (!k->bad)
         return BERTH_OK;
     keys_release(k);

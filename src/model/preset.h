@@ -1,6 +1,6 @@
 /* preset: models whose tensors are known by name: their shapes, and how their files are written.
  *
- * Adding  one `const struct preset` in the family's list (struct arch.presets). */
+ * Adding  a row in the list of the network's folder (struct arch.presets). */
 #ifndef MODEL_PRESET_H
 #define MODEL_PRESET_H
 
@@ -11,12 +11,14 @@ struct preset {
     const char *name;  /* what --preset takes */
     const char *about; /* one line for people */
     const char *arch;  /* general.architecture in GGUF files; NULL: left out */
-    const char *const
-        *hiprec; /* name prefixes that are never quantised, NULL-terminated; or NULL */
-    unsigned
-        heads; /* of its text encoders, where it is not width / 64; no tensor says so, the file's
-                       metadata does ("berth.heads"). 0: left out */
-    void (*build)(struct keys *k); /* adds every tensor; failures stay in k->bad */
+    /* Name prefixes that are never quantised, NULL-terminated; or NULL. */
+    const char *const *hiprec;
+    /* Of its text encoders, where it is not width / 64; no tensor says so, the file's metadata does
+     * ("berth.heads"). 0: left out. */
+    unsigned heads;
+    /* Adds every tensor; failures stay in k->bad. */
+    void (*build)(struct keys *k, const void *config);
+    const void *config; /* for build() */
 };
 
 size_t preset_count(void);

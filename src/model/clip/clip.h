@@ -34,7 +34,6 @@ berth_status clip_configure(const struct weights *w, const char *root, void *con
 /* As the slots of struct encoder_class. */
 net_names_fn clip_names;
 void clip_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net);
-extern const struct preset *const clip_presets[];
 int32_t *clip_positions(size_t len);
 void clip_forward(struct net_run *r, const struct encoder_pass *p);
 

@@ -1,6 +1,7 @@
 /* family.c: CLIP-L, CLIP-G and CLIP-H as encoders. They differ in size, in their activation and
  * in what they pad prompts with. */
 #include "model/clip/clip.h"
+#include "model/clip/presets.h"
 
 #include "model/lora_names.h"
 

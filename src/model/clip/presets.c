@@ -1,9 +1,6 @@
 /* CLIP text encoders under their HF names, and under OpenCLIP's. */
 #include "model/clip/presets.h"
 
-#include "model/clip/clip.h"
-#include "model/preset.h"
-
 void keys_clip(struct keys *k, const struct clip_config *c)
 {
     const uint64_t D = c->width;
@@ -50,40 +47,32 @@ void keys_openclip(struct keys *k, const struct clip_config *c)
     keys_norm(k, "ln_final", D);
 }
 
-static void clip_g_tiny(struct keys *k)
+#define TINY .vocab = 49408, .positions = 77, .width = 64, .mlp = 256, .projection = true
+const struct clip_config clip_l_tiny = { TINY, .layers = 3 };
+const struct clip_config clip_g_tiny = { TINY, .layers = 4 };
+
+static void build_l(struct keys *k, const void *config)
+{
+    keys_clip(k, config);
+}
+
+static void build_g(struct keys *k, const void *config)
 {
     size_t mark = keys_enter(k, "conditioner.embedders.1.model.transformer");
-    keys_clip(k, &(struct clip_config) { .vocab = 49408,
-                                         .positions = 77,
-                                         .width = 64,
-                                         .mlp = 256,
-                                         .layers = 4,
-                                         .projection = true });
+    keys_clip(k, config);
     keys_leave(k, mark);
 }
 
-static const struct preset preset_clip_g_tiny = {
-    .name = "clip-g-tiny",
-    .about = "CLIP-G text encoder for sdxl-tiny, HF names",
-    .heads = 4,
-    .build = clip_g_tiny,
+const struct preset clip_presets[] = {
+    { .name = "clip-l-tiny",
+      .about = "CLIP-L text encoder of sd15-tiny and sdxl-tiny, for CLIPLoader and DualCLIPLoader",
+      .heads = 4,
+      .build = build_l,
+      .config = &clip_l_tiny },
+    { .name = "clip-g-tiny",
+      .about = "CLIP-G text encoder for sdxl-tiny, HF names",
+      .heads = 4,
+      .build = build_g,
+      .config = &clip_g_tiny },
+    { .name = NULL },
 };
-
-static void clip_l_tiny(struct keys *k)
-{
-    keys_clip(k, &(struct clip_config) { .vocab = 49408,
-                                         .positions = 77,
-                                         .width = 64,
-                                         .mlp = 256,
-                                         .layers = 3,
-                                         .projection = true });
-}
-
-static const struct preset preset_clip_l_tiny = {
-    .name = "clip-l-tiny",
-    .about = "CLIP-L text encoder of sd15-tiny and sdxl-tiny, for CLIPLoader and DualCLIPLoader",
-    .heads = 4,
-    .build = clip_l_tiny,
-};
-
-const struct preset *const clip_presets[] = { &preset_clip_l_tiny, &preset_clip_g_tiny, NULL };

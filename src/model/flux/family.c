@@ -2,6 +2,7 @@
 #include "model/families.h"
 
 #include "model/flux/flux.h"
+#include "model/flux/presets.h"
 #include "model/lora_names_impl.h"
 
 #include <assert.h>

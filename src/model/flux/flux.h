@@ -26,7 +26,6 @@
 struct arch_net;
 struct family_batch;
 struct lora_table;
-struct preset;
 
 #define FLUX_DEPTH_MAX 256       /* blocks of a kind */
 #define FLUX_WIDTH_MAX (1 << 16) /* of anything a row is made of */
@@ -64,7 +63,6 @@ extern const struct flux_name flux_once[], flux_double[], flux_single[];
 
 /* For its descriptor. */
 void flux_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net);
-extern const struct preset *const flux_presets[];
 
 /* Host memory that passes use; zeroed is empty. Owner: who runs the net. */
 struct flux_host {

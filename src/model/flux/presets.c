@@ -1,9 +1,6 @@
 /* Flux.1: double-stream blocks (image and text apart), then single-stream ones. */
 #include "model/flux/presets.h"
 
-#include "model/flux/flux.h"
-#include "model/preset.h"
-
 #define TIME_WIDTH 256 /* of the sinusoidal embedding */
 
 static void embedder(struct keys *k, const char *name, uint64_t in, uint64_t hidden)
@@ -67,86 +64,35 @@ void keys_flux(struct keys *k, const struct flux_config *c)
     keys_linear(k, "final_layer.adaLN_modulation.1", 2 * D, D, KEYS_BIAS);
 }
 
-static const struct flux_config tiny = { .in_channels = 64,
-                                         .hidden = 256,
-                                         .head_dim = 128,
-                                         .context_dim = 64,
-                                         .vec_dim = 64,
-                                         .depth = 2,
-                                         .depth_single = 3,
-                                         .guidance = true };
+/* What all presets have; dev has the embedding of guidance, schnell has none. */
+#define TINY                                                                                       \
+    .in_channels = 64, .hidden = 256, .head_dim = 128, .context_dim = 64, .vec_dim = 64,           \
+    .depth = 2, .depth_single = 3
+#define FULL                                                                                       \
+    .in_channels = 64, .hidden = 3072, .head_dim = 128, .context_dim = 4096, .vec_dim = 768,       \
+    .depth = 19, .depth_single = 38
 
-static const struct flux_config full = { .in_channels = 64,
-                                         .hidden = 3072,
-                                         .head_dim = 128,
-                                         .context_dim = 4096,
-                                         .vec_dim = 768,
-                                         .depth = 19,
-                                         .depth_single = 38,
-                                         .guidance = true };
-
-static void flux_tiny(struct keys *k)
+static void build(struct keys *k, const void *config)
 {
-    keys_flux(k, &tiny);
-}
-
-static void flux_dev(struct keys *k)
-{
-    keys_flux(k, &full);
-}
-
-static void schnell(struct keys *k, struct flux_config c)
-{
-    c.guidance = false;
-    keys_flux(k, &c);
-}
-
-static void flux_schnell_tiny(struct keys *k)
-{
-    schnell(k, tiny);
-}
-
-static void flux_schnell(struct keys *k)
-{
-    schnell(k, full);
+    keys_flux(k, config);
 }
 
 /* What ComfyUI-GGUF's converter leaves unquantised: the way in and the way out. */
 static const char *const hiprec[] = { "img_in.",      "txt_in.",      "time_in.", "vector_in.",
                                       "guidance_in.", "final_layer.", NULL };
 
-static const struct preset preset_flux_tiny = {
-    .name = "flux-tiny",
-    .about = "Flux transformer, 2 + 3 blocks of width 256",
-    .arch = "flux",
-    .hiprec = hiprec,
-    .build = flux_tiny,
+#define PRESET(name_, about_, ...)                                                                 \
+    {                                                                                              \
+        .name = name_, .about = about_, .arch = "flux", .hiprec = hiprec, .build = build,          \
+        .config = &(const struct flux_config)                                                      \
+        {                                                                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+const struct preset flux_presets[] = {
+    PRESET("flux-tiny", "Flux transformer, 2 + 3 blocks of width 256", TINY, .guidance = true),
+    PRESET("flux-dev", "FLUX.1-dev transformer, full size", FULL, .guidance = true),
+    PRESET("flux-schnell-tiny", "flux-tiny without guidance, as FLUX.1-schnell is", TINY),
+    PRESET("flux-schnell", "FLUX.1-schnell transformer, full size", FULL),
+    { .name = NULL },
 };
-
-static const struct preset preset_flux_dev = {
-    .name = "flux-dev",
-    .about = "FLUX.1-dev transformer, full size",
-    .arch = "flux",
-    .hiprec = hiprec,
-    .build = flux_dev,
-};
-
-static const struct preset preset_flux_schnell_tiny = {
-    .name = "flux-schnell-tiny",
-    .about = "flux-tiny without guidance, as FLUX.1-schnell is",
-    .arch = "flux",
-    .hiprec = hiprec,
-    .build = flux_schnell_tiny,
-};
-
-static const struct preset preset_flux_schnell = {
-    .name = "flux-schnell",
-    .about = "FLUX.1-schnell transformer, full size",
-    .arch = "flux",
-    .hiprec = hiprec,
-    .build = flux_schnell,
-};
-
-const struct preset *const flux_presets[] = { &preset_flux_tiny, &preset_flux_dev,
-                                              &preset_flux_schnell_tiny, &preset_flux_schnell,
-                                              NULL };

@@ -2,7 +2,7 @@
 #ifndef MODEL_FLUX_PRESETS_H
 #define MODEL_FLUX_PRESETS_H
 
-#include "model/keys.h"
+#include "model/preset.h"
 
 struct flux_config {
     uint64_t in_channels; /* latent channels x 4: a patch of 2x2 */
@@ -11,5 +11,7 @@ struct flux_config {
     bool guidance; /* distilled guidance input (dev) */
 };
 void keys_flux(struct keys *k, const struct flux_config *c);
+
+extern const struct preset flux_presets[]; /* of its descriptor */
 
 #endif

@@ -1,9 +1,6 @@
 /* T5 encoder (v1.1: gated feed-forward, no biases). */
 #include "model/t5/presets.h"
 
-#include "model/preset.h"
-#include "model/t5/t5.h"
-
 void keys_t5(struct keys *k, const struct t5_config *c)
 {
     const uint64_t D = c->width;
@@ -29,40 +26,23 @@ void keys_t5(struct keys *k, const struct t5_config *c)
     keys_tensor(k, "shared.weight", c->vocab, D, 0, 0);
 }
 
-static void t5_tiny(struct keys *k)
+static void build(struct keys *k, const void *config)
 {
-    keys_t5(k, &(struct t5_config) { .vocab = 32128,
-                                     .width = 64,
-                                     .inner = 64,
-                                     .ff = 160,
-                                     .heads = 4,
-                                     .buckets = 32,
-                                     .layers = 3 });
+    keys_t5(k, config);
 }
 
-static const struct preset preset_t5_tiny = {
-    .name = "t5-tiny",
-    .about = "T5 text encoder for flux-tiny",
-    .arch = "t5encoder",
-    .build = t5_tiny,
+#define PRESET(name_, about_, ...)                                                                 \
+    {                                                                                              \
+        .name = name_, .about = about_, .arch = "t5encoder", .build = build,                       \
+        .config = &(const struct t5_config)                                                        \
+        {                                                                                          \
+            .vocab = 32128, .buckets = 32, __VA_ARGS__                                             \
+        }                                                                                          \
+    }
+const struct preset t5_presets[] = {
+    PRESET("t5-tiny", "T5 text encoder for flux-tiny", .width = 64, .inner = 64, .ff = 160,
+           .heads = 4, .layers = 3),
+    PRESET("t5xxl", "T5-XXL text encoder, full size", .width = 4096, .inner = 4096, .ff = 10240,
+           .heads = 64, .layers = 24),
+    { .name = NULL },
 };
-
-static void t5xxl(struct keys *k)
-{
-    keys_t5(k, &(struct t5_config) { .vocab = 32128,
-                                     .width = 4096,
-                                     .inner = 4096,
-                                     .ff = 10240,
-                                     .heads = 64,
-                                     .buckets = 32,
-                                     .layers = 24 });
-}
-
-static const struct preset preset_t5xxl = {
-    .name = "t5xxl",
-    .about = "T5-XXL text encoder, full size",
-    .arch = "t5encoder",
-    .build = t5xxl,
-};
-
-const struct preset *const t5_presets[] = { &preset_t5_tiny, &preset_t5xxl, NULL };

@@ -2,12 +2,14 @@
 #ifndef MODEL_T5_PRESETS_H
 #define MODEL_T5_PRESETS_H
 
-#include "model/keys.h"
+#include "model/preset.h"
 
 struct t5_config { /* with gated feed-forward */
     uint64_t vocab, width, inner, ff, heads, buckets;
     int layers;
 };
 void keys_t5(struct keys *k, const struct t5_config *c);
+
+extern const struct preset t5_presets[]; /* of its descriptor */
 
 #endif

@@ -1,5 +1,6 @@
 /* t5.c: the T5 encoder (text-encoders.md 7). */
 #include "model/t5/t5.h"
+#include "model/t5/presets.h"
 
 #include "base/sz.h"
 #include "model/lora_names.h"

@@ -22,7 +22,6 @@ bool t5_detect(const struct weights *w, const char *root);
 berth_status t5_configure(const struct weights *w, const char *root, void *config, berth_err *err);
 net_names_fn t5_names;
 void t5_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net);
-extern const struct preset *const t5_presets[];
 
 #define T5_BUCKETS 32 /* of distances between tokens */
 #define T5_BIAS(block) "encoder.block." #block ".layer.0.SelfAttention.relative_attention_bias"

@@ -3,6 +3,7 @@
 #include "model/families.h"
 
 #include "model/lora_names_impl.h"
+#include "model/unet/presets.h"
 #include "model/unet/unet.h"
 #include "tensor/convert.h"
 

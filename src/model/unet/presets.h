@@ -2,7 +2,7 @@
 #ifndef MODEL_UNET_PRESETS_H
 #define MODEL_UNET_PRESETS_H
 
-#include "model/keys.h"
+#include "model/preset.h"
 
 struct unet_config { /* SD1.x, SDXL */
     uint64_t in_channels, out_channels, model_channels;
@@ -16,5 +16,7 @@ struct unet_config { /* SD1.x, SDXL */
     bool linear_proj;   /* proj_in and proj_out are linear layers instead of 1x1 convolutions */
 };
 void keys_unet(struct keys *k, const struct unet_config *c);
+
+extern const struct preset unet_presets[]; /* of its descriptor */
 
 #endif

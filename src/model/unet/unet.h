@@ -24,7 +24,6 @@
 struct arch_net;
 struct family_batch;
 struct lora_table;
-struct preset;
 
 #define UNET_LEVELS_MAX 8
 #define UNET_BLOCKS_MAX 64
@@ -58,7 +57,6 @@ bool unet_diffusers_name(const char *path, uint32_t res, char *out, size_t cap);
 
 /* For its descriptor. */
 void unet_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net);
-extern const struct preset *const unet_presets[];
 
 /* family.forward of it. */
 berth_status unet_forward(struct net *net, const struct unet_net *u, const struct family_batch *b,

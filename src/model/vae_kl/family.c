@@ -1,4 +1,5 @@
 /* What the rest of the program knows of AutoencoderKL. */
+#include "model/vae_kl/presets.h"
 #include "model/vae_kl/vae_kl.h"
 
 static bool vae_at(const struct weights *w, const char *root)

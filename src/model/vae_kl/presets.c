@@ -1,8 +1,7 @@
 /* AutoencoderKL: the image codec of SD1, SDXL, SD3 and Flux. */
 #include "model/vae_kl/presets.h"
 
-#include "model/preset.h"
-#include "model/vae_kl/vae_kl.h"
+#define VAE .levels = 4, .mult = { 1, 2, 4, 4 }, .res_blocks = 2 /* of all presets */
 
 static void res_block(struct keys *k, uint64_t in, uint64_t out)
 {
@@ -92,47 +91,26 @@ void keys_vae(struct keys *k, const struct vae_config *c)
     }
 }
 
-static void flux_tiny_vae(struct keys *k)
+const struct vae_config vae_sd = { VAE, .ch = 128, .z_channels = 4, .quant_convs = true };
+const struct vae_config vae_sd_tiny = { VAE, .ch = 32, .z_channels = 4, .quant_convs = true };
+
+static void build(struct keys *k, const void *config)
 {
-    keys_vae(
-        k, &(struct vae_config) {
-               .ch = 32, .z_channels = 16, .levels = 4, .mult = { 1, 2, 4, 4 }, .res_blocks = 2 });
+    keys_vae(k, config);
 }
 
-static const struct preset preset_flux_tiny_vae = {
-    .name = "flux-tiny-vae",
-    .about = "16-channel VAE of flux-tiny",
-    .build = flux_tiny_vae,
+const struct preset vae_kl_presets[] = {
+    { .name = "flux-tiny-vae",
+      .about = "16-channel VAE of flux-tiny",
+      .build = build,
+      .config = &(const struct vae_config) { VAE, .ch = 32, .z_channels = 16 } },
+    { .name = "vae-tiny",
+      .about = "4-channel VAE of sd15-tiny and sdxl-tiny, for VAELoader",
+      .build = build,
+      .config = &vae_sd_tiny },
+    { .name = "flux-vae",
+      .about = "16-channel VAE of FLUX.1, full size",
+      .build = build,
+      .config = &(const struct vae_config) { VAE, .ch = 128, .z_channels = 16 } },
+    { .name = NULL },
 };
-
-static void flux_vae(struct keys *k)
-{
-    keys_vae(
-        k, &(struct vae_config) {
-               .ch = 128, .z_channels = 16, .levels = 4, .mult = { 1, 2, 4, 4 }, .res_blocks = 2 });
-}
-
-static const struct preset preset_flux_vae = {
-    .name = "flux-vae",
-    .about = "16-channel VAE of FLUX.1, full size",
-    .build = flux_vae,
-};
-
-static void vae_tiny(struct keys *k)
-{
-    keys_vae(k, &(struct vae_config) { .ch = 32,
-                                       .z_channels = 4,
-                                       .levels = 4,
-                                       .mult = { 1, 2, 4, 4 },
-                                       .res_blocks = 2,
-                                       .quant_convs = true });
-}
-
-static const struct preset preset_vae_tiny = {
-    .name = "vae-tiny",
-    .about = "4-channel VAE of sd15-tiny and sdxl-tiny, for VAELoader",
-    .build = vae_tiny,
-};
-
-const struct preset *const vae_kl_presets[] = { &preset_flux_tiny_vae, &preset_vae_tiny,
-                                                &preset_flux_vae, NULL };

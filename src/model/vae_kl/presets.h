@@ -2,7 +2,7 @@
 #ifndef MODEL_VAE_KL_PRESETS_H
 #define MODEL_VAE_KL_PRESETS_H
 
-#include "model/keys.h"
+#include "model/preset.h"
 
 struct vae_config { /* AutoencoderKL */
     uint64_t ch, z_channels;
@@ -11,6 +11,9 @@ struct vae_config { /* AutoencoderKL */
     uint8_t res_blocks; /* per level in the encoder; one more in the decoder */
     bool quant_convs;   /* SD1, SDXL: 1x1 convolutions around the latent */
 };
+extern const struct vae_config vae_sd, vae_sd_tiny; /* of SD1, SD2 and SDXL */
 void keys_vae(struct keys *k, const struct vae_config *c);
+
+extern const struct preset vae_kl_presets[]; /* of its descriptor */
 
 #endif

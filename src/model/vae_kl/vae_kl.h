@@ -38,6 +38,5 @@ berth_status vae_kl_config(const struct weights *w, const char *root, struct vae
                            berth_err *err);
 net_names_fn *vae_kl_names(const struct vae_net *v);
 net_forward_fn vae_kl_decode, vae_kl_encode;
-extern const struct preset *const vae_kl_presets[];
 
 #endif

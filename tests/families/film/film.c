@@ -109,8 +109,9 @@ static berth_status forward(struct net *net, const struct family_config *cfg,
                 : net_forward(net, film, (void *)b, err);
 }
 
-static void checkpoint_keys(struct keys *k)
+static void checkpoint_keys(struct keys *k, const void *config)
 {
+    (void)config;
     size_t mark = keys_enter(k, "model.diffusion_model");
     keys_conv(k, "film_in", D, C, 3);
     keys_conv(k, "film_out", C, D, 3);
@@ -124,12 +125,12 @@ static void checkpoint_keys(struct keys *k)
     keys_leave(k, mark);
 }
 
-static const struct preset film_checkpoint = {
-    .name = "film-checkpoint",
-    .about = "the film with its VAE and the toy's text encoder",
-    .build = checkpoint_keys
+static const struct preset presets[] = {
+    { .name = "film-checkpoint",
+      .about = "the film with its VAE and the toy's text encoder",
+      .build = checkpoint_keys },
+    { .name = NULL },
 };
-static const struct preset *const presets[] = { &film_checkpoint, NULL };
 
 const struct family family_film = {
     .arch = { FAMILY_ARCH("film", "toy model of video"), .detect = film_at, .lora = lora_diffusion,

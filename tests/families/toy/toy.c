@@ -158,8 +158,9 @@ static berth_status forward(struct net *net, const struct family_config *cfg,
 
 /* ---- synthetic models ---- */
 
-static void diffusion_keys(struct keys *k)
+static void diffusion_keys(struct keys *k, const void *config)
 {
+    (void)config; /* there is one size */
     const uint64_t C = 8, D = 16, context = TOY_WIDTH;
     keys_conv(k, "toy_out", C, D, 3); /* files need not be in order: the pass says it */
     keys_conv(k, "toy_in", D, C, 3);
@@ -170,10 +171,10 @@ static void diffusion_keys(struct keys *k)
     keys_linear(k, "toy_time", D, TIME_WIDTH, KEYS_BIAS);
 }
 
-static void checkpoint_keys(struct keys *k)
+static void checkpoint_keys(struct keys *k, const void *config)
 {
     size_t mark = keys_enter(k, "model.diffusion_model");
-    diffusion_keys(k);
+    diffusion_keys(k, config);
     keys_leave(k, mark);
     mark = keys_enter(k, "first_stage_model");
     keys_conv(k, "toy_encoder", 8, 3, 4);
@@ -184,13 +185,13 @@ static void checkpoint_keys(struct keys *k)
     keys_leave(k, mark);
 }
 
-static const struct preset toy_tiny = { .name = "toy-tiny",
-                                        .about = "the toy's network",
-                                        .build = diffusion_keys };
-static const struct preset toy_checkpoint = { .name = "toy-checkpoint",
-                                              .about = "the toy with its VAE and its text encoder",
-                                              .build = checkpoint_keys };
-static const struct preset *const presets[] = { &toy_tiny, &toy_checkpoint, NULL };
+static const struct preset presets[] = {
+    { .name = "toy-tiny", .about = "the toy's network", .build = diffusion_keys },
+    { .name = "toy-checkpoint",
+      .about = "the toy with its VAE and its text encoder",
+      .build = checkpoint_keys },
+    { .name = NULL },
+};
 
 /* ---- all of it ---- */
 
