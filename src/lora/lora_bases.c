@@ -3,64 +3,63 @@
 
 #include "base/str.h"
 
+#include <stddef.h>
 #include <string.h>
-
-enum slot { UP, DOWN, MID, ALPHA, DIFF, DIFF_B, W_NORM, B_NORM, SET, DORA, PART, REFUSED };
 
 struct suffix {
     const char *text;
-    enum slot slot;
-    int which;        /* the family of UP and DOWN, the lora_part of PART */
-    const char *kind; /* of REFUSED */
+    size_t at;           /* of struct lora_base: where the tensor goes */
+    const char *refused; /* the kind, of one we do not merge; else NULL */
 };
+#define AT(member) offsetof(struct lora_base, member)
 
 /* No text is the end of another one, so that the order does not matter. */
 static const struct suffix suffixes[] = {
-    { ".lora_up.weight", UP, 0, NULL },
-    { ".lora_down.weight", DOWN, 0, NULL },
-    { ".lora_mid.weight", MID, 0, NULL },
-    { "_lora.up.weight", UP, 1, NULL },
-    { "_lora.down.weight", DOWN, 1, NULL },
-    { ".lora_B.weight", UP, 2, NULL },
-    { ".lora_A.weight", DOWN, 2, NULL },
-    { ".lora.up.weight", UP, 3, NULL },
-    { ".lora.down.weight", DOWN, 3, NULL },
-    { ".lora_B", UP, 4, NULL },
-    { ".lora_A", DOWN, 4, NULL },
-    { ".lora_linear_layer.up.weight", UP, 5, NULL },
-    { ".lora_linear_layer.down.weight", DOWN, 5, NULL },
-    { ".lora_B.default.weight", UP, 6, NULL },
-    { ".lora_A.default.weight", DOWN, 6, NULL },
-    { ".alpha", ALPHA, 0, NULL },
-    { ".diff", DIFF, 0, NULL },
-    { ".diff_b", DIFF_B, 0, NULL },
-    { ".w_norm", W_NORM, 0, NULL },
-    { ".b_norm", B_NORM, 0, NULL },
-    { ".set_weight", SET, 0, NULL },
-    { ".dora_scale", DORA, 0, NULL },
-    { ".lora_magnitude_vector", REFUSED, 0, "DoRA as PEFT saves it" },
-    { ".lora_magnitude_vector.weight", REFUSED, 0, "DoRA as PEFT saves it" },
-    { ".reshape_weight", REFUSED, 0, "reshape_weight" },
-    { ".hada_w1_a", PART, HADA_W1_A, NULL },
-    { ".hada_w1_b", PART, HADA_W1_B, NULL },
-    { ".hada_w2_a", PART, HADA_W2_A, NULL },
-    { ".hada_w2_b", PART, HADA_W2_B, NULL },
-    { ".hada_t1", PART, HADA_T1, NULL },
-    { ".hada_t2", PART, HADA_T2, NULL },
-    { ".lokr_w1", PART, LOKR_W1, NULL },
-    { ".lokr_w2", PART, LOKR_W2, NULL },
-    { ".lokr_w1_a", PART, LOKR_W1_A, NULL },
-    { ".lokr_w1_b", PART, LOKR_W1_B, NULL },
-    { ".lokr_w2_a", PART, LOKR_W2_A, NULL },
-    { ".lokr_w2_b", PART, LOKR_W2_B, NULL },
-    { ".lokr_t2", PART, LOKR_T2, NULL },
-    { ".a1.weight", REFUSED, 0, "GLoRA" },
-    { ".a2.weight", REFUSED, 0, "GLoRA" },
-    { ".b1.weight", REFUSED, 0, "GLoRA" },
-    { ".b2.weight", REFUSED, 0, "GLoRA" },
-    { ".oft_blocks", PART, OFT_BLOCKS, NULL },
-    { ".rescale", PART, OFT_RESCALE, NULL },
-    { ".oft_diag", REFUSED, 0, "OFT in diagonal form" },
+    { ".lora_up.weight", AT(up[0]), NULL },
+    { ".lora_down.weight", AT(down[0]), NULL },
+    { ".lora_mid.weight", AT(mid), NULL },
+    { "_lora.up.weight", AT(up[1]), NULL },
+    { "_lora.down.weight", AT(down[1]), NULL },
+    { ".lora_B.weight", AT(up[2]), NULL },
+    { ".lora_A.weight", AT(down[2]), NULL },
+    { ".lora.up.weight", AT(up[3]), NULL },
+    { ".lora.down.weight", AT(down[3]), NULL },
+    { ".lora_B", AT(up[4]), NULL },
+    { ".lora_A", AT(down[4]), NULL },
+    { ".lora_linear_layer.up.weight", AT(up[5]), NULL },
+    { ".lora_linear_layer.down.weight", AT(down[5]), NULL },
+    { ".lora_B.default.weight", AT(up[6]), NULL },
+    { ".lora_A.default.weight", AT(down[6]), NULL },
+    { ".alpha", AT(alpha), NULL },
+    { ".diff", AT(diff), NULL },
+    { ".diff_b", AT(diff_b), NULL },
+    { ".w_norm", AT(w_norm), NULL },
+    { ".b_norm", AT(b_norm), NULL },
+    { ".set_weight", AT(set), NULL },
+    { ".dora_scale", AT(dora), NULL },
+    { ".lora_magnitude_vector", AT(refused_by), "DoRA as PEFT saves it" },
+    { ".lora_magnitude_vector.weight", AT(refused_by), "DoRA as PEFT saves it" },
+    { ".reshape_weight", AT(refused_by), "reshape_weight" },
+    { ".hada_w1_a", AT(part[HADA_W1_A]), NULL },
+    { ".hada_w1_b", AT(part[HADA_W1_B]), NULL },
+    { ".hada_w2_a", AT(part[HADA_W2_A]), NULL },
+    { ".hada_w2_b", AT(part[HADA_W2_B]), NULL },
+    { ".hada_t1", AT(part[HADA_T1]), NULL },
+    { ".hada_t2", AT(part[HADA_T2]), NULL },
+    { ".lokr_w1", AT(part[LOKR_W1]), NULL },
+    { ".lokr_w2", AT(part[LOKR_W2]), NULL },
+    { ".lokr_w1_a", AT(part[LOKR_W1_A]), NULL },
+    { ".lokr_w1_b", AT(part[LOKR_W1_B]), NULL },
+    { ".lokr_w2_a", AT(part[LOKR_W2_A]), NULL },
+    { ".lokr_w2_b", AT(part[LOKR_W2_B]), NULL },
+    { ".lokr_t2", AT(part[LOKR_T2]), NULL },
+    { ".a1.weight", AT(refused_by), "GLoRA" },
+    { ".a2.weight", AT(refused_by), "GLoRA" },
+    { ".b1.weight", AT(refused_by), "GLoRA" },
+    { ".b2.weight", AT(refused_by), "GLoRA" },
+    { ".oft_blocks", AT(part[OFT_BLOCKS]), NULL },
+    { ".rescale", AT(part[OFT_RESCALE]), NULL },
+    { ".oft_diag", AT(refused_by), "OFT in diagonal form" },
 };
 
 static const struct suffix *suffix_of(const char *name, size_t n)
@@ -74,7 +73,7 @@ static const struct suffix *suffix_of(const char *name, size_t n)
 const char *lora_part_suffix(enum lora_part part)
 {
     for (size_t i = 0; i < ARRAY_LEN(suffixes); i++)
-        if (suffixes[i].slot == PART && suffixes[i].which == (int)part)
+        if (suffixes[i].at == AT(part[part]))
             return suffixes[i].text;
     BUG("part %d has no suffix", (int)part);
 }
@@ -105,45 +104,8 @@ static struct lora_base *base_of(struct lora_bases *b, const char *name, size_t 
 static void put(struct lora_base *x, const struct suffix *s, const struct weights_entry *e)
 {
     x->tensors++;
-    switch (s->slot) {
-    case UP:
-        x->up[s->which] = e;
-        break;
-    case DOWN:
-        x->down[s->which] = e;
-        break;
-    case MID:
-        x->mid = e;
-        break;
-    case ALPHA:
-        x->alpha = e;
-        break;
-    case DIFF:
-        x->diff = e;
-        break;
-    case DIFF_B:
-        x->diff_b = e;
-        break;
-    case W_NORM:
-        x->w_norm = e;
-        break;
-    case B_NORM:
-        x->b_norm = e;
-        break;
-    case SET:
-        x->set = e;
-        break;
-    case DORA:
-        x->dora = e;
-        break;
-    case PART:
-        x->part[s->which] = e;
-        break;
-    case REFUSED:
-        x->refused = s->kind;
-        x->refused_by = e;
-        break;
-    }
+    x->refused = s->refused ? s->refused : x->refused;
+    *(const struct weights_entry **)(void *)((char *)x + s->at) = e;
 }
 
 berth_status lora_bases_init(struct lora_bases *b, const struct weights *w, berth_err *err)
