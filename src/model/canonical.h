@@ -1,6 +1,7 @@
-/* canonical: a file's tensors by the names a network asks for, while its config is read. They are
- * found where net.h (Names) will find them: translated if `names` knows another name, else as they
- * are. */
+/* canonical: a file's tensors by the names a network asks for, and what translations are made of.
+ *
+ * While a config is read, tensors are found where net.h (Names) will find them: translated if
+ * `names` knows another name, else as they are. */
 #ifndef MODEL_CANONICAL_H
 #define MODEL_CANONICAL_H
 
@@ -17,5 +18,15 @@ struct canonical { /* borrowed */
 /* The tensor called so, or NULL. */
 const struct weights_entry *canonical_find(const struct canonical *c, const char *fmt, ...)
     PRINTF_LIKE(2, 3);
+
+/* ---- for names ---- */
+
+/* Prints a name; false: it has no room. */
+bool name_print(char *to, size_t cap, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* "<list>.<number>." at *s, the number below `most`: *s moves behind it. False: something else. */
+bool name_numbered(const char **s, const char *list, unsigned most, unsigned *number);
+/* The first row of { ours, theirs } whose side (0 ours, 1 theirs) *s begins with, which moves
+ * behind it; NULL: none. A row { NULL } ends the list. */
+const char *const *name_pair(const char *const (*list)[2], int side, const char **s);
 
 #endif

@@ -18,14 +18,14 @@ static char *key_of(struct lora_table *t, const char *name)
 }
 
 void lora_add(struct lora_table *t, const char *lead, const char *q, bool flat,
-              const struct lora_meant *m)
+              const struct lora_name *m)
 {
     if (t->bad)
         return;
     if (!t->at.elem)
         t->at.elem = sizeof(struct lora_name);
     char *base = arena_printf(&t->mem, "%s%s", lead, q);
-    char *key = key_of(t, m->name);
+    char *key = key_of(t, m->key);
     struct lora_name *n = base && key ? vec_add(&t->at) : NULL;
     t->bad = !n;
     if (!n)
@@ -33,14 +33,9 @@ void lora_add(struct lora_table *t, const char *lead, const char *q, bool flat,
     for (char *c = base + strlen(lead); flat && *c; c++)
         if (*c == '.')
             *c = '_';
-    *n = (struct lora_name) { .base = base,
-                              .key = key,
-                              .row = m->row,
-                              .rows = m->rows,
-                              .from = m->from,
-                              .of = m->of,
-                              .swap = m->swap,
-                              .transpose = m->transpose };
+    *n = *m;
+    n->base = base;
+    n->key = key;
 }
 
 bool lora_path(const struct weights_entry *e, const char *prefix, char path[LORA_NAME_MAX])
@@ -77,7 +72,7 @@ void lora_diffusion(struct lora_table *t, const struct weights *w, const struct 
     const char *root = net->alias.root;
     for (size_t i = 0; i < weights_count(w); i++) {
         const struct weights_entry *e = weights_at(w, i);
-        struct lora_meant all = { .name = e->name };
+        struct lora_name all = { .key = e->name };
         if (!str_starts(e->name, e->name_len, root))
             continue;
         if (lora_path(e, root, path)) {
@@ -89,7 +84,7 @@ void lora_diffusion(struct lora_table *t, const struct weights *w, const struct 
     }
 }
 
-void lora_text(struct lora_table *t, const char *path, const struct lora_meant *m)
+void lora_text(struct lora_table *t, const char *path, const struct lora_name *m)
 {
     char lead[sizeof "text_encoders." + BLOCK_ALIAS_MAX];
     snprintf(lead, sizeof lead, "text_encoders.%s", t->alias->known);
@@ -97,7 +92,7 @@ void lora_text(struct lora_table *t, const char *path, const struct lora_meant *
 }
 
 void lora_numbered(struct lora_table *t, unsigned te, bool dotted, const char *path,
-                   const struct lora_meant *m)
+                   const struct lora_name *m)
 {
     static const struct {
         unsigned te;

@@ -9,17 +9,11 @@
 
 #define LORA_NAME_MAX 256 /* bytes of a name on the stack; longer ones have no such names */
 
-/* What a name means: all of a tensor, or some rows of it. */
-struct lora_meant {
-    const char *name; /* in the file, borrowed from its index */
-    uint64_t row, rows;
-    uint64_t from, of; /* as struct lora_name */
-    bool swap, transpose;
-};
-
-/* Adds the name "<lead><q>". With `flat`, dots of q become underscores. pre: t->alias is set. */
+/* Adds the name "<lead><q>". With `flat`, dots of q become underscores. m: what it means, all of a
+ * tensor or some rows of it, with the tensor's name in the file as `key` and no base. pre: t->alias
+ * is set. */
 void lora_add(struct lora_table *t, const char *lead, const char *q, bool flat,
-              const struct lora_meant *m);
+              const struct lora_name *m);
 
 /* A tensor's name inside its network without ".weight", in `path`. False: outside, or too long. */
 bool lora_path(const struct weights_entry *e, const char *prefix, char path[LORA_NAME_MAX]);
@@ -31,8 +25,8 @@ const struct weights_entry *lora_find(const struct weights *w, const char *prefi
 void lora_diffusion(struct lora_table *t, const struct weights *w, const struct arch_net *net);
 /* Of text encoders: "text_encoders.<key>", as all have it; and the path behind every number of `te`
  * (LORA_TE*), with dots too where `dotted`. */
-void lora_text(struct lora_table *t, const char *path, const struct lora_meant *m);
+void lora_text(struct lora_table *t, const char *path, const struct lora_name *m);
 void lora_numbered(struct lora_table *t, unsigned te, bool dotted, const char *path,
-                   const struct lora_meant *m);
+                   const struct lora_name *m);
 
 #endif

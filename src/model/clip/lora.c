@@ -5,14 +5,14 @@
 /* The tensor behind a module of layer b, whatever the file calls it; OpenCLIP's q, k and v are
  * thirds of one. False: there is none. */
 static bool find_module(const struct weights *w, const char *root, unsigned b, const char *module,
-                        struct lora_meant *m)
+                        struct lora_name *m)
 {
     char name[LORA_NAME_MAX];
     struct net_source from;
     enum clip_style style = clip_style(w, root);
     snprintf(name, sizeof name, "text_model.encoder.layers.%u.%s.weight", b, module);
     const struct weights_entry *e = clip_entry(w, root, style, name);
-    *m = (struct lora_meant) { .name = e ? e->name : NULL };
+    *m = (struct lora_name) { .key = e ? e->name : NULL };
     if (!e || !clip_rename(style, false, 1, name, &from) || !from.rows)
         return e != NULL;
     m->rows = e->shape.ndim == 2 && e->shape.dim[0] % 3 == 0 ? e->shape.dim[0] / 3 : 0;
@@ -21,13 +21,13 @@ static bool find_module(const struct weights *w, const char *root, unsigned b, c
 }
 
 /* The last projection. OpenCLIP keeps it as it multiplies from the right: transposed. */
-static bool find_projection(const struct weights *w, const char *root, struct lora_meant *m)
+static bool find_projection(const struct weights *w, const char *root, struct lora_name *m)
 {
     const struct weights_entry *e = arch_find(w, root, "text_projection.weight");
-    *m = (struct lora_meant) { 0 };
+    *m = (struct lora_name) { 0 };
     if (!e && (e = arch_find(w, root, "text_projection")))
         m->transpose = true;
-    m->name = e ? e->name : NULL;
+    m->key = e ? e->name : NULL;
     return e && (!m->transpose || e->shape.ndim == 2);
 }
 
@@ -38,10 +38,10 @@ void clip_lora(struct lora_table *t, const struct weights *w, const struct arch_
                                            "self_attn.v_proj", "self_attn.out_proj" };
     const char *root = net->alias.root;
     char q[LORA_NAME_MAX];
-    struct lora_meant m;
+    struct lora_name m;
     for (size_t i = 0; i < weights_count(w); i++)
         if (lora_path(weights_at(w, i), root, q))
-            lora_text(t, q, &(struct lora_meant) { .name = weights_at(w, i)->name });
+            lora_text(t, q, &(struct lora_name) { .key = weights_at(w, i)->name });
     for (unsigned b = 0; find_module(w, root, b, modules[0], &m); b++)
         for (size_t c = 0; c < ARRAY_LEN(modules); c++)
             if (find_module(w, root, b, modules[c], &m)) {

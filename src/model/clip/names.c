@@ -1,63 +1,50 @@
 /* names.c: CLIP's tensors by their HF names, whatever the file calls them (text-encoders.md 6,
  * Key layouts). */
-#include "base/str.h"
 #include "model/clip/clip.h"
+
+#include "base/str.h"
+#include "model/canonical.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define LAYERS "text_model.encoder.layers."
+#define NUMBER_MAX 1000000000 /* of layers */
 
-/* Behind "text_model.encoder.layers.<n digits at s>.". */
-static bool rename_in_layer(const char *s, int digits, const char *rest, uint64_t width,
-                            struct net_source *out)
+static bool rename_openclip(uint64_t width, const char *canonical, struct net_source *out)
 {
-    static const char *const word[][2] = {
+    static const char *const whole[][2] = {
+        { "text_model.embeddings.token_embedding.", "token_embedding." },
+        { "text_model.embeddings.position_embedding.weight", "positional_embedding" },
+        { "text_model.final_layer_norm.", "ln_final." },
+        { NULL },
+    };
+    static const char *const in_layer[][2] = {
         { "layer_norm1.", "ln_1." },
         { "layer_norm2.", "ln_2." },
         { "self_attn.out_proj.", "attn.out_proj." },
         { "mlp.fc1.", "mlp.c_fc." },
         { "mlp.fc2.", "mlp.c_proj." },
+        { "self_attn.q_proj.", "attn.in_proj_" }, /* the three are rows of one */
+        { "self_attn.k_proj.", "attn.in_proj_" },
+        { "self_attn.v_proj.", "attn.in_proj_" },
+        { NULL },
     };
-    static const char *const qkv[] = { "self_attn.q_proj.", "self_attn.k_proj.",
-                                       "self_attn.v_proj." };
-    size_t n = strlen(rest);
+    const char *const *pair = name_pair(whole, 0, &canonical);
+    unsigned n;
     *out = (struct net_source) { .row = 0 };
-    for (size_t i = 0; i < ARRAY_LEN(qkv); i++)
-        if (str_starts(rest, n, qkv[i])) {
-            snprintf(out->name, sizeof out->name, "transformer.resblocks.%.*s.attn.in_proj_%s",
-                     digits, s, rest + strlen(qkv[i]));
+    if (pair)
+        return name_print(out->name, sizeof out->name, "%s%s", pair[1], canonical);
+    if (!name_numbered(&canonical, "text_model.encoder.layers", NUMBER_MAX, &n) ||
+        !(pair = name_pair(in_layer, 0, &canonical)))
+        return false;
+    for (size_t i = 0; i < 3; i++)
+        if (pair == in_layer[ARRAY_LEN(in_layer) - 4 + i]) {
             out->row = i * width;
             out->rows = width;
-            return true;
         }
-    for (size_t i = 0; i < ARRAY_LEN(word); i++)
-        if (str_starts(rest, n, word[i][0])) {
-            snprintf(out->name, sizeof out->name, "transformer.resblocks.%.*s.%s%s", digits, s,
-                     word[i][1], rest + strlen(word[i][0]));
-            return true;
-        }
-    return false;
-}
-
-static bool rename_openclip(uint64_t width, const char *canonical, struct net_source *out)
-{
-    static const char *const whole[][2] = {
-        { "text_model.embeddings.token_embedding.weight", "token_embedding.weight" },
-        { "text_model.embeddings.position_embedding.weight", "positional_embedding" },
-        { "text_model.final_layer_norm.weight", "ln_final.weight" },
-        { "text_model.final_layer_norm.bias", "ln_final.bias" },
-    };
-    for (size_t i = 0; i < ARRAY_LEN(whole); i++)
-        if (strcmp(canonical, whole[i][0]) == 0) {
-            *out = (struct net_source) { .row = 0 };
-            snprintf(out->name, sizeof out->name, "%s", whole[i][1]);
-            return true;
-        }
-    if (!str_starts(canonical, strlen(canonical), LAYERS))
-        return false;
-    const char *s = canonical + strlen(LAYERS), *dot = strchr(s, '.');
-    return dot && dot - s < 10 && rename_in_layer(s, (int)(dot - s), dot + 1, width, out);
+    return name_print(out->name, sizeof out->name, "transformer.resblocks.%u.%s%s", n, pair[1],
+                      canonical);
 }
 
 bool clip_rename(enum clip_style style, bool bare_projection, uint64_t width, const char *canonical,

@@ -15,7 +15,7 @@ static void tensor_of(const struct flux_name *n, const char *block, char out[LOR
              str_ends(layer, strlen(layer), "_norm") ? "scale" : "weight");
 }
 
-static void add(struct lora_table *t, const char *q, const struct lora_meant *m)
+static void add(struct lora_table *t, const char *q, const struct lora_name *m)
 {
     lora_add(t, "transformer.", q, false, m);
     lora_add(t, "lycoris_", q, true, m);
@@ -34,8 +34,8 @@ static void add_list(struct lora_table *t, const struct weights *w, const char *
             continue;
         snprintf(q, sizeof q, "%s%s", theirs, n->theirs);
         add(t, q,
-            &(struct lora_meant) {
-                .name = e->name, .row = n->row * D, .rows = n->rows * D, .swap = n->swap });
+            &(struct lora_name) {
+                .key = e->name, .row = n->row * D, .rows = n->rows * D, .swap = n->swap });
     }
 }
 
@@ -43,7 +43,7 @@ static void add_list(struct lora_table *t, const struct weights *w, const char *
 
 /* BFL's and kohya's names of one tensor of such a file, and BFL's of the bias beside it. */
 static void add_ours(struct lora_table *t, const struct weights *w, const char *prefix,
-                     const char *theirs, const char *ours, const struct lora_meant *m)
+                     const char *theirs, const char *ours, const struct lora_name *m)
 {
     char q[LORA_NAME_MAX];
     const struct weights_entry *bias = lora_find(w, prefix, "%s.bias", theirs);
@@ -55,8 +55,8 @@ static void add_ours(struct lora_table *t, const struct weights *w, const char *
     lora_add(t, "diffusion_model.", q, false, m);
     if (!weight || !bias)
         return;
-    struct lora_meant b = *m;
-    b.name = bias->name;
+    struct lora_name b = *m;
+    b.key = bias->name;
     snprintf(q, sizeof q, "%.*s.bias", (int)(n - tail), ours);
     lora_add(t, "diffusion_model.", q, false, &b);
 }
@@ -71,8 +71,8 @@ static void add_stacked(struct lora_table *t, const struct weights *w, const cha
         const struct weights_entry *e = lora_find(w, prefix, "%s.weight", of);
         if (!e)
             continue;
-        struct lora_meant m = {
-            .name = e->name, .from = n->row * D, .of = n->of * D, .swap = n->swap
+        struct lora_name m = {
+            .key = e->name, .from = n->row * D, .of = n->of * D, .swap = n->swap
         };
         tensor_of(n, ours, q);
         add_ours(t, w, prefix, of, q, &m);
@@ -114,7 +114,7 @@ static void add_diffusers(struct lora_table *t, const struct weights *w, const c
     char path[LORA_NAME_MAX];
     for (size_t i = 0; i < weights_count(w); i++)
         if (lora_path(weights_at(w, i), prefix, path))
-            add(t, path, &(struct lora_meant) { .name = weights_at(w, i)->name });
+            add(t, path, &(struct lora_name) { .key = weights_at(w, i)->name });
     each_list(t, w, prefix, D, true, add_stacked);
 }
 
@@ -139,6 +139,6 @@ void flux_lora(struct lora_table *t, const struct weights *w, const struct arch_
         char q[LORA_NAME_MAX];
         snprintf(q, sizeof q, "single_blocks.%u.linear1_qkv", i);
         lora_add(t, "diffusion_model.", q, false,
-                 &(struct lora_meant) { .name = e->name, .rows = 3 * D });
+                 &(struct lora_name) { .key = e->name, .rows = 3 * D });
     }
 }

@@ -7,8 +7,8 @@
 #include "model/flux/flux.h"
 
 #include "base/str.h"
+#include "model/canonical.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define LAYER(theirs_, layer_)                                                                     \
@@ -75,42 +75,24 @@ static const char *find(const struct flux_name *list, const char *layer, size_t 
     return NULL;
 }
 
-/* "<list>.<number>." in front of name: *number and how long that is; 0: something else. */
-static size_t numbered(const char *name, const char *list, unsigned long *number)
-{
-    size_t n = strlen(list);
-    char *end;
-    if (strncmp(name, list, n) != 0 || name[n] != '.' || name[n + 1] < '0' || name[n + 1] > '9')
-        return 0;
-    *number = strtoul(name + n + 1, &end, 10);
-    return *number < FLUX_DEPTH_MAX && *end == '.' ? (size_t)(end + 1 - name) : 0;
-}
-
-static bool fits(int n, size_t cap)
-{
-    return n > 0 && (size_t)n < cap;
-}
-
 /* "<layer>.<what>": the layer is translated, what stays. */
 static bool diffusers_names(const void *user, const char *canonical, struct net_source *out)
 {
-    const char *what = strrchr(canonical, '.'), *q;
-    unsigned long i;
-    size_t at;
+    const char *what = strrchr(canonical, '.'), *in = canonical, *q;
+    unsigned i;
     (void)user;
     *out = (struct net_source) { .rows = 0 };
     if (!what)
         return false;
-    size_t n = (size_t)(what - canonical);
-    if ((q = find(flux_once, canonical, n)))
-        return fits(snprintf(out->name, sizeof out->name, "%s%s", q, what), sizeof out->name);
-    if ((at = numbered(canonical, "double_blocks", &i)) && at < n)
-        q = find(flux_double, canonical + at, n - at);
-    else if ((at = numbered(canonical, "single_blocks", &i)) && at < n)
-        q = find(flux_single, canonical + at, n - at);
-    return q && fits(snprintf(out->name, sizeof out->name, "%stransformer_blocks.%lu.%s%s",
-                              canonical[0] == 's' ? "single_" : "", i, q, what),
-                     sizeof out->name);
+    if ((q = find(flux_once, canonical, (size_t)(what - canonical))))
+        return name_print(out->name, sizeof out->name, "%s%s", q, what);
+    const struct flux_name *list =
+        name_numbered(&in, "double_blocks", FLUX_DEPTH_MAX, &i)   ? flux_double
+        : name_numbered(&in, "single_blocks", FLUX_DEPTH_MAX, &i) ? flux_single
+                                                                  : NULL;
+    q = list && in < what ? find(list, in, (size_t)(what - in)) : NULL;
+    return q && name_print(out->name, sizeof out->name, "%stransformer_blocks.%u.%s%s",
+                           list == flux_single ? "single_" : "", i, q, what);
 }
 
 static bool own_names(const void *user, const char *canonical, struct net_source *out)
@@ -119,10 +101,8 @@ static bool own_names(const void *user, const char *canonical, struct net_source
     size_t n = strlen(canonical);
     (void)user;
     *out = (struct net_source) { .rows = 0 };
-    return str_ends(canonical, n, ours) &&
-           fits(snprintf(out->name, sizeof out->name, "%.*s%s", (int)(n - strlen(ours)), canonical,
-                         theirs),
-                sizeof out->name);
+    return str_ends(canonical, n, ours) && name_print(out->name, sizeof out->name, "%.*s%s",
+                                                      (int)(n - strlen(ours)), canonical, theirs);
 }
 
 net_names_fn *flux_names(const struct flux_net *f)

@@ -6,7 +6,7 @@ void t5_lora(struct lora_table *t, const struct weights *w, const struct arch_ne
 {
     char path[LORA_NAME_MAX], hf[LORA_NAME_MAX];
     for (size_t i = 0; i < weights_count(w); i++) {
-        const struct lora_meant m = { .name = weights_at(w, i)->name };
+        const struct lora_name m = { .key = weights_at(w, i)->name };
         if (!lora_path(weights_at(w, i), net->alias.root, path))
             continue;
         const char *q = t5_hf_path(path, hf, sizeof hf) ? hf : path;

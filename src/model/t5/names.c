@@ -1,7 +1,8 @@
 /* names.c: T5's tensors by their HF names, whatever the file calls them, and what its shapes say
  * (text-encoders.md 7). */
-#include "base/str.h"
 #include "model/t5/t5.h"
+
+#include "model/canonical.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,11 +11,12 @@
 #define WIDTH_MAX 65536
 #define VOCAB_MAX (1u << 24)
 
-#define BLOCK "encoder.block."
-#define BLOCK_GGUF "enc.blk."
+#define BLOCK "encoder.block"
+#define BLOCK_GGUF "enc.blk"
+#define NUMBER_MAX 1000000000 /* of blocks */
 #define TOKENS "shared.weight"
 
-/* Behind the number of a block. */
+/* HF's names and llama.cpp's; behind the number of a block, and of all else. */
 static const char *const in_block[][2] = {
     { "layer.0.SelfAttention.q.", "attn_q." },
     { "layer.0.SelfAttention.k.", "attn_k." },
@@ -26,52 +28,34 @@ static const char *const in_block[][2] = {
     { "layer.1.DenseReluDense.wi_1.", "ffn_up." },
     { "layer.1.DenseReluDense.wo.", "ffn_down." },
     { "layer.1.layer_norm.", "ffn_norm." },
+    { NULL },
+};
+static const char *const whole[][2] = {
+    { "shared.", "token_embd." },
+    { "encoder.final_layer_norm.", "enc.output_norm." },
+    { NULL },
 };
 
-static bool rename_gguf(const char *canonical, struct net_source *out)
+/* A name of one side as the other has it (0 HF's, 1 llama.cpp's). False: called so in both. */
+static bool rename_to(int to, const char *name, char *out, size_t cap)
 {
-    static const char *const whole[][2] = {
-        { TOKENS, "token_embd.weight" },
-        { "encoder.final_layer_norm.weight", "enc.output_norm.weight" },
-    };
-    *out = (struct net_source) { .row = 0 };
-    for (size_t i = 0; i < ARRAY_LEN(whole); i++)
-        if (strcmp(canonical, whole[i][0]) == 0) {
-            snprintf(out->name, sizeof out->name, "%s", whole[i][1]);
-            return true;
-        }
-    if (!str_starts(canonical, strlen(canonical), BLOCK))
-        return false;
-    const char *number = canonical + strlen(BLOCK), *dot = strchr(number, '.');
-    if (!dot || dot - number > 9)
-        return false;
-    for (size_t i = 0; i < ARRAY_LEN(in_block); i++)
-        if (str_starts(dot + 1, strlen(dot + 1), in_block[i][0])) {
-            snprintf(out->name, sizeof out->name, BLOCK_GGUF "%.*s.%s%s", (int)(dot - number),
-                     number, in_block[i][1], dot + 1 + strlen(in_block[i][0]));
-            return true;
-        }
-    return false;
+    static const char *const list[] = { BLOCK, BLOCK_GGUF };
+    const char *const *pair = name_pair(whole, !to, &name);
+    unsigned n;
+    if (pair)
+        return name_print(out, cap, "%s%s", pair[to], name);
+    return name_numbered(&name, list[!to], NUMBER_MAX, &n) &&
+           (pair = name_pair(in_block, !to, &name)) &&
+           name_print(out, cap, "%s.%u.%s%s", list[to], n, pair[to], name);
 }
 
 bool t5_hf_path(const char *path, char *out, size_t n)
 {
-    if (strcmp(path, "token_embd") == 0)
-        return snprintf(out, n, "shared") > 0;
-    if (strcmp(path, "enc.output_norm") == 0)
-        return snprintf(out, n, "encoder.final_layer_norm") > 0;
-    if (!str_starts(path, strlen(path), BLOCK_GGUF))
+    char name[256];
+    if (!name_print(name, sizeof name, "%s.", path) || !rename_to(0, name, out, n))
         return false;
-    const char *number = path + strlen(BLOCK_GGUF), *dot = strchr(number, '.');
-    if (!dot || dot - number > 9)
-        return false;
-    for (size_t i = 0; i < ARRAY_LEN(in_block); i++) { /* whose names end with a dot */
-        size_t theirs = strlen(in_block[i][1]) - 1, ours = strlen(in_block[i][0]) - 1;
-        if (strlen(dot + 1) == theirs && memcmp(dot + 1, in_block[i][1], theirs) == 0)
-            return snprintf(out, n, BLOCK "%.*s%.*s", (int)(dot + 1 - number), number, (int)ours,
-                            in_block[i][0]) > 0;
-    }
-    return false;
+    out[strlen(out) - 1] = '\0'; /* the dot */
+    return true;
 }
 
 static bool rename_tokens(const char *canonical, struct net_source *out)
@@ -85,23 +69,18 @@ static bool rename_tokens(const char *canonical, struct net_source *out)
 bool t5_names(const void *user, const char *canonical, struct net_source *out)
 {
     const struct t5_net *t = user;
-    return t->gguf ? rename_gguf(canonical, out) : t->embed_tokens && rename_tokens(canonical, out);
+    *out = (struct net_source) { .row = 0 };
+    return t->gguf ? rename_to(1, canonical, out->name, sizeof out->name)
+                   : t->embed_tokens && rename_tokens(canonical, out);
 }
 
 /* ---- config ---- */
 
-static const struct weights_entry *entry(const struct weights *w, const char *root,
-                                         const struct t5_net *t, const char *canonical)
-{
-    struct net_source from;
-    return arch_find(w, root, t5_names(t, canonical, &from) ? from.name : canonical);
-}
-
 /* Is there a T5 behind root; if so, with llama.cpp's names? */
 static bool is_there(const struct weights *w, const char *root, bool *gguf)
 {
-    *gguf = !arch_find(w, root, BLOCK "0.layer.0.SelfAttention.q.weight");
-    return !*gguf || arch_find(w, root, BLOCK_GGUF "0.attn_q.weight");
+    *gguf = !arch_find(w, root, BLOCK ".0.layer.0.SelfAttention.q.weight");
+    return !*gguf || arch_find(w, root, BLOCK_GGUF ".0.attn_q.weight");
 }
 
 bool t5_detect(const struct weights *w, const char *root)
@@ -133,20 +112,21 @@ berth_status t5_configure(const struct weights *w, const char *root, void *confi
     if (!is_there(w, root, &t.gguf))
         return err_set(err, BERTH_ENOTFOUND, "no T5 encoder at '%.100s'", root);
     t.embed_tokens = !t.gguf && !arch_find(w, root, TOKENS);
-    const struct weights_entry *tokens = entry(w, root, &t, TOKENS),
-                               *q = entry(w, root, &t, BLOCK "0.layer.0.SelfAttention.q.weight"),
-                               *up =
-                                   entry(w, root, &t, BLOCK "0.layer.1.DenseReluDense.wi_0.weight"),
-                               *bias = entry(w, root, &t, T5_BIAS(0) ".weight");
-    if (!up && arch_find(w, root, BLOCK "0.layer.1.DenseReluDense.wi.weight"))
+    const struct canonical in = { .w = w, .root = root, .names = t5_names, .user = &t };
+    const struct weights_entry *tokens = canonical_find(&in, TOKENS),
+                               *q = canonical_find(&in, BLOCK ".0.layer.0.SelfAttention.q.weight"),
+                               *up = canonical_find(&in,
+                                                    BLOCK ".0.layer.1.DenseReluDense.wi_0.weight"),
+                               *bias = canonical_find(&in, T5_BIAS(0) ".weight");
+    if (!up && arch_find(w, root, BLOCK ".0.layer.1.DenseReluDense.wi.weight"))
         return err_set(err, BERTH_EUNSUPPORTED,
                        "T5 at '%.60s': its feed-forward is not gated (T5 of version 1.0)", root);
     t.width = arch_dim(tokens, 1);
     t.vocab = arch_dim(tokens, 0);
     t.inner = arch_dim(q, 0);
     t.mlp = arch_dim(up, 0);
-    t.layers = arch_layers(w, root, t.gguf ? "enc.blk" : "encoder.block");
-    t.own_bias = entry(w, root, &t, T5_BIAS(1) ".weight");
+    t.layers = arch_layers(w, root, t.gguf ? BLOCK_GGUF : BLOCK);
+    t.own_bias = canonical_find(&in, T5_BIAS(1) ".weight");
     t.fp8 = tokens && (tokens->dtype == DT_F8_E4M3 || tokens->dtype == DT_F8_E5M2);
     if (check(&t, root, arch_dim(bias, 0), arch_dim(bias, 1), err))
         return err->code;

@@ -18,7 +18,7 @@ static const struct pair {
 
 static void add(struct lora_table *t, const char *q, const char *name)
 {
-    const struct lora_meant all = { .name = name };
+    const struct lora_name all = { .key = name };
     struct str p = { 0 };
     lora_add(t, "lora_unet_", q, true, &all);
     lora_add(t, "lycoris_", q, true, &all);

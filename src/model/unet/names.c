@@ -1,9 +1,12 @@
 /* What diffusers calls the layers of a UNet: read by nets of such files, and by adapters, whose
- * names they are (lora_names_unet.c). */
+ * names they are (lora.c). */
 #include "model/unet/unet.h"
 
-#include <stdlib.h>
+#include "model/canonical.h"
+
 #include <string.h>
+
+#define NUMBER_MAX 1000 /* of blocks */
 
 struct pair {
     const char *ours, *theirs;
@@ -25,71 +28,44 @@ static const struct pair res_block[] = {
     { "out_layers.3", "conv2" },         { "skip_connection", "conv_shortcut" },
 };
 
-/* "<word>.<number>." at the start of s: the number, and *rest behind it. False: something else. */
-static bool numbered(const char *s, const char *word, unsigned *number, const char **rest)
-{
-    size_t n = strlen(word);
-    if (strncmp(s, word, n) != 0 || s[n] != '.' || s[n + 1] < '0' || s[n + 1] > '9')
-        return false;
-    char *end;
-    unsigned long v = strtoul(s + n + 1, &end, 10);
-    if (v >= 1000 || *end != '.')
-        return false;
-    *number = (unsigned)v;
-    *rest = end + 1;
-    return true;
-}
-
-static bool fits(int n, size_t cap)
-{
-    return n > 0 && (size_t)n < cap;
-}
-
 /* One part of a block: its module's number is the first digit of `in`. */
 static bool module(char *q, size_t cap, const char *block, const char *in, unsigned j)
 {
     if (!strncmp(in, "0.", 2)) {
         for (size_t i = 0; i < ARRAY_LEN(res_block); i++)
             if (!strcmp(in + 2, res_block[i].ours))
-                return fits(snprintf(q, cap, "%s.resnets.%u.%s", block, j, res_block[i].theirs),
-                            cap);
+                return name_print(q, cap, "%s.resnets.%u.%s", block, j, res_block[i].theirs);
         return false;
     }
-    return !strncmp(in, "1.", 2) &&
-           fits(snprintf(q, cap, "%s.attentions.%u.%s", block, j, in + 2), cap);
+    return !strncmp(in, "1.", 2) && name_print(q, cap, "%s.attentions.%u.%s", block, j, in + 2);
 }
 
 bool unet_diffusers_name(const char *path, uint32_t res, char *q, size_t cap)
 {
     char block[64];
-    const char *in;
+    const char *in = path;
     unsigned n;
     for (size_t i = 0; i < ARRAY_LEN(whole); i++)
         if (!strcmp(path, whole[i].ours))
-            return fits(snprintf(q, cap, "%s", whole[i].theirs), cap);
-    if (numbered(path, "input_blocks", &n, &in) && n > 0) {
+            return name_print(q, cap, "%s", whole[i].theirs);
+    if (name_numbered(&in, "input_blocks", NUMBER_MAX, &n) && n > 0) {
         unsigned level = (n - 1) / (res + 1), j = (n - 1) % (res + 1);
         snprintf(block, sizeof block, "down_blocks.%u", level);
         if (j < res)
             return module(q, cap, block, in, j);
-        return !strcmp(in, "0.op") && fits(snprintf(q, cap, "%s.downsamplers.0.conv", block), cap);
+        return !strcmp(in, "0.op") && name_print(q, cap, "%s.downsamplers.0.conv", block);
     }
-    if (numbered(path, "output_blocks", &n, &in)) {
+    if (name_numbered(&in, "output_blocks", NUMBER_MAX, &n)) {
         snprintf(block, sizeof block, "up_blocks.%u", n / (res + 1));
         if (!strcmp(in, "1.conv") || !strcmp(in, "2.conv"))
-            return n % (res + 1) == res &&
-                   fits(snprintf(q, cap, "%s.upsamplers.0.conv", block), cap);
+            return n % (res + 1) == res && name_print(q, cap, "%s.upsamplers.0.conv", block);
         return module(q, cap, block, in, n % (res + 1));
     }
-    if (!numbered(path, "middle_block", &n, &in) || n > 2)
+    if (!name_numbered(&in, "middle_block", 3, &n))
         return false;
-    in = path + strlen("middle_block.");
-    if (n == 2) { /* the second res block, numbered like a first one for module() */
-        char second[256];
-        return fits(snprintf(second, sizeof second, "0.%s", in + 2), sizeof second) &&
-               module(q, cap, "mid_block", second, 1);
-    }
-    return module(q, cap, "mid_block", in, 0);
+    char part[256]; /* the second res block is numbered like a first one for module() */
+    return name_print(part, sizeof part, "%u.%s", n == 2 ? 0 : n, in) &&
+           module(q, cap, "mid_block", part, n == 2);
 }
 
 /* "<layer>.<what>": the layer is translated, what stays. */
@@ -107,7 +83,7 @@ static bool names(const void *user, const char *canonical, struct net_source *ou
     if (!unet_diffusers_name(layer, u->res[0], out->name, sizeof out->name))
         return false;
     size_t at = strlen(out->name);
-    return fits(snprintf(out->name + at, sizeof out->name - at, "%s", what), sizeof out->name - at);
+    return name_print(out->name + at, sizeof out->name - at, "%s", what);
 }
 
 net_names_fn *unet_names(const struct unet_net *u)

@@ -98,8 +98,7 @@ static void lora(struct lora_table *t, const struct weights *w, const struct arc
     lora_diffusion(t, w, net);
     for (size_t i = 0; i < weights_count(w); i++)
         if (lora_path(weights_at(w, i), net->alias.root, path))
-            lora_add(t, "toy.", path, false,
-                     &(struct lora_meant) { .name = weights_at(w, i)->name });
+            lora_add(t, "toy.", path, false, &(struct lora_name) { .key = weights_at(w, i)->name });
 }
 
 /* ---- the network ---- */

@@ -126,7 +126,7 @@ static void toy_lora(struct lora_table *t, const struct weights *w, const struct
 {
     char path[LORA_NAME_MAX];
     for (size_t i = 0; i < weights_count(w); i++) {
-        const struct lora_meant m = { .name = weights_at(w, i)->name };
+        const struct lora_name m = { .key = weights_at(w, i)->name };
         if (!lora_path(weights_at(w, i), net->alias.root, path))
             continue;
         lora_text(t, path, &m);
