@@ -64,10 +64,8 @@ static bool set_target(struct lora *l, struct lora_target t)
         return false;
     }
     size_t before = last ? (size_t)(last - (struct lora_target *)l->target.p) : 0;
-    struct lora_target *x = vec_add(&l->target);
-    if (!x)
+    if (!vec_push(&l->target, &t))
         return false;
-    *x = t;
     if (last)
         ((struct lora_target *)vec_at(&l->target, before))->next = l->target.n;
     return true;

@@ -47,10 +47,15 @@ static berth_status loha(const struct lora *l, const struct lora_target *t,
     return BERTH_OK;
 }
 
+static berth_status add_term(struct vec *out, const struct res_term *x, berth_err *err)
+{
+    return vec_push(out, x) ? BERTH_OK : err_set(err, BERTH_ENOMEM, "%zu terms", out->n);
+}
+
 /* A change that is made of factors. */
-static berth_status made(const struct lora *l, const struct lora_target *t,
-                         const struct lora_place *p, float strength, struct arena *tmp,
-                         struct vec *out, berth_err *err)
+static berth_status add_product(const struct lora *l, const struct lora_target *t,
+                                const struct lora_place *p, float strength, struct arena *tmp,
+                                struct vec *out, berth_err *err)
 {
     struct res_term x = { .row = p->row, .rows = p->rows, .cols = p->cols };
     double scale;
@@ -62,16 +67,12 @@ static berth_status made(const struct lora *l, const struct lora_target *t,
     if (t->dora && lora_dora(l, t, p, strength, tmp, &x, err))
         return err->code;
     x.scale = (float)(t->dora ? scale : (double)strength * scale);
-    struct res_term *to = vec_add(out);
-    if (!to)
-        return err_set(err, BERTH_ENOMEM, "%zu terms", out->n);
-    *to = x;
-    return BERTH_OK;
+    return add_term(out, &x, err);
 }
 
-static berth_status dense(const struct lora *l, const struct lora_target *t,
-                          const struct lora_place *p, const struct shape *shape, float strength,
-                          struct arena *tmp, struct vec *out, berth_err *err)
+static berth_status add_dense(const struct lora *l, const struct lora_target *t,
+                              const struct lora_place *p, const struct shape *shape, float strength,
+                              struct arena *tmp, struct vec *out, berth_err *err)
 {
     struct shape want = *shape;
     float *values;
@@ -93,16 +94,14 @@ static berth_status dense(const struct lora *l, const struct lora_target *t,
         lora_swap_halves(values, p->rows, p->cols, t->swap, err) ||
         (t->transpose && lora_transpose(&values, p->cols, p->rows, tmp, err)))
         return err->code;
-    struct res_term *x = vec_add(out);
-    if (!x)
-        return err_set(err, BERTH_ENOMEM, "%zu terms", out->n);
-    *x = (struct res_term) { .kind = t->kind == LORA_SET ? TERM_SET : TERM_ADD,
-                             .row = p->row,
-                             .rows = p->rows,
-                             .cols = p->cols,
-                             .scale = strength,
-                             .dense = values + t->from * p->cols };
-    return BERTH_OK;
+    return add_term(out,
+                    &(struct res_term) { .kind = t->kind == LORA_SET ? TERM_SET : TERM_ADD,
+                                         .row = p->row,
+                                         .rows = p->rows,
+                                         .cols = p->cols,
+                                         .scale = strength,
+                                         .dense = values + t->from * p->cols },
+                    err);
 }
 
 berth_status lora_terms(const struct res_adapter *a, const char *key, size_t n,
@@ -134,8 +133,8 @@ berth_status lora_terms(const struct res_adapter *a, const char *key, size_t n,
                            "a weight of %" PRIu64 " rows for those from %" PRIu64
                            " on of a change of %" PRIu64,
                            p.rows, t->from, t->of);
-        if (t->dense ? dense(l, t, &p, shape, strength, tmp, out, err)
-                     : made(l, t, &p, strength, tmp, out, err))
+        if (t->dense ? add_dense(l, t, &p, shape, strength, tmp, out, err)
+                     : add_product(l, t, &p, strength, tmp, out, err))
             return err->code;
         i = t->next;
     }

@@ -112,14 +112,6 @@ static bool add_symbol(struct vec *symbols, int32_t id)
     return true;
 }
 
-static bool add_id(struct vec *out, int32_t id)
-{
-    int32_t *at = vec_add(out);
-    if (at)
-        *at = id;
-    return at != NULL;
-}
-
 static bool encode_word(const struct bpe *t, const uint32_t *c, size_t n, struct scratch *k,
                         struct vec *out)
 {
@@ -141,7 +133,7 @@ static bool encode_word(const struct bpe *t, const uint32_t *c, size_t n, struct
             return false;
     const struct symbol *s = k->symbol.p;
     for (uint32_t i = 0; i != NOBODY && i < k->symbol.n; i = s[i].next)
-        if (!add_id(out, s[i].id < 0 ? t->end : s[i].id))
+        if (!vec_push(out, s[i].id < 0 ? &t->end : &s[i].id))
             return false;
     return true;
 }
@@ -180,7 +172,7 @@ static bool encode_plain(const struct bpe *t, const char *s, size_t n, struct sc
     for (size_t i = 0, len; i < k->clean.n; i++) {
         if (c[i] != '<' || !(len = text_literal(c + i, k->clean.n - i, WORD_START_TEXT)))
             continue;
-        if (!encode_words(t, c + from, i - from, k, out) || !add_id(out, t->start))
+        if (!encode_words(t, c + from, i - from, k, out) || !vec_push(out, &t->start))
             return false;
         from = i + len;
     }
@@ -200,7 +192,7 @@ berth_status bpe_encode(const struct bpe *t, const char *text, size_t n, struct 
     for (size_t i = 0; ok && i < n;) { /* the end token is looked for as it is written */
         const char *end = memmem(text + i, n - i, WORD_END_TEXT, len);
         size_t plain = end ? (size_t)(end - (text + i)) : n - i;
-        ok = encode_plain(t, text + i, plain, &k, out) && (!end || add_id(out, t->end));
+        ok = encode_plain(t, text + i, plain, &k, out) && (!end || vec_push(out, &t->end));
         i += plain + (end ? len : 0);
     }
     vec_release(&k.clean);

@@ -14,7 +14,12 @@ struct bpe {
     int32_t start, end;
 };
 
-/* The same from memory: vocab.json and merges.txt, or, when merges is NULL, tokenizer.json. */
+/* The character that stands for a byte in a vocabulary, in UTF-8: itself where it is printable, else
+ * U+0100 and up in byte order. Returns its bytes. */
+size_t bpe_byte_symbol(unsigned byte, char out[4]);
+bool bpe_byte_is_printable(unsigned byte);
+
+/* bpe_open() from memory: vocab.json and merges.txt, or, when merges is NULL, tokenizer.json. */
 berth_status bpe_from_text(const char *vocab, size_t n, const char *merges, size_t m,
                            struct bpe **out, berth_err *err);
 

@@ -7,7 +7,6 @@
 #include "format/weights.h"
 #include "text/bpe_impl.h"
 #include "text/clean.h"
-#include "text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -106,11 +105,8 @@ static berth_status add_merge(struct load *l, const char *text, size_t n, size_t
 {
     if (l->merge.n >= BPE_VOCAB_MAX)
         return err_set(err, BERTH_ELIMIT, "more than %u merges", BPE_VOCAB_MAX);
-    struct merge *m = vec_add(&l->merge);
-    if (!m)
-        return no_memory(err);
-    *m = (struct merge) { .text = text, .n = (uint32_t)n, .left = (uint32_t)left };
-    return BERTH_OK;
+    const struct merge m = { .text = text, .n = (uint32_t)n, .left = (uint32_t)left };
+    return vec_push(&l->merge, &m) ? BERTH_OK : no_memory(err);
 }
 
 /* "left right" */
@@ -172,7 +168,7 @@ static berth_status want_text(struct jstok *j, const char *want, const char *wha
 
 static bool key_is(const struct jstok *j, const char *z)
 {
-    return j->n == strlen(z) && memcmp(j->s, z, j->n) == 0;
+    return str_eq(j->s, j->n, z);
 }
 
 static berth_status read_model(struct load *l, struct jstok *j, berth_err *err)
@@ -296,22 +292,26 @@ static int32_t id_of(const struct load *l, const char *text, size_t n)
     return map_get(&l->id, text, n, &id) ? (int32_t)id : -1;
 }
 
-/* The printable character that stands for a byte: itself where it is one, else U+0100 and up in
- * byte order. */
-static uint32_t byte_point(unsigned byte, uint32_t *next)
+bool bpe_byte_is_printable(unsigned byte)
 {
-    bool itself = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
-    return itself ? byte : (*next)++;
+    return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+}
+
+size_t bpe_byte_symbol(unsigned byte, char out[4])
+{
+    uint32_t next = 0x100;
+    for (unsigned b = 0; b < byte; b++)
+        next += !bpe_byte_is_printable(b);
+    return utf8_put(bpe_byte_is_printable(byte) ? byte : next, out);
 }
 
 static berth_status set_symbols(struct load *l, berth_err *err)
 {
     struct bpe *t = l->t;
-    uint32_t next = 0x100;
     size_t ends = 0;
     for (unsigned b = 0; b < 256; b++) {
         char text[8];
-        size_t n = utf8_put(byte_point(b, &next), text);
+        size_t n = bpe_byte_symbol(b, text);
         t->byte[b] = id_of(l, text, n);
         memcpy(text + n, "</w>", 4);
         t->byte_end[b] = id_of(l, text, n + 4);

@@ -45,11 +45,7 @@ static berth_status too_long(berth_err *err)
 
 static berth_status end_group(struct reading *r, berth_err *err)
 {
-    size_t *end = vec_add(&r->group);
-    if (!end)
-        return no_memory(err);
-    *end = r->token.n;
-    return BERTH_OK;
+    return vec_push(&r->group, &r->token.n) ? BERTH_OK : no_memory(err);
 }
 
 static berth_status add_text(struct reading *r, const char *s, size_t n, double weight,
@@ -60,13 +56,10 @@ static berth_status add_text(struct reading *r, const char *s, size_t n, double 
         return err->code;
     if (r->ids.n > r->most - r->token.n)
         return too_long(err);
-    if (!vec_reserve(&r->token, r->token.n + r->ids.n))
-        return no_memory(err);
     for (size_t i = 0; i < r->ids.n; i++) {
-        struct token *t = vec_add(&r->token);
-        if (!t)
+        const struct token t = { .id = *(int32_t *)vec_at(&r->ids, i), .weight = weight };
+        if (!vec_push(&r->token, &t))
             return no_memory(err);
-        *t = (struct token) { .id = *(int32_t *)vec_at(&r->ids, i), .weight = weight };
     }
     return end_group(r, err);
 }
@@ -94,11 +87,7 @@ static berth_status look_up(struct reading *r, const char *name, size_t n, struc
     out->found = s == BERTH_OK;
     if (out->found && !(out->copy = arena_strndup(r->mem, name, n)))
         return no_memory(err);
-    struct known *slot = vec_add(&r->known);
-    if (!slot)
-        return no_memory(err);
-    *slot = *out;
-    return BERTH_OK;
+    return vec_push(&r->known, out) ? BERTH_OK : no_memory(err);
 }
 
 static berth_status add_vectors(struct reading *r, const char *name, size_t n, double weight,
@@ -114,14 +103,13 @@ static berth_status add_vectors(struct reading *r, const char *name, size_t n, d
     if (k.count > r->most - r->token.n)
         return too_long(err);
     for (uint32_t i = 0; i < k.count; i++) {
-        struct token *t = vec_add(&r->token);
-        if (!t)
+        const struct token t = { .id = -1,
+                                 .weight = weight,
+                                 .vector = k.v + (size_t)i * k.width,
+                                 .width = k.width,
+                                 .embedding = k.copy };
+        if (!vec_push(&r->token, &t))
             return no_memory(err);
-        *t = (struct token) { .id = -1,
-                              .weight = weight,
-                              .vector = k.v + (size_t)i * k.width,
-                              .width = k.width,
-                              .embedding = k.copy };
     }
     return end_group(r, err);
 }
@@ -238,12 +226,9 @@ struct cutting {
 
 static bool add_tokens(struct vec *v, const struct token *t, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        struct token *to = vec_add(v);
-        if (!to)
+    for (size_t i = 0; i < n; i++)
+        if (!vec_push(v, &t[i]))
             return false;
-        *to = t[i];
-    }
     return true;
 }
 
@@ -251,7 +236,7 @@ static bool add_special(struct vec *v, int32_t id, size_t times)
 {
     struct token t = { .id = id, .weight = 1.0 };
     for (size_t i = 0; id >= 0 && i < times; i++)
-        if (!add_tokens(v, &t, 1))
+        if (!vec_push(v, &t))
             return false;
     return true;
 }
@@ -260,13 +245,10 @@ static berth_status close_chunk(struct cutting *c, berth_err *err)
 {
     if (c->chunk.n >= TEXT_CHUNKS_MAX)
         return too_long(err);
-    struct token *t = arena_array(c->mem, c->open.n, sizeof *t), **slot = vec_add(&c->chunk);
-    size_t *len = vec_add(&c->length);
-    if (!t || !slot || !len)
+    struct token *t = arena_array(c->mem, c->open.n, sizeof *t);
+    if (!t || !vec_push(&c->chunk, &t) || !vec_push(&c->length, &c->open.n))
         return no_memory(err);
     memcpy(t, c->open.p, c->open.n * sizeof *t);
-    *slot = t;
-    *len = c->open.n;
     c->open.n = 0;
     return add_special(&c->open, c->rules->start, 1) ? BERTH_OK : no_memory(err);
 }

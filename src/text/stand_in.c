@@ -1,4 +1,4 @@
-/* stand_in.c: tokenizers that know letters and no words, for who has none at hand: tours and
+/* stand_in.c: tokenizers that know letters and no words, for people who have none at hand, and for
  * tests. Prompts mean little through them.
  *
  * CLIP's: its alphabet of byte symbols and the ids they have there, the two specials at their
@@ -8,8 +8,7 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "base/utf8.h"
-#include "text/bpe.h"
-#include "text/unicode.h"
+#include "text/bpe_impl.h"
 #include "text/unigram.h"
 
 #include <stdio.h>
@@ -19,33 +18,24 @@
 #define EXTRA_IDS 100
 #define EXTRA_LAST 32099 /* id of <extra_id_0> */
 
-/* Printable bytes are their own character, the others come behind U+00FF in order. */
-static uint32_t symbol(unsigned byte)
+/* A character between quotes, which ends with `ending`; a quote and a backslash are escaped. */
+static void add_quoted(struct str *out, const char *utf8, size_t n, const char *ending)
 {
-    uint32_t next = 256;
-    for (unsigned b = 0; b <= byte; b++) {
-        bool own = (b > 32 && b < 127) || (b > 160 && b != 173);
-        if (b == byte)
-            return own ? b : next;
-        next += !own;
-    }
-    return 0;
+    bool special = *utf8 == '"' || *utf8 == '\\';
+    str_addf(out, "\"%s%.*s%s\"", special ? "\\" : "", (int)n, utf8, ending);
 }
 
+/* Bytes that are their own character have the first ids. */
 static void add_symbols(struct str *out, const char *ending, unsigned *id)
 {
-    for (int own = 1; own >= 0; own--) /* those that are their own character have the first ids */
+    for (int printable = 1; printable >= 0; printable--)
         for (unsigned b = 0; b < 256; b++) {
-            uint32_t c = symbol(b);
-            if ((c < 256) != own)
+            char utf8[4];
+            if (bpe_byte_is_printable(b) != printable)
                 continue;
-            str_addf(out, "%s\"%s", *id ? "," : "", c == '"' || c == '\\' ? "\\" : "");
-            if (c < 0x80)
-                str_addc(out, (char)c);
-            else /* two bytes are enough below U+0800 */
-                str_addf(out, "%c%c", (char)(0xc0 | c >> 6), (char)(0x80 | (c & 0x3f)));
-            str_addf(out, "%s\":%u", ending, *id);
-            ++*id;
+            str_adds(out, *id ? "," : "");
+            add_quoted(out, utf8, bpe_byte_symbol(b, utf8), ending);
+            str_addf(out, ":%u", (*id)++);
         }
 }
 
@@ -77,13 +67,14 @@ berth_status bpe_write_stand_in(const char *dir, berth_err *err)
     return s;
 }
 
-/* Pieces of one character each; a quote and a backslash are escaped. */
+/* Pieces of one character each. */
 static void add_letters(struct str *out, uint32_t from, uint32_t to)
 {
     for (uint32_t c = from; c <= to; c++) {
         char utf8[4];
-        size_t n = utf8_put(c, utf8);
-        str_addf(out, ",[\"%s%.*s\",-8.0]", c == '"' || c == '\\' ? "\\" : "", (int)n, utf8);
+        str_adds(out, ",[");
+        add_quoted(out, utf8, utf8_put(c, utf8), "");
+        str_adds(out, ",-8.0]");
     }
 }
 

@@ -75,10 +75,7 @@ uint32_t uc_point(const char *s, size_t n, size_t *len)
 
 static bool push(struct vec *v, uint32_t c)
 {
-    uint32_t *at = vec_add(v);
-    if (at)
-        *at = c;
-    return at != NULL;
+    return vec_push(v, &c);
 }
 
 bool uc_decode(const char *s, size_t n, struct vec *out)

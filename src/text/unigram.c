@@ -23,14 +23,6 @@ static berth_status no_memory(size_t n, berth_err *err)
     return err_set(err, BERTH_ENOMEM, "tokens of %zu bytes of text", n);
 }
 
-static bool add_id(struct vec *out, int32_t id)
-{
-    int32_t *at = vec_add(out);
-    if (at)
-        *at = id;
-    return at != NULL;
-}
-
 /* ---- the best way through a word ---- */
 
 /* Strictly better only: of two ways the one found first stays. */
@@ -68,9 +60,9 @@ static void find_best(const struct unigram *t, const char *s, size_t n, struct p
 static bool add_unknown(const struct unigram *t, const char *s, size_t n, struct vec *out)
 {
     if (!t->byte_fallback)
-        return add_id(out, t->unknown);
+        return vec_push(out, &t->unknown);
     for (size_t i = 0; i < n; i++)
-        if (!add_id(out, t->byte[(uint8_t)s[i]]))
+        if (!vec_push(out, &t->byte[(uint8_t)s[i]]))
             return false;
     return true;
 }
@@ -83,16 +75,13 @@ static bool encode_word(const struct unigram *t, const char *s, size_t n, struct
         return false;
     struct place *place = k->place.p;
     find_best(t, s, n, place);
-    for (uint32_t at = (uint32_t)n; at > 0; at = place[at].from) {
-        uint32_t *end = vec_add(&k->back);
-        if (!end)
+    for (uint32_t at = (uint32_t)n; at > 0; at = place[at].from)
+        if (!vec_push(&k->back, &at))
             return false;
-        *end = at;
-    }
     for (size_t i = k->back.n; i-- > 0;) {
         uint32_t end = *(uint32_t *)vec_at(&k->back, i), from = place[end].from;
         if (place[end].id != t->unknown) {
-            if (!add_id(out, place[end].id))
+            if (!vec_push(out, &place[end].id))
                 return false;
             continue;
         }
@@ -139,41 +128,24 @@ static size_t find_special(const struct unigram *t, const char *s, size_t n, siz
     return n;
 }
 
-/* s without the white space at its end, or the bytes of that at its beginning. */
-static size_t without_end(const char *s, size_t n)
-{
-    size_t end = 0;
-    for (size_t i = 0, len; i < n; i += len) {
-        uint32_t c = uc_point(s + i, n - i, &len);
-        len = len ? len : 1;
-        if (!unigram_is_space(c))
-            end = i + len;
-    }
-    return end;
-}
-
-static size_t space_in_front(const char *s, size_t n)
-{
-    size_t i = 0, len;
-    for (uint32_t c; i < n && (c = uc_point(s + i, n - i, &len), len) && unigram_is_space(c);)
-        i += len;
-    return i;
-}
-
 static berth_status encode_clean(const struct unigram *t, const char *s, size_t n,
                                  struct scratch *k, struct vec *out, berth_err *err)
 {
     for (size_t i = 0; i < n;) {
         struct special special = { 0 };
         size_t len, plain = find_special(t, s + i, n - i, &len, &special);
-        size_t keep = len && special.lstrip ? without_end(s + i, plain) : plain;
-        if (encode_plain(t, s + i, keep, i == 0, k, out, err))
+        const char *from = s + i;
+        size_t keep = plain;
+        unigram_strip(false, len && special.lstrip, &from, &keep);
+        if (encode_plain(t, from, keep, i == 0, k, out, err))
             return err->code;
-        if (len && !add_id(out, special.id))
+        if (len && !vec_push(out, &special.id))
             return no_memory(n, err);
         i += plain + len;
-        if (len && special.rstrip)
-            i += space_in_front(s + i, n - i);
+        const char *rest = s + i;
+        size_t left = n - i;
+        unigram_strip(len && special.rstrip, false, &rest, &left);
+        i = n - left;
     }
     return BERTH_OK;
 }

@@ -112,6 +112,7 @@ berth_status unigram_from_memory(const char *bytes, size_t n, struct unigram **o
  * the beginning of all text. s: well-formed UTF-8. ELIMIT, or ENOMEM when out is bad. */
 berth_status unigram_normalize(const struct unigram *t, const char *s, size_t n, bool first,
                                struct str *out, berth_err *err);
-bool unigram_is_space(uint32_t c); /* White_Space of Unicode */
+/* Without the white space (White_Space of Unicode) at its beginning, at its end. */
+void unigram_strip(bool left, bool right, const char **s, size_t *n);
 
 #endif

@@ -66,11 +66,8 @@ berth_status unigram_add_piece(struct unigram_load *l, const char *text, size_t 
         return err_set(err, BERTH_EFORMAT, "piece %zu is of type %u", l->piece.n, (unsigned)type);
     if (take_text(l, text, n, &copy, err))
         return err->code;
-    struct piece *p = vec_add(&l->piece);
-    if (!p)
-        return no_memory(err);
-    *p = (struct piece) { .text = copy, .n = (uint32_t)n, .type = type, .score = score };
-    return BERTH_OK;
+    const struct piece p = { .text = copy, .n = (uint32_t)n, .type = type, .score = score };
+    return vec_push(&l->piece, &p) ? BERTH_OK : no_memory(err);
 }
 
 berth_status unigram_add_special(struct unigram_load *l, const char *text, size_t n,
@@ -83,13 +80,8 @@ berth_status unigram_add_special(struct unigram_load *l, const char *text, size_
         return err_set(err, BERTH_ELIMIT, "more than %u added tokens", UNIGRAM_VOCAB_MAX);
     if (take_text(l, text, n, &copy, err))
         return err->code;
-    struct trie_key *key = vec_add(&l->added);
-    struct special *slot = vec_add(&l->t->special);
-    if (!key || !slot)
-        return no_memory(err);
-    *slot = s;
-    *key = (struct trie_key) { .s = copy, .n = (uint32_t)n, .id = (int32_t)(l->t->special.n - 1) };
-    return BERTH_OK;
+    const struct trie_key key = { .s = copy, .n = (uint32_t)n, .id = (int32_t)l->t->special.n };
+    return vec_push(&l->added, &key) && vec_push(&l->t->special, &s) ? BERTH_OK : no_memory(err);
 }
 
 /* ---- tables ---- */
@@ -155,15 +147,9 @@ static berth_status set_pieces(struct unigram_load *l, berth_err *err)
         s = no_memory(err);
     for (size_t i = 0; !s && i < l->piece.n; i++) {
         const struct piece *p = vec_at(&l->piece, i);
-        struct trie_key *k = is_looked_for(t, p) ? vec_add(&key) : NULL;
-        if (k)
-            *k = (struct trie_key) { .s = p->text, .n = p->n, .id = (int32_t)i };
-        if (!t->sentencepiece || p->type != PIECE_USER_DEFINED || !k)
-            continue;
-        struct trie_key *u = vec_add(&user);
-        if (u)
-            *u = *k;
-        else
+        const struct trie_key k = { .s = p->text, .n = p->n, .id = (int32_t)i };
+        bool users = t->sentencepiece && p->type == PIECE_USER_DEFINED;
+        if (is_looked_for(t, p) && (!vec_push(&key, &k) || (users && !vec_push(&user, &k))))
             s = no_memory(err);
     }
     if (!s) {

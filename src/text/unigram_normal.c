@@ -23,12 +23,6 @@ static berth_status check_size(const struct str *s, berth_err *err)
     return BERTH_OK;
 }
 
-/* White_Space of Unicode, which Rust asks for; str.isspace() has a few controls more. */
-bool unigram_is_space(uint32_t c)
-{
-    return uc_class(c) == UC_SPACE;
-}
-
 /* ---- graphemes ---- */
 
 /* Joins what follows it (Prepend of UAX #29). */
@@ -109,21 +103,22 @@ static berth_status map_graphemes(const struct charsmap *m, const char *s, size_
 
 /* ---- steps of a tokenizer.json ---- */
 
+/* White_Space of Unicode, which Rust asks for; str.isspace() has a few controls more. */
 static size_t space_at(const char *s, size_t n)
 {
     size_t len;
     uint32_t c = uc_point(s, n, &len);
-    return len && unigram_is_space(c) ? len : 0;
+    return len && uc_class(c) == UC_SPACE ? len : 0;
 }
 
-static void strip(const struct step *p, const char **s, size_t *n)
+void unigram_strip(bool left, bool right, const char **s, size_t *n)
 {
     size_t len, end = 0;
-    while (p->left && (len = space_at(*s, *n))) {
+    while (left && (len = space_at(*s, *n))) {
         *s += len;
         *n -= len;
     }
-    for (size_t i = 0; p->right && i < *n; i += len) {
+    for (size_t i = 0; right && i < *n; i += len) {
         bool space = (len = space_at(*s + i, *n - i)) > 0;
         if (!space) {
             uc_point(*s + i, *n - i, &len);
@@ -131,7 +126,7 @@ static void strip(const struct step *p, const char **s, size_t *n)
             end = i + len;
         }
     }
-    if (p->right)
+    if (right)
         *n = end;
 }
 
@@ -199,7 +194,7 @@ static berth_status by_steps(const struct unigram *t, const char *s, size_t n, b
         const struct step *p = &t->step[i];
         struct str *to = &work[next];
         if (p->kind == STEP_STRIP) {
-            strip(p, &s, &n);
+            unigram_strip(p->left, p->right, &s, &n);
             continue;
         }
         str_clear(to);

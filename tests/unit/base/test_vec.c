@@ -65,12 +65,28 @@ static void impossible_sizes_and_exhaustion(void **state)
     vec_release(&v);
 }
 
+static void pushes_copies(void **state)
+{
+    (void)state;
+    struct vec v = { .elem = sizeof(uint32_t) };
+    for (uint32_t i = 0; i < 8; i++)
+        assert_true(vec_push(&v, &i));
+    oom_after(0);
+    assert_false(vec_push(&v, &(uint32_t) { 8 }));
+    oom_off();
+    assert_int_equal(v.n, 8);
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(*(uint32_t *)vec_at(&v, i), i);
+    vec_release(&v);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grows_with_zeroed_elements),
         cmocka_unit_test(reserving_keeps_addresses),
         cmocka_unit_test(impossible_sizes_and_exhaustion),
+        cmocka_unit_test(pushes_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
