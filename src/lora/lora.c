@@ -105,16 +105,13 @@ static enum lora_part first_part(const struct lora_base *b, enum lora_part from,
     return from;
 }
 
-static bool set_made(struct lora *l, const struct lora_target *to, enum lora_kind kind,
-                     const struct lora_base *b)
-{
-    struct lora_target t = *to;
-    t.kind = kind;
-    t.alpha = b->alpha;
-    t.dora = b->dora;
-    memcpy(t.part, b->part, sizeof t.part);
-    return set_target(l, t);
-}
+/* Tensors of each kind that is made of factors; the first of them is always there but for LoKr. */
+static const struct {
+    enum lora_part from, to;
+} parts[] = { [LORA_PAIR] = { PAIR_UP, HADA_W1_A },
+              [LORA_LOHA] = { HADA_W1_A, LOKR_W1 },
+              [LORA_LOKR] = { LOKR_W1, OFT_BLOCKS },
+              [LORA_OFT] = { OFT_BLOCKS, LORA_PARTS } };
 
 static bool set_targets(struct lora *l, const struct lora_name *n, const struct lora_base *b)
 {
@@ -127,26 +124,14 @@ static bool set_targets(struct lora *l, const struct lora_name *n, const struct 
                               .swap = n->swap,
                               .transpose = n->transpose,
                               .widens = b->widens };
-    struct lora_target bias;
+    struct lora_target bias, made = to;
     bool ok = true;
-    for (int f = 0; f < LORA_FAMILIES; f++)
-        if (b->up[f] && b->down[f]) {
-            struct lora_target t = to;
-            t.kind = LORA_PAIR;
-            t.up = b->up[f];
-            t.down = b->down[f];
-            t.mid = f == 0 ? b->mid : NULL;
-            t.alpha = b->alpha;
-            t.dora = b->dora;
-            ok = set_target(l, t);
-            break;
-        }
-    if (ok && b->part[HADA_W1_A])
-        ok = set_made(l, &to, LORA_LOHA, b);
-    if (ok && first_part(b, LOKR_W1, OFT_BLOCKS) < OFT_BLOCKS)
-        ok = set_made(l, &to, LORA_LOKR, b);
-    if (ok && b->part[OFT_BLOCKS])
-        ok = set_made(l, &to, LORA_OFT, b);
+    made.alpha = b->alpha;
+    made.dora = b->dora;
+    memcpy(made.part, b->part, sizeof made.part);
+    for (made.kind = LORA_PAIR; ok && made.kind <= LORA_OFT; made.kind++)
+        if (first_part(b, parts[made.kind].from, parts[made.kind].to) < parts[made.kind].to)
+            ok = set_target(l, made);
     ok = ok && set_dense(l, &to, LORA_DIFF, b->w_norm) && set_dense(l, &to, LORA_DIFF, b->diff) &&
          set_dense(l, &to, LORA_SET, b->set);
     if (ok && (b->diff_b || b->b_norm) && bias_of(l, &to, &bias, &ok))
@@ -161,6 +146,17 @@ static const struct weights_entry *lone_half(const struct lora_base *b)
         if (!b->up[f] != !b->down[f])
             return b->up[f] ? b->up[f] : b->down[f];
     return NULL;
+}
+
+/* The pair of the first family that the file has one of; mid comes with the first alone. */
+static void choose_pair(struct lora_base *b)
+{
+    for (int f = LORA_FAMILIES - 1; f >= 0; f--)
+        if (b->up[f]) {
+            b->part[PAIR_UP] = b->up[f];
+            b->part[PAIR_DOWN] = b->down[f];
+            b->part[PAIR_MID] = f == 0 ? b->mid : NULL;
+        }
 }
 
 static berth_status incomplete(const struct lora_base *b, enum lora_part has, enum lora_part lacks,
@@ -213,8 +209,6 @@ static berth_status check_oft(const struct lora_base *b, berth_err *err)
 static berth_status check_dora(const struct lora_base *b, berth_err *err)
 {
     bool changed = b->diff || b->w_norm || b->set || first_part(b, 0, LORA_PARTS) < LORA_PARTS;
-    for (int f = 0; f < LORA_FAMILIES; f++)
-        changed = changed || b->up[f];
     if (!b->dora || changed)
         return BERTH_OK;
     return err_set(err, BERTH_EFORMAT,
@@ -238,6 +232,7 @@ static berth_status find_targets(struct lora *l, struct lora_bases *b,
         if (x->refused)
             return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is of kind %s, which is not merged",
                            x->refused_by->name, x->refused);
+        choose_pair(x);
         if (check_loha(x, err) || check_lokr(x, err) || check_oft(x, err) || check_dora(x, err))
             return err->code;
         x->used = true;
@@ -288,20 +283,12 @@ static uint64_t chain(uint64_t sum, const void *p, size_t n)
 /* A tensor that says which ones a target has: the rest follow from its name. */
 static const struct weights_entry *name_giver(const struct lora_target *t)
 {
-    switch (t->kind) {
-    case LORA_PAIR:
-        return t->up;
-    case LORA_LOHA:
-        return t->part[HADA_W1_A];
-    case LORA_LOKR:
-        return t->part[LOKR_W1] ? t->part[LOKR_W1] : t->part[LOKR_W1_A];
-    case LORA_OFT:
-        return t->part[OFT_BLOCKS];
-    case LORA_DIFF:
-    case LORA_SET:
-        break;
-    }
-    return t->dense;
+    if (t->dense)
+        return t->dense;
+    enum lora_part k = parts[t->kind].from;
+    while (!t->part[k])
+        k++;
+    return t->part[k];
 }
 
 /* Equal for equal effect: the files, and what was made of them. */

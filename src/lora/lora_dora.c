@@ -9,33 +9,29 @@
  * sizes are of the weight's own rows, also where a change's halves trade places. */
 #include "lora/lora_impl.h"
 
-#include "base/sz.h"
-
-berth_status lora_dora(const struct lora *l, const struct lora_target *t,
-                       const struct lora_place *p, float strength, struct arena *tmp,
-                       struct res_term *out, berth_err *err)
+berth_status lora_dora(const struct lora_job *j, struct res_term *out)
 {
-    const struct shape *s = &t->dora->shape, *w = p->weight;
-    const uint64_t rows = lora_want_rows(t, p), cols = lora_want_cols(t, p);
+    const struct lora_target *t = j->t;
+    const struct shape *s = &t->dora->shape, *w = j->weight;
     char name[LORA_NAME_TEXT], text[SHAPE_TEXT_MAX];
-    uint64_t n, in = t->transpose || w->ndim < 2 ? cols : w->dim[1];
+    uint64_t n, in = t->transpose || w->ndim < 2 ? j->want_cols : w->dim[1];
     float *size;
     if (s->ndim < 2 || w->ndim < 2 || !in || !shape_count(s, &n))
-        return lora_misfit(t->dora, p, err);
-    bool by_row = s->dim[0] == rows;
-    if (n != (by_row ? rows : in) || (!by_row && s->dim[1] != in))
-        return lora_misfit(t->dora, p, err);
+        return lora_misfit(j, t->dora);
+    bool by_row = s->dim[0] == j->want_rows;
+    if (n != (by_row ? j->want_rows : in) || (!by_row && s->dim[1] != in))
+        return lora_misfit(j, t->dora);
     if (t->of && !by_row)
-        return err_set(err, BERTH_EUNSUPPORTED,
+        return err_set(j->err, BERTH_EUNSUPPORTED,
                        "'%s' %s has a size for every input of a weight that is several here, which "
                        "is not merged",
                        lora_name_text(t->dora, name), shape_text(s, text));
-    if (lora_load(l, t->dora, tmp, &size, err))
-        return err->code;
+    if (lora_load(j, t->dora, &size))
+        return j->err->code;
     out->dora = (struct res_dora) { .size = by_row ? size + t->from : size,
                                     .columns = by_row == t->transpose,
                                     .before = by_row,
-                                    .kernel = t->transpose ? 1 : cols / in,
-                                    .strength = strength };
+                                    .kernel = t->transpose ? 1 : j->want_cols / in,
+                                    .strength = j->strength };
     return BERTH_OK;
 }

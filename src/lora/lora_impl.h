@@ -14,8 +14,11 @@ enum lora_form lora_form(const struct weights *w);
 /* The name as <base name><suffix>; NULL: out of memory. */
 const char *lora_form_name(enum lora_form form, const char *name, struct arena *mem);
 
-/* Tensors of kinds that are made of more than two. */
+/* Tensors that a change is made of. */
 enum lora_part {
+    PAIR_UP, /* a pair, */
+    PAIR_DOWN,
+    PAIR_MID,  /* perhaps with a kernel between them */
     HADA_W1_A, /* LoHa: two products, */
     HADA_W1_B,
     HADA_W2_A,
@@ -39,8 +42,8 @@ struct lora_base { /* one base name of the file; entries are NULL where the file
     size_t len;
     const struct weights_entry *up[LORA_FAMILIES], *down[LORA_FAMILIES];
     const struct weights_entry *mid, *alpha, *dora, *diff, *diff_b, *w_norm, *b_norm, *set;
-    const struct weights_entry *part[LORA_PARTS];
-    const char *refused; /* a kind we do not merge: "GLoRA"; NULL: none */
+    const struct weights_entry *part[LORA_PARTS]; /* those of pairs: of the first family there is */
+    const char *refused;                          /* a kind we do not merge: "GLoRA"; NULL: none */
     const struct weights_entry *refused_by;
     uint32_t tensors; /* of the file, under this name */
     bool used;
@@ -68,9 +71,8 @@ struct lora_target {
     uint64_t from, of;  /* of the change, see struct lora_name */
     bool swap, transpose, widens;
     enum lora_kind kind;
-    const struct weights_entry *up, *down, *mid;  /* LORA_PAIR; mid may be NULL */
-    const struct weights_entry *part[LORA_PARTS]; /* LORA_LOHA, LORA_LOKR, LORA_OFT */
-    const struct weights_entry *alpha, *dora;     /* of all these; may be NULL */
+    const struct weights_entry *part[LORA_PARTS]; /* LORA_PAIR, LORA_LOHA, LORA_LOKR, LORA_OFT */
+    const struct weights_entry *alpha, *dora;     /* of these; may be NULL */
     const struct weights_entry *dense;            /* the others */
     size_t next;                                  /* of the same key, number + 1; 0: none */
 };
@@ -90,40 +92,34 @@ struct lora {
 berth_status lora_open_weights(struct weights *w, const struct lora_names *names,
                                const struct log *log, struct res_adapter **out, berth_err *err);
 
-struct lora_place { /* the rows of the tensor that a target means */
-    uint64_t row, rows, cols;
-    const struct shape *weight; /* all of it */
+struct lora_job { /* a term that is being made */
+    const struct lora *l;
+    const struct lora_target *t;
+    const struct shape *weight;    /* the whole tensor */
+    uint64_t row, rows, cols;      /* what the target means of it */
+    uint64_t want_rows, want_cols; /* what a change has to be for that */
+    float strength;
+    double scale; /* of the term, without the strength; set by those below */
+    struct arena *tmp;
+    berth_err *err;
 };
-
-/* What a change has to be for it. */
-static inline uint64_t lora_want_rows(const struct lora_target *t, const struct lora_place *p)
-{
-    return t->of ? t->of : t->transpose ? p->cols : p->rows;
-}
-static inline uint64_t lora_want_cols(const struct lora_target *t, const struct lora_place *p)
-{
-    return t->transpose ? p->rows : p->cols;
-}
 
 /* lora_factors.c */
 
-/* Names end with what tells them apart and begin with what says where they are: a long one loses its
- * middle. */
+/* Names end with what tells them apart and begin with what says where they are: a long one loses
+ * its middle. */
 #define LORA_NAME_TEXT 128
 const char *lora_name_text(const struct weights_entry *e, char buf[LORA_NAME_TEXT]);
-berth_status lora_misfit(const struct weights_entry *e, const struct lora_place *p, berth_err *err);
+berth_status lora_misfit(const struct lora_job *j, const struct weights_entry *e);
 /* The entry as a matrix. False: it has no elements, or too many. */
 WARN_UNUSED bool lora_matrix(const struct weights_entry *e, uint64_t *rows, uint64_t *cols);
-berth_status lora_load(const struct lora *l, const struct weights_entry *e, struct arena *tmp,
-                       float **out, berth_err *err);
-/* alpha / rank; 1 where the file has no alpha. */
-berth_status lora_scale(const struct lora *l, const struct weights_entry *alpha, uint64_t rank,
-                        double *out, berth_err *err);
-/* The halves of p's rows trade places when `swap`. */
-berth_status lora_swap_halves(float *p, uint64_t rows, uint64_t cols, bool swap, berth_err *err);
+berth_status lora_load(const struct lora_job *j, const struct weights_entry *e, float **out);
+/* The target's alpha / rank; 1 where the file has no alpha. */
+berth_status lora_scale(const struct lora_job *j, uint64_t rank, double *out);
+/* The halves of p's rows trade places where the target says so. */
+berth_status lora_swap_halves(const struct lora_job *j, float *p, uint64_t rows, uint64_t cols);
 /* *p [rows, cols] -> [cols, rows], in new memory. */
-berth_status lora_transpose(float **p, uint64_t rows, uint64_t cols, struct arena *tmp,
-                            berth_err *err);
+berth_status lora_transpose(const struct lora_job *j, float **p, uint64_t rows, uint64_t cols);
 
 struct lora_factors {
     const struct weights_entry *up, *down, *mid; /* mid may be NULL */
@@ -135,33 +131,18 @@ struct lora_sizes { /* up [rows, up_rank], down [rank, cols * kernel] */
 /* False: no elements, or too many. */
 WARN_UNUSED bool lora_sizes(const struct lora_factors *f, struct lora_sizes *out);
 /* Both in F32, mid folded into down. n: from lora_sizes(), and up_rank == rank. */
-berth_status lora_load_factors(const struct lora *l, const struct lora_factors *f,
-                               const struct lora_sizes *n, struct arena *tmp, float **up,
-                               float **down, berth_err *err);
+berth_status lora_load_factors(const struct lora_job *j, const struct lora_factors *f,
+                               const struct lora_sizes *n, float **up, float **down);
 
-struct lora_product { /* up[p->rows, rank] . down[rank, p->cols], as the target wants it */
-    uint32_t rank;    /* what alpha is divided by */
-    const float *up, *down;
-};
-berth_status lora_product(const struct lora *l, const struct lora_target *t,
-                          const struct lora_factors *f, const struct lora_place *p,
-                          struct arena *tmp, struct lora_product *out, berth_err *err);
+/* up[rows, rank] . down[rank, cols], as the target wants it. */
+berth_status lora_product(const struct lora_job *j, const struct lora_factors *f, uint32_t *rank,
+                          const float **up, const float **down);
 
-/* lora_lokr.c: the term's own fields, and the scale without the strength. */
-berth_status lora_lokr(const struct lora *l, const struct lora_target *t,
-                       const struct lora_place *p, struct arena *tmp, struct res_term *out,
-                       double *scale, berth_err *err);
-
-/* lora_oft.c: the same; the scale has one of the two times that the strength counts, with dora the
- * only one. */
-berth_status lora_oft(const struct lora *l, const struct lora_target *t, const struct lora_place *p,
-                      float strength, struct arena *tmp, struct res_term *out, double *scale,
-                      berth_err *err);
-
-/* lora_dora.c: out->dora; the target has one. */
-berth_status lora_dora(const struct lora *l, const struct lora_target *t,
-                       const struct lora_place *p, float strength, struct arena *tmp,
-                       struct res_term *out, berth_err *err);
+/* The term's own fields, and j->scale. lora_oft.c: with one of the two times that the strength
+ * counts; with dora the only one. lora_dora.c: out->dora; the target has one. */
+berth_status lora_lokr(struct lora_job *j, struct res_term *out);
+berth_status lora_oft(struct lora_job *j, struct res_term *out);
+berth_status lora_dora(const struct lora_job *j, struct res_term *out);
 
 /* lora_terms.c: res_adapter_ops.terms */
 berth_status lora_terms(const struct res_adapter *a, const char *key, size_t n,

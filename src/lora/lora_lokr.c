@@ -23,13 +23,8 @@ struct side { /* w1 or w2; one of `whole` and `f` is there */
     float *at;
 };
 
-static const struct weights_entry *speaks_for(const struct side *s)
-{
-    return s->whole ? s->whole : s->f.up;
-}
-
 /* Sizes, before anything is loaded. */
-static berth_status measure(struct side *s, const struct lora_place *p, berth_err *err)
+static berth_status measure(const struct lora_job *j, struct side *s)
 {
     char up[LORA_NAME_TEXT], text[2][SHAPE_TEXT_MAX];
     size_t cols;
@@ -37,29 +32,28 @@ static berth_status measure(struct side *s, const struct lora_place *p, berth_er
         const struct shape *is = &s->whole->shape;
         bool known = is->ndim == 2 || is->ndim == 4;
         return known && lora_matrix(s->whole, &s->rows, &s->cols) ? BERTH_OK
-                                                                  : lora_misfit(s->whole, p, err);
+                                                                  : lora_misfit(j, s->whole);
     }
     if (!lora_sizes(&s->f, &s->of) || !sz_mul((size_t)s->of.cols, (size_t)s->of.kernel, &cols))
-        return lora_misfit(s->f.down, p, err);
+        return lora_misfit(j, s->f.down);
     if (s->of.up_rank != s->of.rank)
-        return err_set(err, BERTH_EFORMAT, "'%s' %s cannot be multiplied with the %s beside it",
+        return err_set(j->err, BERTH_EFORMAT, "'%s' %s cannot be multiplied with the %s beside it",
                        lora_name_text(s->f.up, up), shape_text(&s->f.up->shape, text[0]),
                        shape_text(&s->f.down->shape, text[1]));
     s->rows = s->of.rows;
     s->cols = cols;
-    return s->cols ? BERTH_OK : lora_misfit(s->f.mid, p, err);
+    return s->cols ? BERTH_OK : lora_misfit(j, s->f.mid);
 }
 
-static berth_status load_side(const struct lora *l, struct side *s, struct arena *tmp,
-                              berth_err *err)
+static berth_status load_side(const struct lora_job *j, struct side *s)
 {
     float *up, *down;
     if (s->whole)
-        return lora_load(l, s->whole, tmp, &s->at, err);
-    if (lora_load_factors(l, &s->f, &s->of, tmp, &up, &down, err))
-        return err->code;
-    if (!(s->at = arena_array(tmp, (size_t)(s->rows * s->cols), sizeof *s->at)))
-        return err_set(err, BERTH_ENOMEM, "%" PRIu64 " x %" PRIu64 " values", s->rows, s->cols);
+        return lora_load(j, s->whole, &s->at);
+    if (lora_load_factors(j, &s->f, &s->of, &up, &down))
+        return j->err->code;
+    if (!(s->at = arena_array(j->tmp, (size_t)(s->rows * s->cols), sizeof *s->at)))
+        return err_set(j->err, BERTH_ENOMEM, "%" PRIu64 " x %" PRIu64 " values", s->rows, s->cols);
     size_t rank = (size_t)s->of.rank, cols = (size_t)s->cols;
     op_lowrank_tile(&(struct op_lowrank) { .w = s->at,
                                            .rows = (size_t)s->rows,
@@ -74,26 +68,25 @@ static berth_status load_side(const struct lora *l, struct side *s, struct arena
     return BERTH_OK;
 }
 
-static berth_status turn(struct side *s, struct arena *tmp, berth_err *err)
+static berth_status transpose_side(const struct lora_job *j, struct side *s)
 {
     uint64_t rows = s->rows;
-    if (lora_transpose(&s->at, s->rows, s->cols, tmp, err))
-        return err->code;
+    if (lora_transpose(j, &s->at, s->rows, s->cols))
+        return j->err->code;
     s->rows = s->cols;
     s->cols = rows;
     return BERTH_OK;
 }
 
-/* part * of == whole, none of which may be 0 */
-static bool times(uint64_t part, uint64_t of, uint64_t whole)
+/* a * b == product, none of which may be 0 */
+static bool multiplies_to(uint64_t a, uint64_t b, uint64_t product)
 {
-    return whole % part == 0 && whole / part == of;
+    return product % a == 0 && product / a == b;
 }
 
-berth_status lora_lokr(const struct lora *l, const struct lora_target *t,
-                       const struct lora_place *p, struct arena *tmp, struct res_term *out,
-                       double *scale, berth_err *err)
+berth_status lora_lokr(struct lora_job *j, struct res_term *out)
 {
+    const struct lora_target *t = j->t;
     const struct weights_entry *const *e = t->part;
     struct side one = { .whole = e[LOKR_W1], .f = { .up = e[LOKR_W1_A], .down = e[LOKR_W1_B] } };
     struct side two = { .whole = e[LOKR_W2],
@@ -101,24 +94,24 @@ berth_status lora_lokr(const struct lora *l, const struct lora_target *t,
                                .down = e[LOKR_W2_B],
                                .mid = e[LOKR_T2],
                                .turned = e[LOKR_T2] != NULL } };
-    const uint64_t rows = lora_want_rows(t, p), cols = lora_want_cols(t, p);
+    const uint64_t rows = j->want_rows;
     char name[LORA_NAME_TEXT], weight[SHAPE_TEXT_MAX];
-    if (measure(&one, p, err) || measure(&two, p, err))
-        return err->code;
-    if (!times(one.rows, two.rows, rows) || !times(one.cols, two.cols, cols))
-        return err_set(err, BERTH_EFORMAT,
+    if (measure(j, &one) || measure(j, &two))
+        return j->err->code;
+    if (!multiplies_to(one.rows, two.rows, rows) ||
+        !multiplies_to(one.cols, two.cols, j->want_cols))
+        return err_set(j->err, BERTH_EFORMAT,
                        "'%s': %" PRIu64 " x %" PRIu64 " times %" PRIu64 " x %" PRIu64
                        " does not make %" PRIu64 " rows of a weight of shape %s",
-                       lora_name_text(speaks_for(&one), name), one.rows, one.cols, two.rows,
-                       two.cols, rows, shape_text(p->weight, weight));
+                       lora_name_text(one.whole ? one.whole : one.f.up, name), one.rows, one.cols,
+                       two.rows, two.cols, rows, shape_text(j->weight, weight));
     if (t->swap && rows % 2)
-        return err_set(err, BERTH_EFORMAT, "%" PRIu64 " rows have no halves to swap", rows);
+        return err_set(j->err, BERTH_EFORMAT, "%" PRIu64 " rows have no halves to swap", rows);
     const uint64_t rank = !two.whole ? two.of.rank : !one.whole ? one.of.rank : 0;
-    *scale = 1;
-    if (load_side(l, &one, tmp, err) || load_side(l, &two, tmp, err) ||
-        (rank && lora_scale(l, t->alpha, rank, scale, err)) ||
-        (t->transpose && (turn(&one, tmp, err) || turn(&two, tmp, err))))
-        return err->code;
+    j->scale = 1;
+    if (load_side(j, &one) || load_side(j, &two) || (rank && lora_scale(j, rank, &j->scale)) ||
+        (t->transpose && (transpose_side(j, &one) || transpose_side(j, &two))))
+        return j->err->code;
     out->kind = TERM_KRON;
     out->up = one.at;
     out->down = two.at;

@@ -112,7 +112,7 @@ static void skew(float *block, size_t n)
 }
 
 /* Q -> 2 ((I + by * Q)^-1 - I) */
-static void turn(float *block, size_t n, double by, float *tmp)
+static void rotate(float *block, size_t n, double by, float *tmp)
 {
     for (size_t i = 0; i < n * n; i++)
         block[i] = (float)(by * (double)block[i]);
@@ -125,50 +125,50 @@ static void turn(float *block, size_t n, double by, float *tmp)
         block[i] *= 2;
 }
 
-static berth_status unsupported(const struct weights_entry *e, const char *why, berth_err *err)
+static berth_status unsupported(const struct lora_job *j, const char *why)
 {
+    const struct weights_entry *e = j->t->part[OFT_BLOCKS];
     char name[LORA_NAME_TEXT], text[SHAPE_TEXT_MAX];
-    return err_set(err, BERTH_EUNSUPPORTED, "'%s' %s: %s", lora_name_text(e, name),
+    return err_set(j->err, BERTH_EUNSUPPORTED, "'%s' %s: %s", lora_name_text(e, name),
                    shape_text(&e->shape, text), why);
 }
 
 /* Do the blocks fit the rows, and those the model keeps of them? */
-static berth_status check(const struct lora_target *t, const struct lora_place *p, berth_err *err)
+static berth_status check(const struct lora_job *j)
 {
+    const struct lora_target *t = j->t;
     const struct weights_entry *e = t->part[OFT_BLOCKS];
-    const uint64_t *d = e->shape.dim, rows = lora_want_rows(t, p);
+    const uint64_t *d = e->shape.dim, rows = j->want_rows;
     if (e->shape.ndim != 3 || !d[1] || d[1] != d[2] || rows % d[1] || rows / d[1] != d[0])
-        return lora_misfit(e, p, err);
+        return lora_misfit(j, e);
     if (d[1] > BLOCK_MOST)
-        return unsupported(e, "blocks of more than 4096 are not merged", err);
-    if (p->weight->ndim && p->weight->dim[0] > RES_MIX_ROWS)
-        return unsupported(e, "OFT of a weight of more than 32768 rows is not merged", err);
-    if (t->transpose || t->swap || t->from % d[1] || p->rows % d[1])
-        return unsupported(e, "OFT of rows that the model keeps otherwise is not merged", err);
+        return unsupported(j, "blocks of more than 4096 are not merged");
+    if (j->weight->ndim && j->weight->dim[0] > RES_MIX_ROWS)
+        return unsupported(j, "OFT of a weight of more than 32768 rows is not merged");
+    if (t->transpose || t->swap || t->from % d[1] || j->rows % d[1])
+        return unsupported(j, "OFT of rows that the model keeps otherwise is not merged");
     return BERTH_OK;
 }
 
-berth_status lora_oft(const struct lora *l, const struct lora_target *t, const struct lora_place *p,
-                      float strength, struct arena *tmp, struct res_term *out, double *scale,
-                      berth_err *err)
+berth_status lora_oft(struct lora_job *j, struct res_term *out)
 {
+    const struct lora_target *t = j->t;
     const struct weights_entry *e = t->part[OFT_BLOCKS];
     double most = 0;
     float *blocks, *work;
-    if (check(t, p, err) || lora_load(l, e, tmp, &blocks, err) ||
-        (t->alpha && lora_scale(l, t->alpha, 1, &most, err)))
-        return err->code;
+    if (check(j) || lora_load(j, e, &blocks) || (t->alpha && lora_scale(j, 1, &most)))
+        return j->err->code;
     const size_t n = (size_t)e->shape.dim[1], count = (size_t)e->shape.dim[0];
-    if (!(work = arena_array(tmp, n * n, sizeof *work)))
-        return err_set(err, BERTH_ENOMEM, "a block of %zu", n);
+    if (!(work = arena_array(j->tmp, n * n, sizeof *work)))
+        return err_set(j->err, BERTH_ENOMEM, "a block of %zu", n);
     for (size_t i = 0; i < count; i++)
         skew(blocks + i * n * n, n);
     const double by = shortening(blocks, count * n * n, most);
     for (size_t i = 0; i < count; i++)
-        turn(blocks + i * n * n, n, by, work);
+        rotate(blocks + i * n * n, n, by, work);
     out->kind = TERM_MIX;
     out->rank = (uint32_t)n;
     out->up = blocks + t->from * n;
-    *scale = t->dora ? most * (double)strength : (double)strength;
+    j->scale = t->dora ? most * (double)j->strength : (double)j->strength;
     return BERTH_OK;
 }
