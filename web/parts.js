@@ -1,6 +1,5 @@
 /* parts: text encoders and VAE of a diffusion model that comes without them. Fetched when one is
- * chosen. Which kinds are wanted follows from the model's family, which file is which from what the
- * server says of each. */
+ * chosen. Which kinds are wanted, and which file is which, is what the server says of each file. */
 import * as api from './api.js';
 import {$, el, options, put, show} from './dom.js';
 import {field, fieldError, makeField, setIfThere} from './fields.js';
@@ -8,19 +7,9 @@ import {choicesOf} from './workflow.js';
 
 const ASKED_MOST = 40; /* files of a folder that are asked about */
 
-/* family -> what its loader calls the set, and the encoders in it */
-const SETS = {
-    'SD1.5': {type: 'stable_diffusion', kinds: ['CLIP-L'], channels: 4},
-    'SD2': {type: 'stable_diffusion', kinds: ['CLIP-H'], channels: 4},
-    'SDXL': {type: 'sdxl', kinds: ['CLIP-L', 'CLIP-G'], channels: 4},
-    'SDXL refiner': {type: 'stable_diffusion', kinds: ['CLIP-G'], channels: 4},
-    'Flux': {type: 'flux', kinds: ['T5', 'CLIP-L'], channels: 16},
-    'Flux schnell': {type: 'flux', kinds: ['T5', 'CLIP-L'], channels: 16},
-};
+const fieldsOf = (set) => [...set.encoders.map((k, i) => `encoder${i + 1}`), 'vae'];
 
-const fieldsOf = (set) => [...set.kinds.map((k, i) => `encoder${i + 1}`), 'vae'];
-
-let set = null; /* of the chosen model; null: none that we know */
+let set = null; /* {type, encoders, channels} of the chosen model; null: none that Berth runs */
 let why = '';   /* there is none */
 const known = new Map(); /* folder/name -> what the file holds, or the promise of it */
 
@@ -64,9 +53,9 @@ export async function open(networks, wanted = {}) {
     const mine = ++turn;
     if (!$('parts').children.length)
         build();
-    set = SETS[networks?.diffusion?.family] || null;
+    set = networks?.diffusion || null;
     show($('parts'), Boolean(set));
-    why = networks ? 'Berth cannot run this file: it is no SD or Flux model.' :
+    why = networks ? 'Berth cannot run this file: it is no model that it knows.' :
                      'The server did not say what this file is.';
     fieldError('model', set ? '' : why);
     if (!set)
@@ -76,7 +65,7 @@ export async function open(networks, wanted = {}) {
         fieldError(name, '');
         show(field(name).closest('.field'), names.includes(name));
     }
-    set.kinds.forEach((kind, i) => put($('parts').querySelector(`[for=f-encoder${i + 1}]`),
+    set.encoders.forEach((kind, i) => put($('parts').querySelector(`[for=f-encoder${i + 1}]`),
         {text: `Text encoder (${kind})`}));
     const [gguf, plain, vaes] = await Promise.all([
         api.get('/object_info/CLIPLoaderGGUF'), api.get('/models/text_encoders'),
@@ -88,12 +77,13 @@ export async function open(networks, wanted = {}) {
     const encoders = choicesOf(gguf?.CLIPLoaderGGUF, 'clip_name') || plain;
     const isKind = (kind) => (f) => f.text?.length === 1 && f.text[0] === kind;
     const found = await Promise.all([
-        ...set.kinds.map((kind, i) => choose(`encoder${i + 1}`, 'text_encoders', encoders,
+        ...set.encoders.map((kind, i) => choose(`encoder${i + 1}`, 'text_encoders', encoders,
             isKind(kind), wanted[`encoder${i + 1}`])),
         choose('vae', 'vae', vaes, (f) => f.vae?.channels === set.channels, wanted.vae)
     ]);
     if (mine === turn)
-        names.forEach((name, i) => fieldError(name, found[i] ? '' : missing(name, set.kinds[i])));
+        names.forEach(
+            (name, i) => fieldError(name, found[i] ? '' : missing(name, set.encoders[i])));
 }
 
 const missing = (name, kind) => (name === 'vae' ?

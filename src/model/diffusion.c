@@ -60,8 +60,11 @@ static berth_status look(const struct weights *w, const char *part, const struct
     const struct family *f = *family = all[i];
     if (!(cfg->own = calloc(1, f->bytes)))
         return err_set(err, BERTH_ENOMEM, "a diffusion model");
-    if (!f->config(w, cfg, err) && !f->describe(w, part, cfg, info, err))
+    if (!f->config(w, cfg, err) && !f->describe(w, part, cfg, info, err)) {
+        if (!info->text)
+            BUG("'%s' does not say whose conditionings it takes", info->family);
         return BERTH_OK;
+    }
     config_release(f, cfg);
     return err->code;
 }

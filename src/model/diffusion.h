@@ -24,6 +24,7 @@ struct diffusion_info {
     struct latent_format latent;
     /* What it samples with those, where it is given: sound. NULL: no more */
     const struct latent_format *more[LATENT_MORE];
+    const struct text_set *text; /* whose conditionings it takes (encoder.h) */
     enum diffusion_prediction predicts;
     bool zsnr;                               /* zero terminal SNR */
     double sigma_min, sigma_max, sigma_data; /* EDM tables; 0: the discrete table of SD */

@@ -3,8 +3,8 @@
 
 #include "model/arch.h"
 #include "model/diffusion.h"
-#include "model/vae.h"
 #include "model/encoder.h"
+#include "model/vae.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -123,6 +123,19 @@ static void add_text_kinds(const struct weights *w, json_t *out)
         json_object_set_new(out, "text", kinds);
 }
 
+/* What it is, and what a loader of its text encoders is told. */
+static json_t *diffusion_json(const struct diffusion_info *info)
+{
+    const struct text_set *set = info->text;
+    json_t *encoders = json_array();
+    for (const struct text_use *u = set->use; u->encoder; u++)
+        json_array_append_new(encoders, json_string(u->encoder->name));
+    return json_pack("{s:s,s:b,s:b,s:s,s:o,s:I}", "family", info->family, "guidance",
+                     info->guidance, "inpaint", info->inpaint, "type",
+                     set->types[0] ? set->types[0] : "stable_diffusion", "encoders", encoders,
+                     "channels", (json_int_t)info->latent.channels);
+}
+
 /* Which networks a file holds, for clients that choose loaders and settings by it; api.md has the
  * members. {}: none that Berth runs, whatever the reason. */
 static json_t *networks_in(const char *path)
@@ -137,9 +150,7 @@ static json_t *networks_in(const char *path)
         return out;
     const struct arch *arch = arch_detect(w, NULL);
     if (arch && !diffusion_detect(w, arch_part_with(w, arch, "unet"), &info, &err))
-        json_object_set_new(out, "diffusion",
-                            json_pack("{s:s,s:b,s:b}", "family", info.family, "guidance",
-                                      info.guidance, "inpaint", info.inpaint));
+        json_object_set_new(out, "diffusion", diffusion_json(&info));
     add_text_kinds(w, out);
     if (arch && !arch->holds_parts && !vae_find(w, NULL, root, &vae, &err))
         json_object_set_new(out, "vae",

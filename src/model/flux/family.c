@@ -1,6 +1,7 @@
 /* The family of Flux.1: dev, which has an embedding of the guidance, and schnell, which has none. */
 #include "model/families.h"
 
+#include "model/encoder.h"
 #include "model/flux/flux.h"
 #include "model/flux/presets.h"
 #include "model/lora_names_impl.h"
@@ -72,6 +73,7 @@ static berth_status describe(const struct weights *w, const char *part,
                                                 : 0));
     *info = (struct diffusion_info) { .family = f->guidance ? "Flux" : "Flux schnell",
                                       .latent = latent_flux,
+                                      .text = &text_set_flux,
                                       .predicts = PREDICT_FLOW,
                                       .shift = f->guidance ? DEV_SHIFT : SCHNELL_SHIFT,
                                       .multiplier = f->guidance ? 0.0 : 1.0,

@@ -2,6 +2,7 @@
  * models. */
 #include "model/families.h"
 
+#include "model/encoder.h"
 #include "model/lora_names_impl.h"
 #include "model/unet/presets.h"
 #include "model/unet/unet.h"
@@ -123,6 +124,7 @@ static berth_status tell_apart(const struct weights *w, const char *part,
     info->inpaint = beside == u->out_channels + 1; /* a mask, and the masked latent */
     if (!u->adm_channels) {
         info->family = u->linear_proj ? "SD2" : "SD1.5";
+        info->text = u->linear_proj ? &text_set_sd2 : &text_set_sd1;
         if (u->linear_proj && !beside && sd2_predicts_v(w, cfg))
             info->predicts = PREDICT_V;
         return BERTH_OK;
@@ -134,6 +136,7 @@ static berth_status tell_apart(const struct weights *w, const char *part,
                        "a UNet with a vector of %llu that is not SDXL's (unCLIP?)",
                        (unsigned long long)u->adm_channels);
     info->family = refiner ? "SDXL refiner" : "SDXL";
+    info->text = refiner ? &text_set_refiner : &text_set_sdxl;
     info->adm = refiner ? ADM_REFINER : ADM_SDXL;
     return refiner ? BERTH_OK : sdxl_prediction(w, part, info, err);
 }

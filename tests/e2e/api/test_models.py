@@ -126,12 +126,17 @@ def test_view_metadata(server):
         assert (r.status_code, r.json()) == (200, {**want, "berth.networks": {}})
 
 
+FLUX = {"type": "flux", "encoders": ["T5", "CLIP-L"], "channels": 16, "inpaint": False}
+SD1 = {"family": "SD1.5", "type": "stable_diffusion", "encoders": ["CLIP-L"], "channels": 4, "guidance": False}
+SDXL = {"family": "SDXL", "type": "sdxl", "encoders": ["CLIP-L", "CLIP-G"], "channels": 4, "guidance": False}
+
+
 @pytest.mark.parametrize("preset, ending, holds", [
-    ("flux-tiny", "safetensors", {"diffusion": {"family": "Flux", "guidance": True, "inpaint": False}}),
-    ("flux-schnell-tiny", "gguf", {"diffusion": {"family": "Flux schnell", "guidance": False, "inpaint": False}}),
-    ("sd15-unet-tiny", "safetensors", {"diffusion": {"family": "SD1.5", "guidance": False, "inpaint": False}}),
-    ("sd15-inpaint-tiny", "safetensors", {"diffusion": {"family": "SD1.5", "guidance": False, "inpaint": True}, "text": ["CLIP-L"]}),
-    ("sdxl-tiny", "safetensors", {"diffusion": {"family": "SDXL", "guidance": False, "inpaint": False}}),
+    ("flux-tiny", "safetensors", {"diffusion": {**FLUX, "family": "Flux", "guidance": True}}),
+    ("flux-schnell-tiny", "gguf", {"diffusion": {**FLUX, "family": "Flux schnell", "guidance": False}}),
+    ("sd15-unet-tiny", "safetensors", {"diffusion": {**SD1, "inpaint": False}}),
+    ("sd15-inpaint-tiny", "safetensors", {"diffusion": {**SD1, "inpaint": True}, "text": ["CLIP-L"]}),
+    ("sdxl-tiny", "safetensors", {"diffusion": {**SDXL, "inpaint": False}}),
     ("clip-l-tiny", "safetensors", {"text": ["CLIP-L"]}),
     ("clip-g-tiny", "safetensors", {"text": ["CLIP-G"]}),
     ("t5-tiny", "gguf", {"text": ["T5"]}),

@@ -62,6 +62,7 @@ static berth_status describe(const struct weights *w, const char *part,
                        (unsigned long long)t->channels);
     *info = (struct diffusion_info) { .family = "toy",
                                       .latent = latent_toy,
+                                      .text = &text_set_toy,
                                       .predicts = PREDICT_FLOW,
                                       .shift = 1.0,
                                       .multiplier = 1.0,
