@@ -139,7 +139,7 @@ static bool set_targets(struct lora *l, const struct lora_name *n, const struct 
     return ok;
 }
 
-/* Half of a product: cut off, or from a tool that went wrong. NULL: there is none. */
+/* Half of a pair: the file was cut off, or a tool went wrong. NULL: there is none. */
 static const struct weights_entry *lone_half(const struct lora_base *b)
 {
     for (int f = 0; f < LORA_FAMILIES; f++)
@@ -204,8 +204,8 @@ static berth_status check_oft(const struct lora_base *b, berth_err *err)
     return b->part[OFT_RESCALE] && !e ? incomplete(b, OFT_RESCALE, OFT_BLOCKS, err) : BERTH_OK;
 }
 
-/* Sizes need a change that they are the sizes after. Beside a difference ComfyUI does not look at
- * them, and neither do we. */
+/* DoRA's sizes mean something only beside a change. Like ComfyUI, we ignore them beside a
+ * difference. */
 static berth_status check_dora(const struct lora_base *b, berth_err *err)
 {
     bool changed = b->diff || b->w_norm || b->set || first_part(b, 0, LORA_PARTS) < LORA_PARTS;
@@ -242,7 +242,7 @@ static berth_status find_targets(struct lora *l, struct lora_bases *b,
     return BERTH_OK;
 }
 
-/* A file with no tensor named as parts of adapters are is some other kind of file. */
+/* A file without a single tensor named as parts of adapters are is some other kind of file. */
 static berth_status is_adapter(const struct weights *w, const struct lora_bases *b, berth_err *err)
 {
     if (b->at.n || !weights_count(w))
@@ -254,7 +254,7 @@ static berth_status is_adapter(const struct weights *w, const struct lora_bases 
         weights_count(w), weights_at(w, 0)->name);
 }
 
-/* ---- the rest ---- */
+/* ---- opening ---- */
 
 static void warn_unknown(struct lora *l, const struct lora_bases *b)
 {

@@ -1,12 +1,12 @@
-/* lora_dora: DoRA, sizes of rows or columns that a weight has after its change.
+/* lora_dora: DoRA, the sizes that a weight's rows or columns have after its change.
  *
- *   dora_scale [out, 1 ...]  a size for each row: of C = W + scale * delta, row o becomes
- *                            C[o] * size[o] / |W[o]|, with the norm of W as it was before
+ *   dora_scale [out, 1 ...]    a size for each row: row o of C = W + scale * delta becomes
+ *                              C[o] * size[o] / |W[o]|, with the norm of W before the change
  *   dora_scale [1, in, 1 ...]  a size for each input: C[:, i] * size[i] / |C[:, i]|
  *
- * Which of the two ComfyUI tells by the first dimension, and so do we; that the norms are of two
- * different matrices is ComfyUI's, too. The strength is how far W goes from what it was to that. The
- * sizes are of the weight's own rows, also where a change's halves trade places. */
+ * As in ComfyUI, the first dimension tells the two apart, and they use norms of different matrices.
+ * The strength moves W that far from its old value to the new one. Sizes belong to the weight's own
+ * rows, even where the halves of a change trade places. */
 #include "lora/lora_impl.h"
 
 berth_status lora_dora(const struct lora_job *j, struct res_term *out)

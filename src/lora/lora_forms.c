@@ -1,4 +1,4 @@
-/* lora_forms: files of Flux adapters that call their tensors otherwise than <base name><suffix>.
+/* lora_forms: Flux adapters whose tensors are not called <base name><suffix>.
  *
  *   control    BFL's (canny, depth): bare paths of the network, biases as .lora_B.bias, scales of
  *              norms whole; its img_in has more inputs than the model's

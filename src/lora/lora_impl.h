@@ -8,7 +8,7 @@
 /* Families of names for the same two factors, in the order they are looked for (lora.md 4). */
 #define LORA_FAMILIES 7
 
-/* How a file calls its tensors (lora_forms.c). */
+/* What a file calls its tensors (lora_forms.c). */
 enum lora_form { LORA_PLAIN, LORA_CONTROL, LORA_PROCESSOR };
 enum lora_form lora_form(const struct weights *w);
 /* The name as <base name><suffix>; NULL: out of memory. */

@@ -5,9 +5,8 @@
  *                       sum over i, j of w2_a[i, c] t2[i, j, kh, kw] w2_b[j, d]
  *   delta[i1*c + i2, (j1*d + j2), kh, kw] = w1[i1, j1] * w2[i2, j2, kh, kw]
  *
- * Rows and columns of W seen as [rows, cols] come out right by themselves: a column of w2 is j2 and
- * its place in the kernel. The scale is alpha / r where a factor is a product (r of w2's, if both are),
- * else 1. */
+ * W seen as [rows, cols] needs no special care: a column of w2 is j2 and its place in the kernel.
+ * The scale is alpha / r where one of the two is a product (r of w2 if both are), else 1. */
 #include "lora/lora_impl.h"
 
 #include "base/sz.h"

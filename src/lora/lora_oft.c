@@ -8,7 +8,7 @@
  * below 1, whatever Q is: nothing has to be exchanged, and halves are inverted one after the
  * other.
  *
- * The strength counts twice, and `rescale` not at all: that is what ComfyUI's merge does. */
+ * As in ComfyUI's merge, the strength counts twice and `rescale` not at all. */
 #include "lora/lora_impl.h"
 
 #include "op/op.h"
@@ -89,7 +89,7 @@ static void invert(struct matrix m, size_t n, float *tmp)
     multiply(a, b, y, p, q, p, -1, false);
 }
 
-/* What all of Q is multiplied by. */
+/* What all of Q is multiplied by, so that it is not longer than `most`. */
 static double shortening(const float *q, size_t count, double most)
 {
     double sum = 0;

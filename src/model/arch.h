@@ -1,5 +1,5 @@
-/* arch: networks as far as placement knows them: what a file is, what a pass does with its tensors
- * and in which order, and what they are called outside of the file.
+/* arch: what a file is, what a pass does with its tensors and in which order, and what they are
+ * called outside of the file: all that placement needs to know of a network.
  *
  * Words   family: networks with the same tensor names ("flux"); part, lead, root: format/places.h;
  *         key: a tensor's name as ComfyUI has it, whatever the file put in front of it
@@ -87,7 +87,7 @@ const struct weights_entry *arch_find(const struct weights *w, const char *root,
 /* One of its dimensions; 0: it has no such, or e is NULL. */
 uint64_t arch_dim(const struct weights_entry *e, int i);
 /* One more than the highest number N of tensors <root><list>.<N>.<anything>; 0: none. So a layer
- * that only some tensors are left of, or that is missing between others, counts: whoever computes
- * it says what is not there. */
+ * with only some of its tensors counts, and so does a gap between layers: the pass will say what is
+ * missing. */
 uint32_t arch_layers(const struct weights *w, const char *root, const char *list);
 #endif

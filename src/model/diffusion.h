@@ -48,8 +48,8 @@ struct diffusion; /* loaded and ready */
 berth_status diffusion_detect(const struct weights *w, const char *part, struct diffusion_info *out,
                               berth_err *err);
 
-/* The same without a word about the file: BERTH_ENOTFOUND: it has none of the families; other errors
- * say why this one of a family cannot be computed. */
+/* The same, without the file's name in errors. BERTH_ENOTFOUND: it has none of the families; other
+ * errors say why a network of a family we know cannot be computed. */
 berth_status diffusion_look(const struct weights *w, const char *part, struct diffusion_info *out,
                             berth_err *err);
 
@@ -63,9 +63,9 @@ struct diffusion_args {
     enum dtype act; /* of activations, if the device is made for it; DT_NONE, and else: as the
                        family prefers */
     bool fp8;       /* net_args.fp8 */
-    /* Guidance is embedded as it is. ComfyUI rounds it to the type of activations before it multiplies
-     * by 1000, which makes 3504 of 3.5 in BF16; so do we unless told otherwise. For comparisons with
-     * numbers of another type. */
+    /* Embed guidance as it is. By default we follow ComfyUI, which rounds it to the type of
+     * activations before multiplying by 1000: 3.5 becomes 3504 in BF16. For comparisons with
+     * numbers computed in another type. */
     bool exact_guidance;
     struct net_times *times; /* net_args.times */
 };
@@ -90,7 +90,7 @@ struct diffusion_cond {   /* one prompt as the network gets it; host memory, bor
     size_t pooled_n;
     struct diffusion_size size;
     bool negative;
-    /* Models with a guidance embedding (Flux dev): guided 0: 3.5; 1: `guidance`; -1: none, the term is
+    /* Models with a guidance embedding (Flux dev): guided 0: 3.5; 1: `guidance`; -1: the term is
      * left out (FluxDisableGuidance). */
     int guided;
     float guidance;

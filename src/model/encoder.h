@@ -1,4 +1,4 @@
-/* encoder: prompts to conditioning: text encoders, and the sets of them that models use.
+/* encoder: prompts to conditionings, by text encoders and the sets of them that models use.
  *
  *     n = text_find(w, NULL, found);                      which encoders a file holds, and where
  *     text_encoder_init(&enc[i], w, &found[i], &mem, err) config from names and shapes
@@ -14,12 +14,12 @@
  *            encoder_<x>`, and a line in encoders.def. A set: a `const struct text_set
  *            text_set_<x>` in sets/, and a line in text_sets.def. Nothing outside of these asks
  *            which encoder or set it has.
- * Weights    are used as stored. ComfyUI keeps its CLIPs as F16 unless told otherwise, and a T5 in
- *            the type of its last norm, F16 if that is F32, which rounds those of F32 files
- *            (text-encoders.md 8); loaders open those as F16 (plan/convert.h), unless
- *            --fp32-text-enc says otherwise. The golden numbers are from unrounded F32 ones.
- * Numbers    z and pooled of a chunk do not depend on the chunks it is encoded with (op/ops.h, Same
- *            bits), so that long prompts run in several passes.
+ * Weights    are used as stored. ComfyUI keeps CLIPs as F16 by default, and a T5 in the type of its
+ *            last norm, or F16 if that is F32 (text-encoders.md 8). Loaders therefore open F32
+ *            files as F16 (plan/convert.h) unless --fp32-text-enc is given. The golden numbers are
+ *            from unrounded F32 ones.
+ * Numbers    z and pooled of a chunk do not depend on the other chunks of a pass (op/ops.h, Same
+ *            bits), so long prompts can run in several passes.
  * Files      clip/, t5/ the encoders; sets/ the sets; slots.c tokens and vectors to what networks
  *            take; encoder_find.c where encoders are in a file; text_sets.c which set they make;
  *            encoder_run.c passes; encoder.c tokens, weighting */
@@ -103,8 +103,8 @@ extern const struct encoder_class *const encoder_list[]; /* encoders.def; NULL e
     .base = { .name = name_, .about = about_, .trace = arch_trace, .aliases = arch_aliases },      \
     .role = "clip", .trace = text_trace
 
-/* Which encoders a file holds, and behind which root: in the order of the places, CLIP-L before
- * CLIP-G, T5 last. part (NULL or "": all): only those whose root begins with it. Returns how many;
+/* Which encoders a file holds and behind which root, in the order of the places: CLIP-L before
+ * CLIP-G, T5 last. part: only those whose root begins with it (NULL or "": all). Returns how many;
  * 0: none we know. */
 struct text_found {
     const struct encoder_class *is;

@@ -1,4 +1,4 @@
-/* families: a diffusion model family is one folder and one line.
+/* families: diffusion models, one folder and one line each.
  *
  * The folder src/model/<x>/ exports `const struct family family_<x>`: how to tell its files, its
  * config, what samplers must know, names and their other spellings, presets, forward. The line is
@@ -35,16 +35,15 @@ struct family {
     struct arch arch;       /* FAMILY_ARCH(), .detect, .lora, .presets */
     struct arch checkpoint; /* FAMILY_CHECKPOINT(): what a file with all its networks is called */
     size_t bytes;           /* of family_config.own */
-    /* A prompt may be repeated to the length of another: attention over the same keys twice is the
-     * same. */
+    /* A prompt may be repeated to reach the length of another: attention over the same keys twice
+     * gives the same. */
     bool repeats;
     /* A usual latent, as family_batch has it, and a usual prompt: layers' costs are estimated for
      * them. How many channels a network has its file says. */
     struct shape usual;
     uint32_t usual_tokens;
 
-    /* Is the network, or something so like it that config() can say what it is instead, behind
-     * root? */
+    /* Is the network behind root, or one so like it that config() can tell what it is instead? */
     bool (*at)(const struct weights *w, const char *root);
     /* Reads cfg->own from the shapes behind cfg->root. Errors say why it cannot be computed. */
     berth_status (*config)(const struct weights *w, struct family_config *cfg, berth_err *err);
@@ -52,7 +51,7 @@ struct family {
     berth_status (*describe)(const struct weights *w, const char *part,
                              const struct family_config *cfg, struct diffusion_info *info,
                              berth_err *err);
-    /* What own refers to; NULL: nothing. own itself is freed behind it. */
+    /* Releases what own refers to; own itself is freed afterwards. NULL: nothing to release. */
     void (*release)(void *own);
     /* For net_args, which gets own as names_user; NULL when the file has our names. */
     net_names_fn *(*names)(const struct family_config *cfg);

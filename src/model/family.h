@@ -1,9 +1,9 @@
-/* family: what a weight file is, in words for people, and whether it can be computed here; from
- * names and shapes alone. Loaders ask before they read gigabytes, `berth inspect` prints it.
+/* family: what a weight file is, in words for people, and whether it can be computed here, told
+ * from names and shapes alone. Loaders ask before they read gigabytes; `berth inspect` prints it.
  *
- * Known   What can be computed is asked where it is known: diffusion_look(), vae_detect(), arch.h.
- *         What cannot stands in one table (family.c), each with tensors that no other family has.
- * Adding  a family that cannot be computed: a line in that table; one that can: its line goes.
+ * Known   For what can be computed the descriptors are asked (families.h, encoder.h, vae.h). What
+ *         cannot is in one table (family.c), each with tensors that no other family has.
+ * Adding  a family that cannot be computed: a row in that table. Once it can be, the row goes.
  * Threads Tables and pure functions: any. */
 #ifndef MODEL_FAMILY_H
 #define MODEL_FAMILY_H
@@ -15,11 +15,11 @@ struct family_info {
     const char *role; /* "unet", "clip", "vae"; others are not a loader's: NULL */
     bool runs;        /* can be computed */
     char what[120];   /* "an SDXL checkpoint", "a Wan video model" */
-    char why[200];    /* of a family that can be computed, why this one cannot; "": not so */
+    char why[200];    /* why this one cannot be, though its family can; "" otherwise */
 };
 
-/* What of this role is in the file (NULL: whatever it is). BERTH_ENOTFOUND: nothing that we know,
- * and *out is untouched; else only BERTH_ENOMEM. */
+/* What the file has of this role (NULL: of any). BERTH_ENOTFOUND: nothing we know, *out is
+ * untouched. Fails otherwise with BERTH_ENOMEM only. */
 berth_status family_find(const struct weights *w, const char *role, struct family_info *out,
                          berth_err *err);
 

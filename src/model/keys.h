@@ -1,10 +1,11 @@
 /* keys: the names and shapes of a model's tensors, in state-dict order.
  *
  * Words   key: the full name of a tensor, with its prefix ("model.diffusion_model.out.2.weight").
- * Flow    A family walks its config as the network is built and adds one layer after another;
- *         keys_enter() and keys_leave() keep the prefix. A preset (preset.h) calls one family or
- *         several. keys_read() takes a list from a JSON file.
- * Errors  Sticky: when memory runs out `bad` is set and later additions do nothing; ask at the end.
+ * Flow    A network's folder walks a config layer by layer; keys_enter() and keys_leave() keep the
+ *         prefix. A preset (preset.h) is made of one such walk or several. keys_read() takes a list
+ *         from a JSON file instead.
+ * Errors  Sticky: when memory runs out, `bad` is set and later additions do nothing. Check it at
+ *         the end.
  * Threads One owner while it is built; read-only afterwards.
  * Files   keys.c the list and its JSON reader; walks are in presets.c of the networks' folders. */
 #ifndef MODEL_KEYS_H

@@ -1,21 +1,25 @@
 /* lora_names: what adapter files call the tensors of a model.
  *
+ *     lora_names_file(&t, w, part, err)     all networks of a file, or of a part
+ *     lora_open(..., &(struct lora_names) lora_table_names(&t), ...)
+ *     lora_table_release(&t)
+ *
  * A name stands for a tensor's key (arch.h), not for its name in the file: an adapter opened on a
  * checkpoint fits the same network in a file of its own.
  *
- * The list is made from the tensors the model's file has, never by taking a file's name apart: with
- * all dots turned into underscores a name has many readings, and only the model knows which is meant.
- * One list may cover several networks of a checkpoint; one adapter then patches them all.
+ * The list is made from the tensors that the model's file has, never by taking an adapter's names
+ * apart: once dots are underscores a name can be read in many ways, and only the model knows which
+ * is meant. One list may cover several networks of a checkpoint; one adapter then patches them all.
  *
  * Names   of W = "<root><path>.weight"
  *         diffusion   diffusion_model.<path>, lora_unet_<path_>; other parameters by full name; and
- *                     SD, SDXL  with the diffusers name q: lora_unet_<q_>, lycoris_<q_>, q and unet.<q>
- *                               with .processor (lora.md 2)
- *                     Flux      transformer.<q>, lycoris_<q_>, lora_transformer_<q_>; q, k, v and the
- *                               mlp are rows of one tensor; linear1_qkv. In files of diffusers'
- *                               names it is the other way round: each takes rows of the change
+ *           SD, SDXL  by the diffusers name q: lora_unet_<q_>, lycoris_<q_>, q and unet.<q> with
+ *                     .processor (lora.md 2)
+ *           Flux      transformer.<q>, lycoris_<q_>, lora_transformer_<q_>; q, k, v and the mlp are
+ *                     rows of one tensor; linear1_qkv. In files of diffusers' names it is the other
+ *                     way round: each takes rows of the change
  *         CLIP        text_encoders.<key>; lora_te*_, text_encoder*.  per layer; text_projection
- *         T5          text_encoders.<key>; lora_te*_<path_>, HF's path also where the file has
+ *         T5          text_encoders.<key>; lora_te*_<path_>, by HF's path even where the file has
  *                     llama.cpp's
  * Threads one owner while it is built; read-only afterwards.
  * Files   lora_names.c the list, names that many have; lora.c in the folder of each network;

@@ -1,4 +1,4 @@
-/* preset: models whose tensors are known by name: their shapes, and how their files are written.
+/* preset: models whose shapes we know by heart, and how files of them are written.
  *
  * Adding  a row in the list of the network's folder (struct arch.presets). */
 #ifndef MODEL_PRESET_H

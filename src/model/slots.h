@@ -1,8 +1,8 @@
 /* slots: what enters an encoder in one pass: chunks as rows of the table of tokens. For
  * encoders alone.
  *
- * Vectors of embedding files lie on the host: rows that have one are looked up as something else
- * first, then the whole of it comes to the host, gets its vectors and goes back. Prompts without
+ * Vectors of embedding files lie on the host. Where a prompt has some, another row is looked up in
+ * their place first; then all rows come to the host, get the vectors and go back. Prompts without
  * them stay where the table is. */
 #ifndef MODEL_SLOTS_H
 #define MODEL_SLOTS_H

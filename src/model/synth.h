@@ -1,4 +1,4 @@
-/* synth: weights that follow from their names, so that any program can make them again.
+/* synth: weights computed from their names, so that any program can make the same file.
  *
  * Rule    For a tensor with full key `name` and elements i = 0, 1, ... in row-major order:
  *             h = FNV-1a 64 of the name

@@ -14,7 +14,7 @@ struct bpe {
     int32_t start, end;
 };
 
-/* The character that stands for a byte in a vocabulary, in UTF-8: itself where it is printable, else
+/* The character that stands for a byte in a vocabulary, in UTF-8: itself if it is printable, else
  * U+0100 and up in byte order. Returns its bytes. */
 size_t bpe_byte_symbol(unsigned byte, char out[4]);
 bool bpe_byte_is_printable(unsigned byte);

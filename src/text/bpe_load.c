@@ -364,7 +364,7 @@ static berth_status set_merges(struct load *l, berth_err *err)
     return BERTH_OK;
 }
 
-/* ---- doors ---- */
+/* ---- public ---- */
 
 typedef berth_status read_fn(struct load *l, const char *text, size_t n, berth_err *err);
 

@@ -1,4 +1,4 @@
-/* charsmap.c: lookups in a double array that nobody here built. */
+/* charsmap.c: lookups in a double array that came with a file. */
 #include "text/charsmap.h"
 
 #include "base/rd.h"

@@ -66,8 +66,8 @@ static berth_status add_text(struct reading *r, const char *s, size_t n, double 
 
 /* ---- embedding:name ---- */
 
-/* The embedding called so. A file that is not there gives a warning and nothing else, as in ComfyUI;
- * one that is there and cannot be read is an error: without it the picture would be another one. */
+/* The embedding of that name. A missing file gives a warning and nothing else, as in ComfyUI; one
+ * that cannot be read is an error, because without it the picture would be another one. */
 static berth_status look_up(struct reading *r, const char *name, size_t n, struct known *out,
                             berth_err *err)
 {
@@ -150,8 +150,8 @@ static char *join_words(char *to, const char *s, size_t n)
     return to;
 }
 
-/* s: what stands behind "embedding:". A name with commas around it is tried without them; what is
- * left of the piece is text. */
+/* s: what follows "embedding:". A name with commas around it is also tried without them; the rest
+ * of the piece is text. */
 static berth_status add_reference(struct reading *r, const char *s, size_t n, double weight,
                                   berth_err *err)
 {
@@ -317,10 +317,10 @@ static berth_status cut(const struct reading *r, const struct chunk_rules *rules
     return s;
 }
 
-/* ---- doors ---- */
+/* ---- public ---- */
 
-/* A chunk must have room for a group that is not cut (7 tokens, start and end), or it would be put
- * off for ever. */
+/* A chunk must have room for a group that is not cut (7 tokens, start and end), or that group would
+ * never fit. */
 static berth_status check_rules(const struct chunk_rules *r, berth_err *err)
 {
     if (r->pad < 0 || (r->max_length && r->max_length < WORD_MAX + 1))
@@ -329,7 +329,7 @@ static berth_status check_rules(const struct chunk_rules *r, berth_err *err)
     return BERTH_OK;
 }
 
-/* What float() takes, an encoder may not: the whole prompt would become NaN. */
+/* float() takes inf and nan; in an encoder they would turn the whole prompt into NaN. */
 static berth_status check_weights(const struct vec *parts, berth_err *err)
 {
     for (size_t i = 0; i < parts->n; i++) {

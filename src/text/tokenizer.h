@@ -5,17 +5,17 @@
  *
  * Words      part    a piece of a prompt with one weight; group: its tokens
  * Adding     one file with a `const struct tokenizer tokenizer_<x>` and a line in tokenizers.def
- * Data       Users or models bring it; nothing is built in. Hostile until checked: sizes, ids and
- *            ranks have limits, errors name the file.
+ * Data       comes from users or models; nothing is built in. It is hostile until checked: sizes,
+ *            ids and ranks have limits, errors name the file.
  * Limits     A prompt TEXT_PROMPT_MAX bytes and TEXT_CHUNKS_MAX chunks, emphasis TEXT_NESTING_MAX
  *            deep: BERTH_ELIMIT.
- * Time       Grows with the length of the text, and with the depth of its emphasis, never with the
- *            square of the length.
+ * Time       grows with the length of the text and the depth of its emphasis, never with the square
+ *            of the length.
  * Threads    An opened tokenizer is immutable: any thread.
  * Files      tokenizer_clip.c, tokenizer_t5.c what there is; bpe.h CLIP's byte pairs; unigram.h
  *            T5's pieces; emphasis.c prompt weights; chunks.c; embedding.c textual inversion files;
- *            unicode.c NFC, lower case, classes (unicode_tables.h); stand_in.c tokenizers for those
- *            who have none */
+ *            unicode.c NFC, lower case, classes (unicode_tables.h); stand_in.c tokenizers for
+ *            people who have none; tokenizers.c the list */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -45,8 +45,8 @@ struct tokenizer {
     const char *files;          /* what people bring, for messages: "vocab.json, merges.txt" */
     const char *const *folders; /* where they may lie below a folder that people name, in the order
                                  * they are tried; "": in that folder itself. NULL ends the list */
-    size_t own;  /* so many of `folders` are named after it: what is there must be one of this kind.
-                 * In the others it may be any tokenizer, and one of another kind is passed over */
+    size_t own;  /* the first so many `folders` are named after it: what is there must be of this
+                 * kind. The others may hold any tokenizer; one of another kind is passed over */
     bool beside; /* the folder of the model's file counts too, after `folders` */
     const char *const (*any_of)[2]; /* files a folder must have: one of these, or these two; {NULL}
                                      * ends the list */

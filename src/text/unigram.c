@@ -93,7 +93,7 @@ static bool encode_word(const struct unigram *t, const char *s, size_t n, struct
     return true;
 }
 
-/* ---- doors ---- */
+/* ---- public ---- */
 
 /* Text between special tokens. first: at the beginning of all text. */
 static berth_status encode_plain(const struct unigram *t, const char *s, size_t n, bool first,

@@ -1,6 +1,6 @@
-/* unigram: T5's and umT5's tokenizer (text-encoders.md 5). A piece is an entry of the vocabulary:
- * text and score (the logarithm of how common it is); a prompt becomes the pieces whose scores sum up
- * highest.
+/* unigram: T5's and umT5's tokenizer (text-encoders.md 5). A piece is an entry of the vocabulary, a
+ * text and a score (the logarithm of how common it is). A prompt becomes the pieces with the
+ * highest sum of scores.
  *
  * Limits     UNIGRAM_VOCAB_MAX ids, UNIGRAM_FILE_MAX bytes a file: BERTH_ELIMIT.
  * Files      unigram.c the best pieces; unigram_normal.c what happens to text before;

@@ -1,7 +1,7 @@
 /* unigram_impl: inside of T5's tokenizer, for the unigram_*.c files.
  *
- * Two libraries tokenise with such files, and differ: a tokenizer.json does what Hugging Face's
- * tokenizers do with it, spiece.model, umT5's tensor and GGUF files what SentencePiece does.
+ * Two libraries tokenise with such files, and they differ. We treat a tokenizer.json as Hugging
+ * Face's tokenizers do, and spiece.model, umT5's tensor and GGUF files as SentencePiece does.
  * ComfyUI uses the former for T5 and the latter for umT5.
  *                         tokenizer.json                        SentencePiece
  *     text becomes normal its steps, one after the other;       one pass: the longest rule, runs of

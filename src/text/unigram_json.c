@@ -10,8 +10,7 @@
  *                        or a Sequence of {"type": "WhitespaceSplit"} and that
  *       "model":         {"type": "Unigram", "unk_id": 2, "vocab": [["piece", -1.5], ...], ...} }
  *
- * What is none of these is refused by name: text would become other tokens than the model
- * learned. */
+ * Anything else is refused by name: text would become other tokens than the model learned. */
 #include "text/unigram_impl.h"
 
 #include "base/jstok.h"
@@ -434,11 +433,11 @@ static berth_status read_added(struct unigram_load *l, struct jstok *j, berth_er
     return BERTH_OK;
 }
 
-/* ---- door ---- */
+/* ---- public ---- */
 
-/* transformers 5 takes T5's character map, pieces and added tokens from the file and has rules of its
- * own for the rest: words lie between white space, and each gets its U+2581, behind an added token,
- * too. What else such a file says (runs of blanks, the text's end) was for transformers 4. */
+/* transformers 5 takes T5's character map, pieces and added tokens from the file and has its own
+ * rules for the rest: words lie between white space, and each gets its U+2581, even behind an added
+ * token. What else such a file says (runs of blanks, the text's end) was for transformers 4. */
 static void follow_transformers(struct unigram *t)
 {
     if (t->steps == 0 || t->step[0].kind != STEP_CHARSMAP)

@@ -1,4 +1,4 @@
-/* unigram_load.c: pieces of any kind of file to tables, and the doors that read one. */
+/* unigram_load.c: opens files of every kind and turns their pieces into tables. */
 #include "text/unigram_impl.h"
 
 #include "base/file.h"
@@ -111,8 +111,8 @@ static berth_status build(struct trie *t, struct vec *key, const char *what, ber
     return err_set(err, BERTH_EFORMAT, "%s '%.*s' is there twice", what, (int)n, text);
 }
 
-/* Scores: the lowest decides what a character costs that no piece has; the highest makes pieces
- * that users defined win. */
+/* The lowest score decides what a character costs that no piece has; the highest makes pieces that
+ * users defined win. */
 static void set_scores(struct unigram_load *l)
 {
     struct unigram *t = l->t;
@@ -245,7 +245,7 @@ berth_status unigram_finish(struct unigram_load *l, berth_status s, struct unigr
     return s;
 }
 
-/* ---- doors ---- */
+/* ---- public ---- */
 
 static bool looks_like_json(const char *s, size_t n)
 {

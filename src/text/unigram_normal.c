@@ -1,10 +1,10 @@
 /* unigram_normal.c: text as pieces are looked for in it: rules of the character map, blanks.
  *
- * Hugging Face applies the map's rules to graphemes, and takes the shortest rule that a grapheme of
- * fewer than six bytes begins with for all of it: "e" with a circumflex and an acute behind it
- * loses the acute, a kana with its voiced mark (six bytes) is not composed. What has no such rule,
- * or is longer, is looked up character by character. SentencePiece takes the longest rule at each
- * place. Both are what models were made with, so both are here. */
+ * Hugging Face applies the map's rules to graphemes. For one of fewer than six bytes it takes the
+ * shortest rule that the grapheme begins with: "e" with a circumflex and an acute loses the acute,
+ * and a kana with its voiced mark (six bytes) is not composed. What has no such rule, or is longer,
+ * is looked up character by character. SentencePiece takes the longest rule at each place. Models
+ * were made with either, so both are here. */
 #include "text/unigram_impl.h"
 
 #include "text/unicode.h"

@@ -1,4 +1,4 @@
-/* What a file's Flux transformer looks like, from the names and shapes of its tensors (flux.md 1). */
+/* Config of a Flux transformer, from the names and shapes of its tensors (flux.md 1). */
 #include "model/flux/flux.h"
 
 #include "model/arch.h"

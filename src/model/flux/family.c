@@ -1,4 +1,4 @@
-/* The family of Flux.1: dev, which has an embedding of the guidance, and schnell, which has none. */
+/* The family of Flux.1: dev, which embeds the guidance, and schnell, which does not. */
 #include "model/families.h"
 
 #include "model/encoder.h"

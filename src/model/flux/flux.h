@@ -1,14 +1,14 @@
 /* flux: the transformer of Flux.1 dev and schnell and of models built like them (spec: flux.md).
  *
- * Config     is read from names and shapes, never from a list of known models: tiny ones work. Files
- *            in diffusers' names are translated (names.c); they keep q, k, v and the mlp of
- *            single blocks apart and (scale, shift) of the last modulation the other way round,
- *            which the forward knows. Relatives that are not Flux.1 (Flux2, Chroma, Ovis, Hunyuan)
- *            are refused by name.
- * Whole      Any tensor of a block makes it one, gaps count too: what is missing is said by the
- *            layer that wants it, in the dry run of diffusion_open().
- * Sequence   Text first, then the picture's patches, in one buffer from the first layer to the last;
- *            both streams of a double block work on slices of it.
+ * Config     is read from names and shapes, never from a list of known models, so tiny ones work.
+ *            Files in diffusers' names are translated (names.c); they keep q, k, v and the mlp of
+ *            single blocks apart and swap (scale, shift) of the last modulation, which the forward
+ *            knows. Relatives that are not Flux.1 (Flux2, Chroma, Ovis, Hunyuan) are refused by
+ *            name.
+ * Whole      A block exists if any tensor of it does. The layer that misses a tensor says so, in
+ *            the dry run of diffusion_open().
+ * Sequence   Text first, then the picture's patches, in one buffer from the first layer to the
+ *            last; both streams of a double block work on slices of it.
  * Host       Patches, positions and small vectors are made on the host, in buffers that outlive a
  *            pass: positions are the same for every step of a picture.
  * Trust      A file's counts meet the limits below before they size anything; shapes the config is

@@ -1,15 +1,16 @@
-/* The forward pass of Flux. B latents, L tokens of text, I patches of a picture, T = L + I; D wide, H
- * heads, M inside of feed-forwards.
+/* The forward pass of Flux. B latents, L tokens of text, I patches of a picture, T = L + I; D wide,
+ * H heads, M inside of feed-forwards.
  *
  * Memory: x [B, T, D] is one buffer from the first layer to the last, text first. The streams of a
- * double block are slices of it, and so are their queries, keys and values of one [B, T, 3D]: nothing
- * is joined or taken apart. In a single block attention and feed-forward write the columns of one
- * [B, T, D + M], which linear2 reads whole. The most a pass holds is x, its modulated copy, and these
- * two in a single block. A thrifty one does feed-forwards by rows, those of single blocks behind the
- * attention: then the most is x, the copy, the queries, keys and values and what attention gives.
- * It takes as few pieces as that needs, because a streamed layer comes anew for each of them.
+ * double block are slices of it, and their queries, keys and values are slices of one [B, T, 3D],
+ * so nothing is joined or taken apart. In a single block, attention and feed-forward write columns
+ * of one [B, T, D + M], which linear2 reads whole. A pass holds most in a single block: x, its
+ * modulated copy, and these two. A thrifty pass does feed-forwards by rows, those of single blocks
+ * after the attention; it then holds x, the copy, the queries, keys and values, and the attention's
+ * result. It cuts the rows into no more pieces than that takes, because a streamed layer comes anew
+ * for each.
  *
- * A stream of a batch has rows that are not evenly apart, so what works on streams goes item by item;
+ * The rows of a batch's stream are not evenly apart, so what works on streams goes item by item;
  * products do so within one use of their layer. */
 #include "model/flux/flux.h"
 
@@ -108,29 +109,30 @@ static void gate(struct net_run *r, const struct pass *p, const struct stream *s
 /* ---- attention ---- */
 
 /* Queries (0), keys (1) or values (2) of tokens begin..end: [B, tokens, H, head_dim]. */
-static struct view third(struct net_run *r, const struct pass *p, struct act qkv, uint64_t which,
-                         uint64_t begin, uint64_t end)
+static struct view qkv_view(struct net_run *r, const struct pass *p, struct act qkv, uint64_t which,
+                            uint64_t begin, uint64_t end)
 {
     const uint64_t D = p->f->hidden;
     struct view v = net_part(r, net_view(&qkv), 1, begin, end);
     return net_split(r, net_part(r, v, 2, which * D, (which + 1) * D), p->f->heads);
 }
 
-static void turn(struct net_run *r, const struct pass *p, struct act qkv, uint64_t begin,
-                 uint64_t end, const char *norm)
+/* Norms of queries and keys, and their rotation by position, in place. */
+static void apply_rope(struct net_run *r, const struct pass *p, struct act qkv, uint64_t begin,
+                       uint64_t end, const char *norm)
 {
     char wq[64], wk[64];
     snprintf(wq, sizeof wq, "%s.query_norm", norm);
     snprintf(wk, sizeof wk, "%s.key_norm", norm);
-    net_qk_rope(r, third(r, p, qkv, 0, begin, end), third(r, p, qkv, 1, begin, end), wq, wk,
+    net_qk_rope(r, qkv_view(r, p, qkv, 0, begin, end), qkv_view(r, p, qkv, 1, begin, end), wq, wk,
                 rows_of(p->table, begin, end), EPS);
 }
 
 /* y [B, T, D]: a view, any strides. */
 static void attend(struct net_run *r, const struct pass *p, struct act qkv, struct view y)
 {
-    net_attend(r, third(r, p, qkv, 0, 0, p->T), third(r, p, qkv, 1, 0, p->T),
-               third(r, p, qkv, 2, 0, p->T), net_split(r, y, p->f->heads),
+    net_attend(r, qkv_view(r, p, qkv, 0, 0, p->T), qkv_view(r, p, qkv, 1, 0, p->T),
+               qkv_view(r, p, qkv, 2, 0, p->T), net_split(r, y, p->f->heads),
                (struct net_attn) { .scale = 0 });
 }
 
@@ -156,7 +158,7 @@ static void stream_in(struct net_run *r, const struct pass *p, const struct stre
     }
     drop(r, p, p->a);
     snprintf(layer, sizeof layer, "%s_attn.norm", s->name);
-    turn(r, p, qkv, s->begin, s->end, layer);
+    apply_rope(r, p, qkv, s->begin, s->end, layer);
 }
 
 /* p->a[i] = mlp(p->a[i]), in its place. */
@@ -247,8 +249,8 @@ static void linear1_mlp(struct net_run *r, const struct pass *p, struct view x, 
     net_product(r, &a);
 }
 
-/* Queries, keys and values of h [B, T, D]; and, unless y is empty, gelu of what the feed-forward has
- * of it, in y [B, T, M]. */
+/* Queries, keys and values of h [B, T, D]; and, unless y is empty, the feed-forward's gelu of it in
+ * y [B, T, M]. */
 static void linear1(struct net_run *r, const struct pass *p, struct act h, struct act qkv,
                     struct view y)
 {
@@ -284,7 +286,7 @@ static struct act single_whole(struct net_run *r, const struct pass *p, struct a
     struct act qkv = net_new(r, &three), both = net_new(r, &wide);
     linear1(r, p, h, qkv, net_part(r, net_view(&both), 2, D, D + M));
     net_drop(r, &h);
-    turn(r, p, qkv, 0, p->T, "norm");
+    apply_rope(r, p, qkv, 0, p->T, "norm");
     attend(r, p, qkv, net_part(r, net_view(&both), 2, 0, D));
     net_drop(r, &qkv);
     struct act z = net_linear(r, both, "linear2");
@@ -302,7 +304,7 @@ static struct act single_thrifty(struct net_run *r, const struct pass *p, struct
     struct shape three = shape3(p->B, p->T, 3 * D), flat = shape3(1, rows, D);
     struct act qkv = net_new(r, &three);
     linear1(r, p, h, qkv, (struct view) { .data = NULL });
-    turn(r, p, qkv, 0, p->T, "norm");
+    apply_rope(r, p, qkv, 0, p->T, "norm");
     struct act o = net_new(r, &h.shape);
     attend(r, p, qkv, net_view(&o));
     net_drop(r, &qkv);

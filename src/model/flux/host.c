@@ -71,8 +71,8 @@ void flux_unpatchify(const float *patches, const struct shape *s, float *out)
 
 /* ---- positions ---- */
 
-/* Angles of one axis at a position, in double as the reference has them: dim / 2 pairs. */
-static void turn(double position, uint32_t dim, float *out)
+/* Cosine and sine of one axis at a position, in double as the reference has them: dim / 2 pairs. */
+static void fill_angles(double position, uint32_t dim, float *out)
 {
     for (uint32_t j = 0; j < dim / 2; j++) {
         double angle = position * (1.0 / pow(THETA, 2.0 * j / dim));
@@ -81,8 +81,8 @@ static void turn(double position, uint32_t dim, float *out)
     }
 }
 
-/* Text is at the origin; patch (i, j) of the picture at (0, i, j). An axis looks at one number only,
- * so the first row and the first column have all angles there are. */
+/* Text is at the origin; patch (i, j) of the picture at (0, i, j). Each axis looks at one number
+ * only, so the first row and the first column have all angles there are. */
 static void fill_table(const struct flux_net *f, size_t tokens, size_t rows, size_t cols,
                        float *table)
 {
@@ -94,13 +94,13 @@ static void fill_table(const struct flux_net *f, size_t tokens, size_t rows, siz
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < cols; j++) {
             float *at = first + (i * cols + j) * wide;
-            turn(0, f->axis[0], at);
+            fill_angles(0, f->axis[0], at);
             if (j == 0)
-                turn((double)i, f->axis[1], at + a0);
+                fill_angles((double)i, f->axis[1], at + a0);
             else
                 memcpy(at + a0, first + i * cols * wide + a0, a1 * sizeof *at);
             if (i == 0)
-                turn((double)j, f->axis[2], at + a0 + a1);
+                fill_angles((double)j, f->axis[2], at + a0 + a1);
             else
                 memcpy(at + a0 + a1, first + j * wide + a0 + a1, a2 * sizeof *at);
         }

@@ -1,9 +1,9 @@
 /* What files call the layers of Flux.
  *
  * The forward asks for BFL's names, with two exceptions. Norms of queries and keys have a "weight"
- * like everything else: files call it "scale". And diffusers keeps apart what is one tensor here, so
- * the parts have names of their own: "img_attn.qkv" is "img_attn.q", ".k", ".v", and "linear1" is
- * "linear1.q", ".k", ".v", ".mlp". */
+ * like everything else; files call it "scale". And diffusers keeps apart what is one tensor here,
+ * so the parts have names of their own: "img_attn.qkv" is "img_attn.q", ".k", ".v", and "linear1"
+ * is "linear1.q", ".k", ".v", ".mlp". */
 #include "model/flux/flux.h"
 
 #include "base/str.h"

@@ -2,15 +2,15 @@
  *
  * Config     is read from names and shapes, never from a list of known models: tiny ones work.
  *            Files in diffusers' names are translated (names.c).
- * Whole      Any tensor of a block makes it one, gaps count too: what is missing is said by the
- *            layer that wants it, in the dry run of diffusion_open(). A middle that is altogether
- *            missing is none: small relatives have none.
+ * Whole      A block exists if any tensor of it does. The layer that misses a tensor says so, in
+ *            the dry run of diffusion_open(). Without any tensor of a middle there is none, as in
+ *            small relatives.
  * Trust      A file's counts meet the limits below before they size anything, and shapes the config
  *            is read from are checked; all others meet their layer's checks when it runs
  *            (op/ops.h).
- * Heads      The file does not say. Without an extra vector and with convolutions as projections: 8
- *            of them (SD1); else 64 wide (SD2, SDXL). Whoever knows better changes `heads` after
- *            unet_detect().
+ * Heads      The file does not say. 8 of them if there is no extra vector and projections are
+ *            convolutions (SD1); else 64 wide (SD2, SDXL). A caller that knows better changes
+ *            `heads` after unet_detect().
  * Threads    unet_forward(): executor; the rest any.
  * Numbers    F32 on the cpu. Golden: tests/golden/model/test_unet.c
  * Files      family.c the descriptor, config.c detection (through canonical.h), names.c, forward.c,

@@ -1,9 +1,9 @@
 /* vae_kl: AutoencoderKL, the VAE of SD1, SDXL, SD3, Flux (spec: vae.md).
  *
  * Config     from names and shapes; diffusers' names are translated (names.c).
- * Whole      Any tensor of a half makes it one; what is missing of it is said by its first pass, so
- *            a file with one whole half serves. Quant convolutions come as a pair, or for the
- *            halves that are there.
+ * Whole      A half exists if any tensor of it does. Its first pass says what is missing, so a file
+ *            with one whole half will do. Quant convolutions come as a pair, or for the halves that
+ *            are there.
  * Files      family.c the descriptor, config.c detection (through canonical.h), names.c, forward.c,
  *            presets.c */
 #ifndef MODEL_VAE_KL_VAE_KL_H
