@@ -59,7 +59,5 @@ berth_status cuda_record_end(struct dev_stream *s, struct dev_graph **out, berth
 berth_status cuda_graph_launch(struct dev_graph *g, struct dev_stream *s, berth_err *err)
 {
     struct cuda_phys *p = cuda_of(s->phys);
-    if (cuda_current(p, err))
-        return err->code;
-    return CUDA_TRY(p, cuGraphLaunch(((struct cuda_graph *)g)->exec, cuda_stream(s)), err);
+    return CUDA_CALL(p, cuGraphLaunch(((struct cuda_graph *)g)->exec, cuda_stream(s)), err);
 }

@@ -66,6 +66,10 @@ static inline struct cuda_dev *cuda_dev(struct phys *p)
     return (struct cuda_dev *)p;
 }
 
+/* A call in d's context. */
+#define CUDA_CALL(p, call, err)                                                                    \
+    (cuda_current((p), (err)) ? (err)->code : CUDA_TRY((p), call, (err)))
+
 /* "CUDA_ERROR_X (its text)". */
 #define CUDA_ERROR_TEXT_MAX 160
 const char *cuda_error_text(const struct cuda_api *api, CUresult r, char buf[CUDA_ERROR_TEXT_MAX]);
@@ -99,25 +103,11 @@ berth_status cuda_share(struct cuda_dev *d, berth_err *err);
 berth_status cuda_host_alloc(struct phys *p, size_t n, void **out, berth_err *err);
 void cuda_host_free(struct phys *p, void *ptr, size_t n);
 
-/* cuda_work.c: slots */
-berth_status cuda_work_open(struct cuda_dev *d, berth_err *err);
-void cuda_work_close(struct cuda_dev *d);
-berth_status cuda_stream_open(struct dev_stream *s, berth_err *err);
-void cuda_stream_close(struct dev_stream *s);
+/* cuda.c: slots that cuda_peer.c uses, too */
 berth_status cuda_stream_sync(struct dev_stream *s, berth_err *err);
-berth_status cuda_stream_wait(struct dev_stream *s, struct dev_event *e, berth_err *err);
-berth_status cuda_event_open(struct dev_event *e, berth_err *err);
-void cuda_event_close(struct dev_event *e);
-berth_status cuda_event_record(struct dev_event *e, struct dev_stream *s, berth_err *err);
-berth_status cuda_event_query(struct dev_event *e, bool *done, berth_err *err);
-berth_status cuda_event_sync(struct dev_event *e, berth_err *err);
-berth_status cuda_event_elapsed(struct dev_event *from, struct dev_event *to, bool *done,
-                                int64_t *ns, berth_err *err);
 berth_status cuda_copy_h2d(struct dev_stream *s, uint64_t dst, const void *src, size_t n,
                            berth_err *err);
 berth_status cuda_copy_d2h(struct dev_stream *s, void *dst, uint64_t src, size_t n, berth_err *err);
-berth_status cuda_copy_d2d(struct dev_stream *s, uint64_t dst, uint64_t src, size_t n,
-                           berth_err *err);
 berth_status cuda_copy_peer(struct dev_stream *s, struct phys *dst_phys, uint64_t dst,
                             struct phys *src_phys, uint64_t src, size_t n, berth_err *err);
 

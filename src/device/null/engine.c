@@ -181,9 +181,13 @@ static void *locate(struct null_dev *d, struct actor_op *by, uint64_t addr, size
     return NULL;
 }
 
-/* Holds the touches against the past and, if all is well enough to go on, records them. */
-static berth_status admit(struct actor_op *by, const struct touch *t, size_t n, berth_err *err)
+/* Holds the touches against the past and, if all is well enough to go on, records them. known:
+ * locate() found them all. */
+static berth_status admit(struct actor_op *by, bool known, const struct touch *t, size_t n,
+                          berth_err *err)
 {
+    if (!known)
+        return err_set(err, BERTH_EDEVICE, "%s", by->world->last);
     for (size_t i = 0; i < n; i++)
         if (!shadow_reserve(t[i].shadow))
             return err_set(err, BERTH_ENOMEM, "null: an access record");
@@ -194,11 +198,6 @@ static berth_status admit(struct actor_op *by, const struct touch *t, size_t n, 
     for (size_t i = 0; i < n; i++)
         shadow_access(t[i].shadow, by, t[i].lo, t[i].lo + t[i].n, t[i].how);
     return BERTH_OK;
-}
-
-static berth_status bad_address(const struct actor_op *by, berth_err *err)
-{
-    return err_set(err, BERTH_EDEVICE, "%s", by->world->last);
 }
 
 /* The same for host memory, as drivers of cards see it: pinned in one piece, or not at all. */
@@ -231,10 +230,9 @@ static berth_status copy(struct dev_stream *stream, const char *what, struct nul
     o->n = n;
     o->ptr[0] = to ? locate(to, &by, dst, n, DEV_WRITE, &t[0]) : locate_host(&by, dst, n);
     o->ptr[1] = from ? locate(from, &by, src, n, DEV_READ, &t[1]) : locate_host(&by, src, n);
-    berth_status st = o->ptr[0] && o->ptr[1] ? admit(&by, t, 2, err) : bad_address(&by, err);
-    if (st) {
+    if (admit(&by, o->ptr[0] && o->ptr[1], t, 2, err)) {
         free(o);
-        return st;
+        return err->code;
     }
     push(s, o);
     return BERTH_OK;
@@ -285,10 +283,9 @@ berth_status null_launch(struct dev_stream *stream, dev_fn *fn, void *user,
     }
     o->fn = fn;
     o->user = user;
-    berth_status st = known ? admit(&by, t, touches, err) : bad_address(&by, err);
-    if (st) {
+    if (admit(&by, known, t, touches, err)) {
         free(o);
-        return st;
+        return err->code;
     }
     push(s, o);
     return BERTH_OK;
