@@ -1,4 +1,4 @@
-/* bislerp: resampling that turns instead of fading. ComfyUI's way to enlarge latents.
+/* bislerp: ComfyUI's way to enlarge latents, which rotates between neighbours.
  *
  * A pixel is the vector of its channels. Between two neighbours the direction goes along the great
  * circle and the length goes straight; first along x, then along y. Vectors that point the same way
@@ -7,8 +7,6 @@
  * Which neighbours, and how far between: the reference resamples the numbers 0 1 2 .. (and 1 2 3
  * .., the last one twice) with its bilinear filter and cuts the results to whole numbers. */
 #include "op/resize_impl.h"
-
-#include "base/sz.h"
 
 #include <math.h>
 
@@ -30,10 +28,8 @@ static struct between between_at(const struct resize_axis *x, size_t i)
 }
 
 struct job {
-    const struct resize_shape *s;
-    const float *src; /* [n][c][h][w] */
-    float *mid;       /* [n][c][h][ow] */
-    float *dst;       /* [n][c][oh][ow] */
+    const struct resize_job *of; /* src [n][c][h][w], dst [n][c][oh][ow] */
+    float *mid;                  /* [n][c][h][ow] */
     struct between *x, *y;
 };
 
@@ -73,9 +69,9 @@ static void x_row(void *user, size_t i, size_t worker) /* i: picture and source 
 {
     (void)worker;
     const struct job *j = user;
-    const struct resize_shape *s = j->s;
+    const struct resize_shape *s = j->of->s;
     size_t n = i / s->h, y = i % s->h, plane = s->h * s->w, dplane = s->h * s->ow;
-    const float *row = j->src + n * s->c * plane + y * s->w;
+    const float *row = j->of->src + n * s->c * plane + y * s->w;
     float *d = j->mid + n * s->c * dplane + y * s->ow;
     for (size_t x = 0; x < s->ow; x++)
         slerp(row + j->x[x].a, row + j->x[x].b, j->x[x].r, s->c, plane, d + x, dplane);
@@ -85,11 +81,11 @@ static void y_row(void *user, size_t i, size_t worker) /* i: picture and result 
 {
     (void)worker;
     const struct job *j = user;
-    const struct resize_shape *s = j->s;
+    const struct resize_shape *s = j->of->s;
     size_t n = i / s->oh, y = i % s->oh, plane = s->h * s->ow, dplane = s->oh * s->ow;
     const float *a = j->mid + n * s->c * plane + j->y[y].a * s->ow;
     const float *b = j->mid + n * s->c * plane + j->y[y].b * s->ow;
-    float *d = j->dst + n * s->c * dplane + y * s->ow;
+    float *d = j->of->dst + n * s->c * dplane + y * s->ow;
     for (size_t x = 0; x < s->ow; x++)
         slerp(a + x, b + x, j->y[y].r, s->c, plane, d + x, dplane);
 }
@@ -103,28 +99,19 @@ static struct between *axis(size_t in, size_t out)
     return t;
 }
 
-berth_status resize_bislerp(const struct resize_shape *s, const float *src, float *dst,
-                            const struct resize_by *by, berth_err *err)
+berth_status resize_bislerp(const struct resize_job *of, berth_err *err)
 {
-    size_t mid = sizeof(float);
-    if (!sz_mul(mid, s->n, &mid) || !sz_mul(mid, s->c, &mid) || !sz_mul(mid, s->h, &mid) ||
-        !sz_mul(mid, s->ow, &mid))
-        return err_set(err, BERTH_ELIMIT, "bislerp of %zu x %zu to %zu x %zu", s->w, s->h, s->ow,
-                       s->oh);
-    struct job j = { .s = s,
-                     .src = src,
-                     .mid = malloc(mid),
-                     .dst = dst,
-                     .x = axis(s->w, s->ow),
-                     .y = axis(s->h, s->oh) };
+    const struct resize_shape *s = of->s;
+    size_t mid;
+    if (!resize_bytes(s->n, s->h, s->ow, s->c, &mid))
+        return resize_failed(s, BERTH_ELIMIT, err);
+    struct job j = { of, malloc(mid), axis(s->w, s->ow), axis(s->h, s->oh) };
     berth_status st = BERTH_OK;
-    if (!j.mid || !j.x || !j.y)
-        st = err_set(err, BERTH_ENOMEM, "bislerp of %zu x %zu to %zu x %zu", s->w, s->h, s->ow,
-                     s->oh);
-    if (!st) {
-        resize_rows(by, s->n * s->h, s->n * s->h * s->ow * s->c, x_row, &j);
-        resize_rows(by, s->n * s->oh, s->n * s->oh * s->ow * s->c, y_row, &j);
-    }
+    if (j.mid && j.x && j.y) {
+        resize_rows(of, s->n * s->h, s->n * s->h * s->ow * s->c, x_row, &j);
+        resize_rows(of, s->n * s->oh, s->n * s->oh * s->ow * s->c, y_row, &j);
+    } else
+        st = resize_failed(s, BERTH_ENOMEM, err);
     free(j.mid);
     free(j.x);
     free(j.y);

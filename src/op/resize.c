@@ -10,11 +10,8 @@
 
 bool resize_parse(const char *name, enum resize *out)
 {
-    static const char *const names[] = {
-#define NAME(x, text) text,
-        RESIZE_MAP(NAME)
-#undef NAME
-    };
+    static const char *const names[] = { "nearest-exact", "bilinear", "area",
+                                         "bicubic",       "lanczos",  "bislerp" };
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (strcmp(name, names[i]) == 0) {
             *out = (enum resize)i;
@@ -23,13 +20,13 @@ bool resize_parse(const char *name, enum resize *out)
     return false;
 }
 
-static bool canceled(const struct resize_by *by)
+static bool canceled(const struct resize_job *j)
 {
-    return by->cancel && atomic_load_explicit(by->cancel, memory_order_relaxed);
+    return j->cancel && atomic_load_explicit(j->cancel, memory_order_relaxed);
 }
 
 struct rows {
-    const struct resize_by *by;
+    const struct resize_job *job;
     tpool_fn *fn;
     void *user;
 };
@@ -37,15 +34,15 @@ struct rows {
 static void row(void *user, size_t i, size_t worker)
 {
     const struct rows *r = user;
-    if (!canceled(r->by))
+    if (!canceled(r->job))
         r->fn(r->user, i, worker);
 }
 
-void resize_rows(const struct resize_by *by, size_t n, size_t samples, tpool_fn *fn, void *user)
+void resize_rows(const struct resize_job *j, size_t n, size_t samples, tpool_fn *fn, void *user)
 {
-    struct rows r = { by, fn, user };
-    if (by->pool && samples >= INLINE_ROW)
-        tpool_for(by->pool, n, row, &r);
+    struct rows r = { j, fn, user };
+    if (j->pool && samples >= INLINE_ROW)
+        tpool_for(j->pool, n, row, &r);
     else
         for (size_t i = 0; i < n; i++)
             row(&r, i, 0);
@@ -168,9 +165,7 @@ static void taps_release(struct taps *t)
 /* ---- rows ---- */
 
 struct job {
-    const struct resize_shape *s;
-    const float *src;
-    float *dst;
+    struct resize_job of;
     struct taps x, y;
 };
 
@@ -182,7 +177,7 @@ static inline __attribute__((always_inline)) void row_pass(const size_t C, const
 {
     const size_t *at = j->x.at;
     const float *w = j->x.w;
-    for (size_t x = 0; x < j->s->ow; x++, at += N, w += N, d += C)
+    for (size_t x = 0; x < j->of.s->ow; x++, at += N, w += N, d += C)
         for (size_t k = 0; k < C; k++) {
             float v = w[0] * row[at[0] * C + k];
             for (size_t i = 1; i < N; i++)
@@ -214,30 +209,31 @@ static void taps_row(void *user, size_t i, size_t worker)
 {
     (void)worker;
     const struct job *j = user;
-    const struct resize_shape *s = j->s;
+    const struct resize_shape *s = j->of.s;
     size_t plane = i / s->oh, y = i % s->oh;
-    const float *src = j->src + plane * s->h * s->w * s->c;
-    float *d = j->dst + i * s->ow * s->c;
+    const float *src = j->of.src + plane * s->h * s->w * s->c;
+    float *d = j->of.dst + i * s->ow * s->c;
     for (size_t k = 0; k < j->y.n; k++)
         row_any(s->c, j, src + j->y.at[y * j->y.n + k] * s->w * s->c, j->y.w[y * j->y.n + k], k > 0,
                 d);
 }
 
-static berth_status by_taps(enum resize method, struct job *j, const struct resize_by *by,
-                            size_t samples, berth_err *err)
+static berth_status by_taps(enum resize method, const struct resize_job *of, size_t samples,
+                            berth_err *err)
 {
-    const struct resize_shape *s = j->s;
+    struct job j = { .of = *of };
+    const struct resize_shape *s = of->s;
     /* torch has two ways to the nearest pixel, which differ where a centre falls between two; this
      * one is for small results, and for pictures whose channels lie side by side if they are more
      * than 3. */
     bool direct = s->oh + s->ow <= 128 || s->c > 3;
-    berth_status st = taps_init(&j->x, method, direct, s->w, s->ow, err);
+    berth_status st = taps_init(&j.x, method, direct, s->w, s->ow, err);
     if (!st)
-        st = taps_init(&j->y, method, direct, s->h, s->oh, err);
+        st = taps_init(&j.y, method, direct, s->h, s->oh, err);
     if (!st)
-        resize_rows(by, s->n * s->oh, samples, taps_row, j);
-    taps_release(&j->x);
-    taps_release(&j->y);
+        resize_rows(of, s->n * s->oh, samples, taps_row, &j);
+    taps_release(&j.x);
+    taps_release(&j.y);
     return st;
 }
 
@@ -256,7 +252,7 @@ static struct window window_of(size_t i, size_t in, size_t out)
 static void area_row(void *user, size_t i, size_t worker)
 {
     (void)worker;
-    const struct job *j = user;
+    const struct resize_job *j = user;
     const struct resize_shape *s = j->s;
     size_t plane = i / s->oh, c = s->c;
     struct window v = window_of(i % s->oh, s->h, s->oh);
@@ -276,21 +272,27 @@ static void area_row(void *user, size_t i, size_t worker)
 
 /* ---- the doors ---- */
 
-static bool fits(size_t n, size_t h, size_t w, size_t c) /* as floats in memory */
+bool resize_bytes(size_t n, size_t h, size_t w, size_t c, size_t *out)
 {
-    size_t bytes = sizeof(float);
-    return sz_mul(bytes, n, &bytes) && sz_mul(bytes, h, &bytes) && sz_mul(bytes, w, &bytes) &&
-           sz_mul(bytes, c, &bytes);
+    *out = sizeof(float);
+    return sz_mul(*out, n, out) && sz_mul(*out, h, out) && sz_mul(*out, w, out) &&
+           sz_mul(*out, c, out);
+}
+
+berth_status resize_failed(const struct resize_shape *s, berth_status code, berth_err *err)
+{
+    return err_set(err, code, "resizing %zu x %zu x %zu to %zu x %zu", s->w, s->h, s->c, s->ow,
+                   s->oh);
 }
 
 static berth_status check(const struct resize_shape *s, berth_err *err)
 {
+    size_t bytes;
     if (!s->h || !s->w || !s->oh || !s->ow || !s->c)
-        return err_set(err, BERTH_EINVAL, "resizing %zu x %zu x %zu to %zu x %zu", s->w, s->h, s->c,
-                       s->ow, s->oh);
-    if (!fits(s->n, s->h, s->w, s->c) || !fits(s->n, s->oh, s->ow, s->c))
-        return err_set(err, BERTH_ELIMIT, "resizing %zu x %zu x %zu to %zu x %zu", s->w, s->h, s->c,
-                       s->ow, s->oh);
+        return resize_failed(s, BERTH_EINVAL, err);
+    if (!resize_bytes(s->n, s->h, s->w, s->c, &bytes) ||
+        !resize_bytes(s->n, s->oh, s->ow, s->c, &bytes))
+        return resize_failed(s, BERTH_ELIMIT, err);
     /* torch counts in float, and so do we: sides beyond that have no exact positions. */
     if (s->h > RESIZE_SIDE_MAX || s->w > RESIZE_SIDE_MAX || s->oh > RESIZE_SIDE_MAX ||
         s->ow > RESIZE_SIDE_MAX)
@@ -299,50 +301,38 @@ static berth_status check(const struct resize_shape *s, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status resize(enum resize method, const struct resize_shape *s, const float *src,
-                           float *dst, const struct resize_by *by, berth_err *err)
+static berth_status resize(enum resize method, struct resize_job *j, berth_err *err)
 {
-    struct job j = { .s = s, .src = src, .dst = dst };
+    const struct resize_shape *s = j->s;
+    if (check(s, err))
+        return err->code;
     size_t samples = s->n * s->oh * s->ow * s->c;
-    switch (method) {
-    case RESIZE_NEAREST:
-    case RESIZE_BILINEAR:
-    case RESIZE_BICUBIC:
-        return by_taps(method, &j, by, samples, err);
-    case RESIZE_AREA:
-        resize_rows(by, s->n * s->oh, samples, area_row, &j);
+    berth_status st = BERTH_OK;
+    if (!s->n)
         return BERTH_OK;
-    case RESIZE_LANCZOS:
-        return resize_lanczos(s, src, dst, by, err);
-    case RESIZE_BISLERP:
-        break;
-    }
-    return err_set(err, BERTH_EINVAL, "bislerp works on planar data: op_bislerp()");
-}
-
-static berth_status ended(berth_status st, const struct resize_shape *s, const struct resize_by *by,
-                          berth_err *err)
-{
-    if (!st && canceled(by))
-        return err_set(err, BERTH_ECANCELED, "resizing %zu x %zu to %zu x %zu", s->w, s->h, s->ow,
-                       s->oh);
-    return st;
+    if (method == RESIZE_AREA)
+        resize_rows(j, s->n * s->oh, samples, area_row, j);
+    else
+        st = method == RESIZE_LANCZOS   ? resize_lanczos(j, err)
+             : method == RESIZE_BISLERP ? resize_bislerp(j, err)
+                                        : by_taps(method, j, samples, err);
+    return !st && canceled(j) ? resize_failed(s, BERTH_ECANCELED, err) : st;
 }
 
 berth_status op_resize(enum resize method, const struct resize_shape *s, const float *src,
                        float *dst, struct tpool *pool, const atomic_bool *cancel, berth_err *err)
 {
-    const struct resize_by by = { pool, cancel };
-    berth_status st = check(s, err);
-    return st || !s->n ? st : ended(resize(method, s, src, dst, &by, err), s, &by, err);
+    struct resize_job j = { s, src, dst, pool, cancel };
+    if (method == RESIZE_BISLERP)
+        return err_set(err, BERTH_EINVAL, "bislerp works on planar data: op_bislerp()");
+    return resize(method, &j, err);
 }
 
 berth_status op_bislerp(const struct resize_shape *s, const float *src, float *dst,
                         struct tpool *pool, const atomic_bool *cancel, berth_err *err)
 {
-    const struct resize_by by = { pool, cancel };
-    berth_status st = check(s, err);
-    return st || !s->n ? st : ended(resize_bislerp(s, src, dst, &by, err), s, &by, err);
+    struct resize_job j = { s, src, dst, pool, cancel };
+    return resize(RESIZE_BISLERP, &j, err);
 }
 
 /* x, so that what is left of `in` between x and in - x has the wanted aspect; never nothing. */

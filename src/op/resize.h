@@ -23,18 +23,15 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#define RESIZE_MAP(X)                                                                              \
-    X(NEAREST, "nearest-exact")                                                                    \
-    X(BILINEAR, "bilinear")                                                                        \
-    X(AREA, "area")                                                                                \
-    X(BICUBIC, "bicubic")                                                                          \
-    X(LANCZOS, "lanczos")                                                                          \
-    X(BISLERP, "bislerp")
 enum resize {
-#define RESIZE_ENUM(name, text) RESIZE_##name,
-    RESIZE_MAP(RESIZE_ENUM)
-#undef RESIZE_ENUM
+    RESIZE_NEAREST,
+    RESIZE_BILINEAR,
+    RESIZE_AREA,
+    RESIZE_BICUBIC,
+    RESIZE_LANCZOS,
+    RESIZE_BISLERP
 };
+/* "nearest-exact" ... */
 WARN_UNUSED bool resize_parse(const char *name, enum resize *out);
 
 struct resize_shape {

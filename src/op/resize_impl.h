@@ -1,5 +1,5 @@
-/* resize_impl: what resize.c, resize_lanczos.c and bislerp.c share; ops_ref_move.c takes the axes
- * from here. */
+/* resize_impl: what resize.c, resize_lanczos.c and bislerp.c share; resize2d.c takes the axes from
+ * here. */
 #ifndef OP_RESIZE_IMPL_H
 #define OP_RESIZE_IMPL_H
 
@@ -26,19 +26,24 @@ struct resize_pair {
 };
 struct resize_pair resize_pair_at(const struct resize_axis *a, size_t i);
 
-struct resize_by { /* who does it, and how long */
-    struct tpool *pool;
-    const atomic_bool *cancel;
+struct resize_job {
+    const struct resize_shape *s;
+    const float *src;
+    float *dst;
+    struct tpool *pool;        /* may be NULL, as the next */
+    const atomic_bool *cancel; /* looked at before each row */
 };
 
 /* fn for every row in [0, n), on the pool when there is one and the work (samples in all) is worth
  * it. Each row is one call, so the numbers do not depend on who does it. Rows after a cancel are
  * left out; the doors look once more at the end. */
-void resize_rows(const struct resize_by *by, size_t n, size_t samples, tpool_fn *fn, void *user);
+void resize_rows(const struct resize_job *j, size_t n, size_t samples, tpool_fn *fn, void *user);
+/* Bytes of [n, h, w, c] floats, false where they do not fit. */
+bool resize_bytes(size_t n, size_t h, size_t w, size_t c, size_t *out);
+/* "resizing 4 x 4 x 3 to 8 x 8". */
+berth_status resize_failed(const struct resize_shape *s, berth_status code, berth_err *err);
 
-berth_status resize_lanczos(const struct resize_shape *s, const float *src, float *dst,
-                            const struct resize_by *by, berth_err *err);
-berth_status resize_bislerp(const struct resize_shape *s, const float *src, float *dst,
-                            const struct resize_by *by, berth_err *err);
+berth_status resize_lanczos(const struct resize_job *j, berth_err *err);
+berth_status resize_bislerp(const struct resize_job *j, berth_err *err);
 
 #endif

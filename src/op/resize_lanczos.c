@@ -190,15 +190,15 @@ static void out_row(void *user, size_t i, size_t worker)
         d[k] = (float)s[k] / 255.0f;
 }
 
-static void one(struct job *j, const struct resize_by *by)
+static void resize_picture(struct job *j, const struct resize_job *of)
 {
     const struct resize_shape *s = j->s;
-    resize_rows(by, s->h, s->h * s->w * s->c, cut_row, j);
+    resize_rows(of, s->h, s->h * s->w * s->c, cut_row, j);
     if (j->do_x)
-        resize_rows(by, s->h, s->h * s->ow * s->c, x_row, j);
+        resize_rows(of, s->h, s->h * s->ow * s->c, x_row, j);
     if (j->do_y)
-        resize_rows(by, s->oh, s->oh * s->ow * s->c, y_row, j);
-    resize_rows(by, s->oh, s->oh * s->ow * s->c, out_row, j);
+        resize_rows(of, s->oh, s->oh * s->ow * s->c, y_row, j);
+    resize_rows(of, s->oh, s->oh * s->ow * s->c, out_row, j);
 }
 
 /* Memory for one picture, which all of them use in turn. */
@@ -212,15 +212,12 @@ static berth_status job_init(struct job *j, berth_err *err)
         st = weights_init(&j->y, s->h, s->oh, err);
     if (st)
         return st;
-    size_t wide; /* the others are no larger than src and dst, which exist */
-    if (!sz_mul(s->h, s->ow, &wide) || !sz_mul(wide, s->c, &wide))
-        return err_set(err, BERTH_ELIMIT, "%zu x %zu pixels", s->ow, s->h);
+    /* Sides up to RESIZE_SIDE_MAX and up to 4 channels: every product fits. */
     j->cut = malloc(s->h * s->w * s->c);
-    j->wide = j->do_x ? malloc(wide) : j->cut;
+    j->wide = j->do_x ? malloc(s->h * s->ow * s->c) : j->cut;
     j->high = j->do_y ? malloc(s->oh * s->ow * s->c) : j->wide;
     if (!j->cut || !j->wide || !j->high)
-        return err_set(err, BERTH_ENOMEM, "resizing %zu x %zu to %zu x %zu", s->w, s->h, s->ow,
-                       s->oh);
+        return resize_failed(s, BERTH_ENOMEM, err);
     return BERTH_OK;
 }
 
@@ -236,17 +233,17 @@ static void job_release(struct job *j)
     *j = (struct job) { 0 };
 }
 
-berth_status resize_lanczos(const struct resize_shape *s, const float *src, float *dst,
-                            const struct resize_by *by, berth_err *err)
+berth_status resize_lanczos(const struct resize_job *of, berth_err *err)
 {
+    const struct resize_shape *s = of->s;
     if (s->c != 1 && s->c != 3 && s->c != 4)
         return err_set(err, BERTH_EINVAL, "lanczos of %zu channels: it takes 1, 3 or 4", s->c);
     struct job j = { .s = s };
     berth_status st = job_init(&j, err);
     for (size_t i = 0; !st && i < s->n; i++) {
-        j.src = src + i * s->h * s->w * s->c;
-        j.dst = dst + i * s->oh * s->ow * s->c;
-        one(&j, by);
+        j.src = of->src + i * s->h * s->w * s->c;
+        j.dst = of->dst + i * s->oh * s->ow * s->c;
+        resize_picture(&j, of);
     }
     job_release(&j);
     return st;
