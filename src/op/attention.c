@@ -39,7 +39,7 @@ static void check(struct op_check *c, const struct op_attention *a)
 static size_t scratch(const struct op_env *env, const struct op_attention *a)
 {
     (void)env;
-    return ref_bytes((size_t)a->k.shape.dim[1], sizeof(double));
+    return op_mul((size_t)a->k.shape.dim[1], sizeof(double));
 }
 
 /* The mask's row of scores [Tk] of query i, NULL without mask. */

@@ -46,7 +46,7 @@ static size_t bytes_of_call(const struct bounce_call *call, const void *args)
     for (size_t i = 0; i < OP_OPERANDS_MAX; i++) {
         const struct view *v;
         size_t n = views_of(&call->operand[i], args, &v);
-        place(&total, ref_bytes(n, sizeof *v));
+        place(&total, op_mul(n, sizeof *v));
         for (size_t k = 0; k < n; k++)
             place(&total, packed_bytes(&v[k]));
     }
@@ -101,7 +101,7 @@ static berth_status copy_in(struct bounce *b, const struct bounce_call *call, be
         const struct op_operand *o = &b->operand[i];
         const struct view *v;
         size_t n = views_of(o, b->args, &v);
-        char *list = b->memory + place(&at, ref_bytes(n, sizeof *v));
+        char *list = b->memory + place(&at, op_mul(n, sizeof *v));
         char *field = (char *)b->host + o->at;
         if (o->how & OP_LIST)
             memcpy(field, &list, sizeof list);

@@ -46,7 +46,7 @@ static void check(struct op_check *c, const struct op_conv2d *a)
 static size_t scratch(const struct op_env *env, const struct op_conv2d *a)
 {
     (void)env;
-    return ref_bytes(op_count_of(&a->w, 1, 4), sizeof(float));
+    return op_mul(op_count_of(&a->w, 1, 4), sizeof(float));
 }
 
 /* The sum under one position of a filter w[C, kh, kw] on x[C, h, w]; y0, x0 may lie in the

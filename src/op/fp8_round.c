@@ -5,7 +5,7 @@
  * Here the first and the last are exact in F32 and are then rounded to F16 by the conversions of
  * tensor/. The logarithm is replaced by what its rounding does: close below a power of two it
  * rounds up to the whole number, and floor() then gives an exponent that is one too large. */
-#include "op/op_impl.h"
+#include "op/op.h"
 
 #include <string.h>
 

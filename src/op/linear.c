@@ -39,7 +39,7 @@ static void check(struct op_check *c, const struct op_linear *a)
 static size_t scratch(const struct op_env *env, const struct op_linear *a)
 {
     (void)env;
-    return ref_bytes(op_row(&a->x), sizeof(float));
+    return op_mul(op_row(&a->x), sizeof(float));
 }
 
 static berth_status reference(const struct op_env *env, const struct op_linear *a, berth_err *err)

@@ -5,7 +5,7 @@
  * other out of the cache), padded with zeros at the right edge. Then blocks of R rows keep their
  * sums in registers while k runs over the rank: each sum is built in the same order and
  * with the same roundings as in the reference, so the bits are the same. */
-#include "op/op_impl.h"
+#include "op/op.h"
 
 #include <string.h>
 

@@ -1,10 +1,11 @@
 /* op: what merging adapters needs, on host memory: lowrank.c and fp8_round.c. It gives the same
  * bits on every machine and allocates nothing. The ops of networks are in ops.h, resizing of
- * pictures and latents in resize.h. op_impl.h has the versions for each processor. */
+ * pictures and latents in resize.h. */
 #ifndef OP_OP_H
 #define OP_OP_H
 
 #include "base/err.h"
+#include "tensor/cpu.h"
 #include "tensor/dtype.h"
 
 /* w[rows, cols] += scale * up[rows, rank] . down[rank, cols], row-major float32, nothing overlaps,
@@ -28,5 +29,13 @@ void op_lowrank_tile(const struct op_lowrank *t);
  *   chance  n draws, the lowest 11 bits of each count: k / 2048
  * x, chance and dst do not overlap. */
 void op_fp8_round(enum dtype to, const float *x, const uint32_t *chance, void *dst, size_t n);
+
+/* ---- for tests: the versions of each processor level ---- */
+
+typedef void op_lowrank_fn(const struct op_lowrank *t);
+extern op_lowrank_fn *const op_lowrank_levels[CPU_LEVELS];
+
+void op_fp8_round_at(enum cpu_level level, enum dtype to, const float *x, const uint32_t *chance,
+                     void *dst, size_t n);
 
 #endif

@@ -13,7 +13,6 @@
 #ifndef OP_OP_DEF_H
 #define OP_OP_DEF_H
 
-#include "base/sz.h"
 #include "op/ops_impl.h"
 
 #include <math.h>
@@ -97,22 +96,14 @@ struct op_operand {
     size_t at;    /* of its struct view in the arguments; OP_LIST: of the pointer to several */
     size_t count; /* OP_LIST: of their number, a size_t */
 };
-#define IN(s, view)                                                                                \
+#define OPERAND(how, s, view, count)                                                               \
     {                                                                                              \
-        OP_READ, offsetof(struct s, view), 0                                                       \
+        how, offsetof(struct s, view), count                                                       \
     }
-#define OUT(s, view)                                                                               \
-    {                                                                                              \
-        OP_WRITE, offsetof(struct s, view), 0                                                      \
-    } /* all of it, without reading it */
-#define INOUT(s, view)                                                                             \
-    {                                                                                              \
-        OP_READ | OP_WRITE, offsetof(struct s, view), 0                                            \
-    }
-#define LIST(s, views, n)                                                                          \
-    {                                                                                              \
-        OP_READ | OP_LIST, offsetof(struct s, views), offsetof(struct s, n)                        \
-    }
+#define IN(s, view) OPERAND(OP_READ, s, view, 0)
+#define OUT(s, view) OPERAND(OP_WRITE, s, view, 0) /* all of it, without reading it */
+#define INOUT(s, view) OPERAND(OP_READ | OP_WRITE, s, view, 0)
+#define LIST(s, views, n) OPERAND(OP_READ | OP_LIST, s, views, offsetof(struct s, n))
 #define OP_OPERANDS_MAX 6
 
 #define OP(x)                                                                                      \
@@ -129,13 +120,6 @@ struct op_operand {
 #undef OP
 
 /* ---- what references share ---- */
-
-/* n * bytes, or so much that nobody has it. */
-static inline size_t ref_bytes(size_t n, size_t bytes)
-{
-    size_t out;
-    return sz_mul(n, bytes, &out) ? out : SIZE_MAX;
-}
 
 static inline berth_status ref_cancelled(const char *op, berth_err *err)
 {

@@ -82,7 +82,7 @@ bool op_rows(const struct view *v, size_t *rows, size_t *stride)
 /* ---- calls ---- */
 
 /* Whether there is an element to compute. */
-static bool writes(const struct op_operand operand[OP_OPERANDS_MAX], const void *args)
+static bool has_output(const struct op_operand operand[OP_OPERANDS_MAX], const void *args)
 {
     for (size_t i = 0; i < OP_OPERANDS_MAX; i++)
         if (operand[i].how & OP_WRITE &&
@@ -91,7 +91,8 @@ static bool writes(const struct op_operand operand[OP_OPERANDS_MAX], const void 
     return false;
 }
 
-static berth_status enough(const struct op_env *env, const char *op, size_t need, berth_err *err)
+static berth_status check_scratch(const struct op_env *env, const char *op, size_t need,
+                                  berth_err *err)
 {
     if (need > (env->scratch ? env->scratch_bytes : 0))
         return err_set(err, BERTH_EINVAL, "%s: needs %zu bytes of scratch, there are %zu", op, need,
@@ -104,8 +105,8 @@ static berth_status enough(const struct op_env *env, const char *op, size_t need
 
 /* Whether somebody computes with the types of a call that was checked. own: the backend's kernel,
  * not the reference in its place. */
-static berth_status able(const struct op_check *c, const struct op_env *env, bool own,
-                         berth_err *err)
+static berth_status check_types(const struct op_check *c, const struct op_env *env, bool own,
+                                berth_err *err)
 {
     const char *name = own ? env->backend->name : "the reference";
     uint64_t acts = own ? env->backend->acts : 0, params = own ? env->backend->params : 0;
@@ -154,7 +155,7 @@ static_assert(OPS <= 64, "phys.noted has a bit for each");
     {                                                                                              \
         struct op_check c = { .op = #x, .err = err, .data = data };                                \
         op_##x##_def.check(&c, a);                                                                 \
-        return c.s ? c.s : able(&c, env, own_##x(env), err);                                       \
+        return c.s ? c.s : check_types(&c, env, own_##x(env), err);                                \
     }                                                                                              \
     static size_t scratch_##x(const struct op_env *env, const struct op_##x *a)                    \
     {                                                                                              \
@@ -184,7 +185,7 @@ static_assert(OPS <= 64, "phys.noted has a bit for each");
         const struct op_backend *b = env->backend;                                                 \
         if (check_##x(env, a, false, err))                                                         \
             return err->code;                                                                      \
-        if (!own_##x(env) || !writes(op_##x##_def.operand, a))                                     \
+        if (!own_##x(env) || !has_output(op_##x##_def.operand, a))                                 \
             return BERTH_OK;                                                                       \
         if (b->ready && b->ready(env, err))                                                        \
             return err->code;                                                                      \
@@ -194,7 +195,7 @@ static_assert(OPS <= 64, "phys.noted has a bit for each");
     {                                                                                              \
         berth_err err;                                                                             \
         if ((unchecked(env) && check_##x(env, a, false, &err)) ||                                  \
-            !writes(op_##x##_def.operand, a))                                                      \
+            !has_output(op_##x##_def.operand, a))                                                  \
             return 0;                                                                              \
         return scratch_##x(env, a);                                                                \
     }                                                                                              \
@@ -202,11 +203,11 @@ static_assert(OPS <= 64, "phys.noted has a bit for each");
     {                                                                                              \
         if (unchecked(env) && check_##x(env, a, true, err))                                        \
             return err->code;                                                                      \
-        if (!writes(op_##x##_def.operand, a))                                                      \
+        if (!has_output(op_##x##_def.operand, a))                                                  \
             return BERTH_OK;                                                                       \
         if (op_cancelled(env))                                                                     \
             return err_set(err, BERTH_ECANCELED, "%s: cancelled", #x);                             \
-        if (unchecked(env) && enough(env, #x, scratch_##x(env, a), err))                           \
+        if (unchecked(env) && check_scratch(env, #x, scratch_##x(env, a), err))                    \
             return err->code;                                                                      \
         if (own_##x(env))                                                                          \
             return env->backend->x(env, a, err);                                                   \

@@ -29,24 +29,17 @@
  *            (op_x_ready()) does not check again (op_env.checked).
  * Same bits  An element of the result has the same bits whatever the number of threads, however
  *            many rows or pictures are computed with it, wherever operands lie, thrifty or not:
- *            cond and uncond in one batch or apart, on one device or three, give equal pictures. It
- *            does not depend on values of other rows or pictures. Within a picture a 3x3
- *            convolution may compute 2x2 or 4x4 results at a time from a window of 4x4 or 6x6:
- *            values of it that are not below a result's own filter cancel, but leave their rounding
- *            in it (op/cpu/winograd.h has the size of it), and an infinity or NaN among them
- *            spreads to all of the tile. Where tiles begin follows from the picture, so a piece of
- *            one may round differently than the whole. So may another processor level, or another
- *            backend. A GPU's libraries choose their kernels by shape: there results are the same
- *            bits for the same shapes, wherever operands lie, and a batch may round differently
- *            than its rows alone.
+ *            cond and uncond in one batch or apart, on one device or three, give equal pictures.
+ *            Other rows or pictures do not enter. Within a picture a 3x3 convolution may compute
+ *            tiles of 2x2 or 4x4 results; rounding, an infinity or a NaN spreads over such a tile
+ *            (op/cpu/winograd.h). Tiles begin where the picture does, so a piece of one may round
+ *            differently than the whole; so may another processor level or backend. A GPU's
+ *            libraries choose kernels by shape: the same shapes give the same bits, wherever
+ *            operands lie, and a batch may round differently than its rows alone.
  * Cancel     Kernels that take long look at env->cancel between pieces: BERTH_ECANCELED, outputs
  *            undefined.
  * Threads    A call spreads over env->pool and returns when all is done (or queued, on an
  *            asynchronous backend).
- * Adding     an op: its struct here, op/<x>.c with its check and reference (op_def.h), a line in
- *            ops.def, its cases in tests/unit/op/op_cases.h. A backend that has a kernel for it
- *            names it in its own table.
- *            a backend: op/<x>/ with `const struct op_backend op_<x>`, a line in backends.def.
  * Files      <op>.c an op, op_def.h what it is made of, check.c what it may ask of operands; ops.c
  *            backends and dispatch; bounce.c the reference for devices; ops_impl.h for ops and
  *            kernels; cpu/ vectorised kernels; cuda/ those of NVIDIA cards. */

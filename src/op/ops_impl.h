@@ -3,6 +3,7 @@
 #ifndef OP_OPS_IMPL_H
 #define OP_OPS_IMPL_H
 
+#include "base/sz.h"
 #include "op/ops.h"
 
 /* Rows [from, to) of the result, counted over all planes: for backends that only spread them.
@@ -37,6 +38,13 @@ size_t op_count_of(const struct view *v, int from, int to);
 /* All dimensions but the last as one: how many rows, and bytes from one to the next. False: the
  * strides are not even. A single row has the stride 0. */
 bool op_rows(const struct view *v, size_t *rows, size_t *stride);
+
+/* Sizes of scratch: what does not fit is SIZE_MAX, which nobody has. */
+static inline size_t op_mul(size_t a, size_t b)
+{
+    size_t n;
+    return sz_mul(a, b, &n) ? n : SIZE_MAX;
+}
 
 /* 0 means 1, as scales of several ops have it. */
 static inline float op_scale(float s)

@@ -1,7 +1,6 @@
 #include "op/cpu/attention.h"
 
 #include "base/sz.h"
-#include "op/ops_impl.h"
 
 #include <math.h>
 

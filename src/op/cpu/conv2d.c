@@ -4,7 +4,6 @@
 #include "op/cpu/cpu_impl.h"
 #include "op/cpu/gemm.h"
 #include "op/cpu/winograd.h"
-#include "op/ops_impl.h"
 
 #include <string.h>
 
@@ -22,7 +21,7 @@ static void pack_w(const void *user, size_t batch, size_t at, size_t rows, size_
 {
     const struct windows *o = user;
     (void)batch;
-    gemm_turn_rows(&o->w, at, rows, k0, kn, dst, rows, rows);
+    gemm_pack_rows(&o->w, at, rows, k0, kn, dst, rows, rows);
 }
 
 /* n values of a row of the picture from column x on (which may lie left of it), every stride-th. */

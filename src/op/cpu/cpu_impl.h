@@ -8,12 +8,11 @@
  *         env->scratch. It follows from shapes, types, the size of env->pool and env->thrifty
  *         alone.
  * Files   kernels.def which ops, cpu.c their table; gemm*.c the product all others are made of;
- *         level_<x>.c and level.inc what is compiled for each level; vmath.h functions of vectors. */
+ *         level_<x>.c, level.inc what is compiled for each level; vmath.h their functions. */
 #ifndef OP_CPU_CPU_IMPL_H
 #define OP_CPU_CPU_IMPL_H
 
-#include "base/sz.h"
-#include "op/ops.h"
+#include "op/ops_impl.h"
 #include "tensor/cpu.h"
 
 #if CPU_X86 /* the level's own set and fused multiply-add, which kernels may use: cpu_kernels()
@@ -43,12 +42,7 @@ typedef void cpu_range_fn(const void *user, size_t from, size_t to);
 void cpu_ranges(const struct op_env *env, size_t n, size_t size, cpu_range_fn *fn,
                 const void *user);
 
-/* Sizes of scratch: what does not fit is SIZE_MAX, which nobody has. */
-static inline size_t cpu_mul(size_t a, size_t b)
-{
-    size_t n;
-    return sz_mul(a, b, &n) ? n : SIZE_MAX;
-}
+/* Sizes of scratch, as op_mul() has them. */
 static inline size_t cpu_add(size_t a, size_t b)
 {
     size_t n;

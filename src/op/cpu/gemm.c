@@ -2,7 +2,6 @@
 #include "op/cpu/gemm.h"
 
 #include "op/cpu/cpu_impl.h"
-#include "op/ops_impl.h"
 
 #include <string.h>
 
@@ -53,9 +52,9 @@ static void plan(struct run *r, const struct op_env *env, const struct gemm *g)
     r->k_block = gemm_k_block(g->k);
     r->fixed_panels = g->fixed_rows ? r->row_panels : r->col_panels;
     r->fixed_unit = g->fixed_rows ? l->mr : l->nr;
-    r->fixed_floats = cpu_whole(cpu_mul(g->k, r->fixed_unit));
+    r->fixed_floats = cpu_whole(op_mul(g->k, r->fixed_unit));
     size_t fit =
-        (env->thrifty ? CHUNK_THRIFTY : CHUNK_BYTES) / cpu_mul(r->fixed_floats, sizeof(float));
+        (env->thrifty ? CHUNK_THRIFTY : CHUNK_BYTES) / op_mul(r->fixed_floats, sizeof(float));
     r->chunk = cpu_over(r->fixed_panels, cpu_over(r->fixed_panels, fit ? fit : 1));
     struct extent most = task_max(g->fixed_rows);
     size_t moving_unit = g->fixed_rows ? l->nr : l->mr;
@@ -71,8 +70,8 @@ size_t gemm_scratch(const struct op_env *env, const struct gemm *g)
         return 0;
     struct run r;
     plan(&r, env, g);
-    size_t fixed = cpu_mul(r.chunk, r.fixed_floats), own = cpu_mul(cpu_workers(env), r.own_floats);
-    return cpu_mul(cpu_add(fixed, own), sizeof(float));
+    size_t fixed = op_mul(r.chunk, r.fixed_floats), own = op_mul(cpu_workers(env), r.own_floats);
+    return op_mul(cpu_add(fixed, own), sizeof(float));
 }
 
 static void pack_fixed(void *user, size_t i, size_t worker)
@@ -243,11 +242,11 @@ berth_status gemm_run(const struct op_env *env, const struct gemm *g, berth_err 
     return BERTH_OK;
 }
 
-void gemm_turn_rows(const struct gemm_rows *w, size_t row, size_t rows, size_t at, size_t n,
+void gemm_pack_rows(const struct gemm_rows *w, size_t row, size_t rows, size_t at, size_t n,
                     float *dst, size_t ld_dst, size_t pad)
 {
     const struct dtype_desc *t = dtype_desc(w->dtype);
-    gemm_turn_fn *turn = w->level->turn;
+    gemm_transpose_fn *transpose = w->level->transpose;
     const uint8_t *src = w->data + row * w->row_bytes + at / t->elems * t->bytes;
     bool direct = w->dtype == DT_F32 && (uintptr_t)src % sizeof(float) == 0 &&
                   w->row_bytes % sizeof(float) == 0;
@@ -255,8 +254,8 @@ void gemm_turn_rows(const struct gemm_rows *w, size_t row, size_t rows, size_t a
         const float *f = (const float *)(const void *)src;
         size_t ld = w->row_bytes / sizeof(float);
         for (size_t i = 0; i < pad; i += 16)
-            turn(f + cpu_least(i, rows) * ld, ld, cpu_least(16, rows - cpu_least(i, rows)), n,
-                 dst + i, ld_dst, cpu_least(16, pad - i));
+            transpose(f + cpu_least(i, rows) * ld, ld, cpu_least(16, rows - cpu_least(i, rows)), n,
+                      dst + i, ld_dst, cpu_least(16, pad - i));
         return;
     }
     _Alignas(64) float wide[16][WIDEN];
@@ -266,7 +265,8 @@ void gemm_turn_rows(const struct gemm_rows *w, size_t row, size_t rows, size_t a
             size_t live = cpu_least(16, rows - cpu_least(i, rows));
             for (size_t j = 0; j < live; j++)
                 t->to_f32(src + (i + j) * w->row_bytes + k / t->elems * t->bytes, wide[j], now);
-            turn(wide[0], WIDEN, live, now, dst + k * ld_dst + i, ld_dst, cpu_least(16, pad - i));
+            transpose(wide[0], WIDEN, live, now, dst + k * ld_dst + i, ld_dst,
+                      cpu_least(16, pad - i));
         }
     }
 }

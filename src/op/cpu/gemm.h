@@ -2,24 +2,22 @@
  *
  * Words   C[m, n] = A[m, k] . B[k, n]: rows of A, columns of B; F32 throughout.
  *         panel    a strip of A (up to `mr` rows) or B (`nr` columns) as the kernel reads it: for
- *                  each k its values side by side. Whoever packs a panel widens, transposes or
- *                  gathers on the way, so weights of any stored type and the windows of a
- *                  convolution cost one copy.
+ *                  each k its values side by side. Packing also widens, transposes or gathers, so
+ *                  weights of any stored type and windows of a convolution cost one copy.
  *         fixed    the side packed once for everybody, over the whole of k: the weights
  *         moving   the side each task packs for itself, one block of k at a time: activations
- *         task     some panels of the fixed side times some of the moving one; what tpool_for()
- *                  hands out
+ *         task     some panels of the fixed side times some of the moving one
  *         batch    copies of the problem with the same fixed side: pictures of a convolution
  * Sum     Over k in blocks whose size follows from k alone (gemm_k_block()); in a block from 0
  *         upwards with one fused multiply-add per step (product and sum at the plain level), then
- *         block after block. Nothing else enters: every element has the same bits whatever m, n,
- *         batch, edges, tasks and threads are, and whichever side is called rows. Then * scale, +
- *         bias, + add, one rounding each, and `after` of the whole.
+ *         block after block: the same bits whatever m, n, batch, edges, tasks and threads are, and
+ *         whichever side is called rows. Then * scale, + bias, + add, one rounding each, then
+ *         `after` of the whole.
  * Memory  fixed panels in chunks of a few MiB (of one when thrifty), and per worker a block of
  *         moving panels and one task's sums: gemm_scratch(). Sums stay there until they are
  *         complete, so `add` may be the output itself.
- * Files   gemm.c driver; gemm_level.c transposition and levels; gemm_kernel.inc the kernels, compiled
- *         for a level by level_<x>.c. */
+ * Files   gemm.c driver; gemm_level.c transposition and levels; gemm_kernel.inc the kernels,
+ *         compiled for a level by level_<x>.c. */
 #ifndef OP_CPU_GEMM_H
 #define OP_CPU_GEMM_H
 
@@ -44,13 +42,13 @@ typedef void gemm_tile_fn(const float *a, const float *b, size_t k, float *sum, 
                           const struct gemm_finish *f);
 /* dst[j * ld_dst + i] = src[i * ld_src + j] for i < rows <= 16, j < n; 0 for rows <= i < pad <=
  * 16. */
-typedef void gemm_turn_fn(const float *src, size_t ld_src, size_t rows, size_t n, float *dst,
-                          size_t ld_dst, size_t pad);
+typedef void gemm_transpose_fn(const float *src, size_t ld_src, size_t rows, size_t n, float *dst,
+                               size_t ld_dst, size_t pad);
 
 struct gemm_level {
     size_t mr, nr;
     gemm_tile_fn *const *tile; /* [rows], 1..mr */
-    gemm_turn_fn *turn;
+    gemm_transpose_fn *transpose;
     enum cpu_level level;
 };
 const struct gemm_level *gemm_level(enum cpu_level l); /* the caller knows that it can run here */
@@ -101,7 +99,7 @@ struct gemm_rows {
     const uint8_t *data;
     size_t row_bytes; /* from row to row */
 };
-void gemm_turn_rows(const struct gemm_rows *w, size_t row, size_t rows, size_t at, size_t n,
+void gemm_pack_rows(const struct gemm_rows *w, size_t row, size_t rows, size_t at, size_t n,
                     float *dst, size_t ld_dst, size_t pad);
 
 #endif

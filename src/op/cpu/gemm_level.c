@@ -6,8 +6,8 @@
 #include <immintrin.h>
 #endif
 
-static void turn_plain(const float *src, size_t ld_src, size_t rows, size_t n, float *dst,
-                       size_t ld_dst, size_t pad)
+static void transpose_plain(const float *src, size_t ld_src, size_t rows, size_t n, float *dst,
+                            size_t ld_dst, size_t pad)
 {
     for (size_t j = 0; j < n; j++) {
         for (size_t i = 0; i < rows; i++)
@@ -19,7 +19,7 @@ static void turn_plain(const float *src, size_t ld_src, size_t rows, size_t n, f
 
 #if CPU_X86
 /* 16 x 16 in registers: pairs of columns, then fours, then 128-bit lanes. */
-TARGET_AVX512 INLINE_BODY void turn16(__m512 v[16])
+TARGET_AVX512 INLINE_BODY void transpose16(__m512 v[16])
 {
     __m512 t[16];
     UNROLL
@@ -50,8 +50,8 @@ TARGET_AVX512 INLINE_BODY void turn16(__m512 v[16])
         v[i] = t[i];
 }
 
-TARGET_AVX512 static void turn_avx512(const float *src, size_t ld_src, size_t rows, size_t n,
-                                      float *dst, size_t ld_dst, size_t pad)
+TARGET_AVX512 static void transpose_avx512(const float *src, size_t ld_src, size_t rows, size_t n,
+                                           float *dst, size_t ld_dst, size_t pad)
 {
     __mmask16 lanes = (__mmask16)((1u << pad) - 1);
     for (size_t j = 0; j < n; j += 16, dst += 16 * ld_dst) {
@@ -62,7 +62,7 @@ TARGET_AVX512 static void turn_avx512(const float *src, size_t ld_src, size_t ro
         for (size_t i = 0; i < 16; i++)
             v[i] =
                 i < rows ? _mm512_maskz_loadu_ps(part, src + i * ld_src + j) : _mm512_setzero_ps();
-        turn16(v);
+        transpose16(v);
         if (now == 16) {
             UNROLL
             for (size_t i = 0; i < 16; i++)
@@ -80,10 +80,10 @@ TARGET_AVX512 static void turn_avx512(const float *src, size_t ld_src, size_t ro
 const struct gemm_level *gemm_level(enum cpu_level l)
 {
     static const struct gemm_level levels[CPU_LEVELS] = {
-        [CPU_PLAIN] = { 4, 8, gemm_tiles_plain, turn_plain, CPU_PLAIN },
+        [CPU_PLAIN] = { 4, 8, gemm_tiles_plain, transpose_plain, CPU_PLAIN },
 #if CPU_X86
-        [CPU_AVX2] = { 6, 16, gemm_tiles_avx2, turn_plain, CPU_AVX2 },
-        [CPU_AVX512] = { 14, 32, gemm_tiles_avx512, turn_avx512, CPU_AVX512 },
+        [CPU_AVX2] = { 6, 16, gemm_tiles_avx2, transpose_plain, CPU_AVX2 },
+        [CPU_AVX512] = { 14, 32, gemm_tiles_avx512, transpose_avx512, CPU_AVX512 },
 #endif
     };
     return &levels[l];

@@ -4,7 +4,6 @@
  * double: as exact as double sums for our purposes, and always in the same order. A block's mean
  * comes first, then its squares around that, then Chan's formula joins it to the blocks before. */
 #include "op/cpu/vmath.h"
-#include "op/ops_impl.h"
 
 #include <math.h>
 

@@ -1,6 +1,5 @@
 /* pointwise.c: element by element. Loops over vmath.h, compiled for every level. */
 #include "op/cpu/vmath.h"
-#include "op/ops_impl.h"
 
 /* ---- unary ---- */
 

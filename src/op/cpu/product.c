@@ -2,7 +2,6 @@
  * fixed side. Rows are turned so that they are columns. */
 #include "op/cpu/cpu_impl.h"
 #include "op/cpu/gemm.h"
-#include "op/ops_impl.h"
 
 #include <string.h>
 
@@ -18,7 +17,7 @@ static void pack_x(const void *user, size_t batch, size_t at, size_t rows, size_
 {
     const struct operands *o = user;
     (void)batch;
-    o->w.level->turn(o->x + at * o->ld_x + k0, o->ld_x, rows, kn, dst, rows, rows);
+    o->w.level->transpose(o->x + at * o->ld_x + k0, o->ld_x, rows, kn, dst, rows, rows);
 }
 
 static void pack_rows(const void *user, size_t batch, size_t at, size_t cols, size_t k0, size_t kn,
@@ -26,7 +25,7 @@ static void pack_rows(const void *user, size_t batch, size_t at, size_t cols, si
 {
     const struct operands *o = user;
     (void)batch;
-    gemm_turn_rows(&o->w, at, cols, k0, kn, dst, o->w.level->nr, o->w.level->nr);
+    gemm_pack_rows(&o->w, at, cols, k0, kn, dst, o->w.level->nr, o->w.level->nr);
 }
 
 static void pack_columns(const void *user, size_t batch, size_t at, size_t cols, size_t k0,

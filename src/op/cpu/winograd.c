@@ -5,7 +5,6 @@
 #include "op/cpu/winograd.h"
 
 #include "op/cpu/cpu_impl.h"
-#include "op/ops_impl.h"
 
 struct limits {            /* bytes of scratch */
     size_t tiles, filters; /* transformed ones, at a time */
@@ -41,7 +40,7 @@ struct run {
     const struct op_env *env;
     const struct op_conv2d *a;
     const struct gemm_level *level;
-    const struct wino_kind *turn;
+    const struct wino_kind *kind;
     struct gemm_rows w;
     size_t ic, oc, h, width, out_h, out_w;
     size_t down, across, tiles;           /* tiles of a picture, then of all of them */
@@ -59,7 +58,7 @@ struct run {
 /* Chunks of about equal size. */
 static size_t chunk_of(size_t panels, size_t floats, size_t bytes)
 {
-    size_t fit = bytes / cpu_mul(floats, sizeof(float));
+    size_t fit = bytes / op_mul(floats, sizeof(float));
     return cpu_over(panels, cpu_over(panels, fit ? fit : 1));
 }
 
@@ -71,7 +70,7 @@ static void plan(struct run *r, const struct gemm_level *l, const struct op_env 
     *r = (struct run) { .env = env,
                         .a = a,
                         .level = l,
-                        .turn = &(large(a) ? wino_4x4 : wino_2x2)[l->level],
+                        .kind = &(large(a) ? wino_4x4 : wino_2x2)[l->level],
                         .ic = (size_t)w[1],
                         .oc = (size_t)w[0],
                         .h = (size_t)x[2],
@@ -82,24 +81,24 @@ static void plan(struct run *r, const struct gemm_level *l, const struct op_env 
                                 .dtype = a->w.dtype,
                                 .data = a->w.data,
                                 .row_bytes = r->ic * 9 / t->elems * t->bytes };
-    r->down = cpu_over(r->out_h, r->turn->side);
-    r->across = cpu_over(r->out_w, r->turn->side);
+    r->down = cpu_over(r->out_h, r->kind->side);
+    r->across = cpu_over(r->out_w, r->kind->side);
     r->tiles = (size_t)y[0] * r->down * r->across;
     r->row_panels = cpu_over(r->oc, l->mr);
     r->tile_panels = cpu_over(r->tiles, l->nr);
     const struct limits *most = env->thrifty ? &thrifty : &usual;
-    r->row_step = cpu_add(cpu_mul(r->ic, l->mr), SKEW);
-    r->tile_step = cpu_add(cpu_mul(r->ic, l->nr), SKEW);
+    r->row_step = cpu_add(op_mul(r->ic, l->mr), SKEW);
+    r->tile_step = cpu_add(op_mul(r->ic, l->nr), SKEW);
     r->sum_step = TASK_ROWS * l->mr * l->nr + SKEW;
-    r->row_floats = cpu_mul(r->turn->points, r->row_step);
-    r->tile_floats = cpu_mul(r->turn->points, r->tile_step);
+    r->row_floats = op_mul(r->kind->points, r->row_step);
+    r->tile_floats = op_mul(r->kind->points, r->tile_step);
     r->row_chunk = chunk_of(r->row_panels, r->row_floats, most->filters);
     r->tile_chunk = r->tiles ? chunk_of(r->tile_panels, r->tile_floats, most->tiles) : 0;
     size_t workers = cpu_workers(env);
-    size_t filters = cpu_mul(r->row_panels, r->row_floats);
+    size_t filters = op_mul(r->row_panels, r->row_floats);
     size_t in_chunks =
-        cpu_add(cpu_mul(r->row_chunk, r->row_floats), cpu_mul(r->tile_chunk, r->tile_floats));
-    bool less = cpu_add(filters, cpu_mul(workers, r->tile_floats)) <= in_chunks;
+        cpu_add(op_mul(r->row_chunk, r->row_floats), op_mul(r->tile_chunk, r->tile_floats));
+    bool less = cpu_add(filters, op_mul(workers, r->tile_floats)) <= in_chunks;
     r->whole = (filters <= most->whole / sizeof(float) || (env->thrifty && less)) &&
                r->tile_panels / workers >= PANELS_PER_WORKER &&
                r->tile_floats <= TILES_OWN / sizeof(float);
@@ -107,7 +106,7 @@ static void plan(struct run *r, const struct gemm_level *l, const struct op_env 
         r->row_chunk = r->row_panels;
         r->tile_chunk = 0;
     }
-    size_t sums = r->turn->points * r->sum_step;
+    size_t sums = r->kind->points * r->sum_step;
     size_t turned = (t->elems > CHANNELS_STEP ? CHANNELS_STEP_K : CHANNELS_STEP) * 9 * WINO_LANES;
     r->own_floats = (sums > turned ? sums : turned) + (r->whole ? r->tile_floats : 0);
 }
@@ -115,7 +114,7 @@ static void plan(struct run *r, const struct gemm_level *l, const struct op_env 
 /* U begins where V ends, both at whole vectors; the sums of a worker too. */
 static size_t u_floats(const struct run *r)
 {
-    return cpu_whole(cpu_mul(r->row_chunk, r->row_floats));
+    return cpu_whole(op_mul(r->row_chunk, r->row_floats));
 }
 
 size_t winograd_scratch(const struct gemm_level *l, const struct op_env *env,
@@ -123,8 +122,8 @@ size_t winograd_scratch(const struct gemm_level *l, const struct op_env *env,
 {
     struct run r;
     plan(&r, l, env, a);
-    size_t shared = cpu_add(cpu_mul(r.tile_chunk, r.tile_floats), u_floats(&r));
-    return cpu_mul(cpu_add(shared, cpu_mul(cpu_workers(env), r.own_floats)), sizeof(float));
+    size_t shared = cpu_add(op_mul(r.tile_chunk, r.tile_floats), u_floats(&r));
+    return op_mul(cpu_add(shared, op_mul(cpu_workers(env), r.own_floats)), sizeof(float));
 }
 
 static void filters_task(void *user, size_t i, size_t worker)
@@ -140,8 +139,8 @@ static void filters_task(void *user, size_t i, size_t worker)
     };
     for (size_t k = 0; k < r->ic; k += step, f.u += step * rows) {
         f.n = cpu_least(step, r->ic - k);
-        gemm_turn_rows(&r->w, at, rows, k * 9, f.n * 9, turned, WINO_LANES, WINO_LANES);
-        r->turn->filters(&f);
+        gemm_pack_rows(&r->w, at, rows, k * 9, f.n * 9, turned, WINO_LANES, WINO_LANES);
+        r->kind->filters(&f);
     }
 }
 
@@ -170,16 +169,16 @@ static void transform_tiles(const struct run *r, size_t panel, float *v)
                                 .w = r->width,
                                 .channels = r->ic,
                                 .n = s.n,
-                                .top = (ptrdiff_t)(r->turn->side * s.top) - (ptrdiff_t)r->a->top,
-                                .left = (ptrdiff_t)(r->turn->side * s.left) - (ptrdiff_t)r->a->left,
+                                .top = (ptrdiff_t)(r->kind->side * s.top) - (ptrdiff_t)r->a->top,
+                                .left = (ptrdiff_t)(r->kind->side * s.left) - (ptrdiff_t)r->a->left,
                                 .v = v + j,
                                 .step = r->tile_step,
                                 .ld = nr };
-        r->turn->tiles(&t);
+        r->kind->tiles(&t);
         j += s.n;
     }
     if (n < nr) /* nobody reads these sums, but they should not be made of rubbish */
-        for (size_t p = 0; p < r->turn->points; p++)
+        for (size_t p = 0; p < r->kind->points; p++)
             for (size_t k = 0; k < r->ic; k++)
                 for (size_t j = n; j < nr; j++)
                     v[p * r->tile_step + k * nr + j] = 0;
@@ -198,7 +197,7 @@ static void multiply(const struct run *r, size_t row, size_t panels, const float
 {
     const struct gemm_level *l = r->level;
     size_t k_block = gemm_k_block(r->ic);
-    for (size_t p = 0; p < r->turn->points; p++)
+    for (size_t p = 0; p < r->kind->points; p++)
         for (size_t k0 = 0; k0 < r->ic; k0 += k_block)
             for (size_t i = 0; i < panels; i++) {
                 size_t rows = cpu_least(l->mr, r->oc - (r->row_at + row + i) * l->mr);
@@ -222,15 +221,15 @@ static void finish(const struct run *r, size_t row, size_t panels, size_t panel,
     for (size_t j = 0; j < n; j += t.n) {
         struct strip s = strip_at(r, at + j, n - j);
         t.n = s.n;
-        t.top = s.top * r->turn->side;
-        t.left = s.left * r->turn->side;
+        t.top = s.top * r->kind->side;
+        t.left = s.left * r->kind->side;
         for (size_t i = 0; i < rows; i++) {
             size_t of = (s.picture * r->oc + first + i) * plane;
             t.m = sums + i * l->nr + j;
             t.bias = r->a->bias.data ? op_f32(&r->a->bias)[first + i] : 0;
             t.add = r->a->add.data ? op_f32(&r->a->add) + of : NULL;
             t.y = op_f32(&r->a->y) + of;
-            r->turn->pixels(&t);
+            r->kind->pixels(&t);
         }
     }
 }

@@ -6,7 +6,7 @@
 
 #include "base/crc32.h"
 #include "base/mt19937.h"
-#include "op/op_impl.h"
+#include "op/op.h"
 
 static const enum dtype types[] = { DT_F8_E4M3, DT_F8_E5M2 };
 

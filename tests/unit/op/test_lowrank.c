@@ -3,7 +3,7 @@
 #include "support/rng.h"
 #include "support/test.h"
 
-#include "op/op_impl.h"
+#include "op/op.h"
 
 struct sizes {
     size_t rows, cols, rank;
