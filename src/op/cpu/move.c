@@ -2,60 +2,34 @@
  * contiguous in x and another one that is in y are transposed in tiles of TILE x TILE. */
 #include "op/cpu/cpu_impl.h"
 #include "op/cpu/transpose.h"
-#include "op/ops_impl.h"
+#include "op/index.h"
 
 #include <string.h>
 
 enum { TILE = 32 };
+_Static_assert(STRIDED_DIMS >= SHAPE_MAX_DIMS, "every view has room");
 
-/* The same elements in two places, dimensions of 1 left out and neighbours joined where both
- * allow. */
 struct plan {
-    int ndim;
-    size_t dim[SHAPE_MAX_DIMS], sx[SHAPE_MAX_DIMS], sy[SHAPE_MAX_DIMS]; /* strides in floats */
+    struct strided l; /* strides in floats */
     const float *x;
     float *y;
     int across; /* transpose: the dimension that is contiguous in x; -1: none */
 };
-
-static void join(struct plan *p, const struct view *x, const struct view *y)
-{
-    for (int i = 0; i < x->shape.ndim; i++) {
-        size_t n = (size_t)x->shape.dim[i];
-        size_t sx = x->stride[i] / sizeof(float), sy = y->stride[i] / sizeof(float);
-        if (n == 1)
-            continue;
-        int last = p->ndim - 1;
-        if (last >= 0 && p->sx[last] == sx * n && p->sy[last] == sy * n) {
-            p->dim[last] *= n;
-            p->sx[last] = sx;
-            p->sy[last] = sy;
-            continue;
-        }
-        p->dim[p->ndim] = n;
-        p->sx[p->ndim] = sx;
-        p->sy[p->ndim++] = sy;
-    }
-    if (p->ndim == 0) {
-        p->dim[0] = p->sx[0] = p->sy[0] = 1;
-        p->ndim = 1;
-    }
-}
 
 /* Where unit r begins. Dimensions of the run or the tile do not count, but for the band in the
  * band's. */
 static void begin_of(const struct plan *p, size_t r, size_t *x, size_t *y, size_t *band)
 {
     *x = *y = *band = 0;
-    for (int d = p->ndim - 2; d >= 0; d--) {
-        size_t n = p->dim[d], step = 1;
+    for (int d = p->l.nd - 2; d >= 0; d--) {
+        size_t n = p->l.dim[d], step = 1;
         if (d == p->across) {
-            n = (n + TILE - 1) / TILE;
+            n = cpu_over(n, TILE);
             step = TILE;
             *band = r % n * TILE;
         }
-        *x += r % n * step * p->sx[d];
-        *y += r % n * step * p->sy[d];
+        *x += r % n * step * p->l.sx[d];
+        *y += r % n * step * p->l.sy[d];
         r /= n;
     }
 }
@@ -63,56 +37,64 @@ static void begin_of(const struct plan *p, size_t r, size_t *x, size_t *y, size_
 /* A band: up to TILE of the dimension that is contiguous in x, all of the last one. */
 static void move_band(const struct plan *p, size_t x, size_t y, size_t band)
 {
-    int last = p->ndim - 1;
-    size_t left = p->dim[p->across] - band, m = left < TILE ? left : TILE;
-    for (size_t i = 0; i < p->dim[last]; i += TILE) {
-        size_t n = p->dim[last] - i < TILE ? p->dim[last] - i : TILE;
-        transpose(p->x + x + i * p->sx[last], p->sx[last], p->y + y + i, p->sy[p->across], n, m);
-    }
+    const struct strided *l = &p->l;
+    int last = l->nd - 1;
+    size_t m = cpu_least(TILE, l->dim[p->across] - band);
+    for (size_t i = 0; i < l->dim[last]; i += TILE)
+        transpose(p->x + x + i * l->sx[last], l->sx[last], p->y + y + i, l->sy[p->across],
+                  cpu_least(TILE, l->dim[last] - i), m);
 }
 
 /* Units [from, to): runs, or bands of TILE rows of a transpose. */
 static void move_units(const void *user, size_t from, size_t to)
 {
     const struct plan *p = user;
-    int last = p->ndim - 1;
+    int last = p->l.nd - 1;
+    size_t n = p->l.dim[last], sx = p->l.sx[last], sy = p->l.sy[last];
     for (size_t r = from; r < to; r++) {
         size_t x, y, band;
         begin_of(p, r, &x, &y, &band);
         if (p->across >= 0)
             move_band(p, x, y, band);
-        else if (p->sx[last] == 1 && p->sy[last] == 1)
-            memcpy(p->y + y, p->x + x, p->dim[last] * sizeof(float));
+        else if (sx == 1 && sy == 1)
+            memcpy(p->y + y, p->x + x, n * sizeof(float));
         else
-            for (size_t k = 0; k < p->dim[last]; k++)
-                p->y[y + k * p->sy[last]] = p->x[x + k * p->sx[last]];
+            for (size_t k = 0; k < n; k++)
+                p->y[y + k * sy] = p->x[x + k * sx];
     }
+}
+
+static void move_run(const void *user, size_t from, size_t to)
+{
+    const struct plan *p = user;
+    memcpy(p->y + from, p->x + from, (to - from) * sizeof(float));
 }
 
 /* x's elements into y under the same shape. */
 static void move(const struct op_env *env, const struct view *x, const struct view *y)
 {
-    struct plan p = { .x = x->data, .y = y->data, .across = -1 };
-    size_t total = op_count(x);
-    join(&p, x, y);
-    int last = p.ndim - 1;
-    if (p.sy[last] == 1 && p.sx[last] != 1)
-        for (int d = 0; d < last; d++)
-            if (p.sx[d] == 1)
-                p.across = d;
-    if (last == 0 && p.sx[0] == 1 && p.sy[0] == 1 && total > CPU_PIECE) { /* one long run */
-        size_t whole = total / CPU_PIECE * CPU_PIECE;
-        memcpy(p.y + whole, p.x + whole, (total - whole) * sizeof(float));
-        p = (struct plan) { .ndim = 2, .x = p.x, .y = p.y, .across = -1 };
-        p.dim[0] = whole / CPU_PIECE;
-        p.dim[1] = p.sx[0] = p.sy[0] = CPU_PIECE;
-        p.sx[1] = p.sy[1] = 1;
-        last = 1;
+    struct plan p = { .l.nd = x->shape.ndim, .x = x->data, .y = y->data, .across = -1 };
+    struct strided *l = &p.l;
+    for (int i = 0; i < l->nd; i++) {
+        l->dim[i] = x->shape.dim[i];
+        l->sx[i] = x->stride[i] / sizeof(float);
+        l->sy[i] = y->stride[i] / sizeof(float);
+    }
+    strided_merge(l);
+    int last = l->nd - 1;
+    if (last == 0 && (l->dim[0] == 1 || (l->sx[0] == 1 && l->sy[0] == 1))) { /* one run */
+        cpu_ranges(env, l->dim[0], 1, move_run, &p);
+        return;
     }
     size_t units = 1;
-    for (int d = 0; d < last; d++)
-        units *= d == p.across ? cpu_over(p.dim[d], TILE) : p.dim[d];
-    cpu_ranges(env, units, cpu_over(total, units), move_units, &p);
+    for (int d = 0; d < last; d++) {
+        if (l->sy[last] == 1 && l->sx[last] != 1 && l->sx[d] == 1)
+            p.across = d;
+        units *= l->dim[d];
+    }
+    if (p.across >= 0)
+        units = units / l->dim[p.across] * cpu_over(l->dim[p.across], TILE);
+    cpu_ranges(env, units, cpu_over(op_count(x), units), move_units, &p);
 }
 
 struct widening {

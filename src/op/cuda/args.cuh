@@ -8,7 +8,7 @@
 #ifndef OP_CUDA_ARGS_CUH
 #define OP_CUDA_ARGS_CUH
 
-#include "op/cuda/index.cuh"
+#include "op/index.h"
 
 enum { CUDA_F32, CUDA_F16, CUDA_BF16 }; /* types of parameters and biases */
 /* The kinds of op/ops.h, which C++ does not read; pointwise.c asserts that they are the same. */

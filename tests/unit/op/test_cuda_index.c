@@ -1,6 +1,6 @@
-/* The index arithmetic kernels share with the host (op/cuda/index.cuh): divisions against the
+/* The index arithmetic kernels share with the host (op/index.h): divisions against the
  * processor's, layouts against all of their elements one by one. */
-#include "op/cuda/index.cuh"
+#include "op/index.h"
 #include "support/rng.h"
 #include "support/seed.h"
 

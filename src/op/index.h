@@ -1,8 +1,8 @@
-/* index.cuh: index arithmetic that kernels and the host share: division by numbers known before the
- * launch, and copies between strided layouts made as simple as they are. C and CUDA; nothing here
- * needs a card, so tests/unit/op/test_cuda_index.c looks at all of it. */
-#ifndef OP_CUDA_INDEX_CUH
-#define OP_CUDA_INDEX_CUH
+/* index: index arithmetic of the host and of kernels: copies between strided layouts made as simple
+ * as they are, and division by numbers known before a launch. C and CUDA; nothing here needs a
+ * card, so tests/unit/op/test_cuda_index.c looks at all of it. */
+#ifndef OP_INDEX_H
+#define OP_INDEX_H
 
 #include <stdint.h>
 
