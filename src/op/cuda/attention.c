@@ -192,7 +192,7 @@ static berth_status plan_of(const struct op_env *env, const struct op_attention 
     *out = NULL;
     if (cuda_card(env, &c, err))
         return err_add(err, "attention");
-    int sm = cuda_card_phys(c)->sm;
+    int sm = c->phys->sm;
     if (!key_of(a, &key) || sm < CUDNN_SM)
         return BERTH_OK;
     if (dnn_of(c, d, err)) /* no cuDNN is no error */
@@ -232,7 +232,6 @@ static berth_status with_cudnn(const struct op_env *env, const struct op_attenti
 /* A row of F16 weights adds up to this, and the second product takes it back: of many keys each has
  * a weight that F16 has few bits for. A single one of it still fits. */
 #define F16_SIZE 32768.0f
-#define PLACE 256 /* of each part of scratch, and of a row of scores */
 
 struct wide {
     const struct op_attention *a;
@@ -241,11 +240,6 @@ struct wide {
     size_t pitch;                          /* elements from row to row of scores and of weights */
     size_t in_scores, in_weights, in_work; /* bytes; no weights: they take the scores' place */
 };
-
-static size_t place(uint64_t bytes)
-{
-    return (size_t)((bytes + PLACE - 1) / PLACE * PLACE);
-}
 
 /* Whether it is for this one: every query sees every key. */
 static bool wide_fits(const struct op_attention *a)
@@ -264,7 +258,7 @@ static struct wide wide_of(const struct op_attention *a)
                       .queries = (size_t)q[1],
                       .keys = (size_t)a->k.shape.dim[1],
                       .D = (size_t)q[3] };
-    w.pitch = place(w.keys);
+    w.pitch = blas_place(w.keys);
     size_t most = (size_t)(SCORES / sizeof(float) / w.pitch);
     most = most > ROWS ? ROWS : most > ROWS_STEP ? most / ROWS_STEP * ROWS_STEP : most ? most : 1;
     w.rows = w.queries < most ? w.queries : most;
@@ -278,7 +272,8 @@ static struct wide wide_of(const struct op_attention *a)
 static size_t wide_scratch(const struct op_attention *a)
 {
     const struct wide w = wide_of(a);
-    return w.in_scores + w.in_weights + w.in_work + PLACE; /* scratch may begin between places */
+    return w.in_scores + w.in_weights + w.in_work +
+           BLAS_PLACE; /* scratch may begin between places */
 }
 
 /* Elements from one token to the next; a single one has any. */
@@ -308,12 +303,12 @@ static berth_status weigh(const struct op_env *env, const struct wide *w, size_t
 }
 
 /* The next queries of head h of picture b, from number `from` on; rows: how many there are. */
-static berth_status some(const struct op_env *env, const struct wide *w, float scale, size_t b,
-                         size_t h, size_t from, size_t rows, bool *refused, berth_err *err)
+static berth_status attend(const struct op_env *env, const struct wide *w, float scale, size_t b,
+                           size_t h, size_t from, size_t rows, bool *refused, berth_err *err)
 {
     const struct op_attention *a = w->a;
     enum dtype type = a->q.dtype;
-    char *scores = (char *)(((uintptr_t)env->scratch + PLACE - 1) / PLACE * PLACE);
+    char *scores = (char *)blas_place((uintptr_t)env->scratch);
     char *weights = w->in_weights ? scores + w->in_scores : scores;
     void *work = scores + w->in_scores + w->in_weights;
     float size = type == DT_F16 ? F16_SIZE : 1;
@@ -363,7 +358,7 @@ static berth_status wide_run(const struct op_env *env, const struct op_attention
         for (size_t h = 0; h < w.heads; h++)
             for (size_t from = 0, rows; from < w.queries && !*refused; from += rows) {
                 rows = w.queries - from < w.rows ? w.queries - from : w.rows;
-                if (some(env, &w, scale, b, h, from, rows, refused, err))
+                if (attend(env, &w, scale, b, h, from, rows, refused, err))
                     return err->code;
             }
     return BERTH_OK;

@@ -164,12 +164,12 @@ static berth_status blas_get(const struct op_env *env, struct blas **out, berth_
     *out = NULL;
     if (cuda_card(env, &card, err))
         return err->code;
-    struct cuda_keep *keep = cuda_keep(card, CUDA_SLOT_BLAS);
+    struct cuda_keep *keep = &card->keep[CUDA_SLOT_BLAS];
     if (!keep->p) {
         struct blas *b = calloc(1, sizeof *b);
         if (!b)
             return err_set(err, BERTH_ENOMEM, "%zu bytes for cuBLASLt", sizeof *b);
-        b->phys = cuda_card_phys(card);
+        b->phys = card->phys;
         if (library_open(b, err) || TRY(b, cublasLtCreate(&b->handle), err)) {
             blas_close(b);
             return err->code;

@@ -2,22 +2,16 @@
  *
  * Words      product   y[b][m][n] = gelu(sum over k of x[b][m][k] w[b][n][k] * scale + bias[n]) +
  *                      add[b][m][n]: rows of x times rows of w, which may lie turned
- *            key       what the library's choice depends on: sizes, types, strides, epilogue, and
- *                      how the operands are aligned
- *            choice    the algorithm of a key, kept for the life of the card, so that the same key
- *                      gives the same bits; or that the library has none
+ *            choice    the algorithm for sizes, types, strides, epilogue and alignments: the
+ *                      library's first proposal, kept for the life of the card; or that it has none
  * Sides      cuBLASLt counts columns first. Its D is y turned: rows n, columns m; its A is w, its B
  *            is x, and its bias along the rows of D is ours along n.
- * Choosing   The library's first proposal. Algorithms that add parts of a sum in the type of the
- *            result are not wanted: all sums are F32.
- * Refusals   A key that the library has no algorithm for is logged once (op.slow: a warning, or for
- *            one with an epilogue, which goes without, a notice) and kept. Everything else is an
- *            error, among it a library that has no kernels for the card at all.
- * Library    libcublasLt.so.13, .so.12 or .so, opened by blas_open() or at the first product of a
- *            card where dlopen finds it: ldconfig's folders, and those of LD_LIBRARY_PATH. Without
- *            it BERTH_EUNSUPPORTED with what was looked for.
- * Memory     Workspace comes from the caller, blas_workspace() bytes.
- * Threads    Executor. Files: blas.c library, choices and products; blas_api.def its functions */
+ * Sums       are F32: algorithms that add parts in the type of the result are not wanted.
+ * Refusals   What the library has no algorithm for is logged once (op.slow: a warning, or a notice
+ *            where only an epilogue is missing). Everything else is an error, among it a library
+ *            that has no kernels for the card at all.
+ * Library    libcublasLt.so.13, .so.12 or .so, where dlopen finds it; else BERTH_EUNSUPPORTED.
+ * Threads    Executor. */
 #ifndef OP_CUDA_BLAS_H
 #define OP_CUDA_BLAS_H
 
@@ -47,10 +41,19 @@ berth_status blas_open(const struct op_env *env, berth_err *err);
 /* Bytes of workspace for a product of these sizes; a multiple of 256. */
 size_t blas_workspace(size_t m, size_t n, size_t batch);
 
+/* Parts of scratch, and rows of scores, begin at multiples of this. */
+#define BLAS_PLACE 256
+static inline size_t blas_place(uint64_t bytes)
+{
+    return (size_t)((bytes + BLAS_PLACE - 1) / BLAS_PLACE * BLAS_PLACE);
+}
+
 /* Queues it on env->stream. *refused: the library has no algorithm for it, nothing was queued, and
  * the status is BERTH_OK: compute it another way.
  *   work  blas_workspace() bytes, 16-byte aligned */
 berth_status blas_run(const struct op_env *env, const struct blas_product *p, void *work,
                       bool *refused, berth_err *err);
+/* The same by a kernel of ours, slowly; matmul.c has it. A batch has neither bias nor add. */
+berth_status blas_by_ours(const struct op_env *env, const struct blas_product *p, berth_err *err);
 
 #endif

@@ -1,17 +1,17 @@
 /* conv2d.c: convolutions with cuDNN.
  *
- * Layout     One decision, conv_layout(). F16 and BF16 go to tensor cores, which want the channels
- *            of a pixel side by side (NHWC): kernels of conv2d.cu bring pictures, filters and what
- *            is added into that form and the result back. Channels are filled up with zeros to
- *            whole 16 bytes. Everything else is computed as it lies (NCHW).
+ * Layout     F16 and BF16 go to tensor cores, which want the channels of a pixel side by side
+ *            (NHWC): kernels of conv2d.cu bring pictures, filters and what is added into that form
+ *            and the result back. Channels are filled up with zeros to whole 16 bytes. Everything
+ *            else is computed as it lies (NCHW). conv_layout() decides.
  * Pieces     Copies of pictures take at most PIECE bytes: several pictures at a time, one, or bands
  *            of rows of one, with the rows that filters reach over to. How follows from the shape
  *            alone, and so do the bits.
  * Rounding   cuDNN's sums are F32. In NHWC bias and add are part of the graph: sum + add + bias in
- *            F32, rounded once; a bias of another type is rounded to the type of x before. That is
- *            the order, and that the type, for which cuDNN has kernels ready; others it compiles,
- *            which takes a second for each shape. Where it has none, and in NCHW, its result is
- *            rounded before bias and add come in (in F32) and again after.
+ *            F32, rounded once; a bias of another type is rounded to the type of x before. cuDNN
+ *            has kernels ready for that order and that type; others it compiles, which takes a
+ *            second for each shape. Where it has none, and in NCHW, its result is rounded before
+ *            bias and add come in (in F32) and again after.
  * Scratch    [ widened filters, later a piece of x | filters | piece of y | of add | bias | cuDNN's
  *            workspace ]; in NCHW [ filters | result before the addition | workspace ]. */
 #include "op/cuda/conv2d_pieces.h"
@@ -120,8 +120,8 @@ struct job {
     struct conv_cut cut;
     enum inside inside; /* the graph, if cuDNN has something for it */
     size_t widened, filters, x, y, add, bias, workspace,
-        total;         /* where each begins in scratch; bytes in all */
-    bool expand, turn; /* filters have another type; another order or a scale */
+        total;            /* where each begins in scratch; bytes in all */
+    bool expand, reorder; /* filters have another type; another order or a scale */
 };
 
 static size_t put(size_t *end, uint64_t bytes)
@@ -144,13 +144,13 @@ static bool job_of(const struct op_conv2d *a, enum layout layout, struct job *j)
         return false;
     *j = (struct job) { .a = a, .layout = layout, .IC = x[1], .OC = w[0] };
     j->expand = a->w.dtype != a->x.dtype;
-    j->turn = layout == NHWC || (a->scaled && a->scale != 1);
+    j->reorder = layout == NHWC || (a->scaled && a->scale != 1);
     uint64_t widened = j->expand ? op_count(&a->w) * b : 0;
     size_t end = 0;
     if (layout == NCHW) {
         j->cut = (struct conv_cut) { .pictures = x[0], .rows = y[2] };
         j->widened = put(&end, widened);
-        j->filters = put(&end, j->turn ? op_count(&a->w) * b : 0);
+        j->filters = put(&end, j->reorder ? op_count(&a->w) * b : 0);
         j->y = put(&end, op_has(&a->add) ? op_count(&a->y) * b : 0); /* add may be y */
     } else {
         j->IC = up(x[1], 8);
@@ -269,7 +269,7 @@ static berth_status prepare(const struct op_env *env, const struct op_conv2d *a,
         if (layout == NCHW)
             return err_set(err, BERTH_EUNSUPPORTED,
                            "conv2d on %s: cuDNN %zu has nothing for x %s, w %s in %s: %s",
-                           cuda_card_phys(c)->base.name, (*d)->version, shape_text(&a->x.shape, x),
+                           c->phys->base.name, (*d)->version, shape_text(&a->x.shape, x),
                            shape_text(&a->w.shape, w), dtype_name(a->x.dtype), why);
         layout = NCHW;
     }
@@ -312,7 +312,7 @@ static berth_status filters(const struct op_env *env, const struct job *j, void 
         if (cuda_expand(env, a->w.dtype, a->w.data, a->x.dtype, *out, op_count(&a->w), err))
             return err_add(err, "conv2d: filters");
     }
-    if (!j->turn)
+    if (!j->reorder)
         return BERTH_OK;
     struct conv_filter f = { .src = *out,
                              .dst = in_scratch(env, j->filters),
@@ -372,8 +372,8 @@ static berth_status convolve(const struct op_env *env, struct dnn *d, const stru
 static_assert(UID_BIAS == UID_Y + (int)BIAS_INSIDE && UID_ADD == UID_Y + (int)BIAS_AND_ADD_INSIDE,
               "what is inside says how many operands there are");
 
-static berth_status as_it_lies(const struct op_env *env, struct dnn *d, const struct job *j,
-                               void *w, berth_err *err)
+static berth_status run_nchw(const struct op_env *env, struct dnn *d, const struct job *j, void *w,
+                             berth_err *err)
 {
     const struct op_conv2d *a = j->a;
     const uint64_t *y = a->y.shape.dim;
@@ -412,16 +412,17 @@ static struct conv_turn turn_of(const struct view *v, const struct conv_piece *p
     return t;
 }
 
-static berth_status turn(const struct op_env *env, const char *kernel, enum dtype type,
-                         struct conv_turn *t, uint64_t channels, uint64_t pictures, berth_err *err)
+static berth_status transpose(const struct op_env *env, const char *kernel, enum dtype type,
+                              struct conv_turn *t, uint64_t channels, uint64_t pictures,
+                              berth_err *err)
 {
     return launch(env, kernel, type, up((uint64_t)t->pixels, CONV_TILE) / CONV_TILE,
                   up(channels, CONV_TILE) / CONV_TILE, pictures, t, err);
 }
 
 /* One piece: x and add to NHWC, the convolution, the result back. */
-static berth_status turned(const struct op_env *env, struct dnn *d, const struct job *j,
-                           const struct conv_piece *p, void *w, void *bias, berth_err *err)
+static berth_status run_nhwc(const struct op_env *env, struct dnn *d, const struct job *j,
+                             const struct conv_piece *p, void *w, void *bias, berth_err *err)
 {
     const struct op_conv2d *a = j->a;
     void *const at[UIDS] = { in_scratch(env, j->x), w, in_scratch(env, j->y), bias,
@@ -432,12 +433,12 @@ static berth_status turned(const struct op_env *env, struct dnn *d, const struct
     enum inside inside = plan->attempt == 0 ? j->inside : NOTHING_INSIDE;
     struct conv_turn x = turn_of(&a->x, p, p->i0, p->i, j->IC);
     x.dst = at[UID_X - 1];
-    if (turn(env, "conv2d_pack", DT_NONE, &x, j->IC, p->n, err))
+    if (transpose(env, "conv2d_pack", DT_NONE, &x, j->IC, p->n, err))
         return err->code;
     if (inside == BIAS_AND_ADD_INSIDE) {
         struct conv_turn add = turn_of(&a->add, p, p->o0, p->o, j->OC);
         add.dst = at[UID_ADD - 1];
-        if (turn(env, "conv2d_pack", DT_NONE, &add, j->OC, p->n, err))
+        if (transpose(env, "conv2d_pack", DT_NONE, &add, j->OC, p->n, err))
             return err->code;
     }
     if (convolve(env, d, j, p, plan, inside, at, err))
@@ -450,7 +451,7 @@ static berth_status turned(const struct op_env *env, struct dnn *d, const struct
         y.bias_type = own_type(a->bias.dtype);
         y.add = a->add.data ? turn_of(&a->add, p, p->o0, p->o, j->OC).src : NULL;
     }
-    return turn(env, "conv2d_unpack", a->y.dtype, &y, y.channels, p->n, err);
+    return transpose(env, "conv2d_unpack", a->y.dtype, &y, y.channels, p->n, err);
 }
 
 berth_status cuda_conv2d(const struct op_env *env, const struct op_conv2d *a, berth_err *err)
@@ -462,13 +463,13 @@ berth_status cuda_conv2d(const struct op_env *env, const struct op_conv2d *a, be
         filters(env, &j, &w, err) || bias_ready(env, &j, &bias, err))
         return err->code;
     if (j.layout == NCHW)
-        return as_it_lies(env, d, &j, w, err);
+        return run_nchw(env, d, &j, w, err);
     for (uint64_t n0 = 0; n0 < a->y.shape.dim[0]; n0 += j.cut.pictures)
         for (uint64_t o0 = 0; o0 < a->y.shape.dim[2]; o0 += j.cut.rows) {
             struct conv_piece p = conv_piece_at(a, &j.cut, n0, o0);
             if (op_cancelled(env))
                 return err_set(err, BERTH_ECANCELED, "conv2d: cancelled");
-            if (turned(env, d, &j, &p, w, bias, err))
+            if (run_nhwc(env, d, &j, &p, w, bias, err))
                 return err->code;
         }
     return BERTH_OK;

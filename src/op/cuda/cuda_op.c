@@ -13,14 +13,6 @@ struct kernel {
     CUfunction fn;
 };
 
-struct cuda_card { /* owner: executor */
-    struct cuda_phys *phys;
-    CUmodule module[CUDA_MODULES]; /* NULL: not loaded yet */
-    struct map kernels;            /* key -> struct kernel *, owned; looked up so far */
-    bool ready;                    /* cuda_ready() was */
-    struct cuda_keep keep[CUDA_SLOTS];
-};
-
 static const unsigned char *const module_image[CUDA_MODULES] = {
 #define MODULE(x) cuda_module_##x,
 #include "op/cuda/modules.def"
@@ -78,28 +70,14 @@ berth_status cuda_card(const struct op_env *env, struct cuda_card **out, berth_e
     return BERTH_OK;
 }
 
-struct cuda_phys *cuda_card_phys(struct cuda_card *c)
-{
-    return c->phys;
-}
-
-struct cuda_keep *cuda_keep(struct cuda_card *c, enum cuda_slot slot)
-{
-    return &c->keep[slot];
-}
-
 const char *cuda_type_name(enum dtype t)
 {
-    switch (t) {
-    case DT_F32:
-        return "f32";
-    case DT_F16:
-        return "f16";
-    case DT_BF16:
-        return "bf16";
-    default:
+    static const char *const name[DT_COUNT] = {
+        [DT_F32] = "f32", [DT_F16] = "f16", [DT_BF16] = "bf16"
+    };
+    if (t >= DT_COUNT || !name[t])
         BUG("no kernels compute in %s", dtype_name(t));
-    }
+    return name[t];
 }
 
 static berth_status module_get(struct cuda_card *c, enum cuda_module m, CUmodule *out,
@@ -186,19 +164,15 @@ static berth_status kernel_get(struct cuda_card *c, const struct cuda_launch *l,
     return BERTH_OK;
 }
 
-static unsigned or_one(unsigned n)
-{
-    return n ? n : 1;
-}
-
 berth_status cuda_launch(const struct op_env *env, const struct cuda_launch *l, berth_err *err)
 {
     struct cuda_card *c = NULL;
     struct kernel *k = NULL;
     if (cuda_card(env, &c, err) || kernel_get(c, l, &k, err))
         return err->code;
-    const unsigned g[3] = { or_one(l->grid[0]), or_one(l->grid[1]), or_one(l->grid[2]) };
-    const unsigned b[3] = { or_one(l->block[0]), or_one(l->block[1]), or_one(l->block[2]) };
+    const unsigned g[3] = { op_or_one(l->grid[0]), op_or_one(l->grid[1]), op_or_one(l->grid[2]) };
+    const unsigned b[3] = { op_or_one(l->block[0]), op_or_one(l->block[1]),
+                            op_or_one(l->block[2]) };
     if (CUDA_TRY(c->phys,
                  cuLaunchKernel(k->fn, g[0], g[1], g[2], b[0], b[1], b[2], 0,
                                 cuda_stream(env->stream), (void *[]) { l->args }, NULL),

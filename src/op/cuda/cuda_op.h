@@ -1,51 +1,63 @@
 /* cuda_op: what the files of op/cuda share: a card's handles and caches, kernels, launching.
  *
  * Words      card     what op/ keeps for one phys (cuda_phys.op): modules, cuBLASLt, cuDNN, plans
- *            module   one .cu file, compiled by nvcc for every architecture when Berth was built
- *                     and embedded; loaded by cuda_ready(), or at the first launch of one of its
- *                     kernels
- * Kernels    extern "C" __global__ functions in *.cu, found by name: "<op>_<type>" with type f32,
- *            f16, bf16. They compute in F32, round once and trust their arguments; indexes are 64
- *            bits wide where a product of dimensions may exceed 2^31, and what does not fit a grid
- *            of 2^31 - 1 blocks goes around in a loop. Ours move 16 bytes at a time where the host
- *            has seen that addresses, strides and lengths allow it, else element by element (norms
- *            add up in another order then).
- * Sums       are taken in an order that follows from a row's or group's shape alone, without
- *            atomics: the same input gives the same bits, whatever is computed with it.
- * Libraries  cuBLASLt and cuDNN 9 are opened with dlopen by cuda_ready(), or at the first op that
- *            needs them. Without them those ops fail with BERTH_EUNSUPPORTED saying which library
- *            was looked for and where to get it; nothing is computed another way in silence: a
- *            product that cuBLASLt has no kernel for is logged (op.slow) when it is first met.
- *            Attention alone has kernels of its own for what neither takes and for when they are
- *            missing: cuda_attention_how() (dnn.h) says which it is.
- * Choices    Which kernel of cuBLASLt or engine of cuDNN computes a shape is decided once for a
- *            card, shape and type and kept: the same shape gives the same bits for as long as the
- *            program runs, wherever operands lie (all are aligned to 256 bytes; where one is not,
- *            that is part of the shape).
- * Memory     Workspaces of the libraries and expanded weights are op_env.scratch, told beforehand
- *            by op_x_scratch(). Modules, handles and plans take memory of the card by themselves,
- *            in cuda_ready() and op_x_ready(), before a pass. What is left for the pass are the
- *            kernels that driver and libraries load when they first run; want of room for them is
- *            BERTH_ENODEVMEM (cuda_short()), whatever words the library has for it.
+ *            module   one .cu file, compiled by nvcc for every architecture and embedded; loaded by
+ *                     cuda_ready(), or when one of its kernels is first launched
+ * Kernels    are found by name: "<op>_<type>" with type f32, f16, bf16. They compute in F32, round
+ *            once and trust their arguments. Indexes are 64 bits wide where a product of dimensions
+ *            may exceed 2^31; what does not fit a grid goes around in a loop. Where addresses,
+ *            strides and lengths allow it, 16 bytes move at a time (norms then add up in another
+ *            order). Sums follow from the shape of a row or group alone, without atomics.
+ * Libraries  cuBLASLt and cuDNN 9 are opened with dlopen by cuda_ready() or by the first op that
+ *            needs them. Without them such an op fails with BERTH_EUNSUPPORTED and says what to
+ *            install; a product that cuBLASLt has no kernel for is logged (op.slow). Only attention
+ *            has kernels of its own for everything.
+ * Choices    Which kernel of a library computes a shape is decided once for a card, shape and type,
+ *            and kept: a shape gives the same bits as long as the program runs, wherever operands
+ *            lie (all are aligned to 256 bytes; where one is not, that is part of the shape).
+ * Memory     Workspaces and expanded weights are op_env.scratch. Modules, handles and plans take
+ *            memory of the card in cuda_ready() and op_x_ready(), before a pass. Driver and
+ *            libraries load some kernels when they first run; if there is no room for them, the
+ *            error is BERTH_ENODEVMEM (cuda_short()), whatever the library calls it.
  * Threads    Executor.
- * Files      cuda_op.c card, modules, launching; kernels.def which ops, table.c the backend. Own
- *            kernels: norm.c norm.cu, pointwise.c pointwise.cu, move.c move.cu with own.h (host),
- *            kernel.cuh (types, sums), args.cuh (what a kernel gets) and index.cuh (divisions,
- *            layouts). Products: blas.c linear.c matmul.c product.cu; stored types: expand.c
- *            expand.cu stored.cuh. cuDNN: dnn.c dnn_graph.c attention.c conv2d.c, with conv2d.cu
- *            around it and attention.cu in its place (types.cuh for both); attention_wide.c is two
- *            products */
+ * Files      cuda_op.c card, modules, launching; kernels.def, table.c the backend; own.h, args.cuh
+ *            and kernel.cuh for our kernels; <x>.c launches those of <x>.cu. blas.c and dnn*.c are
+ *            the libraries; expand*, stored.cuh stored types. */
 #ifndef OP_CUDA_CUDA_OP_H
 #define OP_CUDA_CUDA_OP_H
 
+#include "base/map.h"
 #include "device/cuda/cuda.h"
 #include "op/ops_impl.h"
 
-struct cuda_card; /* private to cuda_op.c but for what is below */
+/* The embedded modules, one for each .cu file, by its name. */
+#define MODULE(x) extern const unsigned char cuda_module_##x[];
+#include "op/cuda/modules.def"
+#undef MODULE
+enum cuda_module {
+#define MODULE(x) CUDA_MODULE_##x,
+#include "op/cuda/modules.def"
+#undef MODULE
+    CUDA_MODULES
+};
+
+/* Slots for what other files keep for a card: made at first use, closed with the card. */
+enum cuda_slot { CUDA_SLOT_BLAS, CUDA_SLOT_DNN, CUDA_SLOTS };
+struct cuda_keep {
+    void *p;
+    void (*close)(void *p);
+};
+
+struct cuda_card { /* owner: executor */
+    struct cuda_phys *phys;
+    CUmodule module[CUDA_MODULES]; /* NULL: not loaded yet */
+    struct map kernels;            /* key -> struct kernel *, owned; looked up so far */
+    bool ready;                    /* cuda_ready() was */
+    struct cuda_keep keep[CUDA_SLOTS];
+};
 
 /* The card of the stream's phys, made at first use; its context is current after this. */
 berth_status cuda_card(const struct op_env *env, struct cuda_card **out, berth_err *err);
-struct cuda_phys *cuda_card_phys(struct cuda_card *c);
 /* op_backend.ready: every module is loaded, both libraries are opened where they are there. */
 berth_status cuda_ready(const struct op_env *env, berth_err *err);
 
@@ -58,25 +70,6 @@ bool cuda_short(struct cuda_phys *p, size_t *left, size_t *total);
  * BERTH_ENODEVMEM, so that the pass is made ready once more. */
 berth_status cuda_scratch_is_there(const struct op_env *env, const char *op, size_t need,
                                    berth_err *err);
-
-/* Slots for what other files keep for a card: made at first use, closed with the card. */
-enum cuda_slot { CUDA_SLOT_BLAS, CUDA_SLOT_DNN, CUDA_SLOTS };
-struct cuda_keep {
-    void *p;
-    void (*close)(void *p);
-};
-struct cuda_keep *cuda_keep(struct cuda_card *c, enum cuda_slot slot);
-
-/* The embedded modules, one for each .cu file, by its name. */
-#define MODULE(x) extern const unsigned char cuda_module_##x[];
-#include "op/cuda/modules.def"
-#undef MODULE
-enum cuda_module {
-#define MODULE(x) CUDA_MODULE_##x,
-#include "op/cuda/modules.def"
-#undef MODULE
-    CUDA_MODULES
-};
 
 struct cuda_launch {
     enum cuda_module module;

@@ -90,6 +90,15 @@ static berth_status start(struct dnn *d, berth_err *err)
                       d->phys->base.name, words);
 }
 
+static void plan_release(struct dnn *d, struct dnn_plan *p)
+{
+    if (p->plan)
+        d->api.cudnnBackendDestroyDescriptor(p->plan);
+    p->plan = NULL;
+    while (p->owns)
+        d->api.cudnnBackendDestroyDescriptor(p->own[--p->owns]);
+}
+
 void dnn_forget(struct dnn *d)
 {
     const char *key;
@@ -97,7 +106,7 @@ void dnn_forget(struct dnn *d)
     uint64_t at;
     while (map_next(&d->plans, &it, &key, &len, &at)) {
         struct dnn_plan *p = (struct dnn_plan *)(uintptr_t)at;
-        dnn_plan_release(d, p);
+        plan_release(d, p);
         free(p);
     }
     map_release(&d->plans);
@@ -118,8 +127,8 @@ void dnn_close(void *p)
 
 berth_status dnn_of(struct cuda_card *c, struct dnn **out, berth_err *err)
 {
-    struct cuda_keep *keep = cuda_keep(c, CUDA_SLOT_DNN);
-    struct cuda_phys *phys = cuda_card_phys(c);
+    struct cuda_keep *keep = &c->keep[CUDA_SLOT_DNN];
+    struct cuda_phys *phys = c->phys;
     *out = NULL;
     if (cuda_current(phys, err))
         return err->code;
@@ -145,15 +154,6 @@ berth_status dnn_of(struct cuda_card *c, struct dnn **out, berth_err *err)
 
 /* ---- plans ---- */
 
-void dnn_plan_release(struct dnn *d, struct dnn_plan *p)
-{
-    if (p->plan)
-        d->api.cudnnBackendDestroyDescriptor(p->plan);
-    p->plan = NULL;
-    while (p->owns)
-        d->api.cudnnBackendDestroyDescriptor(p->own[--p->owns]);
-}
-
 /* Tries one description after the other. Leaves p without a plan when none is taken, and with the
  * reason of the first, which is the one that counts. An error: g.broke. */
 static berth_status make(struct dnn *d, struct dnn_plan *p, dnn_build *build)
@@ -166,7 +166,7 @@ static berth_status make(struct dnn *d, struct dnn_plan *p, dnn_build *build)
             break;
         if (!g.bad && dnn_choose(&g))
             return BERTH_OK;
-        dnn_plan_release(d, p);
+        plan_release(d, p);
         if (g.broke)
             return g.broke;
         if (attempt == 0)

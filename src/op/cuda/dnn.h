@@ -11,23 +11,20 @@
  *            dnn_run()
  * Choice     The first config of heuristics mode A, then B, then the fallback list, that
  *            (1) has no numerical note that is refused: results that differ from run to run, sums
- *                of 16 bits, transforms that lose digits; for F32 also tensor cores, which would
- *                round operands to TF32
+ *                of 16 bits, transforms that lose digits; for F32 also tensor cores (TF32)
  *            (2) wants no more than DNN_WORKSPACE bytes; if there is none, DNN_WORKSPACE_MOST
  *            (3) need not be compiled first, where another description is left (dnn_graph.ready)
- *            (4) becomes a plan, which is the proof that it can run here.
- *            It follows from the key, the card and the version of cuDNN alone: neither free memory
- *            nor op_env.thrifty have a say, so a placement never changes bits.
- * Errors     A graph that no engine takes is an answer, too, and kept (dnn_plan.plan is NULL, `why`
- *            has cuDNN's words). Whoever asked decides whether another way is left. Memory that was
- *            short while a plan was made is an error and nothing is kept: the next try may choose
- *            what the first should have. That it was short is what cuDNN says, or that it failed
- *            inside (internal error, failed execution) while the card had little left; a config
- *            that fails inside with room to spare fails always, and the next is taken. A card that
- *            no longer answers is an error, too.
+ *            (4) becomes a plan, which proves that it can run here.
+ *            It follows from the key, the card and the version of cuDNN alone, so that a placement
+ *            never changes bits.
+ * Errors     That no engine takes a graph is an answer, and kept (dnn_plan.plan is NULL, `why` has
+ *            cuDNN's words). A lost card is an error, and so is memory that was short while a plan
+ *            was made: then nothing is kept, and the next try may choose what the first should
+ *            have. It was short if cuDNN says so, or if cuDNN failed inside while the card had
+ *            little left. A config that fails inside with room to spare always fails; the next one
+ *            is taken.
  * Library    libcudnn.so.9, by dlopen when first asked for, never closed: it does not survive that.
- *            It loads its other parts by itself. That it is missing is kept; a handle that it could
- *            not make is tried again when it is wanted.
+ *            That it is missing is kept; a handle that it could not make is tried again.
  * Stream     The handle has the stream of the latest dnn_run(), which its owner may destroy: plans
  *            are made, and the handle is closed, with none.
  * Threads    Executor.
@@ -172,8 +169,6 @@ void dnn_words(const struct dnn *d, cudnnStatus_t s, const char *what, char *buf
 bool dnn_choose(struct dnn_graph *g);
 /* Destroys all plans. pre: none is queued any more. */
 void dnn_forget(struct dnn *d);
-/* Destroys what the plan is made of. */
-void dnn_plan_release(struct dnn *d, struct dnn_plan *p);
 
 /* Queues it on env->stream. uid[n], at[n]: where each real tensor is, and each value on the host
  * (read by the call). workspace: p->workspace bytes of the card, aligned as its memory is. */

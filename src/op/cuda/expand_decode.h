@@ -1,16 +1,14 @@
-/* expand_decode: stored types decoded on a card, eight elements at a time.
+/* expand_decode: stored types decoded on a card, a chunk of eight elements at a time. Every block
+ * of the GGML types is a whole number of chunks, and a thread decodes one.
  *
- * Words     chunk    eight elements that follow each other; every block of the GGML types is a
- *                    whole number of chunks, a thread decodes one
  * Bits      dec_<x>() gives the bits that tensor/<x>.c gives: the same products and sums in the
- *           same order, each rounded. What differs is how the integers are found. Widening
- *           multiplies by a power of two, which is exact for subnormals, too.
+ *           same order, each rounded. Widening multiplies by a power of two, which is exact for
+ *           subnormals, too.
  * Why two   tensor/ decodes whole blocks, in loops that become vectors; a card wants neighbouring
  *           threads at neighbouring elements. tensor/ made of these chunks would be 2 to 10 times
  *           slower (Q8_0 55 -> 6 GB/s written, Q4_K 43 -> 4, IQ4_XS 7.4 -> 3.9, AVX-512).
- * Reads     Through the widest loads that a block's size allows: two bytes for blocks of 18, 22,
- *           34, 110 and 210 bytes, four for the others (DEC_ALIGN); rows begin at a multiple of
- *           that.
+ * Reads     Two bytes at a time for blocks of 18, 22, 34, 110 and 210 bytes, four for the others
+ *           (DEC_ALIGN); rows begin at a multiple of that.
  * Compiled  by nvcc for kernels, and by a C compiler for tests/unit/op/test_expand_decode.c, which
  *           holds it against tensor/ where there is no card. Needs nothing of CUDA. */
 #ifndef OP_CUDA_EXPAND_DECODE_H
@@ -164,6 +162,13 @@ DEC void dec_shifted(const uint32_t q[2], float scale, float more, float y[8])
         y[i] = DEC_ADD(DEC_MUL(scale, (float)dec_byte(q, i)), more);
 }
 
+/* y = scale * q - less */
+DEC void dec_less(const uint32_t q[2], float scale, float less, float y[8])
+{
+    for (int i = 0; i < 8; i++)
+        y[i] = DEC_SUB(DEC_MUL(scale, (float)dec_byte(q, i)), less);
+}
+
 /* y = scale * step[q], the steps of IQ4_NL and IQ4_XS, a byte each:
  * -127 -104 -83 -65 -49 -35 -22 -10 | 1 13 25 38 53 69 89 113 */
 DEC void dec_stepped(const uint32_t q[2], float scale, float y[8])
@@ -238,8 +243,7 @@ DEC void dec_q2_k(const uint8_t *b, unsigned c, float y[8])
     dec_field(q, 2 * k, 3);
     float scale = DEC_MUL(dec_one_f16(dm), (float)(sm & 15));
     float min = DEC_MUL(dec_one_f16(dm >> 16), (float)(sm >> 4));
-    for (int i = 0; i < 8; i++)
-        y[i] = DEC_SUB(DEC_MUL(scale, (float)dec_byte(q, i)), min);
+    dec_less(q, scale, min, y);
 }
 
 DEC void dec_q3_k(const uint8_t *b, unsigned c, float y[8])
@@ -282,8 +286,7 @@ DEC void dec_q4_k(const uint8_t *b, unsigned c, float y[8])
     dec_words4(b + 16 + j / 2 * 32 + l, q);
     dec_field(q, j % 2 * 4, 15);
     dec_pair(b, j, &scale, &min);
-    for (int i = 0; i < 8; i++)
-        y[i] = DEC_SUB(DEC_MUL(scale, (float)dec_byte(q, i)), min);
+    dec_less(q, scale, min, y);
 }
 
 DEC void dec_q5_k(const uint8_t *b, unsigned c, float y[8])
@@ -298,8 +301,7 @@ DEC void dec_q5_k(const uint8_t *b, unsigned c, float y[8])
     dec_pair(b, j, &scale, &min);
     q[0] |= h[0] << 4;
     q[1] |= h[1] << 4;
-    for (int i = 0; i < 8; i++)
-        y[i] = DEC_SUB(DEC_MUL(scale, (float)dec_byte(q, i)), min);
+    dec_less(q, scale, min, y);
 }
 
 DEC void dec_q6_k(const uint8_t *b, unsigned c, float y[8])

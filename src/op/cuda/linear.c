@@ -1,9 +1,8 @@
 /* linear: rows of x times rows of a stored weight.
  *
- * Ways     few     up to VEC_ROWS rows, y of x's type: a kernel of ours that reads the weight as it
- *                  is stored, once, at the speed of memory (product.cu). Expanding it first would
- *                  move three to five times the bytes, and the library has no kernels for stored
- *                  types.
+ * Ways     few     up to VEC_ROWS rows, y of x's type: a kernel of ours reads the weight as it is
+ *                  stored, once, at the speed of memory (product.cu). Expanding it first would move
+ *                  three to five times the bytes.
  *          fp8     where asked for, y of x's type: x rounded to fp8, too, cuBLASLt multiplies fp8
  *          else    cuBLASLt; a weight of another type than x is expanded in pieces of up to PIECE
  *                  bytes, each multiplied at once. Pieces follow from the shape alone, thrifty or
@@ -19,7 +18,6 @@
 #include <limits.h>
 
 #define PIECE ((size_t)64 << 20)
-#define PLACE 256     /* of each part of scratch */
 #define ROWS_STEP 256 /* of a piece: a multiple of the library's tiles */
 #define GRID_Y 65535u
 
@@ -31,14 +29,9 @@ struct job {
     size_t row_bytes;               /* of w as it is stored */
     bool expand;                    /* w is of another type */
     size_t piece;                   /* rows of w expanded at a time */
-    size_t in_bias, in_x, in_piece; /* bytes of scratch, multiples of PLACE; 0: not needed */
+    size_t in_bias, in_x, in_piece; /* bytes of scratch, multiples of BLAS_PLACE; 0: not needed */
     size_t in_work;
 };
-
-static size_t place(size_t bytes)
-{
-    return (bytes + PLACE - 1) / PLACE * PLACE;
-}
 
 /* Elements from row to row; a single row has any. */
 static size_t leading(const struct view *v, size_t elem, size_t row)
@@ -52,15 +45,8 @@ static size_t leading(const struct view *v, size_t elem, size_t row)
 /* Weights that the kernels for few rows read. */
 static bool reads_stored(enum dtype w, enum dtype type)
 {
-    switch ((int)w) {
-    case DT_F32:
-    case DT_F16:
-    case DT_BF16:
-    case DT_F8_E4M3:
-    case DT_F8_E5M2:
-        return true;
-    }
-    return dtype_is_quant(w) && type != DT_F32;
+    return own_is_type(w) || w == DT_F8_E4M3 || w == DT_F8_E5M2 ||
+           (dtype_is_quant(w) && type != DT_F32);
 }
 
 static size_t piece_rows(size_t n, size_t row)
@@ -91,9 +77,9 @@ static struct job job_of(const struct op_env *env, const struct op_linear *a)
         return j;
     j.expand = a->w.dtype != j.type;
     j.piece = j.expand ? piece_rows(j.n, j.k * elem) : j.n;
-    j.in_bias = op_has(&a->bias) ? place(j.n * elem_to) : 0;
-    j.in_x = env->fp8 && a->w.dtype == DT_F8_E4M3 && j.to == j.type ? place(j.m * j.k) : 0;
-    j.in_piece = j.expand ? place(j.piece * j.k * elem) : 0;
+    j.in_bias = op_has(&a->bias) ? blas_place(j.n * elem_to) : 0;
+    j.in_x = env->fp8 && a->w.dtype == DT_F8_E4M3 && j.to == j.type ? blas_place(j.m * j.k) : 0;
+    j.in_piece = j.expand ? blas_place(j.piece * j.k * elem) : 0;
     j.in_work = blas_workspace(j.m, j.n, 1);
     return j;
 }
@@ -102,7 +88,7 @@ size_t cuda_linear_scratch(const struct op_env *env, const struct op_linear *a)
 {
     struct job j = job_of(env, a);
     size_t bytes = j.in_bias + j.in_x + j.in_piece + j.in_work;
-    return bytes ? bytes + PLACE : 0; /* scratch itself may begin between places */
+    return bytes ? bytes + BLAS_PLACE : 0; /* scratch itself may begin between places */
 }
 
 berth_status cuda_linear_ready(const struct op_env *env, const struct op_linear *a, berth_err *err)
@@ -112,30 +98,6 @@ berth_status cuda_linear_ready(const struct op_env *env, const struct op_linear 
 }
 
 /* ---- kernels of ours ---- */
-
-static struct product_args args_of(const struct job *j)
-{
-    const struct op_linear *a = j->a;
-    return (struct product_args) {
-        .x = a->x.data,
-        .w = a->w.data,
-        .bias = a->bias.data,
-        .add = a->add.data,
-        .y = a->y.data,
-        .m = j->m,
-        .n = j->n,
-        .k = j->k,
-        .ld_x = j->ld_x,
-        .ld_add = j->ld_add,
-        .ld_y = j->ld_y,
-        .w_row = j->row_bytes,
-        .w_n = j->k,
-        .w_k = 1,
-        .scale = a->scaled ? a->scale : 1,
-        .bias_type = own_type(a->bias.dtype),
-        .gelu = a->after == OP_AFTER_GELU_TANH,
-    };
-}
 
 static unsigned tiles(size_t n, size_t tile)
 {
@@ -160,9 +122,24 @@ static const char *const vec4[DT_COUNT] = {
 
 static berth_status few_rows(const struct op_env *env, const struct job *j, berth_err *err)
 {
-    enum dtype w = j->a->w.dtype;
+    const struct op_linear *a = j->a;
+    enum dtype w = a->w.dtype;
     size_t elem = dtype_desc(j->type)->bytes;
-    struct product_args p = args_of(j);
+    struct product_args p = { .x = a->x.data,
+                              .w = a->w.data,
+                              .bias = a->bias.data,
+                              .add = a->add.data,
+                              .y = a->y.data,
+                              .m = j->m,
+                              .n = j->n,
+                              .k = j->k,
+                              .ld_x = j->ld_x,
+                              .ld_add = j->ld_add,
+                              .ld_y = j->ld_y,
+                              .w_row = j->row_bytes,
+                              .scale = a->scaled ? a->scale : 1,
+                              .bias_type = own_type(a->bias.dtype),
+                              .gelu = a->after == OP_AFTER_GELU_TANH };
     if (dtype_is_quant(w) && (uintptr_t)p.w % DEC_ALIGN(dtype_desc(w)->bytes))
         return err_set(err, BERTH_EINVAL, "linear: %s at %p is not aligned", dtype_name(w), p.w);
     uintptr_t odd = (uintptr_t)p.x | (j->m > 1 ? j->ld_x * elem : 0);
@@ -214,7 +191,7 @@ struct parts { /* of scratch */
 
 static struct parts parts_of(const struct op_env *env, const struct job *j)
 {
-    char *at = (char *)(((uintptr_t)env->scratch + PLACE - 1) / PLACE * PLACE);
+    char *at = (char *)blas_place((uintptr_t)env->scratch);
     return (struct parts) { .bias = at,
                             .x = at + j->in_bias,
                             .piece = at + j->in_bias + j->in_x,
@@ -287,19 +264,7 @@ static berth_status in_pieces(const struct op_env *env, const struct job *j, con
             w = at->piece;
         }
         struct blas_product p = product_of(j, j->type, a->x.data, j->ld_x, w, bias, from, n);
-        if (multiply(env, &p, at->work, &refused, err))
-            return err->code;
-        if (!refused)
-            continue;
-        struct product_args g = args_of(j);
-        g.w = w;
-        g.n = n;
-        g.y = p.y;
-        g.add = p.add;
-        g.bias = p.bias;
-        g.bias_type = own_type(j->to);
-        if (launch(env, j->to == j->type ? "product_gemm" : "product_gemm_to_f32", j->type, &g,
-                   tiles(n, GEMM_TILE), most_y(tiles(j->m, GEMM_TILE)), GEMM_THREADS, err))
+        if (multiply(env, &p, at->work, &refused, err) || (refused && blas_by_ours(env, &p, err)))
             return err->code;
     }
     return BERTH_OK;

@@ -1,8 +1,6 @@
 /* move.c: copies as simple as their layouts allow, looking up, padding, resizing. */
 #include "op/cuda/own.h"
 
-#include "base/sz.h"
-
 #include <assert.h>
 #include <stdio.h>
 
@@ -11,8 +9,9 @@ static_assert(STRIDED_DIMS >= SHAPE_MAX_DIMS, "every view has room");
 /* ---- copy, concat ---- */
 
 /* Two dimensions turn over in tiles; `across` lies together in x, the last one in y. */
-static berth_status turn(const struct op_env *env, const struct op_copy *a, const struct strided *s,
-                         int across, unsigned elem, berth_err *err)
+static berth_status copy_transposed(const struct op_env *env, const struct op_copy *a,
+                                    const struct strided *s, int across, unsigned elem,
+                                    berth_err *err)
 {
     int last = s->nd - 1;
     struct turn_args k = { .x = a->x.data,
@@ -60,7 +59,7 @@ static berth_status copy_strided(const struct op_env *env, const struct view *x,
     strided_merge(&s);
     int across = strided_turn(&s, elem);
     if (across >= 0)
-        return turn(env, &(struct op_copy) { .x = *x, .y = *y }, &s, across, elem, err);
+        return copy_transposed(env, &(struct op_copy) { .x = *x, .y = *y }, &s, across, elem, err);
     unsigned unit = strided_unit(&s, (uintptr_t)x->data, (uintptr_t)y->data, elem);
     strided_in_units(&s, unit, elem);
     struct copy_args k = { .x = x->data, .y = y->data, .n = 1, .nd = s.nd };
@@ -124,10 +123,7 @@ static uint64_t row_bytes(const struct op_embedding *a)
 size_t cuda_embedding_scratch(const struct op_env *env, const struct op_embedding *a)
 {
     (void)env;
-    size_t n;
-    if (!embedding_expands(a))
-        return 0;
-    return sz_mul(row_bytes(a), a->ids.shape.dim[0], &n) ? n : SIZE_MAX;
+    return embedding_expands(a) ? op_mul(row_bytes(a), a->ids.shape.dim[0]) : 0;
 }
 
 /* Rows as they are stored, to dst. */

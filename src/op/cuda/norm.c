@@ -1,8 +1,6 @@
 /* norm.c: which of norm.cu's kernels computes a norm, and in what pieces. */
 #include "op/cuda/own.h"
 
-#include "base/sz.h"
-
 #include <assert.h>
 
 enum {
@@ -82,8 +80,7 @@ size_t cuda_group_norm_scratch(const struct op_env *env, const struct op_group_n
 {
     (void)env;
     struct pieces p = pieces_of(a);
-    size_t n;
-    return sz_mul(p.groups, p.chunks, &n) && sz_mul(n, 2 * sizeof(float), &n) ? n : SIZE_MAX;
+    return op_mul(op_mul(p.groups, p.chunks), 2 * sizeof(float));
 }
 
 berth_status cuda_group_norm(const struct op_env *env, const struct op_group_norm *a,

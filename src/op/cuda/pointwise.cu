@@ -70,24 +70,12 @@ template <class T, int KIND> DEV void unary_all(const struct unary_args &a)
     }
 }
 
-template <class T> DEV void unary_body(const struct unary_args &a)
+template <class T, int KIND = 0> DEV void unary_body(const struct unary_args &a)
 {
-    switch (a.kind) {
-    case CUDA_SILU:
-        return unary_all<T, CUDA_SILU>(a);
-    case CUDA_GELU:
-        return unary_all<T, CUDA_GELU>(a);
-    case CUDA_GELU_TANH:
-        return unary_all<T, CUDA_GELU_TANH>(a);
-    case CUDA_QUICK_GELU:
-        return unary_all<T, CUDA_QUICK_GELU>(a);
-    case CUDA_RELU:
-        return unary_all<T, CUDA_RELU>(a);
-    case CUDA_TANH:
-        return unary_all<T, CUDA_TANH>(a);
-    default:
-        return unary_all<T, CUDA_SIGMOID>(a);
-    }
+    if (a.kind == KIND)
+        unary_all<T, KIND>(a);
+    else if constexpr (KIND < CUDA_SIGMOID)
+        unary_body<T, KIND + 1>(a);
 }
 KERNELS(unary, unary_args, 256)
 

@@ -50,8 +50,8 @@ static inline void plug_no_dnn(const struct op_env *on)
     struct cuda_card *c;
     berth_err err = { 0 };
     assert_ok(cuda_card(on, &c, &err), err);
-    none.phys = cuda_card_phys(c);
-    cuda_keep(c, CUDA_SLOT_DNN)->p = &none; /* nobody closes it */
+    none.phys = c->phys;
+    c->keep[CUDA_SLOT_DNN].p = &none; /* nobody closes it */
 }
 
 #endif

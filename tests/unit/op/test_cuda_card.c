@@ -201,9 +201,9 @@ static void made_ready_once(void **state)
     struct cuda_card *c;
     berth_err err = { 0 };
     assert_ok(cuda_card(&s->env, &c, &err), err);
-    missing.phys = cuda_card_phys(c);
-    cuda_keep(c, CUDA_SLOT_DNN)->p = &missing;
-    cuda_keep(c, CUDA_SLOT_BLAS)->p = &opened;
+    missing.phys = c->phys;
+    c->keep[CUDA_SLOT_DNN].p = &missing;
+    c->keep[CUDA_SLOT_BLAS].p = &opened;
     seen.answer_load = CUDA_ERROR_OUT_OF_MEMORY;
     assert_fails(op_open(&s->env, &err), err, BERTH_ENODEVMEM, "bytes free");
     struct view x = { .dtype = DT_F32, .shape = { 1, { 4 } }, .stride = { 4 } };
@@ -249,9 +249,9 @@ static void kept_things_are_closed(void **state)
     assert_ok(cuda_card(&s->env, &c, &err), err);
     assert_ok(cuda_card(&s->env, &again, &err), err);
     assert_ptr_equal(c, again);
-    assert_ptr_equal(cuda_card_phys(c), s->stream->phys);
+    assert_ptr_equal(c->phys, s->stream->phys);
     for (int i = 0; i < CUDA_SLOTS; i++) {
-        struct cuda_keep *k = cuda_keep(c, (enum cuda_slot)i);
+        struct cuda_keep *k = &c->keep[i];
         assert_null(k->p);
         place[i] = CUDA_SLOTS - 1 - i;
         *k = (struct cuda_keep) { .p = &place[i], .close = count_closed };

@@ -442,8 +442,8 @@ static void card_open(struct card *c)
     c->d = malloc(sizeof *c->d);
     assert_non_null(c->d);
     *c->d = *dnn_new();
-    c->d->phys = cuda_card_phys(c->c);
-    *cuda_keep(c->c, CUDA_SLOT_DNN) = (struct cuda_keep) { c->d, dnn_close };
+    c->d->phys = c->c->phys;
+    c->c->keep[CUDA_SLOT_DNN] = (struct cuda_keep) { c->d, dnn_close };
 }
 
 static void card_close(struct card *c)
