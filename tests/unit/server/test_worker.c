@@ -46,11 +46,12 @@ static void interrupts_before_a_run_begins(void **state)
     struct world *x = *state;
     struct store_job job = { 0 };
     bool got = false;
+    uint64_t wakes = 0;
     berth_err err = { 0 };
     worker_stop(x->server, 0);
     add(x, "a", "Wait");
     while (!got) /* the first call may return for the wake that stopped the worker */
-        assert_ok(store_take(x->server->store, UINT64_MAX, &job, &got, &err), err);
+        assert_ok(store_take(x->server->store, &wakes, UINT64_MAX, &job, &got, &err), err);
     assert_false(worker_interrupt(x->server, "b"));
     assert_null(x->server->worker->early);
     assert_true(worker_interrupt(x->server, "a"));
