@@ -106,14 +106,14 @@ typedef struct berth_config { /* { .size = sizeof(berth_config) } */
     berth_log_fn *log; /* NULL: silent */
     void *log_user;
     berth_log_level log_level; /* events below are dropped */
-    /* Threads that read and convert weights; 0: one per core this process may use (a container's CPU
-     * quota counts). */
+    /* Threads that read and convert weights; 0: one per core this process may use (a container's
+     * CPU quota counts). */
     uint32_t threads;
     /* The most host memory the context may hold: the budget of `cpu` when `devices` names none for
      * it; 0: all of it. With `devices` given, say cpu=16g there (BERTH_EINVAL if both do). */
     uint64_t ram_budget;
-    /* Which NVIDIA cards are seen, by the driver's numbers: "1", or "2,0"; the first is cuda:0. "2,*":
-     * card 2, then the others. NULL: all. BERTH_EUNSUPPORTED: one of them is not there. */
+    /* Which NVIDIA cards are seen, by the driver's numbers: "1", or "2,0"; the first is cuda:0.
+     * "2,*": card 2, then the others. NULL: all. BERTH_EUNSUPPORTED: one of them is not there. */
     const char *cuda_cards;
     const char *cuda_library; /* of the NVIDIA driver; NULL: "libcuda.so.1" */
     /* The most pinned host memory for weights, which copies at the full speed of the link; blocks
@@ -135,8 +135,9 @@ typedef struct berth_config { /* { .size = sizeof(berth_config) } */
 
 /* Opens the devices named in cfg (NULL: all defaults).
  *   out  owned by the caller, berth_ctx_free(); NULL on error
- * BERTH_EINVAL: the device text is malformed, or size is not set; BERTH_EUNSUPPORTED: a device this build or machine
- * does not have, the message lists what is there; BERTH_ELIMIT: budgets beyond the memory. */
+ * BERTH_EINVAL: the device text is malformed, or size is not set; BERTH_EUNSUPPORTED: a device this
+ * build or machine does not have, the message lists what is there; BERTH_ELIMIT: budgets beyond the
+ * memory. */
 BERTH_API berth_status berth_ctx_new(const berth_config *cfg, berth_ctx **out, berth_err *err);
 /* NULL is fine. pre: no other call on ctx runs, every model handle is closed. Kept models go. */
 BERTH_API void berth_ctx_free(berth_ctx *ctx);
@@ -162,7 +163,8 @@ enum {
 
 /* One moment of one device. Bytes throughout.
  *   in_use + idle + pinned <= budget (pinned: of host memory), and together they are what the
- *   device holds of its physical one: weights in RAM of a model that computes on a card are pinned. */
+ *   device holds of its physical one: weights in RAM of a model that computes on a card are
+ *   pinned. */
 typedef struct berth_device_info {
     char name[BERTH_DEVICE_NAME_MAX];     /* "cuda:1": what plans and workflows call it */
     char kind[BERTH_DEVICE_NAME_MAX];     /* "cpu", "null": which driver moves its bytes */
@@ -228,8 +230,8 @@ typedef struct berth_plan berth_plan; /* constant once made; any thread */
 
 /* hypothetical: devices to plan for, e.g. "cuda:0=24g,cpu=64g", ctx may then be NULL; NULL: ctx's.
  *   out  berth_plan_free()
- * BERTH_EINVAL names the entry of the string that is wrong for these devices, as ComfyUI's users know
- * the input: "expert_mode_allocations: ..."; BERTH_ELIMIT: does not fit, in numbers. */
+ * BERTH_EINVAL names the entry of the string that is wrong for these devices, as ComfyUI's users
+ * know the input: "expert_mode_allocations: ..."; BERTH_ELIMIT: does not fit, in numbers. */
 BERTH_API berth_status berth_plan_make(berth_ctx *ctx, const berth_model_config *cfg,
                                        const char *hypothetical, berth_plan **out, berth_err *err);
 BERTH_API void berth_plan_free(berth_plan *p); /* NULL is fine */
@@ -259,10 +261,10 @@ BERTH_API berth_status berth_plan_block_at(const berth_plan *p, size_t index, be
 /* Models --------------------------------------------------------------------------------------
  * A berth_model is a handle. The model behind it is shared by all handles that were opened with the
  * same file, part and plan, and outlives them while it is anchored: kept models are, and models
- * that survived a free. Opening it again then reads and moves nothing.
- * Calls on one context wait for each other, so a question about a model waits for a load that runs;
- * from inside a callback they fail with BERTH_EBUSY, except berth_model_close(), berth_model_cancel()
- * and berth_request_free(). */
+ * that survived a free. Opening it again then reads and moves nothing. Calls on one context wait
+ * for each other, so a question about a model waits for a load that runs; from inside a callback
+ * they fail with BERTH_EBUSY, except berth_model_close(), berth_model_cancel() and
+ * berth_request_free(). */
 
 typedef struct berth_model berth_model;
 
@@ -304,11 +306,11 @@ BERTH_API void berth_model_use_end(berth_model *m);
 BERTH_API berth_status berth_model_eject(berth_model *m, berth_err *err);
 BERTH_API berth_status berth_model_set_retention(berth_model *m, berth_retention retention,
                                                  berth_err *err);
-/* Moves only the blocks whose device changes. alloc, compute: as in berth_model_config. From here on
- * the model is found by the new plan. After a failure the old plan stands; blocks that moved already
- * count as demoted, and the next load brings them home. BERTH_EBUSY: another model has that plan.
- * With adapters, and from the cpu to a card or back, it has to be loaded before it is used: blocks of
- * 16-bit types that they touch are F32 for the cpu. */
+/* Moves only the blocks whose device changes. alloc, compute: as in berth_model_config. From
+ * here on the model is found by the new plan. After a failure the old plan stands; blocks that
+ * moved already count as demoted, and the next load brings them home. BERTH_EBUSY: another model
+ * has that plan. With adapters, and from the cpu to a card or back, it has to be loaded before it
+ * is used: blocks of 16-bit types that they touch are F32 for the cpu. */
 BERTH_API berth_status berth_model_replan(berth_model *m, const char *alloc, const char *compute,
                                           berth_layout layout, berth_load_result *result,
                                           berth_err *err);
@@ -356,9 +358,10 @@ BERTH_API berth_status berth_model_checksum(berth_model *m, uint64_t *out, berth
  * derived again. */
 
 typedef struct berth_adapter berth_adapter;
-/* For m and for every model of the same network, in whatever file: opened on a checkpoint it fits its
- * UNet, the UNet in a file of its own, and its text encoders as far as the checkpoint has them. What
- * it knows nothing of it leaves as it is. Keys that match nothing are warned about in the log. */
+/* For m and for every model of the same network, in whatever file: opened on a checkpoint it
+ * fits its UNet, the UNet in a file of its own, and its text encoders as far as the checkpoint has
+ * them. What it knows nothing of it leaves as it is. Keys that match nothing are warned about in
+ * the log. */
 BERTH_API berth_status berth_adapter_open(berth_model *m, const char *path, berth_adapter **out,
                                           berth_err *err);
 typedef struct berth_adapter_info {
@@ -383,8 +386,8 @@ BERTH_API berth_status berth_model_set_adapters(berth_model *m, const berth_adap
  *   force                          everything goes
  * models, devices and tiers narrow that down: what they leave out stays, marked or not. A dry run
  * says of every model what the free does.
- * Then idle memory goes back to drivers and OS, on every device. berth_free() acts at once, whatever
- * runs; models in use stay. berth_request_free() is for the end of the running prompt. */
+ * Then idle memory goes back to drivers and OS, on every device. berth_free() acts at once,
+ * whatever runs; models in use stay. berth_request_free() is for the end of the running prompt. */
 
 typedef struct berth_free_config {  /* { .unload_models = 1 } is the common one */
     int unload_models, free_memory; /* free_memory implies unload_models and resets the executor */
@@ -408,8 +411,8 @@ BERTH_API size_t berth_receipt_ejected(const berth_receipt *r);    /* models tha
 BERTH_API size_t berth_receipt_violations(const berth_receipt *r); /* kept ones that moved: 0 */
 BERTH_API void berth_receipt_free(berth_receipt *r);               /* NULL is fine */
 
-/* ComfyUI-Manager's "Free model and node cache": both flags. While a prompt runs it acts right after
- * it with force, and not at all without; force is about the prompt, kept models stay.
+/* ComfyUI-Manager's "Free model and node cache": both flags. While a prompt runs it acts right
+ * after it with force, and not at all without; force is about the prompt, kept models stay.
  *   summary  one line, berth_text_free(); may be NULL */
 BERTH_API berth_status berth_force_full_cleanup(berth_ctx *ctx, const char *reason, int force,
                                                 char **summary, berth_err *err);

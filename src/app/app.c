@@ -1,6 +1,8 @@
 /* What every command leans on: its options, and how it speaks of failure. */
 #include "app/app.h"
 
+#include "berth/ctx.h"
+#include "device/devset.h"
 #include "device/spec.h"
 
 #include <stdarg.h>
@@ -61,6 +63,13 @@ int app_fail(struct app *a, const berth_err *err)
     }
     complain(a, err->msg);
     return APP_FAILED;
+}
+
+int app_no_memory(struct app *a)
+{
+    berth_err err;
+    err_set(&err, BERTH_ENOMEM, "out of memory");
+    return app_fail(a, &err);
 }
 
 int app_usage(struct app *a, const char *fmt, ...)
@@ -208,20 +217,14 @@ void app_cards_said(const char *cards, berth_err *err)
         err_add(err, strchr(cards, '*') ? "--default-device" : "--cuda-device");
 }
 
-const char *app_log_absent(const struct app *a, const struct app_ctx_args *args,
-                           const berth_ctx *ctx)
+const char *app_log_absent(const struct app *a, const struct app_ctx_args *args, berth_ctx *ctx)
 {
-    static const char *const fine[] = { "no NVIDIA driver", "shows no card", "not in this build" };
-    const char *kind, *why;
-    if (!wants_cards(args->devices) || !berth_ctx_absent(ctx, 0, &kind, &why))
+    struct dev_absent x;
+    if (!wants_cards(args->devices) || !devset_absent(ctx_parts(ctx).devices, 0, &x))
         return NULL;
-    for (size_t i = 0; i < ARRAY_LEN(fine); i++)
-        if (strstr(why, fine[i])) {
-            log_info(&a->log, "dev.absent", "kind=%s why=\"%s\"", kind, why);
-            return why;
-        }
-    log_warn(&a->log, "dev.absent", "kind=%s why=\"%s\"", kind, why);
-    return why;
+    log_event(&a->log, x.broken ? LOG_WARN : LOG_INFO, "dev.absent", "kind=%s why=\"%s\"", x.kind,
+              x.why);
+    return x.why;
 }
 
 struct dev_env app_dev_env(const struct app *a, const struct app_ctx_args *args)

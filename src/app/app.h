@@ -72,14 +72,16 @@ bool app_args(struct app *a, const struct command *c, const struct opt *opt, siz
 /* "berth CMD: message" on stderr; returns APP_FAILED or APP_USAGE. app_fail() with --json, outside
  * app_json_begin() and app_json_end(), also prints {"error": ...}. */
 int app_fail(struct app *a, const berth_err *err);
+int app_no_memory(struct app *a); /* the same of an error that says so */
 int app_usage(struct app *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* The same for an error of opening devices, "devices: entry 1 ...", which becomes that of --devices.
- * A mistake in the text is wrong usage; a machine that lacks what was asked for is a failure. */
+/* The same for an error of opening devices, "devices: entry 1 ...", which becomes that of
+ * --devices. A mistake in the text is wrong usage; a machine that lacks what was asked for is a
+ * failure. */
 int app_fail_devices(struct app *a, const berth_err *err);
 
-/* A command that prints its JSON piece by piece writes it between these two, and its errors, with
- * app_json_error(), where they belong. app_json_end() prints it and the messages that waited, and returns
- * `code`, or APP_FAILED when some of the text is missing for want of memory. */
+/* A command that prints its JSON piece by piece writes it between these two, and its errors,
+ * with app_json_error(), where they belong. app_json_end() prints it and the messages that waited,
+ * and returns `code`, or APP_FAILED when some of the text is missing for want of memory. */
 void app_json_begin(struct app *a, struct jsonout *j);
 void app_json_error(struct jsonout *j, const berth_err *err); /* "error": {"code", "message"} */
 int app_json_end(struct app *a, int code);
@@ -91,8 +93,8 @@ struct app_globals {
     bool help, version;
 };
 void app_globals(struct app *a, struct app_globals *g, bool with_version);
-/* From log_level, quiet and log_json; called again after every reading of options. False: no such level,
- * and it was complained about. */
+/* From log_level, quiet and log_json; called again after every reading of options. False: no
+ * such level, and it was complained about. */
 bool app_log_setup(struct app *a);
 
 /* berth_ctx_new() that logs where the command does, and to the JSON log the environment names; a
@@ -111,8 +113,7 @@ berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_c
 void app_cards_said(const char *cards, berth_err *err);
 /* Logs why there are no cards, where nobody said that there shall be none. Returns the reason, or
  * NULL; borrowed from ctx. */
-const char *app_log_absent(const struct app *a, const struct app_ctx_args *args,
-                           const berth_ctx *ctx);
+const char *app_log_absent(const struct app *a, const struct app_ctx_args *args, berth_ctx *ctx);
 /* signals.c: SIGINT, SIGTERM and SIGHUP as a flag that long work looks at. */
 const atomic_bool *signals_watch(void); /* from here on they no longer end the process */
 int signals_caught(void);               /* the last signal, or 0 */

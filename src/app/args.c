@@ -56,7 +56,8 @@ static bool begins(const char *word, const char *candidate)
     return !word[i];
 }
 
-/* Letters of ".safetensors" when both names end so: that makes no two files alike. 0: they do not. */
+/* Letters of ".safetensors" when both names end so: that makes no two files alike. 0: they do
+ * not. */
 static size_t same_ending(const char *a, const char *b)
 {
     const char *x = strrchr(a, '.'), *y = strrchr(b, '.');

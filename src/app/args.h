@@ -87,9 +87,9 @@ struct str;
 void args_help(const struct opts *o, struct str *out);
 
 /* The candidate that looks most like `word`, or NULL when none is close: at most a third of its
- * letters differ (inserted, dropped, changed or swapped; upper and lower case are equal), or nothing
- * but what stands between letters: "DPM++ 2M" is close to "dpmpp_2m". An ending of files that both
- * have (".safetensors") does not count. */
+ * letters differ (inserted, dropped, changed or swapped; upper and lower case are equal), or
+ * nothing but what stands between letters: "DPM++ 2M" is close to "dpmpp_2m". An ending of files
+ * that both have (".safetensors") does not count. */
 struct nearest {
     const char *word; /* in */
     const char *best; /* out: NULL when nothing is close */

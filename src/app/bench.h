@@ -54,7 +54,6 @@ struct bench_row { /* one placement */
  * quantising takes minutes; others as `berth synth`. cancel: signals_watch(). */
 berth_status bench_write(const struct preset *p, enum dtype dtype, const char *path,
                          const atomic_bool *cancel, berth_err *err);
-const char *bench_extension(enum dtype dtype);
 
 /* Has the preset a network that makes pictures step by step? */
 berth_status bench_preset_runs(const struct preset *p, berth_err *err);

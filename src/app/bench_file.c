@@ -1,6 +1,7 @@
 /* bench_file: weights to measure with. What they are does not matter, that they are not zeros does:
  * cards multiply those faster. */
 #include "app/bench.h"
+#include "app/presets.h"
 
 #include "base/hash.h"
 #include "base/tpool.h"
@@ -105,20 +106,10 @@ berth_status bench_part(const char *path, const char **part, berth_err *err)
                            arch ? arch->base.about : "of a family that is not known");
 }
 
-static const char *format_of(enum dtype t)
-{
-    return dtype_is_quant(t) ? "gguf" : "safetensors";
-}
-
-const char *bench_extension(enum dtype t)
-{
-    return format_of(t);
-}
-
 berth_status bench_write(const struct preset *p, enum dtype dtype, const char *path,
                          const atomic_bool *cancel, berth_err *err)
 {
-    const struct weights_writer *format = weights_writer_find(format_of(dtype));
+    const struct weights_writer *format = app_format_of(dtype);
     struct filler f = { .random = dtype == DT_Q4_K ? dtype : DT_NONE };
     struct keys keys = { 0 };
     struct tpool *pool = NULL;

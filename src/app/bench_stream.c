@@ -1,6 +1,6 @@
-/* bench_stream: one placement of a model measured: how long it takes to load and to run a step, what
- * crosses the link meanwhile and how much of that shows. Devices are opened anew for each, so that
- * peaks are its own. */
+/* bench_stream: one placement of a model measured: how long it takes to load and to run a step,
+ * what crosses the link meanwhile and how much of that shows. Devices are opened anew for each, so
+ * that peaks are its own. */
 #include "app/bench.h"
 
 #include "base/arena.h"
@@ -148,8 +148,8 @@ struct link { /* one large copy, and marks around it */
     size_t n;
 };
 
-/* On the device's clock where it has one: until the host knows that a copy is done takes longer than
- * the copy, by one part in fifty. */
+/* On the device's clock where it has one: until the host knows that a copy is done takes longer
+ * than the copy, by one part in fifty. */
 static berth_status time_copy(const struct link *x, uint64_t *ns, berth_err *err)
 {
     bool done;

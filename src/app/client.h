@@ -74,8 +74,8 @@ struct client_url {
     struct str path; /* of a request, query and all: "/prefix/free" */
     bool local;      /* this machine */
 };
-/* People paste the dashboard's address, which ends in /berth; behind a proxy that hands out /x it is
- * /x/berth. Without a scheme it is http, without a port 8188 for http and 443 for https.
+/* People paste the dashboard's address, which ends in /berth; behind a proxy that hands out /x
+ * it is /x/berth. Without a scheme it is http, without a port 8188 for http and 443 for https.
  * client_url_release() it, also after an error. */
 berth_status client_url_read(const char *url, const char *path, struct client_url *out,
                              berth_err *err);

@@ -1,8 +1,7 @@
 /* client_curl: libcurl, opened when a command first talks to a server.
  *
- * Linked, it and the 26 libraries it brings would be loaded into every `berth serve` as well, which
- * never calls it and would take about twice as long to start. Sequence: client_curl_open(), then its
- * functions.
+ * If it were linked, `berth serve` would load it and the 26 libraries it brings, never call it, and
+ * take about twice as long to start. Sequence: client_curl_open(), then its functions.
  * Threads  One at a time. */
 #ifndef APP_CLIENT_CURL_H
 #define APP_CLIENT_CURL_H

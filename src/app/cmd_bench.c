@@ -2,6 +2,7 @@
 #include "app/bench.h"
 
 #include "app/device_options.h"
+#include "app/presets.h"
 #include "base/file.h"
 #include "model/synth.h"
 
@@ -122,13 +123,6 @@ static int understand(struct app *a, const struct options *o, struct wanted *w)
 
 /* ---- what is printed ---- */
 
-static void print_head(const struct app *a)
-{
-    printf("%s%8s %10s %9s %9s %8s %8s %9s %9s %9s%s\n", term_style(&a->out, STYLE_BOLD), "offload",
-           "a step", "limit", "copied", "GB/s", "exposed", "peak", "load", "output",
-           term_style(&a->out, STYLE_RESET));
-}
-
 static void print_row(const struct bench_row *r)
 {
     char copied[STR_BYTES_MAX], peak[STR_BYTES_MAX], limit[32] = "?";
@@ -205,7 +199,9 @@ static int measure(struct app *a, const struct bench_model *m, const atomic_bool
         jo_open(&j, NULL, '{');
         jo_open(&j, "rows", '[');
     } else {
-        print_head(a);
+        printf("%s%8s %10s %9s %9s %8s %8s %9s %9s %9s%s\n", term_style(&a->out, STYLE_BOLD),
+               "offload", "a step", "limit", "copied", "GB/s", "exposed", "peak", "load", "output",
+               term_style(&a->out, STYLE_RESET));
     }
     size_t rows = 0;
     for (size_t i = 0; i < m->places; i++) {
@@ -257,9 +253,9 @@ static int with_weights(struct app *a, const struct options *o, struct wanted *w
     if (o->file)
         return with_file(a, &w->model, o->file, cancel);
     str_addf(&path, "%s/berth-bench-%ld-%s.%s", o->dir, (long)getpid(), w->preset->name,
-             bench_extension(w->dtype));
+             app_format_of(w->dtype)->name);
     if (path.bad)
-        return app_fail(a, (err_set(&err, BERTH_ENOMEM, "a file's name"), &err));
+        return app_no_memory(a);
     if (!a->json && !a->quiet)
         printf("%s in %s: writing %s\n", w->preset->name, dtype_name(w->dtype), str_c(&path));
     fflush(stdout);

@@ -27,10 +27,8 @@ static int print(struct app *a, const struct shell *s)
     for (size_t i = 0; describe_at(i); i++)
         if (!describe(a, describe_at(i), add, &w))
             w.out.bad = true;
-    s->end(&w.out);
-    berth_err err;
-    int code = w.out.bad ? app_fail(a, (err_set(&err, BERTH_ENOMEM, "out of memory"), &err))
-                         : (fputs(str_c(&w.out), stdout), APP_OK);
+    str_adds(&w.out, s->end);
+    int code = w.out.bad ? app_no_memory(a) : (fputs(str_c(&w.out), stdout), APP_OK);
     str_release(&w.out);
     return code;
 }

@@ -54,10 +54,8 @@ int help_explain(struct app *a, const char *name)
 static int print_man(struct app *a)
 {
     struct str s = { 0 };
-    berth_err err;
     man_commands(a, &s);
-    int code = s.bad ? app_fail(a, (err_set(&err, BERTH_ENOMEM, "out of memory"), &err))
-                     : (fputs(str_c(&s), stdout), APP_OK);
+    int code = s.bad ? app_no_memory(a) : (fputs(str_c(&s), stdout), APP_OK);
     str_release(&s);
     return code;
 }

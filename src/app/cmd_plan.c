@@ -54,14 +54,6 @@ static const char *default_compute(const struct plan_devices *d)
 
 /* ---- options ---- */
 
-/* The string that --virtual-vram stands for. */
-static void compose(struct request *r)
-{
-    const struct options *o = r->o;
-    str_addf(&r->text, "#%s;%s;%s", o->compute ? o->compute : default_compute(&r->devices),
-             o->virtual_vram, o->donor ? o->donor : "cpu");
-}
-
 /* Combinations that mean nothing; 0: fine. */
 static int check_usage(struct app *a, const struct options *o)
 {
@@ -128,7 +120,8 @@ static int read_options(struct app *a, struct request *r)
     if (!args.devices && real_devices(a, o, &args, &r->devices, &err))
         return app_fail(a, &err);
     if (o->virtual_vram)
-        compose(r);
+        str_addf(&r->text, "#%s;%s;%s", o->compute ? o->compute : default_compute(&r->devices),
+                 o->virtual_vram, o->donor ? o->donor : "cpu");
     else if (o->alloc)
         str_adds(&r->text, o->alloc);
     if ((o->alloc || o->virtual_vram) && alloc_parse(str_c(&r->text), r->text.n, &r->alloc, &err)) {
@@ -158,21 +151,6 @@ static berth_status no_such_part(const struct weights *w, berth_err *err)
     return err->code;
 }
 
-static berth_status make_quotas(const struct request *r, const struct blocks *b, struct quotas *q,
-                                berth_err *err)
-{
-    if (r->text.n)
-        return alloc_resolve(&r->alloc, &r->devices, r->o->compute, b->bytes, q, err);
-    return plan_auto(b, &r->devices, r->o->compute, r->reserve, q, err);
-}
-
-/* A card that this machine has not: a plan can be made for one that has it. */
-static void cards_elsewhere(const struct options *o, berth_err *err)
-{
-    if (!o->machine.devices && err->code == BERTH_EINVAL && err->device[0])
-        err_append(err, "; --devices cuda:0=24g,cpu=64g plans for cards that are not here");
-}
-
 static int print_json(struct app *a, const struct planned *x)
 {
     struct jsonout j;
@@ -185,19 +163,20 @@ static int print_json(struct app *a, const struct planned *x)
 
 static int plan_blocks(struct app *a, const struct request *r, struct planned *x)
 {
-    struct quotas q = { 0 };
-    struct plan p = { 0 };
+    const struct plan_args args = { .alloc = str_c(&r->text),
+                                    .compute = r->o->compute,
+                                    .layout = r->layout,
+                                    .reserve = r->reserve };
+    struct plan p;
     berth_err err;
     uint64_t start = clock_mono_ns(a->clock);
-    berth_status s = make_quotas(r, x->blocks, &q, &err);
-    if (!s)
-        s = plan_make(x->blocks, &r->devices, &q, r->layout, &p, &err);
+    berth_status s = plan_from_args(x->blocks, &r->devices, &args, &p, &err);
     log_info(&a->log, "plan.make", "blocks=%zu ms=%.3f status=%s", x->blocks->n,
              (double)(clock_mono_ns(a->clock) - start) * 1e-6, berth_status_name(s));
     int code = APP_OK;
     x->plan = &p;
-    if (s)
-        cards_elsewhere(r->o, &err);
+    if (s == BERTH_EINVAL && !r->o->machine.devices && err.device[0])
+        err_append(&err, "; --devices cuda:0=24g,cpu=64g plans for cards that are not here");
     if (s)
         code = app_fail(a, option_said(r->o, &err));
     else if (a->json)
@@ -300,10 +279,9 @@ static int run(struct app *a, int argc, char **argv)
     if (o.dtype && strcmp(o.dtype, "default") == 0) /* a loader's word for it */
         o.dtype = NULL;
     struct request *r = calloc(1, sizeof *r); /* too large for a stack that is shared with others */
-    berth_err err;
     a->json = o.json;
     if (!r)
-        return app_fail(a, (err_set(&err, BERTH_ENOMEM, "options"), &err));
+        return app_no_memory(a);
     r->o = &o;
     r->file = n ? argv[0] : NULL;
     code = check_usage(a, &o);
@@ -311,10 +289,8 @@ static int run(struct app *a, int argc, char **argv)
         code = read_model(a, r);
     if (!code)
         code = read_options(a, r);
-    if (!code && (r->text.bad || r->prefix.bad)) {
-        err_set(&err, BERTH_ENOMEM, "options");
-        code = app_fail(a, &err);
-    }
+    if (!code && (r->text.bad || r->prefix.bad))
+        code = app_no_memory(a);
     if (!code)
         code = plan_model(a, r);
     str_release(&r->text);

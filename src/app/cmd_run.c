@@ -46,20 +46,19 @@ static void on_queued(void *user)
 
 /* ---- validation errors for people ---- */
 
-/* A device that is not there: the choices are the devices, or an allocation string named it. */
-static bool about_devices(const struct node_env *env, const struct names *choices,
-                          const char *details)
+/* A device that is not there was chosen: the choices are the devices. */
+static bool chose_device(const struct node_env *env, const struct names *choices)
 {
-    if (details && strstr(details, "no device '"))
-        return true;
     bool same = choices->n && choices->n == env->devices_n;
     for (size_t i = 0; same && i < choices->n; i++)
         same = !strcmp(choices->at[i], env->devices[i]);
     return same;
 }
 
-/* Adds to the details of an error what may help. *told: devices were spoken of. */
-static void hint(const struct node_env *env, const char *class_type, json_t *error, bool *told)
+/* Adds to the details of an error what may help. no_device: its node's validator missed one. *told:
+ * devices were spoken of. */
+static void hint(const struct node_env *env, const char *class_type, json_t *error, bool no_device,
+                 bool *told)
 {
     const json_t *extra = json_object_get(error, "extra_info");
     const char *input = json_string_value(json_object_get(extra, "input_name"));
@@ -80,7 +79,8 @@ static void hint(const struct node_env *env, const char *class_type, json_t *err
         if (near.best)
             str_addf(&text, ", did you mean '%s'?", near.best);
     }
-    if (!*told && about_devices(env, &choices, details)) {
+    no_device &= type && !strcmp(type, "custom_validation_failed");
+    if (!*told && (no_device || chose_device(env, &choices))) {
         *told = true;
         str_adds(&text, "; RAM stands in for a card with --devices NAME@cpu=SIZE,cpu");
     }
@@ -102,7 +102,8 @@ static void explain(const struct node_env *env, const struct validation *v, cons
     if (env)
         json_object_foreach(nodes, id, node)
             json_array_foreach(json_object_get(node, "errors"), i, e)
-                hint(env, json_string_value(json_object_get(node, "class_type")), e, &told);
+                hint(env, json_string_value(json_object_get(node, "class_type")), e,
+                     json_object_get(v->no_device, id), &told);
     json_t *answer = json_pack("{s:O*, s:O*}", "error", v->error, "node_errors", nodes);
     client_errors(answer, between, out);
     json_decref(answer);

@@ -1,10 +1,10 @@
 /* berth serve: the server, from options to exit. */
-#include "app/serve_folders.h"
 #include "app/device_options.h"
 #include "app/memory.h"
 #include "app/notify.h"
 #include "app/numbers.h"
 #include "app/serve_args.h"
+#include "app/serve_folders.h"
 #include "base/file.h"
 #include "node/node.h"
 #include "server/server.h"
@@ -22,19 +22,13 @@
 
 struct options {
     struct folder_options folders;
-    const char *listen, *cors, *tls_key, *tls_cert, *token, *token_file, *database, *reserve,
-        *upload, *cache_ram, *preview, *verbose, *hashing;
-    uint64_t port, cache_lru, preview_size, max_queue, max_history, max_sockets, grace;
+    struct server_config cfg; /* what is the server's as it is given */
+    const char *listen, *token, *token_file, *reserve, *upload, *cache_ram, *verbose, *hashing;
+    uint64_t port, preview_size, grace;
     struct number_options numbers;
     struct device_options devices;
-    bool insecure, compress, multi_user, no_metadata, no_smart_memory, classic, none, cpu, quick,
-        silent_start;
+    bool classic, none, cpu, quick, silent_start;
 };
-
-static void options_init(struct options *o)
-{
-    *o = (struct options) { .port = 8188, .preview_size = 512, .grace = 10 };
-}
 
 #define SERVE_OPTIONS 64
 /* Fills t; returns how many. */
@@ -56,36 +50,37 @@ static size_t option_table(struct options *o, struct opt *t)
                  "also $BERTH_TOKEN",
                  &o->token),
         opt_text("token-file", "FILE", "the same, from the first line of a file", &o->token_file),
-        opt_flag("insecure", "listen beyond this machine without a token", &o->insecure),
+        opt_flag("insecure", "listen beyond this machine without a token", &o->cfg.insecure),
         opt_text("enable-cors-header", "ORIGIN",
-                 "let pages of another origin in (without a value: any)", &o->cors),
-        opt_text("tls-keyfile", "FILE", "with --tls-certfile: HTTPS", &o->tls_key),
-        opt_text("tls-certfile", "FILE", "PEM, with its chain", &o->tls_cert),
+                 "let pages of another origin in (without a value: any)", &o->cfg.cors_origin),
+        opt_text("tls-keyfile", "FILE", "with --tls-certfile: HTTPS", &o->cfg.tls_key),
+        opt_text("tls-certfile", "FILE", "PEM, with its chain", &o->cfg.tls_cert),
         DEVICE_OPTIONS(&o->devices),
         opt_text("reserve-vram", "GiB", "kept free on compute devices by automatic plans",
                  &o->reserve),
         opt_flag("cpu", "the same as --devices cpu", &o->cpu),
         opt_flag("cache-classic", "keep what the last prompt used (default)", &o->classic),
-        opt_int("cache-lru", "N", "keep N results of nodes", 0, 1000000, &o->cache_lru),
+        opt_int("cache-lru", "N", "keep N results of nodes", 0, 1000000, &o->cfg.cache_lru),
         opt_text("cache-ram", "GiB", "keep all while this much RAM is free (without a value: 4)",
                  &o->cache_ram),
         opt_flag("cache-none", "keep nothing between prompts", &o->none),
         opt_text("max-upload-size", "MiB", "largest body of a request (default 100)", &o->upload),
         opt_int("max-queue", "N", "prompts that may wait (default 10000)", 1, 1000000,
-                &o->max_queue),
+                &o->cfg.max_pending),
         opt_int("max-history", "N", "finished prompts remembered (default 10000)", 1, 1000000,
-                &o->max_history),
+                &o->cfg.max_history),
         opt_int("max-sockets", "N", "connections at a time (default 4096)", 8, 100000,
-                &o->max_sockets),
+                &o->cfg.max_sockets),
         opt_text("database", "FILE", "queue and history (default USER/__berth/state.db)",
-                 &o->database),
-        opt_flag("enable-compress-response-body", "gzip for JSON and text", &o->compress),
-        opt_flag("multi-user", "settings and workflows per user", &o->multi_user),
-        opt_flag("disable-metadata", "no prompt and workflow in saved files", &o->no_metadata),
+                 &o->cfg.database),
+        opt_flag("enable-compress-response-body", "gzip for JSON and text", &o->cfg.compress),
+        opt_flag("multi-user", "settings and workflows per user", &o->cfg.multi_user),
+        opt_flag("disable-metadata", "no prompt and workflow in saved files",
+                 &o->cfg.disable_metadata),
         opt_flag("disable-smart-memory", "unload all models but kept ones after every prompt",
-                 &o->no_smart_memory),
+                 &o->cfg.unload_after_prompt),
         opt_text("preview-method", "METHOD", "none (default), auto, latent2rgb, taesd",
-                 &o->preview),
+                 &o->cfg.preview_method),
         opt_int("preview-size", "N", "longest side of previews (default 512)", 16, 16384,
                 &o->preview_size),
         opt_int("grace", "SECONDS",
@@ -128,7 +123,7 @@ static int read_token(struct app *a, const struct options *o, char **out)
     if (o->token_file && file_read_all(o->token_file, TOKEN_MAX, out, &n, &err))
         return app_fail(a, &err);
     if (given && !(*out = strdup(given)))
-        return err_set(&err, BERTH_ENOMEM, "out of memory"), app_fail(a, &err);
+        return app_no_memory(a);
     if (*out)
         (*out)[strcspn(*out, "\r\n")] = '\0';
     if (*out && strlen(*out) < 8) {
@@ -141,27 +136,24 @@ static int read_token(struct app *a, const struct options *o, char **out)
 
 static int read_cache(struct app *a, const struct options *o, struct server_config *cfg)
 {
-    if ((int)o->classic + (o->cache_lru > 0) + (o->cache_ram != NULL) + (int)o->none > 1)
+    if ((int)o->classic + (cfg->cache_lru > 0) + (o->cache_ram != NULL) + (int)o->none > 1)
         return app_usage(a, "one of --cache-classic, --cache-lru, --cache-ram, --cache-none");
-    cfg->cache = o->cache_lru   ? CACHE_LRU
+    cfg->cache = cfg->cache_lru ? CACHE_LRU
                  : o->cache_ram ? CACHE_RAM
                  : o->none      ? CACHE_NONE
                                 : CACHE_CLASSIC;
-    cfg->cache_lru = o->cache_lru;
     return read_number(a, "cache-ram", o->cache_ram, 1e6, &cfg->cache_ram_gb);
 }
 
-static int read_preview(struct app *a, const struct options *o, struct server_config *cfg)
+static int check_preview(struct app *a, const char *method)
 {
     static const char *const known[] = { "none", "auto", "latent2rgb", "taesd" };
-    cfg->preview_method = o->preview;
-    cfg->preview_size = (unsigned)o->preview_size;
-    for (size_t i = 0; o->preview && i < ARRAY_LEN(known); i++)
-        if (!strcmp(o->preview, known[i]))
+    for (size_t i = 0; method && i < ARRAY_LEN(known); i++)
+        if (!strcmp(method, known[i]))
             return APP_OK;
-    return o->preview
+    return method
                ? app_usage(a, "--preview-method: '%.80s' is none of none, auto, latent2rgb, taesd",
-                           o->preview)
+                           method)
                : APP_OK;
 }
 
@@ -185,8 +177,8 @@ static int place_database(struct app *a, const struct options *o, const struct f
                           struct str *out)
 {
     berth_err err;
-    if (o->database) {
-        str_adds(out, o->database);
+    if (o->cfg.database) {
+        str_adds(out, o->cfg.database);
         return APP_OK;
     }
     str_addf(out, "%s/__berth", folders_own(f, FOLDERS_USER));
@@ -347,33 +339,24 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
                       struct parts *p)
 {
     const char *listen[LISTEN_MAX];
-    struct server_config cfg = { .tls_key = o->tls_key,
-                                 .tls_cert = o->tls_cert,
-                                 .port = (unsigned)o->port,
-                                 .insecure = o->insecure,
-                                 .cors_origin = o->cors,
-                                 .max_pending = o->max_queue,
-                                 .max_history = o->max_history,
-                                 .max_sockets = o->max_sockets,
-                                 .compress = o->compress,
-                                 .multi_user = o->multi_user,
-                                 .disable_metadata = o->no_metadata,
-                                 .unload_after_prompt = o->no_smart_memory,
-                                 .argv = (const char *const *)argv,
-                                 .argc = (size_t)argc,
-                                 .grace_s = (unsigned)o->grace,
-                                 .log = &a->log,
-                                 .clock = a->clock };
+    struct server_config cfg = o->cfg;
+    cfg.port = (unsigned)o->port;
+    cfg.preview_size = (unsigned)o->preview_size;
+    cfg.grace_s = (unsigned)o->grace;
+    cfg.argv = (const char *const *)argv;
+    cfg.argc = (size_t)argc;
+    cfg.log = &a->log;
+    cfg.clock = a->clock;
     struct app_ctx_args ctx = { 0 };
     double upload = 0, reserve = 0;
     int code;
     if (o->cpu && o->devices.devices)
         return app_usage(a, "--cpu or --devices, not both");
-    if (!o->tls_key != !o->tls_cert)
+    if (!cfg.tls_key != !cfg.tls_cert)
         return app_usage(a, "--tls-keyfile and --tls-certfile come together");
     if ((code = read_number(a, "max-upload-size", o->upload, 1e6, &upload)) ||
         (code = read_number(a, "reserve-vram", o->reserve, 1e6, &reserve)) ||
-        (code = read_cache(a, o, &cfg)) || (code = read_preview(a, o, &cfg)) ||
+        (code = read_cache(a, o, &cfg)) || (code = check_preview(a, cfg.preview_method)) ||
         (code = app_numbers(a, &o->numbers, &cfg.numbers)) ||
         (code = app_devices(a, &o->devices, &ctx)) || (code = read_token(a, o, &p->token)))
         return code;
@@ -385,7 +368,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
     hide_token(argc, argv, p->token);
     berth_err err;
     if (o->listen && !(p->listen = strdup(o->listen)))
-        return err_set(&err, BERTH_ENOMEM, "out of memory"), app_fail(a, &err);
+        return app_no_memory(a);
     cfg.listen = listen;
     cfg.listens = split_listen(p->listen, listen);
     if ((code = app_folders_open(a, &o->folders, &p->folders)) ||
@@ -421,9 +404,8 @@ static const char *level_name(const char *python)
 
 static int run_serve(struct app *a, int argc, char **argv)
 {
-    struct options o;
+    struct options o = { .port = 8188, .preview_size = 512, .grace = 10 };
     struct opt table[SERVE_OPTIONS];
-    options_init(&o);
     size_t opts = option_table(&o, table);
     struct app_globals g;
     app_globals(a, &g, false);

@@ -26,13 +26,6 @@ struct job {                     /* zeroed is empty */
     struct synth synth;
 };
 
-static void job_release(struct job *j)
-{
-    synth_release(&j->synth);
-    keys_release(&j->keys);
-    str_release(&j->output);
-}
-
 /* ---- what to write: each returns 0 or the exit code of a mistake it named ---- */
 
 /* The i-th type that can be written, in some format. */
@@ -266,10 +259,8 @@ static int make(struct app *a, const struct options *o, struct job *j)
         return code;
     choose_output(o, j);
     berth_err err;
-    if (j->output.bad) {
-        err_set(&err, BERTH_ENOMEM, "file name");
-        return app_fail(a, &err);
-    }
+    if (j->output.bad)
+        return app_no_memory(a);
     const char *path = str_c(&j->output);
     code = check_place(a, o, path);
     if (code)
@@ -531,7 +522,9 @@ static int run(struct app *a, int argc, char **argv)
         return make_tokenizer(a, &o);
     struct job j = { 0 };
     code = make(a, &o, &j);
-    job_release(&j);
+    synth_release(&j.synth);
+    keys_release(&j.keys);
+    str_release(&j.output);
     return code;
 }
 

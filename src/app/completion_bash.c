@@ -171,13 +171,8 @@ static void command(struct str *out, const struct command *c, const struct opts 
     one_case(out, c->name, c->args, o);
 }
 
-static void end(struct str *out)
-{
-    str_adds(out, tail);
-}
-
 const struct shell shell_bash = { .name = "bash",
                                   .use = "source <(berth completion bash)",
                                   .begin = begin,
                                   .command = command,
-                                  .end = end };
+                                  .end = tail };

@@ -124,13 +124,8 @@ static void command(struct str *out, const struct command *c, const struct opts 
     }
 }
 
-static void end(struct str *out)
-{
-    (void)out;
-}
-
 const struct shell shell_fish = { .name = "fish",
                                   .use = "berth completion fish | source",
                                   .begin = begin,
                                   .command = command,
-                                  .end = end };
+                                  .end = "" };

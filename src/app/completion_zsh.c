@@ -120,13 +120,8 @@ static void command(struct str *out, const struct command *c, const struct opts 
     str_adds(out, "    )\n    _arguments -s -S $take\n}\n\n");
 }
 
-static void end(struct str *out)
-{
-    str_adds(out, tail);
-}
-
 const struct shell shell_zsh = { .name = "zsh",
                                  .use = "source <(berth completion zsh), behind compinit",
                                  .begin = begin,
                                  .command = command,
-                                 .end = end };
+                                 .end = tail };

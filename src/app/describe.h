@@ -41,7 +41,7 @@ struct shell {
     const char *use; /* how it is switched on */
     void (*begin)(struct str *out, const struct opts *globals);
     void (*command)(struct str *out, const struct command *c, const struct opts *o);
-    void (*end)(struct str *out);
+    const char *end;
 };
 extern const struct shell shell_bash, shell_fish, shell_zsh;
 

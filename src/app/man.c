@@ -4,32 +4,18 @@
 /* n bytes of text: no letter of it is an instruction, and what is typed stays what it is. */
 static void text(struct str *out, const char *s, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        switch (s[i]) {
-        case '\\':
-            str_adds(out, "\\e");
-            break;
-        case '-':
-            str_adds(out, "\\-");
-            break;
-        case '`':
-            str_adds(out, "\\(ga");
-            break;
-        case '\'':
-            str_adds(out, "\\(aq");
-            break;
-        case '~':
-            str_adds(out, "\\(ti");
-            break;
-        case '^':
-            str_adds(out, "\\(ha");
-            break;
-        case '.': /* at the start of a line it would be a request */
-            str_adds(out, !out->n || str_c(out)[out->n - 1] == '\n' ? "\\&." : ".");
-            break;
-        default:
+    static const char special[] = "\\-`'~^";
+    static const char *const as[] = { "\\e", "\\-", "\\(ga", "\\(aq", "\\(ti", "\\(ha" };
+    for (size_t i = 0; i < n; i++) {
+        const char *at = s[i] ? strchr(special, s[i]) : NULL;
+        bool begins = !out->n || str_c(out)[out->n - 1] == '\n';
+        if (begins && s[i] == '.')
+            str_adds(out, "\\&"); /* else it would be a request */
+        if (at)
+            str_adds(out, as[at - special]);
+        else
             str_addc(out, s[i]);
-        }
+    }
 }
 
 static void option(struct str *out, const struct opt *t)

@@ -1,10 +1,10 @@
-/* memory: a limit of the process's own below that of its control group.
+/* memory: a limit of the process's own, below that of its control group.
  *
- * Memory that is promised comes when it is touched, and a group that is full then ends in a kill:
- * no call has failed, nobody can say anything. So inside a limited group the process may not even be
- * promised more than there is: RLIMIT_DATA counts what is promised (all private writable memory:
- * pools, tensors, what libpng, libwebp or SQLite take), and who asks for more gets an error, which
- * everything here can handle and put into words. */
+ * The kernel hands memory out when it is first touched. If the group is full at that moment, the
+ * process is killed: no call has failed, and nobody can say why. So in a limited group the process
+ * may not even reserve more than there is. RLIMIT_DATA counts what is reserved (all private
+ * writable memory: pools, tensors, what libpng, libwebp or SQLite take), and a request beyond it
+ * fails with an error that can be reported. */
 #ifndef APP_MEMORY_H
 #define APP_MEMORY_H
 

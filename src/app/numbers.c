@@ -44,7 +44,8 @@ static int read_fast(struct app *a, const char *text, bool *fp8)
     return APP_OK;
 }
 
-/* A type to hold weights in, if it is one, instead of one to compute in; *act is then left alone. */
+/* A type to hold weights in, if it is one, instead of one to compute in; *act is then left
+ * alone. */
 static const char *held(enum dtype chosen, enum dtype *act)
 {
     if (chosen == DT_F8_E4M3 || chosen == DT_F8_E5M2)

@@ -41,15 +41,17 @@ struct remote_run { /* borrowed for the call */
  * then the prompt was asked to stop). A refused workflow is an error with what the server says. */
 berth_status run_remote(const struct remote_run *r, json_t **item, berth_err *err);
 
-/* ---- run_outputs.c: what a workflow made, and what went wrong, for people and for programs ---- */
+/* ---- run_outputs.c: what a workflow made, and what went wrong, for people and for programs
+ * ---- */
 
 struct run_place {                 /* where files are: here in folders, or at a server */
     const struct folders *folders; /* NULL: */
     const struct client *client;
 };
 
-/* outputs: {node: {key: [item, ...]}}, as the history has them. Files print as paths or addresses,
- * texts as text, on a terminal without what it would obey. show: pictures are drawn as well, where the terminal can. */
+/* outputs: {node: {key: [item, ...]}}, as the history has them. Files print as paths or
+ * addresses, texts as text, on a terminal without what it would obey. show: pictures are drawn as
+ * well, where the terminal can. */
 void run_outputs_print(const struct app *a, const struct run_place *at, bool show,
                        const json_t *outputs);
 /* One object: files, outputs, status, node_errors (those that are not NULL). */
@@ -61,14 +63,15 @@ void run_tiles_print(const struct app *a, const json_t *status);
 /* data: of execution_error. */
 void run_failure_print(const struct app *a, const json_t *data);
 
-/* ---- run_hints.c: what to do about a workflow that is refused: a file or node that is not there ---- */
+/* ---- run_hints.c: what to do about a workflow that is refused: a file or node that is not
+ * there ---- */
 
-/* Appends a line for each file that node_errors (of a validation) misses, a few at most: what there
- * is instead and the --set that takes it; or, where there is none, which folder wants one; of a .gguf
- * file which loader reads it. Of other choices that are too many for the error itself, all there are.
- * Of a node whose taker cannot be computed anyway, that. Only options that were not given
- * are advised. Safe for a terminal. env NULL (then o, too): a server's answer, whose folders are not
- * known: only what it lists. */
+/* Appends a line for each file that node_errors (of a validation) misses, a few at most: what
+ * there is instead and the --set that takes it; or, where there is none, which folder wants one; of
+ * a .gguf file which loader reads it. Of other choices that are too many for the error itself, all
+ * there are. Of a node whose taker cannot be computed anyway, that. Only options that were not
+ * given are advised. Safe for a terminal. env NULL (then o, too): a server's answer, whose folders
+ * are not known: only what it lists. */
 void run_hints(const struct node_env *env, const struct folder_options *o, json_t *prompt,
                json_t *node_errors, struct str *out);
 /* Appends a line on what is wrong with the prompt as a whole (`error` of its validation; NULL:

@@ -1,6 +1,5 @@
 #include "app/run.h"
 
-
 #include <stdarg.h>
 
 #define LINES_MAX 4 /* a workflow from elsewhere may miss all of its files */
@@ -221,8 +220,8 @@ void run_hints_whole(const json_t *error, json_t *prompt, struct str *out)
     }
 }
 
-/* "node 3 is wanted by node 4 (ImageUpscaleWithModel), which cannot be computed yet": a file would be
- * put there for nothing. */
+/* "node 3 is wanted by node 4 (ImageUpscaleWithModel), which cannot be computed yet": a file
+ * would be put there for nothing. */
 static bool for_nothing(json_t *prompt, const char *from, struct str *out)
 {
     const char *id, *name;

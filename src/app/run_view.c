@@ -220,12 +220,6 @@ void run_view_clear(struct run_view *v)
     v->line = false;
 }
 
-static void add_steps(const struct run_view *v, struct str *s)
-{
-    if (v->max > 1)
-        str_addf(s, " %.0f/%.0f", v->value, v->max);
-}
-
 static void add_left(struct str *s, double left)
 {
     if (left >= 60)
@@ -238,7 +232,8 @@ static void add_left(struct str *s, double left)
 static void add_text(const struct run_view *v, struct str *s, double left)
 {
     str_addf(s, "%zu/%zu %s", v->done + 1 < v->nodes ? v->done + 1 : v->nodes, v->nodes, v->label);
-    add_steps(v, s);
+    if (v->max > 1)
+        str_addf(s, " %.0f/%.0f", v->value, v->max);
     add_left(s, left);
 }
 

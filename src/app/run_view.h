@@ -1,10 +1,10 @@
 /* run_view: what berth run shows while a workflow runs: how much of all of it is done.
  *
- * Guess      How long a node takes is known when one of its class has run, or from how far the one
- *            that runs is. What is left is that, for every node that still waits. A class nobody has
- *            seen yet counts as the mean of the others. But sampling is what takes the time: in a
- *            workflow with samplers there is nothing to say before the first has shown its steps,
- *            and what has not been seen then counts nothing. The share never goes back.
+ * Guess      How long a node takes is known once one of its class has run, or from how far the
+ *            running one is. The time left is that, summed over the nodes that still wait. A class
+ *            that has not run yet counts as the mean of the others. But sampling takes most of the
+ *            time: with samplers in the workflow, nothing is shown before the first has reported
+ *            steps, and classes that have not run count as nothing. The share never goes back.
  * Shown      On a terminal a line that is redrawn: bar, share, node, its steps, time left; never
  *            wider than the terminal. Elsewhere a line at once and then every VIEW_LOG_NS.
  * Threads    One: events come on the thread that runs the workflow, or listens to a server. */

@@ -126,7 +126,8 @@ static berth_status take_flag(struct rewriter *r, const struct flag *f, char *at
     return BERTH_OK;
 }
 
-/* A slip in a flag of ComfyUI's, which args_parse() would not know; false: nearer to one of ours. */
+/* A slip in a flag of ComfyUI's, which args_parse() would not know; false: nearer to one of
+ * ours. */
 static bool is_slip(const struct opts *own, const char *word, size_t n, berth_err *err)
 {
     char name[64] = "";

@@ -1,9 +1,9 @@
-/* serve_args: the flags ComfyUI's launch scripts pass, made into ours.
+/* serve_args: translates the flags that ComfyUI's launch scripts pass into ours.
  *
  * They follow Python's argparse: unambiguous beginnings of names, values that may be left out
- * (--listen), several values (--extra-model-paths-config a b). Those that mean something here become
- * options of `berth serve`; those that have no meaning for a native server are taken out and named
- * in the log, so that a script that works there works here. */
+ * (--listen), several values (--extra-model-paths-config a b). Flags that mean something here
+ * become options of `berth serve`. The others are taken out and named in the log, so that a script
+ * written for ComfyUI works here. */
 #ifndef APP_SERVE_ARGS_H
 #define APP_SERVE_ARGS_H
 

@@ -55,8 +55,9 @@ struct app_folders {
 int app_folders_open(struct app *a, const struct folder_options *o, struct app_folders *out);
 void app_folders_release(struct app_folders *x);
 
-/* demo.c: The folder with DEMO_MODEL, into *out: $BERTH_DATA_DIR/demo, share/berth/demo of the prefix this
- * binary is installed in, assets/demo of the tree it was built in. BERTH_ENOTFOUND lists them. */
+/* demo.c: the folder with DEMO_MODEL, into *out: $BERTH_DATA_DIR/demo, share/berth/demo of the
+ * prefix this binary is installed in, assets/demo of the tree it was built in. BERTH_ENOTFOUND
+ * lists them. */
 #define DEMO_MODEL "berth-demo.safetensors"
 berth_status demo_find(struct str *out, berth_err *err);
 

@@ -9,8 +9,9 @@
 berth_status ctx_plan_devices(berth_ctx *ctx, const char *compute, bool measure,
                               struct plan_devices *out, berth_err *err);
 
-/* What an executor of its own needs. From the first call on the context's registry and devices belong
- * to the thread that uses these: nobody calls berth_model_*, berth_free() and the like meanwhile. */
+/* What an executor of its own needs. From the first call on the context's registry and devices
+ * belong to the thread that uses these: nobody calls berth_model_*, berth_free() and the like
+ * meanwhile. */
 struct ctx_parts {
     struct residency *res;
     struct devset *devices;

@@ -338,12 +338,6 @@ static void on_progress(const struct run *r, const berth_node *node, const struc
     }
 }
 
-static void on_executed(struct run *r, const berth_node *node, const struct exec_event *x)
-{
-    if (r->events.executed)
-        r->events.executed(r->events.user, node, x->output ? write_json(r, x->output) : "null");
-}
-
 static void on_event(void *user, const struct exec_event *x)
 {
     struct run *r = user;
@@ -365,7 +359,8 @@ static void on_event(void *user, const struct exec_event *x)
             ev->text(ev->user, &node, x->text, x->text_n);
         break;
     case EXEC_EXECUTED:
-        on_executed(r, &node, x);
+        if (ev->executed)
+            ev->executed(ev->user, &node, x->output ? write_json(r, x->output) : "null");
         break;
     case EXEC_NODE_DONE:
         if (ev->node_ends)

@@ -58,13 +58,6 @@ static bool shrink(struct sqlite *s, bool *more)
     return went;
 }
 
-static void refill(struct sqlite *s)
-{
-    pthread_mutex_lock(&s->db);
-    room_refill(s);
-    pthread_mutex_unlock(&s->db);
-}
-
 uint64_t sqlite_tend(struct store_backend *b, bool closing)
 {
     struct sqlite *s = (struct sqlite *)b;
@@ -82,8 +75,11 @@ uint64_t sqlite_tend(struct store_backend *b, bool closing)
         log_error(s->log, "store.sync", "why=\"%s\"", err.msg);
     if (move)
         checkpoint(s);
-    if (full)
-        refill(s);
+    if (full) {
+        pthread_mutex_lock(&s->db);
+        room_refill(s);
+        pthread_mutex_unlock(&s->db);
+    }
     bool more = false, went = smaller && shrink(s, &more);
     pthread_mutex_lock(&s->lock);
     s->checkpoint |= went; /* only then the file is smaller */
