@@ -8,7 +8,6 @@
 struct aux_job {
     struct aux_job *next;
     struct post post;
-    struct server *server;
     aux_fn *fn, *done;
     void *arg;
 };
@@ -31,8 +30,7 @@ struct aux {
 static void call_done(struct server *s, void *arg)
 {
     struct aux_job *j = arg;
-    if (j->done)
-        j->done(s, j->arg);
+    j->done(s, j->arg);
     free(j);
 }
 
@@ -67,7 +65,7 @@ bool aux_run(struct server *s, enum aux_lane lane, aux_fn *fn, aux_fn *done, voi
     struct aux_job *j = a ? malloc(sizeof *j) : NULL;
     if (!j)
         return false;
-    *j = (struct aux_job) { .server = s, .fn = fn, .done = done, .arg = arg };
+    *j = (struct aux_job) { .fn = fn, .done = done, .arg = arg };
     pthread_mutex_lock(&a->lock);
     bool room = a->waiting < WAITING_MAX && !a->stop;
     if (room) {

@@ -271,15 +271,21 @@ static void too_many(struct loop_impl *l, int fd)
     close(fd);
 }
 
-static bool came_to_loopback(int fd)
+/* The port of a socket of ours; *loopback: is its address one? */
+static unsigned own_port(int fd, bool *loopback)
 {
-    struct sockaddr_storage a = { 0 };
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } a = { 0 };
     socklen_t n = sizeof a;
-    if (getsockname(fd, (struct sockaddr *)&a, &n))
-        return true; /* the safe answer */
-    if (a.ss_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)(void *)&a)->sin6_addr);
-    return ntohl(((struct sockaddr_in *)(void *)&a)->sin_addr.s_addr) >> 24 == 127;
+    bool failed = getsockname(fd, &a.any, &n);
+    bool v6 = a.any.sa_family == AF_INET6;
+    *loopback =
+        failed || /* the safe answer */
+        (v6 ? IN6_IS_ADDR_LOOPBACK(&a.v6.sin6_addr) : ntohl(a.v4.sin_addr.s_addr) >> 24 == 127);
+    return failed ? 0 : ntohs(v6 ? a.v6.sin6_port : a.v4.sin_port);
 }
 
 static void accept_one(struct loop_impl *l, int fd)
@@ -292,7 +298,8 @@ static void accept_one(struct loop_impl *l, int fd)
         return;
     }
     int on = 1, idle = 60;
-    bool local = came_to_loopback(fd);
+    bool local;
+    own_port(fd, &local);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
@@ -351,16 +358,6 @@ static int listen_on(const struct addrinfo *ai, berth_err *err, const char *text
     return fd;
 }
 
-static unsigned port_of(int fd)
-{
-    struct sockaddr_storage a = { 0 };
-    socklen_t n = sizeof a;
-    if (getsockname(fd, (struct sockaddr *)&a, &n))
-        return 0;
-    return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&a)->sin6_port
-                                         : ((struct sockaddr_in *)(void *)&a)->sin_port);
-}
-
 /* Addresses only: a name would need DNS, and could mean something else tomorrow. The exception is
  * "localhost", which is 127.0.0.1. */
 static berth_status add_listener(struct loop_impl *l, const char *text, berth_err *err)
@@ -376,8 +373,9 @@ static berth_status add_listener(struct loop_impl *l, const char *text, berth_er
     freeaddrinfo(ai);
     if (fd < 0)
         return err->code;
+    bool ignored;
     if (!l->port)
-        l->port = port_of(fd);
+        l->port = own_port(fd, &ignored);
     lws_sock_file_fd_type d = { .filefd = fd };
     struct lws *wsi =
         lws_adopt_descriptor_vhost(l->vhost, LWS_ADOPT_RAW_FILE_DESC, d, l->protocol[0].name, NULL);

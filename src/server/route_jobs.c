@@ -363,36 +363,23 @@ static void jobs_work(struct later *l)
 
 /* ---- what was asked for ---- */
 
-static char *lower(char *s)
-{
-    for (char *p = s; *p; p++)
-        if (*p >= 'A' && *p <= 'Z')
-            *p = (char)(*p - 'A' + 'a');
-    return s;
-}
-
 /* "completed, failed": names in any case, spaces around them, empty ones skipped. */
 static unsigned read_states(char *text, struct str *unknown)
 {
     unsigned got = 0;
-    for (char *p = text, *next; p; p = next) {
-        next = strchr(p, ',');
-        if (next)
-            *next++ = '\0';
-        while (*p == ' ')
-            p++;
-        size_t n = strlen(p);
-        while (n && p[n - 1] == ' ')
-            p[--n] = '\0';
+    for (char *c = text; *c; c++)
+        *c = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
+    for (char *save, *p = strtok_r(text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
         unsigned bit = 0;
+        p += strspn(p, " ");
+        for (size_t n = strlen(p); n && p[n - 1] == ' ';)
+            p[--n] = '\0';
         for (size_t i = 0; i < ARRAY_LEN(states); i++)
-            if (strcmp(lower(p), states[i].name) == 0)
+            if (strcmp(p, states[i].name) == 0)
                 bit = states[i].bit;
         got |= bit;
-        if (n && !bit) {
-            str_adds(unknown, unknown->n ? ", " : "");
-            str_adds(unknown, p);
-        }
+        if (*p && !bit)
+            str_addf(unknown, "%s%s", unknown->n ? ", " : "", p);
     }
     return got;
 }

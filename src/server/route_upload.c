@@ -236,31 +236,17 @@ static int find_original(const struct upload *u, struct str *path)
     const struct str *text = &u->value[F_ORIGINAL];
     json_t *ref = NULL;
     berth_err err = { 0 };
-    struct str rel = { 0 };
-    int status = 400;
+    struct stat st;
     if (js_parse(str_c(text), text->n, NULL, &ref, &err))
         return 400;
-    const json_t *file = json_object_get(ref, "filename"), *sub = json_object_get(ref, "subfolder");
-    const char *type = json_string_value(json_object_get(ref, "type"));
-    struct annotated a = path_annotated(json_is_string(file) ? json_string_value(file) : "",
-                                        json_is_string(file) ? json_string_length(file) : 0);
-    const char *root = folder_of_type(u->base.server, a.kind ? a.kind : type ? type : "output");
-    if (a.n == 0 || a.name[0] == '/' || memmem(a.name, a.n, "..", 2) || !root)
-        goto done;
-    status = 403;
-    if (json_is_string(sub) &&
-        !rel_normalise(json_string_value(sub), json_string_length(sub), &rel))
-        goto done;
-    str_addf(&rel, "%s%.*s", rel.n ? "/" : "", (int)a.n, a.name);
-    struct stat st;
-    if (path_inside(root, str_c(&rel), rel.n, false, path, &err))
-        status = err.code == BERTH_EINVAL ? 403 : err_http_status(&err);
-    else
-        status = 0;
+    const char *name = json_string_value(json_object_get(ref, "filename"));
+    const char *sub = json_string_value(json_object_get(ref, "subfolder"));
+    const struct file_ref f = { .name = name ? name : "",
+                                .type = json_string_value(json_object_get(ref, "type")),
+                                .subfolder = sub ? sub : "" };
+    int status = file_ref_find(u->base.server, &f, path);
     if (!status && (stat(path->p, &st) || !S_ISREG(st.st_mode)))
         str_clear(path);
-done:
-    str_release(&rel);
     json_decref(ref);
     return status;
 }

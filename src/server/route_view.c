@@ -12,43 +12,24 @@
  * says why not. */
 static int find_file(const struct http_req *r, struct str *path, struct str *asked)
 {
-    struct str name = { 0 }, type = { 0 }, sub = { 0 }, rel = { 0 };
-    berth_err err = { 0 };
-    int status = 404;
-    if (!http_query(r, "filename", &name))
-        goto done;
-    struct annotated a = path_annotated(str_c(&name), name.n);
-    status = 400;
-    if (a.n == 0 || a.name[0] == '/' || memmem(a.name, a.n, "..", 2))
-        goto done;
-    if (!a.kind && http_query(r, "type", &type))
-        a.kind = str_c(&type);
-    const char *root = folder_of_type(r->server, a.kind ? a.kind : "output");
-    if (!root)
-        goto done;
-    status = 403;
-    if (http_query(r, "subfolder", &sub) && !rel_normalise(str_c(&sub), sub.n, &rel))
-        goto done;
-    if (rel.n)
-        str_addc(&rel, '/');
-    const char *slash = memrchr(a.name, '/', a.n); /* folders in the name do not count */
-    size_t skip = slash ? (size_t)(slash - a.name) + 1 : 0;
-    str_add(&rel, a.name + skip, a.n - skip);
-    str_add(asked, a.name + skip, a.n - skip);
+    struct str name = { 0 }, type = { 0 }, sub = { 0 };
     struct stat st;
-    if (rel.bad || asked->bad)
-        status = 500;
-    else if (path_inside(root, str_c(&rel), rel.n, false, path, &err))
-        status = err.code == BERTH_EINVAL ? 403 : 404;
-    else if (stat(path->p, &st) || !S_ISREG(st.st_mode))
+    int status = 404;
+    if (http_query(r, "filename", &name)) {
+        bool typed = http_query(r, "type", &type);
+        http_query(r, "subfolder", &sub);
+        struct file_ref f = { str_c(&name), typed ? str_c(&type) : NULL, str_c(&sub), true };
+        status = file_ref_find(r->server, &f, path);
+        struct annotated a = path_annotated(f.name, name.n);
+        const char *slash = memrchr(a.name, '/', a.n);
+        size_t skip = slash ? (size_t)(slash - a.name) + 1 : 0;
+        str_add(asked, a.name + skip, a.n - skip);
+    }
+    if (!status && (stat(path->p, &st) || !S_ISREG(st.st_mode)))
         status = 404;
-    else
-        status = 0;
-done:
     str_release(&name);
     str_release(&type);
     str_release(&sub);
-    str_release(&rel);
     return status;
 }
 

@@ -311,6 +311,31 @@ const char *folder_of_type(const struct server *s, const char *type)
     return NULL;
 }
 
+int file_ref_find(const struct server *s, const struct file_ref *f, struct str *path)
+{
+    struct annotated a = path_annotated(f->name, strlen(f->name));
+    const char *type = a.kind ? a.kind : f->type ? f->type : "output";
+    const char *root = folder_of_type(s, type);
+    struct str rel = { 0 };
+    berth_err err = { 0 };
+    int status = 403;
+    if (a.n == 0 || a.name[0] == '/' || memmem(a.name, a.n, "..", 2) || !root)
+        return 400;
+    const char *slash = f->base ? memrchr(a.name, '/', a.n) : NULL;
+    size_t skip = slash ? (size_t)(slash - a.name) + 1 : 0;
+    if (rel_normalise(f->subfolder, strlen(f->subfolder), &rel)) {
+        str_addf(&rel, "%s%.*s", rel.n ? "/" : "", (int)(a.n - skip), a.name + skip);
+        if (rel.bad)
+            status = 500;
+        else if (path_inside(root, rel.p, rel.n, false, path, &err))
+            status = err.code == BERTH_EINVAL ? 403 : err_http_status(&err);
+        else
+            status = 0;
+    }
+    str_release(&rel);
+    return status;
+}
+
 static bool runs_in_browsers(const char *type, size_t n)
 {
     static const char *const run[] = {

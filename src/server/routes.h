@@ -111,6 +111,14 @@ double stat_seconds(struct timespec t);
 /* ---- across files ---- */
 /* The folder of a `type` of /view and uploads: output, input or temp; NULL: another. */
 const char *folder_of_type(const struct server *s, const char *type);
+/* The file that a name ("x.png [temp]"), a type (NULL: output) and a subfolder mean in one of those
+ * folders; it need not exist. base: ignore folders in the name. 0, or 400 for a malformed name or
+ * type, 403 for one that leads out of its folder, 404. Any thread. */
+struct file_ref {
+    const char *name, *type, *subfolder;
+    bool base;
+};
+int file_ref_find(const struct server *s, const struct file_ref *f, struct str *path);
 /* The folder of the request's user, <user>/<id>; it need not exist. 0, or 401 for an unknown user
  * (NULL too), 503 if the list of users cannot be read, 500. Any thread. */
 int user_root(const struct server *s, const char *id, struct str *out);

@@ -3,8 +3,7 @@
 #include "server/ws.h"
 
 #include "server/conn.h"
-
-#include <sys/random.h>
+#include "server/routes.h"
 
 void ws_free(struct ws *w)
 {
@@ -20,13 +19,11 @@ void ws_free(struct ws *w)
 /* 32 hexadecimal digits for a client that did not name itself. */
 static void make_id(struct str *out)
 {
-    uint8_t raw[16];
-    if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw) {
-        out->bad = true;
-        return;
-    }
-    for (size_t i = 0; i < sizeof raw; i++)
-        str_addf(out, "%02x", raw[i]);
+    char id[UUID_TEXT];
+    uuid4_text(id);
+    for (const char *c = id; *c; c++)
+        if (*c != '-')
+            str_addc(out, *c);
 }
 
 static struct ws *ws_new(struct http_req *r)
