@@ -27,7 +27,7 @@ void summary_make(const struct weights *w, struct summary *s)
 {
     *s = (struct summary) { 0 };
     for (size_t i = 0; i < weights_shards(w); i++)
-        s->file_bytes += file_map_size(weights_shard(w, i));
+        s->file_bytes += weights_shard(w, i)->size;
     for (size_t i = 0; i < weights_count(w); i++) {
         const struct weights_entry *e = weights_at(w, i);
         uint64_t params;

@@ -144,8 +144,8 @@ berth_status inspect_json(struct jsonout *j, const struct weights *w, const stru
     jo_open(j, "shards", '[');
     for (size_t i = 0; i < weights_shards(w); i++) {
         jo_open_flat(j, NULL, '{');
-        jo_str(j, "file", file_map_path(weights_shard(w, i)));
-        jo_u64(j, "bytes", file_map_size(weights_shard(w, i)));
+        jo_str(j, "file", weights_shard(w, i)->path);
+        jo_u64(j, "bytes", weights_shard(w, i)->size);
         jo_close(j, '}');
     }
     jo_close(j, ']');

@@ -181,7 +181,7 @@ static bool columns(const struct weights *w, uint32_t shard, const unsigned *of,
     double(*share)[CLASSES] = calloc((size_t)width, sizeof *share);
     if (!share)
         return false;
-    double scale = (double)file_map_size(weights_shard(w, shard)) / width; /* bytes per column */
+    double scale = (double)weights_shard(w, shard)->size / width; /* bytes per column */
     for (size_t i = 0; i < weights_count(w); i++) {
         const struct weights_entry *e = weights_at(w, i);
         if (e->shard != shard || !e->size)
@@ -286,7 +286,7 @@ static bool draw_shard(const struct app *a, const struct weights *w, uint32_t sh
     if (!cell)
         return false;
     char size[STR_BYTES_MAX];
-    str_bytes(file_map_size(weights_shard(w, shard)), size);
+    str_bytes(weights_shard(w, shard)->size, size);
     if (weights_shards(w) > 1)
         printf("    file %" PRIu32 "\n", shard);
     printf("    0%*s\n", width - 1, size);

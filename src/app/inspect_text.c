@@ -51,13 +51,12 @@ static void print_shards(const struct app *a, const struct weights *w, bool all)
         return;
     heading(a, "files");
     for (size_t i = 0; i < shown; i++) {
-        const char *path = file_map_path(weights_shard(w, i)), *slash = strrchr(path, '/');
+        const char *path = weights_shard(w, i)->path, *slash = strrchr(path, '/');
         char size[STR_BYTES_MAX];
         struct str name = { 0 };
         path = slash ? slash + 1 : path;
         term_safe(&name, path, strlen(path), 0);
-        printf("    %4zu  %10s  %s\n", i, str_bytes(file_map_size(weights_shard(w, i)), size),
-               str_c(&name));
+        printf("    %4zu  %10s  %s\n", i, str_bytes(weights_shard(w, i)->size, size), str_c(&name));
         str_release(&name);
     }
     if (shown < n)

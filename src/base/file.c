@@ -190,14 +190,17 @@ berth_status file_open_read(const char *path, int *fd, struct stat *st, berth_er
 
 /* ---- mappings ---- */
 
-struct file_map {
-    char *path;
-    int fd; /* kept for file_map_check(): the file itself, whatever its name points to later */
-    uint8_t *data;
-    size_t size, len; /* len: size in whole pages */
+struct mapping {
+    struct file_map map; /* what callers see; first */
+    int fd;     /* kept for file_map_check(): the file itself, whatever its name points to later */
+    size_t len; /* size in whole pages */
     struct slot *slot;
-    struct file_id id;
 };
+
+static const struct mapping *mapping_of(const struct file_map *m)
+{
+    return (const struct mapping *)m;
+}
 
 static struct file_id id_of(const struct stat *st)
 {
@@ -219,22 +222,23 @@ bool file_id_of(const char *path, struct file_id *out)
     return true;
 }
 
-static berth_status map_fd(struct file_map *m, const struct stat *st, berth_err *err)
+static berth_status map_fd(struct mapping *m, const struct stat *st, berth_err *err)
 {
-    m->id = id_of(st);
-    if (m->id.size == 0)
-        return err_set(err, BERTH_EFORMAT, "'%s' is empty (0 bytes)", m->path);
-    if (!sz_from_u64(m->id.size, &m->size) || !sz_align(m->size, atomic_load(&page_bytes), &m->len))
+    struct file_map *f = &m->map;
+    f->id = id_of(st);
+    if (f->id.size == 0)
+        return err_set(err, BERTH_EFORMAT, "'%s' is empty (0 bytes)", f->path);
+    if (!sz_from_u64(f->id.size, &f->size) || !sz_align(f->size, atomic_load(&page_bytes), &m->len))
         return err_set(err, BERTH_ELIMIT, "'%s': %" PRIu64 " bytes do not fit the address space",
-                       m->path, m->id.size);
-    void *p = mmap(NULL, m->size, PROT_READ, MAP_SHARED, m->fd, 0);
+                       f->path, f->id.size);
+    void *p = mmap(NULL, f->size, PROT_READ, MAP_SHARED, m->fd, 0);
     if (p == MAP_FAILED)
         return err_sys(err, errno == ENOMEM ? BERTH_ENOMEM : BERTH_EIO, errno,
-                       "cannot map '%s' (%" PRIu64 " bytes)", m->path, m->id.size);
-    m->data = p;
-    m->slot = slot_take(m->data, m->len);
+                       "cannot map '%s' (%" PRIu64 " bytes)", f->path, f->id.size);
+    f->data = p;
+    m->slot = slot_take(p, m->len);
     if (!m->slot)
-        return err_set(err, BERTH_ELIMIT, "cannot map '%s': %d files are mapped already", m->path,
+        return err_set(err, BERTH_ELIMIT, "cannot map '%s': %d files are mapped already", f->path,
                        FILE_MAPS_MAX);
     return BERTH_OK;
 }
@@ -243,8 +247,8 @@ berth_status file_map_open(const char *path, struct file_map **out, berth_err *e
 {
     *out = NULL;
     install();
-    struct file_map *m = calloc(1, sizeof *m);
-    if (!m || !(m->path = strdup(path))) {
+    struct mapping *m = calloc(1, sizeof *m);
+    if (!m || !(m->map.path = strdup(path))) {
         free(m);
         return err_set(err, BERTH_ENOMEM, "cannot open '%s'", path);
     }
@@ -254,57 +258,38 @@ berth_status file_map_open(const char *path, struct file_map **out, berth_err *e
     if (!s)
         s = map_fd(m, &st, err);
     if (s)
-        file_map_close(m);
+        file_map_close(&m->map);
     else
-        *out = m;
+        *out = &m->map;
     return s;
 }
 
-void file_map_close(struct file_map *m)
+void file_map_close(struct file_map *map)
 {
+    struct mapping *m = (struct mapping *)map;
     if (!m)
         return;
     if (m->slot)
         slot_drop(m->slot); /* first: the address may belong to someone else after munmap */
-    if (m->data)
-        munmap(m->data, m->len);
+    if (map->data)
+        munmap((void *)(uintptr_t)map->data, m->len);
     if (m->fd >= 0)
         close(m->fd);
-    free(m->path);
+    free((char *)(uintptr_t)map->path);
     free(m);
-}
-
-const uint8_t *file_map_data(const struct file_map *m)
-{
-    return m->data;
-}
-
-size_t file_map_size(const struct file_map *m)
-{
-    return m->size;
-}
-
-const char *file_map_path(const struct file_map *m)
-{
-    return m->path;
-}
-
-struct file_id file_map_id(const struct file_map *m)
-{
-    return m->id;
 }
 
 berth_status file_map_check(const struct file_map *m, berth_err *err)
 {
     struct stat st;
-    if (fstat(m->fd, &st))
+    if (fstat(mapping_of(m)->fd, &st))
         return err_sys(err, BERTH_EIO, errno, "cannot stat '%s'", m->path);
     struct file_id now = id_of(&st);
     if (now.size != m->id.size)
         return err_set(err, BERTH_EIO,
                        "'%s' %s while it was open: %" PRIu64 " bytes then, %" PRIu64 " now",
                        m->path, now.size < m->id.size ? "shrank" : "grew", m->id.size, now.size);
-    if (atomic_load(&m->slot->lost))
+    if (atomic_load(&mapping_of(m)->slot->lost))
         return err_set(
             err, BERTH_EIO,
             "part of '%s' could not be read: a disk error, or the file was cut short for "
@@ -324,7 +309,7 @@ static berth_status read_large(const struct file_map *m, uint64_t off, void *dst
                                berth_err *err)
 {
     for (size_t done = 0; done < n;) {
-        ssize_t got = pread(m->fd, (char *)dst + done, n - done, (off_t)(off + done));
+        ssize_t got = pread(mapping_of(m)->fd, (char *)dst + done, n - done, (off_t)(off + done));
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -356,7 +341,7 @@ void file_map_drop(const struct file_map *m)
 {
     /* Clean pages of a shared mapping stay in the system's cache; the zero pages that bury() put there
      * are made anew. A refusal (locked memory) costs memory, nothing else. */
-    (void)madvise(m->data, m->len, MADV_DONTNEED);
+    (void)madvise((void *)(uintptr_t)m->data, mapping_of(m)->len, MADV_DONTNEED);
 }
 
 /* ---- small files ---- */

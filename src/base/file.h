@@ -30,15 +30,16 @@ struct file_id { /* what "the same file" means to the registry */
 
 bool file_id_of(const char *path, struct file_id *out); /* false: there is no such file */
 
-struct file_map; /* opaque */
+struct file_map { /* read only */
+    const uint8_t *data;
+    size_t size; /* at least 1 */
+    const char *path;
+    struct file_id id;
+};
 
 /* Maps a regular file read-only. Zero bytes, a directory, a FIFO: an error naming path. */
 berth_status file_map_open(const char *path, struct file_map **out, berth_err *err);
 void file_map_close(struct file_map *m); /* NULL is fine */
-const uint8_t *file_map_data(const struct file_map *m);
-size_t file_map_size(const struct file_map *m); /* at least 1 */
-const char *file_map_path(const struct file_map *m);
-struct file_id file_map_id(const struct file_map *m);
 /* BERTH_EIO naming the file and both sizes when it shrank or changed since it was opened. The file,
  * not the name: one that was renamed or replaced stays readable. */
 berth_status file_map_check(const struct file_map *m, berth_err *err);

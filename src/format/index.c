@@ -164,8 +164,8 @@ berth_status open_shard(struct opening *o, const char *path, berth_err *err)
     if (!o->files) {
         if (file_map_open(path, &s->map, err))
             return err->code;
-        s->data = file_map_data(s->map);
-        s->size = file_map_size(s->map);
+        s->data = s->map->data;
+        s->size = s->map->size;
         return BERTH_OK;
     }
     const struct weights_file *f = memory_file(o, path);

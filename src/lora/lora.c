@@ -297,7 +297,7 @@ static uint64_t identity(const struct lora *l)
     uint64_t sum = 0;
     for (size_t i = 0; i < weights_shards(l->weights); i++) {
         const struct file_map *map = weights_shard(l->weights, i);
-        struct file_id id = map ? file_map_id(map) : (struct file_id) { 0 };
+        struct file_id id = map ? map->id : (struct file_id) { 0 };
         sum = chain(sum, &id, sizeof id);
     }
     sum = chain(sum, l->base.name, strlen(l->base.name));

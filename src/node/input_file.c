@@ -50,16 +50,16 @@ static berth_status hash_pieces(const struct file_map *m, const atomic_bool *can
                                 char hex[SHA256_HEX], berth_err *err)
 {
     struct sha256 sum;
-    size_t n = file_map_size(m);
+    size_t n = m->size;
     if (n > INPUT_BYTES_MAX)
-        return err_set(err, BERTH_ELIMIT, "'%s': %zu bytes, at most %zu are read", file_map_path(m),
-                       n, INPUT_BYTES_MAX);
+        return err_set(err, BERTH_ELIMIT, "'%s': %zu bytes, at most %zu are read", m->path, n,
+                       INPUT_BYTES_MAX);
     sha256_init(&sum);
     for (size_t at = 0, len; at < n; at += len) {
         len = n - at < HASH_PIECE ? n - at : HASH_PIECE;
         if (cancel && atomic_load_explicit(cancel, memory_order_relaxed))
             return err_set(err, BERTH_ECANCELED, "interrupted");
-        sha256_add(&sum, file_map_data(m) + at, len);
+        sha256_add(&sum, m->data + at, len);
     }
     sha256_end(&sum, hex);
     return file_map_check(m, err);
@@ -89,7 +89,7 @@ static berth_status hash_file(const struct node_check *k, const char *path, char
     uint64_t i;
     if (file_map_open(path, &m, err))
         return err->code;
-    struct file_id id = file_map_id(m);
+    struct file_id id = m->id;
     berth_status s = BERTH_OK;
     if (k->hashes && map_get(&k->hashes->by_file, (const char *)&id, sizeof id, &i)) {
         memcpy(hex, vec_at(&k->hashes->hex, (size_t)i), SHA256_HEX);

@@ -137,7 +137,7 @@ static berth_status key_make(const struct residency *r, const struct weights *w,
         return err->code;
     }
     for (size_t i = 0; i < weights_shards(w); i++) {
-        struct file_id id = file_map_id(weights_shard(w, i));
+        struct file_id id = weights_shard(w, i)->id;
         str_addf(&s, "%s%" PRIu64 ".%" PRIu64 ".%" PRIu64 ".%" PRIu64, i ? "," : "file=", id.dev,
                  id.inode, id.size, id.mtime_ns);
     }

@@ -371,7 +371,7 @@ berth_status picture_read(const char *path, struct image_file *out, berth_err *e
     struct file_map *m = NULL;
     berth_status st = file_map_open(path, &m, err);
     if (!st)
-        st = image_decode(file_map_data(m), file_map_size(m), NULL, out, err);
+        st = image_decode(m->data, m->size, NULL, out, err);
     if (!st)
         st = file_map_check(m, err);
     file_map_close(m);

@@ -37,9 +37,9 @@ static struct file_map *open_ok(const char *path)
 
 static unsigned long sum_of(const struct file_map *m)
 {
-    const volatile uint8_t *p = file_map_data(m);
+    const volatile uint8_t *p = m->data;
     unsigned long sum = 0;
-    for (size_t i = 0; i < file_map_size(m); i++)
+    for (size_t i = 0; i < m->size; i++)
         sum += p[i];
     return sum;
 }
@@ -51,9 +51,9 @@ static void maps_a_file(void **state)
     struct file_map *m = open_ok(path);
     berth_err err = { 0 };
     char buf[16] = { 0 };
-    assert_int_equal(file_map_size(m), 11);
-    assert_memory_equal(file_map_data(m), "hello world", 11);
-    assert_string_equal(file_map_path(m), path);
+    assert_int_equal(m->size, 11);
+    assert_memory_equal(m->data, "hello world", 11);
+    assert_string_equal(m->path, path);
     assert_ok(file_map_check(m, &err), err);
     assert_ok(file_map_read(m, 6, buf, 5, &err), err);
     assert_string_equal(buf, "world");
@@ -64,7 +64,7 @@ static void maps_a_file(void **state)
     assert_fails(file_map_read(m, UINT64_MAX, buf, 2, &err), err, BERTH_EINVAL, "outside");
     struct stat st;
     assert_int_equal(stat(path, &st), 0);
-    struct file_id id = file_map_id(m);
+    struct file_id id = m->id;
     assert_true(id.inode == st.st_ino && id.dev == st.st_dev && id.size == 11);
     file_map_close(m);
     file_map_close(NULL);
@@ -123,7 +123,7 @@ static void cut_to(off_t left, unsigned long want_at_least)
     assert_int_equal(truncate(path, left), 0);
     unsigned long rest = sum_of(m);
     assert_true(rest < whole && rest >= want_at_least);
-    assert_int_equal(file_map_data(m)[BIG - 1], 0);
+    assert_int_equal(m->data[BIG - 1], 0);
     berth_err err = { 0 };
     char now[64], buf[8];
     snprintf(now, sizeof now, "300000 bytes then, %ld now", (long)left);
@@ -184,7 +184,7 @@ static void dropped_pages_come_again(void **state)
     assert_true(rest < whole);
     big_file("dropped"); /* whole again */
     file_map_drop(m);
-    assert_int_equal(file_map_data(m)[BIG - 1], 0);
+    assert_int_equal(m->data[BIG - 1], 0);
     assert_int_equal(file_map_check(m, &err), BERTH_EIO);
     file_map_close(m);
 }
