@@ -297,35 +297,30 @@ void route_metrics(struct http_req *r)
 
 /* ---- changing ---- */
 
-/* What can be said without the model. */
-static berth_status check_change(const struct worker_change *c, berth_err *err)
-{
-    struct alloc parsed;
-    enum plan_layout layout;
-    enum res_retention retention;
-    if (c->retention && !res_retention_parse(c->retention, &retention))
-        return err_set(err, BERTH_EINVAL, "retention '%.40s' is none of keep, eject, auto",
-                       c->retention);
-    if (c->layout && !plan_layout_parse(c->layout, strlen(c->layout), &layout))
-        return err_set(err, BERTH_EINVAL, "layout '%.40s' is neither spread nor tail", c->layout);
-    if (c->allocation && c->allocation[0])
-        return alloc_parse(c->allocation, strlen(c->allocation), &parsed, err);
-    return BERTH_OK;
-}
-
 berth_status read_change(const json_t *body, const char *const *known, struct worker_change *c,
                          berth_err *err)
 {
     struct str alloc = { 0 };
+    struct alloc parsed;
     bool given;
-    if (body_check(body, known, err) || copy_text(body, "retention", &c->retention, err) ||
-        copy_text(body, "layout", &c->layout, err) || copy_text(body, "compute", &c->compute, err))
+    const char *retention, *layout;
+    if (body_check(body, known, err) || body_text(body, "retention", &retention, err) ||
+        body_text(body, "layout", &layout, err) || copy_text(body, "compute", &c->compute, err))
         return err->code;
+    c->sets_retention = json_is_string(json_object_get(body, "retention"));
+    c->sets_layout = json_is_string(json_object_get(body, "layout"));
+    if (c->sets_retention && !res_retention_parse(retention, &c->retention))
+        return err_set(err, BERTH_EINVAL, "retention '%.40s' is none of keep, eject, auto",
+                       retention);
+    if (c->sets_layout && !plan_layout_parse(layout, strlen(layout), &c->layout))
+        return err_set(err, BERTH_EINVAL, "layout '%.40s' is neither spread nor tail", layout);
     berth_status st = body_allocation(body, &alloc, &given, err);
     if (!st && given && !(c->allocation = strdup(str_c(&alloc))))
         st = err_set(err, BERTH_ENOMEM, "an allocation string");
+    if (!st && alloc.n)
+        st = alloc_parse(alloc.p, alloc.n, &parsed, err);
     str_release(&alloc);
-    return st ? st : check_change(c, err);
+    return st;
 }
 
 void route_berth_model_patch(struct http_req *r)

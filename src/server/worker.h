@@ -29,6 +29,7 @@
 
 #include "base/err.h"
 #include "base/jsonout.h"
+#include "residency/residency.h"
 
 #include <stdatomic.h>
 
@@ -54,11 +55,13 @@ void worker_post_free(struct server *s, struct worker_free *f, worker_done_fn *d
 
 struct worker_change { /* PATCH or DELETE /berth/models/{id} */
     uint64_t model;
-    bool eject;                          /* DELETE */
-    bool force;                          /* DELETE of a keep model */
-    char *retention;                     /* "keep", "eject", "auto"; NULL: as it is */
-    char *allocation, *layout, *compute; /* a new plan; NULL: as it is; allocation "": automatic */
-    const atomic_bool *left;             /* as worker_free's */
+    bool eject; /* DELETE */
+    bool force; /* DELETE of a keep model */
+    bool sets_retention, sets_layout;
+    enum res_retention retention;
+    enum plan_layout layout;
+    char *allocation, *compute; /* a new plan; NULL: as it is; allocation "": automatic */
+    const atomic_bool *left;    /* as worker_free's */
 };
 void worker_change_release(struct worker_change *c);
 /* The answer: the model as it is then, {"id","name","state":"gone"} when it is no more; of an eject

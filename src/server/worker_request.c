@@ -20,11 +20,14 @@ void worker_free_release(struct worker_free *f)
 
 void worker_change_release(struct worker_change *c)
 {
-    free(c->retention);
     free(c->allocation);
-    free(c->layout);
     free(c->compute);
     *c = (struct worker_change) { 0 };
+}
+
+static bool changes_plan(const struct worker_change *c)
+{
+    return c->allocation || c->sets_layout || c->compute;
 }
 
 void request_free(struct request *r)
@@ -135,7 +138,7 @@ static void post_change(struct server *s, struct worker_change *taken, bool look
     r->c = *taken;
     *taken = (struct worker_change) { 0 };
     /* a mark acts at the end of the prompt */
-    r->q.quick = look || (!c->eject && !c->allocation && !c->layout && !c->compute);
+    r->q.quick = look || (!c->eject && !changes_plan(c));
     r->q.model = look ? 0 : c->model;
     post(s, r, NULL);
 }
@@ -225,8 +228,8 @@ static berth_status replan(struct res_model *m, const struct worker_change *c,
     struct str same = { 0 };
     char compute[DEV_NAME_MAX];
     struct plan_args args = { .layout = now->layout, .reserve = UINT64_MAX };
-    if (c->layout && !plan_layout_parse(c->layout, strlen(c->layout), &args.layout))
-        return err_set(err, BERTH_EINVAL, "layout '%.40s' is neither spread nor tail", c->layout);
+    if (c->sets_layout)
+        args.layout = c->layout;
     if (!c->allocation && !c->compute)
         plan_string(now, &same);
     args.alloc = c->allocation ? c->allocation : str_c(&same);
@@ -293,28 +296,27 @@ static void do_change(struct worker *w, struct request *r)
 {
     const struct worker_change *c = &r->c;
     struct res_model *m = find_model(w, r);
-    enum res_retention retention = RES_AUTO;
     if (!m)
         return;
     if (c->eject) {
         eject(w, r, m);
         return;
     }
-    if (c->retention && !res_retention_parse(c->retention, &retention)) {
-        r->status = err_set(&r->err, BERTH_EINVAL, "retention '%.40s' is none of keep, eject, auto",
-                            c->retention);
-        return;
-    }
-    if (c->allocation || c->layout || c->compute)
+    if (changes_plan(c))
         r->status = replan(m, c, NULL, &r->err);
     struct str name = { 0 };
-    js_write_string(res_info(m).name, strlen(res_info(m).name), &name);
-    if (!r->status && c->retention)
-        res_set_retention(m, retention); /* the last step: it cannot fail, and m may be gone */
+    str_adds(&name, res_info(m).name);
+    if (!r->status && c->sets_retention)
+        res_set_retention(m, c->retention); /* the last step: it cannot fail, and m may be gone */
     state_publish(w, "change", true);
-    if (!r->status && !worker_model_json(w->server, c->model, false, &r->text))
-        str_addf(&r->text, "{\"id\":%" PRIu64 ",\"name\":%s,\"state\":\"gone\"}", c->model,
-                 name.p ? name.p : "\"\"");
+    if (!r->status && !worker_model_json(w->server, c->model, false, &r->text)) {
+        struct jsonout j = { .out = &r->text };
+        jo_open(&j, NULL, '{');
+        jo_u64(&j, "id", c->model);
+        jo_str(&j, "name", str_c(&name));
+        jo_str(&j, "state", "gone");
+        jo_close(&j, '}');
+    }
     str_release(&name);
 }
 

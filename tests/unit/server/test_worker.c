@@ -313,12 +313,13 @@ static void models_are_shown_and_changed(void **state)
     if (a.status)
         fail_msg("%s", a.msg);
     assert_non_null(strstr(str_c(&a.text), "\"devices\":{\"cpu\":131072,\"null:0\":131072}"));
-    change(x, (struct worker_change) { .model = id, .layout = strdup("tail") }, &a);
+    change(x, (struct worker_change) { .model = id, .sets_layout = true, .layout = PLAN_TAIL }, &a);
     assert_int_equal(a.status, BERTH_OK);
     assert_non_null(strstr(str_c(&a.text), "\"layout\":\"tail\""));
     change(x, (struct worker_change) { .model = id, .allocation = strdup("cuda:9,*") }, &a);
     assert_int_equal(a.status, BERTH_EINVAL);
-    change(x, (struct worker_change) { .model = id, .retention = strdup("auto") }, &a);
+    change(x, (struct worker_change) { .model = id, .sets_retention = true, .retention = RES_AUTO },
+           &a);
     assert_int_equal(a.status, BERTH_OK);
     assert_non_null(strstr(str_c(&a.text), "\"retention\":\"auto\""));
     change(x, (struct worker_change) { .model = id, .eject = true }, &a);

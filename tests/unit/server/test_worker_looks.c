@@ -201,7 +201,9 @@ static void a_mark_is_set_between_nodes(void **state)
     x->retention = RES_KEEP;
     uint64_t id = held_model(x);
     begin_two(x, "HoldWait");
-    post_change(x, (struct worker_change) { .model = id, .retention = strdup("eject") }, &a);
+    post_change(
+        x, (struct worker_change) { .model = id, .sets_retention = true, .retention = RES_EJECT },
+        &a);
     next_node(x);
     wait_answer(&a);
     if (a.status)
@@ -224,10 +226,14 @@ static void a_mark_does_not_overtake(void **state)
     uint64_t id = held_model(x);
     begin_two(x, "Wait");
     post_change(x,
-                (struct worker_change) {
-                    .model = id, .allocation = strdup("cpu,*"), .retention = strdup("auto") },
+                (struct worker_change) { .model = id,
+                                         .allocation = strdup("cpu,*"),
+                                         .sets_retention = true,
+                                         .retention = RES_AUTO },
                 &a);
-    post_change(x, (struct worker_change) { .model = id, .retention = strdup("keep") }, &b);
+    post_change(
+        x, (struct worker_change) { .model = id, .sets_retention = true, .retention = RES_KEEP },
+        &b);
     post_look(x, id, "cpu,*", &look); /* behind both in the queue */
     next_node(x);
     wait_answer(&look);
@@ -271,7 +277,9 @@ static void who_leaves_is_dropped(void **state)
     assert_non_null(strstr(str_c(&freed.text), "\"serial\":1,"));
     assert_int_equal(bytes_on(x, id, "device", "null:0"), 256 << 10);
     atomic_store(&left, false);
-    change(x, (struct worker_change) { .model = id, .retention = strdup("auto"), .left = &left },
+    change(x,
+           (struct worker_change) {
+               .model = id, .sets_retention = true, .retention = RES_AUTO, .left = &left },
            &stays);
     assert_int_equal(stays.status, BERTH_OK);
     str_release(&freed.text);
