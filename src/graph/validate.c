@@ -91,11 +91,13 @@ static json_t *input_extra(struct check *c, const struct wf_node *n, const struc
                      "received_value", received);
 }
 
-/* An error about one input of the node; takes details. */
-static enum step input_error(struct check *c, size_t node, const char *type, json_t *message,
-                             struct str *details, json_t *extra)
+/* extra with the members of `more`; takes both. NULL: out of memory, also when one of them is. */
+static json_t *extend(json_t *extra, json_t *more)
 {
-    return add_error(c, node, reason_new(type, message, js_take(details), extra));
+    if (!json_object_update_new(extra, more))
+        return extra;
+    json_decref(extra);
+    return NULL;
 }
 
 static enum step raise(struct check *c, const char *type)
@@ -150,22 +152,20 @@ static bool type_fits(const char *received, const struct node_input *in)
 static enum step type_mismatch(struct check *c, size_t node, const struct node_input *in,
                                const char *received, json_t *link)
 {
-    json_t *extra = input_extra(c, &c->wf.node[node], in, true, NULL);
-    const json_t *cfg = json_object_get(extra, "input_config");
-    if (json_object_set_new_nocheck(extra, "received_type", json_string_nocheck(received)) |
-        json_object_set_nocheck(extra, "linked_node", link)) {
-        json_decref(extra);
-        return no_memory(c);
-    }
+    json_t *extra = extend(input_extra(c, &c->wf.node[node], in, true, NULL),
+                           json_pack("{s:s,s:O}", "received_type", received, "linked_node", link));
+    const json_t *type = json_array_get(json_object_get(extra, "input_config"), 0);
     struct str text = { 0 };
     str_addf(&text, "%s, received_type(%s) mismatch input_type(", in->name, received);
-    if (json_array_get(cfg, 0))
-        py_str(json_array_get(cfg, 0), &text);
+    if (type)
+        py_str(type, &text);
     else
         str_adds(&text, in->type ? in->type : "COMBO");
     str_addc(&text, ')');
-    return input_error(c, node, "return_type_mismatch",
-                       json_string("Return type mismatch between linked nodes"), &text, extra);
+    return add_error(c, node,
+                     reason_new("return_type_mismatch",
+                                json_string("Return type mismatch between linked nodes"),
+                                js_take(&text), extra));
 }
 
 /* The node a link names, as Python's prompt[id] would find it. */
@@ -218,12 +218,11 @@ static enum step check_link(struct check *c, struct frame *f, const struct node_
 {
     const struct wf_node *n = &c->wf.node[f->node];
     if (json_array_size(v) != 2) {
-        struct str text = { 0 };
-        str_adds(&text, in->name);
         json_t *message =
             json_string("Bad linked input, must be a length-2 list of [node_id, slot_index]");
-        return input_error(c, f->node, "bad_linked_input", message, &text,
-                           input_extra(c, n, in, true, v));
+        return add_error(c, f->node,
+                         reason_new("bad_linked_input", message, json_string(in->name),
+                                    input_extra(c, n, in, true, v)));
     }
     size_t from = SIZE_MAX;
     const char *type = NULL;
@@ -274,7 +273,7 @@ static enum step range_error(struct check *c, size_t node, const struct node_inp
     json_t *extra = input_extra(c, &c->wf.node[node], in, true, received);
     const json_t *limit = json_object_get(json_array_get(json_object_get(extra, "input_config"), 1),
                                           small ? "min" : "max");
-    struct str message = { 0 }, details = { 0 };
+    struct str message = { 0 };
     str_addf(&message, "Value %s %s of ", number, small ? "smaller than min" : "bigger than max");
     if (limit)
         py_str(limit, &message);
@@ -282,9 +281,8 @@ static enum step range_error(struct check *c, size_t node, const struct node_inp
         py_repr_f64(small ? in->fmin : in->fmax, &message);
     else
         add_int(small ? in->imin : in->imax, &message);
-    str_adds(&details, in->name);
-    return input_error(c, node, small ? "value_smaller_than_min" : "value_bigger_than_max",
-                       js_take(&message), &details, extra);
+    const char *type = small ? "value_smaller_than_min" : "value_bigger_than_max";
+    return add_error(c, node, reason_new(type, js_take(&message), json_string(in->name), extra));
 }
 
 static enum step conversion_error(struct check *c, size_t node, const struct node_input *in,
@@ -293,11 +291,8 @@ static enum step conversion_error(struct check *c, size_t node, const struct nod
     const char *why = conv->outcome == CONVERT_REFUSED ? str_c(&conv->text)
                       : in->kind == IN_INT             ? "Python int too large to convert to C long"
                                                        : "value too large for a float";
-    json_t *extra = input_extra(c, &c->wf.node[node], in, true, v);
-    if (json_object_set_new_nocheck(extra, "exception_message", js_text(why, strlen(why)))) {
-        json_decref(extra);
-        return no_memory(c);
-    }
+    json_t *extra = extend(input_extra(c, &c->wf.node[node], in, true, v),
+                           json_pack("{s:o}", "exception_message", js_text(why, strlen(why))));
     struct str text = { 0 };
     str_addf(&text, "%s, ", in->name);
     py_str(v, &text);
@@ -305,7 +300,7 @@ static enum step conversion_error(struct check *c, size_t node, const struct nod
     str_adds(&text, why);
     json_t *message =
         js_textf("Failed to convert an input value to a %s value", kind_name(in->kind));
-    return input_error(c, node, "invalid_input_type", message, &text, extra);
+    return add_error(c, node, reason_new("invalid_input_type", message, js_take(&text), extra));
 }
 
 /* min, then max. *said: there was an error. */
@@ -371,8 +366,10 @@ static enum step not_in_list(struct check *c, size_t node, const struct node_inp
         }
         str_addc(&text, ']');
     }
-    return input_error(c, node, "value_not_in_list", json_string("Value not in list"), &text,
-                       input_extra(c, &c->wf.node[node], in, n <= CHOICES_QUOTED_MAX, v));
+    json_t *extra = input_extra(c, &c->wf.node[node], in, n <= CHOICES_QUOTED_MAX, v);
+    return add_error(
+        c, node,
+        reason_new("value_not_in_list", json_string("Value not in list"), js_take(&text), extra));
 }
 
 static enum step check_combo(struct check *c, size_t node, const struct node_input *in, json_t *v)
@@ -445,10 +442,10 @@ static enum step check_constant(struct check *c, size_t node, const struct node_
 static enum step missing_input(struct check *c, size_t node, const struct node_input *in)
 {
     const char *dot = c->wf.node[node].cls->flags & NODE_V3 ? strrchr(in->name, '.') : NULL;
-    struct str text = { 0 };
-    str_adds(&text, dot ? dot + 1 : in->name);
-    return input_error(c, node, "required_input_missing", json_string("Required input is missing"),
-                       &text, json_pack("{s:s}", "input_name", in->name));
+    return add_error(c, node,
+                     reason_new("required_input_missing", json_string("Required input is missing"),
+                                json_string(dot ? dot + 1 : in->name),
+                                json_pack("{s:s}", "input_name", in->name)));
 }
 
 /* Python's `name in v`, of a list and of a text. */
@@ -508,13 +505,11 @@ static enum step custom(struct check *c, size_t node)
         return FAILED;
     }
     c->node[node].no_device = why.device[0];
-    struct str text = { 0 };
-    if (x)
-        str_addf(&text, "%s%s", x, why.msg[0] ? " - " : "");
-    str_adds(&text, why.msg);
-    return input_error(c, node, "custom_validation_failed",
-                       json_string("Custom validation failed for node"), &text,
-                       json_pack("{s:s?}", "input_name", x));
+    json_t *details = js_textf("%s%s%s", x ? x : "", x && why.msg[0] ? " - " : "", why.msg);
+    return add_error(c, node,
+                     reason_new("custom_validation_failed",
+                                json_string("Custom validation failed for node"), details,
+                                json_pack("{s:s?}", "input_name", x)));
 }
 
 /* Goes on with the node on top of the stack until it is done or wants another one first. */
@@ -567,14 +562,10 @@ static enum step exception(struct check *c, size_t node, const struct frame *dow
     if (down) {
         const struct wf_node *n = &c->wf.node[down->node];
         const struct node_input *in = &n->cls->in[down->in];
-        extra = input_extra(c, n, in, true, NULL);
-        json_t *more = json_pack("{s:O,s:s,s:o,s:O}", "exception_message", text, "exception_type",
+        extra = extend(input_extra(c, n, in, true, NULL),
+                       json_pack("{s:O,s:s,s:o,s:O}", "exception_message", text, "exception_type",
                                  c->raised, "traceback", traceback(c, node), "linked_node",
-                                 json_object_get(n->inputs, in->name));
-        if (json_object_update_new(extra, more)) {
-            json_decref(extra);
-            extra = NULL;
-        }
+                                 json_object_get(n->inputs, in->name)));
         type = "exception_during_inner_validation";
         message = "Exception when validating inner node";
     } else {
