@@ -21,7 +21,8 @@ struct group { /* one line of /proc/self/cgroup; path points into it */
     size_t n;
 };
 
-/* Lines are id:controllers:path, version 2 names no controllers. False: not about this controller. */
+/* Lines are id:controllers:path, version 2 names no controllers. False: not about this
+ * controller. */
 static bool group_of(const struct ktext_line *l, const char *controller, struct group *g)
 {
     const char *end = l->s + l->n;

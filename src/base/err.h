@@ -1,13 +1,13 @@
 /* err: errors that carry context.
  *
- * Whoever notices sets it, whoever knows more adds, whoever can act decides:
+ * The place that notices an error sets it, callers that know more add context:
  *
  *     if (len > lim->max_header)
  *         return err_set(err, BERTH_EFORMAT, "header %zu > %zu bytes", len, lim->max_header);
  *     if (st_open(path, &f, err))
  *         return err_add(err, "loading '%s'", path);   -> "loading 'a.st': header 9 > 8 bytes"
  *
- * Nobody searches a message: what callers must know is in fields beside it. A text argument that
+ * What callers must know is in fields, so that nobody searches a message. A text argument that
  * the format quotes ("'%s'") is remembered as a name; err_about() and err_on_device() say the rest.
  *
  * `err` is never NULL. Nothing here allocates. Outside text in a message is the caller's to

@@ -40,7 +40,7 @@ static pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
  * what follows a page that lies beyond the end of the file lies beyond it too, and 24 GB should not
  * cost six million faults. The raw system call, since a sanitizer's wrapper of mmap() is not made
  * for signal handlers. */
-static bool bury(struct slot *s, uintptr_t start, size_t len, uintptr_t addr)
+static bool map_zeros(struct slot *s, uintptr_t start, size_t len, uintptr_t addr)
 {
     uintptr_t page = addr & ~(uintptr_t)(atomic_load(&page_bytes) - 1);
     atomic_store(&s->lost, true); /* before anyone can read a zero */
@@ -59,7 +59,7 @@ static bool fault_is_ours(uintptr_t addr)
         /* start again: the slot may have changed hands between the two loads */
         if (start > SLOT_CLAIMED && addr >= start && addr - start < len &&
             atomic_load(&s->start) == start)
-            return bury(s, start, len, addr);
+            return map_zeros(s, start, len, addr);
     }
     return false;
 }
@@ -72,8 +72,9 @@ static void die_of(int sig, bool sent)
         raise(sig); /* a fault happens again on return, a sent signal does not */
 }
 
-/* To whoever was there before us. A handler that was set after ours may call ours, which is now in
- * front of it again: the same siginfo further down the stack ends that circle. */
+/* Hands the signal to the handler that was installed before ours. One that was set after ours may
+ * call ours, which is now in front of it again: the same siginfo further down the stack ends that
+ * circle. */
 static void pass_on(int sig, siginfo_t *info, void *ucontext, bool sent)
 {
     static _Atomic(siginfo_t *) last_info;
@@ -302,7 +303,8 @@ berth_status file_map_check(const struct file_map *m, berth_err *err)
     return BERTH_OK;
 }
 
-/* From here on a read costs less than the page faults of a copy, which many threads take turns at. */
+/* From here on a read costs less than the page faults of a copy, which many threads take turns
+ * at. */
 #define READ_LEAST ((size_t)64 << 10)
 
 static berth_status read_large(const struct file_map *m, uint64_t off, void *dst, size_t n,
@@ -339,8 +341,8 @@ berth_status file_map_read(const struct file_map *m, uint64_t off, void *dst, si
 
 void file_map_drop(const struct file_map *m)
 {
-    /* Clean pages of a shared mapping stay in the system's cache; the zero pages that bury() put there
-     * are made anew. A refusal (locked memory) costs memory, nothing else. */
+    /* Clean pages of a shared mapping stay in the system's cache; the zero pages that map_zeros()
+     * put there are made anew. A refusal (locked memory) costs memory, nothing else. */
     (void)madvise((void *)(uintptr_t)m->data, mapping_of(m)->len, MADV_DONTNEED);
 }
 

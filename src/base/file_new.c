@@ -22,7 +22,7 @@ struct file_new {
 /* Where a chain of symbolic links ends, so that the link stays and its target is replaced. The last
  * component need not exist. A link to a link to ... more than 40 times is a loop, as in the kernel.
  */
-static berth_status follow(const char *path, struct str *out, berth_err *err)
+static berth_status resolve_links(const char *path, struct str *out, berth_err *err)
 {
     char link[4096];
     str_adds(out, path);
@@ -143,7 +143,7 @@ static bool link_unnamed(struct file_new *f)
     return linkat(AT_FDCWD, path, f->dir, f->tmp, AT_SYMLINK_FOLLOW) == 0;
 }
 
-/* Best a file without a name: a process that is killed then leaves nothing behind, be it 24 GB. It
+/* Preferably a file without a name: a process that is killed then leaves nothing behind. It
  * gets one at commit by way of /proc, so that must be there now. */
 static berth_status make_tmp(struct file_new *f, bool named, berth_err *err)
 {
@@ -181,7 +181,7 @@ berth_status file_new_open_as(const char *path, uint64_t size_hint, bool named,
         return err_set(err, BERTH_ENOMEM, "cannot write '%s'", path);
     }
     f->dir = f->fd = -1;
-    if ((s = follow(path, &target, err)) || (s = open_folder(f, target.p, err)) ||
+    if ((s = resolve_links(path, &target, err)) || (s = open_folder(f, target.p, err)) ||
         (s = look_at_target(f, err)) || (s = check_space(f, size_hint, err)) ||
         (s = make_tmp(f, named, err)))
         file_new_abort(f);

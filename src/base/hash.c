@@ -83,3 +83,15 @@ uint64_t hash_xxh64(const void *p, size_t n, uint64_t seed)
     h = (h ^ h >> 29) * P3;
     return h ^ h >> 32;
 }
+
+uint32_t crc32_of(uint32_t crc, const void *p, size_t n)
+{
+    const uint8_t *b = p;
+    crc = ~crc;
+    for (size_t i = 0; i < n; i++) {
+        crc ^= b[i];
+        for (int k = 0; k < 8; k++)
+            crc = crc >> 1 ^ (0xEDB88320u & -(crc & 1));
+    }
+    return ~crc;
+}

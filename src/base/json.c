@@ -31,8 +31,7 @@ struct reader {
 
 static berth_status no_memory(const struct reader *r, berth_err *err)
 {
-    return err_set(err, BERTH_ENOMEM, "reading JSON at byte %zu of %zu", r->tok.tok,
-                   r->tok.len);
+    return err_set(err, BERTH_ENOMEM, "reading JSON at byte %zu of %zu", r->tok.tok, r->tok.len);
 }
 
 /* The current STRING or KEY, decoded into `to`. */

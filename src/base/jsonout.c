@@ -260,7 +260,7 @@ void jo_value(struct jsonout *j, const char *key, const json_t *v)
         break;
     case JS_ARRAY:
     case JS_OBJECT:
-        j->out->bad |= j->depth == JSTOK_DEPTH_MAX; /* nobody could read it back */
+        j->out->bad |= j->depth == JSTOK_DEPTH_MAX; /* our reader would refuse it */
         jo_open(j, key, json_is_array(v) ? '[' : '{');
         write_members(j, v);
         jo_close(j, json_is_array(v) ? ']' : '}');

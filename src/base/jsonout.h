@@ -38,7 +38,7 @@ void jo_raw(struct jsonout *j, const char *key, const char *text, size_t n);
 void jo_fmt(struct jsonout *j, const char *key, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* Appends compact text, or indented by `indent` spaces. out->bad also for a tree deeper than
- * JSTOK_DEPTH_MAX, which nobody could read back. */
+ * JSTOK_DEPTH_MAX, which our reader would refuse. */
 void js_write(const json_t *v, int indent, struct str *out);
 void js_write_f64(double v, bool python, struct str *out);      /* as jo_f64() */
 void js_write_string(const char *s, size_t n, struct str *out); /* quoted and escaped */

@@ -58,7 +58,8 @@ bool jstok_u64(const struct jstok *t, uint64_t *out);
 /* Of the current INT or REAL; false when it overflows to infinity. Locale-independent. */
 bool jstok_f64(const struct jstok *t, double *out);
 /* Decodes the current STRING or KEY into buf (needs at most t->n bytes; no NUL is added). False on
- * a lone surrogate, unless it is loose. *nul tells whether the text contains U+0000; may be NULL. */
+ * a lone surrogate, unless it is loose. *nul tells whether the text contains U+0000; may be
+ * NULL. */
 bool jstok_decode(const struct jstok *t, char *buf, size_t *n, bool *nul);
 
 /* Fills err (BERTH_EFORMAT): the reader's own error, or `what`, about the current token, if it has

@@ -23,7 +23,8 @@ struct ktext_line { /* points into the text, without its newline */
     size_t n;
 };
 
-/* Never waits, also where a FIFO has the name. False: errno says why, the text is not to be used. */
+/* Never waits, also where a FIFO has the name. False: errno says why, the text is not to be
+ * used. */
 WARN_UNUSED bool ktext_read(struct ktext *t, const char *path);
 WARN_UNUSED bool ktext_read_in(struct ktext *t, const char *dir, const char *name);
 

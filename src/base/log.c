@@ -57,7 +57,7 @@ static void add_time(struct str *s, uint64_t wall_ns)
 
 /* One write per line, so that lines of two processes do not mix either; stdio alone may split a
  * line longer than its buffer. A stream without descriptor (open_memstream) goes through stdio.
- * When even the log cannot be written there is nobody left to tell. */
+ * If even the log cannot be written, the error is dropped. */
 static void write_line(FILE *out, struct str *line)
 {
     static const char lost[] = "log: a line was lost, out of memory\n";

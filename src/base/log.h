@@ -7,10 +7,11 @@
  * each pair as a string field. Return an error or log it: the one who handles it logs it, once.
  * A NULL log drops everything. Sinks write each line with one write, so lines never interleave.
  *
- * Times are UTC with milliseconds. Text is cut at 2 KiB and then ends with "...". Control characters
- * never get out: '?' in text, escapes in JSON. What is no pair, a repeated key, and a key that would
- * hide "ts", "level", "event" or "msg" is kept, in order, in the field "msg". A quoted value ends at
- * a quote in front of a space or the end, so put a value from outside last in the format. */
+ * Times are UTC with milliseconds. Text is cut at 2 KiB and then ends with "...". Control
+ * characters never get out: '?' in text, escapes in JSON. Words that are not pairs, repeated keys,
+ * and keys that would hide "ts", "level", "event" or "msg" are kept, in order, in the field "msg".
+ * A quoted value ends at a quote in front of a space or the end, so put a value from outside last
+ * in the format. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 

@@ -1,5 +1,5 @@
-/* mt19937: the Mersenne Twister with 32-bit output, as C++'s std::mt19937 and PyTorch's CPU generator
- * have it. Reproducing ComfyUI's numbers needs this one and no better. One owner. */
+/* mt19937: the Mersenne Twister with 32-bit output, as C++'s std::mt19937 and PyTorch's CPU
+ * generator have it. Reproducing ComfyUI's numbers needs this one and no better. One owner. */
 #ifndef BASE_MT19937_H
 #define BASE_MT19937_H
 

@@ -45,8 +45,8 @@ bool str_is_utf8(const char *s, size_t n); /* strict: no overlong forms, surroga
 /* "23.8 GiB", binary units, three digits ("1023 KiB" has four), rounded to the nearest. */
 #define STR_BYTES_MAX 24
 const char *str_bytes(uint64_t n, char buf[STR_BYTES_MAX]);
-/* Two that stand against each other in a sentence: to the byte, "25165825 B", where they are not the
- * same and would read so. */
+/* Two that stand against each other in a sentence: to the byte, "25165825 B", where they are not
+ * the same and would read so. */
 void str_bytes_two(uint64_t n, uint64_t m, char buf[STR_BYTES_MAX], char other[STR_BYTES_MAX]);
 
 /* number [space] unit, unit = g|gb|gib|m|mb|mib|k|kb|kib|b (any case, binary multiples) or none

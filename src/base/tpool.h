@@ -1,6 +1,6 @@
 /* tpool: a fixed set of worker threads for data-parallel host work.
  *
- * Owner: whoever made it. tpool_for() may be called from any one thread at a time per pool and from
+ * tpool_for() may be called from any one thread at a time per pool and from
  * inside a task of the same pool (it then runs inline). The caller works too, so a pool of size 1
  * has no extra thread. */
 #ifndef BASE_TPOOL_H

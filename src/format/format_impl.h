@@ -32,7 +32,7 @@ struct format {
 #include "format/formats.def"
 #undef FORMAT
 
-const struct format *format_probe(const uint8_t *data, size_t n); /* NULL: nobody claims it */
+const struct format *format_probe(const uint8_t *data, size_t n); /* NULL: no format claims it */
 
 /* ---- the index ---- */
 
@@ -61,7 +61,7 @@ struct weights { /* immutable once weights_open() returned it */
     size_t slots;         /* a power of two */
     uint64_t hash_seed;   /* differs from run to run, so that a file cannot aim at collisions */
     const char *first;    /* name of weights_first(); NULL: by its place in the file */
-    bool copies;          /* the last shard is no file, but bytes that were put in order here */
+    bool copies;          /* the last shard is not a file but copied tensors */
     enum dtype converted; /* weights_converted() */
 };
 
@@ -112,7 +112,7 @@ struct weights_meta *open_meta(struct opening *o, const char *key, size_t len, b
 /* Fills what follows: size from dtype and shape, stored. EFORMAT when it does not fit. */
 berth_status entry_measure(struct weights_entry *e, berth_err *err);
 /* Puts the entries from number `first` on into file order: by offset; a zero-size tensor before the
- * bytes that follow it; otherwise as they came. */
+ * bytes that follow it; otherwise in the order they were added. */
 berth_status open_sort(struct opening *o, size_t first, berth_err *err);
 /* Copies the entries to their final place, builds the name table, refuses duplicate names. */
 berth_status index_finish(struct opening *o, berth_err *err);

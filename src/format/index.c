@@ -263,7 +263,7 @@ berth_status open_sort(struct opening *o, size_t first, berth_err *err)
     if (n == 0)
         return BERTH_OK;
     struct weights_entry *e = vec_at(&o->entry, first);
-    if (in_order(e, n)) /* as good as every file in the field */
+    if (in_order(e, n)) /* true of nearly every real file */
         return BERTH_OK;
     struct sort_key *key = sz_mul(n, sizeof *key, &bytes) ? malloc(bytes) : NULL;
     struct weights_entry *was = sz_mul(n, sizeof *was, &bytes) ? malloc(bytes) : NULL;

@@ -11,14 +11,14 @@
  * others (transposed, expanded, every second row) the index keeps a copy in torch order. */
 #include "format/pickle_impl.h"
 
-#include "base/crc32.h"
+#include "base/hash.h"
 #include "format/format_impl.h"
 #include "format/zip_impl.h"
 
 #include <inttypes.h>
 
 enum { DEPTH = 8 };              /* dicts and lists inside each other, above the tensors */
-#define ROOM (UINT64_C(1) << 20) /* tensors of a small file may take this much, whoever shares */
+#define ROOM (UINT64_C(1) << 20) /* what tensors of a small file may take, sharing or not */
 #define SHARING 4                /* ... and of a larger one, so many times its size */
 #define PLACES 1024              /* where tensors may be, and SHARING times as many as there are */
 
@@ -61,15 +61,16 @@ static berth_status out_of_memory(berth_err *err)
 
 /* ---- archives ---- */
 
-/* The member <root>/<name>, or NULL. All lie in one folder, that of the first. */
-static const struct zip_member *member(const struct zip *z, const char *name, size_t n,
-                                       struct str *path)
+/* The member <root>/<folder><name>, or NULL. All lie in one root, that of the first. */
+static const struct zip_member *member(const struct zip *z, const char *folder, const char *name,
+                                       size_t n, struct str *path)
 {
     const struct zip_member *first = z->member.n ? vec_at(&z->member, 0) : NULL;
     const char *slash = first ? memchr(first->name, '/', first->len) : NULL;
     str_clear(path);
     if (slash)
         str_add(path, first->name, (size_t)(slash - first->name) + 1);
+    str_adds(path, folder);
     str_add(path, name, n);
     return path->bad ? NULL : zip_find(z, path->p, path->n);
 }
@@ -77,7 +78,7 @@ static const struct zip_member *member(const struct zip *z, const char *name, si
 static berth_status check_byte_order(const struct reading *r, const struct zip *z, struct str *path,
                                      berth_err *err)
 {
-    const struct zip_member *m = member(z, "byteorder", 9, path);
+    const struct zip_member *m = member(z, "", "byteorder", 9, path);
     if (m && !str_eq((const char *)r->f->data + m->off, (size_t)m->size, "little"))
         return err_set(err, BERTH_EUNSUPPORTED, "written on a big-endian machine");
     return BERTH_OK;
@@ -88,13 +89,8 @@ static berth_status place_members(struct reading *r, const struct zip *z, struct
 {
     for (size_t i = 0; i < r->vm.store.n; i++) {
         struct pk_storage *s = *(struct pk_storage **)vec_at(&r->vm.store, i);
-        struct str key = { 0 };
-        str_adds(&key, "data/");
-        str_add(&key, s->key, s->len);
-        const struct zip_member *m = key.bad ? NULL : member(z, key.p, key.n, path);
-        bool bad = key.bad || path->bad;
-        str_release(&key);
-        if (bad)
+        const struct zip_member *m = member(z, "data/", s->key, s->len, path);
+        if (path->bad)
             return out_of_memory(err);
         if (!m || m->size != s->bytes)
             return err_set(
@@ -110,13 +106,13 @@ static berth_status place_members(struct reading *r, const struct zip *z, struct
 static berth_status read_zip(struct reading *r, const struct zip *z, struct str *path,
                              struct pk **root, berth_err *err)
 {
-    const struct zip_member *m = member(z, "data.pkl", 8, path);
+    const struct zip_member *m = member(z, "", "data.pkl", 8, path);
     if (path->bad)
         return out_of_memory(err);
     if (!m)
         return err_set(err, BERTH_EUNSUPPORTED,
                        "a ZIP archive without data.pkl: not what torch.save() writes");
-    if (member(z, "constants.pkl", 13, path))
+    if (member(z, "", "constants.pkl", 13, path))
         return err_set(err, BERTH_EUNSUPPORTED,
                        "a TorchScript archive: a program with its weights, which Berth does not "
                        "run");

@@ -75,11 +75,9 @@ static berth_status file_number(struct shard_map *m, const struct jstok *t, uint
     if (m->file.n >= m->o->lim.max_shards)
         return err_set(err, BERTH_ELIMIT, "more than %" PRIu32 " shards", m->o->lim.max_shards);
     *out = (uint32_t)m->file.n;
-    struct shard_name *f = vec_add(&m->file);
-    if (!f || map_add(&m->by_file, s, n, *out) != MAP_ADDED)
-        return no_memory(m, err);
-    *f = (struct shard_name) { .s = s, .n = n };
-    return BERTH_OK;
+    bool ok = vec_push(&m->file, &(struct shard_name) { .s = s, .n = n }) &&
+              map_add(&m->by_file, s, n, *out) == MAP_ADDED;
+    return ok ? BERTH_OK : no_memory(m, err);
 }
 
 /* One "tensor": "file". */
@@ -257,7 +255,7 @@ static berth_status open_shards(struct shard_map *m, const char *dir, size_t dir
     return s;
 }
 
-/* The map and the files must tell the same story. */
+/* The map and the files must agree. */
 static berth_status compare(struct shard_map *m, berth_err *err)
 {
     for (size_t i = 0; i < m->o->entry.n; i++) {

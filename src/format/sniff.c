@@ -1,4 +1,4 @@
-/* What bytes look like that are no weight file, for the message. A wrong guess costs nothing. */
+/* Guesses what a file that is not a weight file might be, for the error message. */
 #include "format/format_impl.h"
 
 #include "base/utf8.h"

@@ -360,8 +360,8 @@ static berth_status read_elements(const struct shard *f, const struct weights_en
     return BERTH_OK;
 }
 
-/* Bytes [off, off+n) of one; where they are no whole elements, or dst is at none's place, element by
- * element. */
+/* Bytes [off, off+n) of a converted entry. Goes element by element where the range does not cover
+ * whole elements, or dst is not aligned for them. */
 static berth_status read_converted(const struct shard *f, const struct weights_entry *e,
                                    uint64_t off, uint8_t *dst, size_t n, berth_err *err)
 {

@@ -2,13 +2,14 @@
  *
  * Words   entry: one tensor in a file; shard: one file of a model split over several.
  * Flow    weights_open() maps the file, asks each format of formats.def whether the first bytes are
- *         its own, parses and checks the header, sorts the entries, and checks that the file did not
- *         change meanwhile. weights_write() lays a file out, then fills and writes it in pieces, on
- *         all threads.
- * Trust   Every file is hostile until checked: each number meets its limit before it sizes anything,
- *         and opening reads no tensor data. Data is read through weights_read() or weights_data();
- *         both survive a file that is cut short under us (base/file.h). A mapping can change while
- *         we read it, so each number is fetched once, and texts are copied before they are checked.
+ *         its own, parses and checks the header, sorts the entries, and checks that the file did
+ *         not change meanwhile. weights_write() lays a file out, then fills and writes it in
+ *         pieces, on all threads.
+ * Trust   Every file is hostile until checked: each number meets its limit before it sizes
+ *         anything, and opening reads no tensor data. Data is read through weights_read() or
+ *         weights_data(); both survive a file that is cut short under us (base/file.h). A mapping
+ *         can change while we read it, so each number is fetched once, and texts are copied before
+ *         they are checked.
  * Pickles Nothing in them is run (pickle_impl.h). Dicts inside dicts give names with dots; what
  *         ComfyUI unwraps ("state_dict", a single key) is unwrapped. A tensor whose elements do not
  *         follow each other in the file is copied when it is opened: its `shard` is then
@@ -28,8 +29,8 @@
  * Threads An open index is immutable: any thread may read it. weights_convert() belongs to whoever
  *         opened it, before anybody else has it.
  * Files   weights.c opening and reading; index.c entries, metadata, name table; safetensors.c;
- *         gguf.c reads, gguf_write.c lays out; shards.c; pickle*.c and zip.c; sniff.c what other
- *         bytes look like; write.c fills and writes. */
+ *         gguf.c; shards.c; pickle*.c and zip.c; sniff.c what other bytes look like; write.c fills
+ *         and writes. */
 #ifndef FORMAT_WEIGHTS_H
 #define FORMAT_WEIGHTS_H
 
@@ -151,12 +152,12 @@ const struct file_map *weights_shard(const struct weights *w, size_t i); /* borr
 /* From now on entry i is of type `to`, of one or two bytes; both types are plain floats; anything
  * else is a BUG(). Nothing when it is already. */
 void weights_convert(struct weights *w, size_t i, enum dtype to);
-/* Copies [off, off+n) of an entry's bytes to dst. Error when the file shrank or changed. A converted
- * entry goes through 64 KiB of the caller's stack. */
+/* Copies [off, off+n) of an entry's bytes to dst. Error when the file shrank or changed. A
+ * converted entry goes through 64 KiB of the caller's stack. */
 berth_status weights_read(const struct weights *w, const struct weights_entry *e, uint64_t off,
                           void *dst, size_t n, berth_err *err);
-/* Borrowed, possibly unaligned bytes in the mapping; call weights_check() after using them. BUG() for
- * a converted entry, whose bytes are nowhere. */
+/* Borrowed, possibly unaligned bytes in the mapping; call weights_check() after using them. BUG()
+ * for a converted entry, whose bytes are nowhere. */
 const uint8_t *weights_data(const struct weights *w, const struct weights_entry *e);
 /* The same for callers that convert by themselves: bytes of type e->stored. */
 const uint8_t *weights_stored(const struct weights *w, const struct weights_entry *e);

@@ -60,7 +60,7 @@ static berth_status add_unique(struct map *m, const char *s, const char *what, b
     return st;
 }
 
-/* Names the formats that could, for whoever picked this one. */
+/* The message also names the formats that can hold the type. */
 static berth_status cannot_hold(const struct weights_writer *f, const struct weights_spec *s,
                                 berth_err *err)
 {
@@ -147,14 +147,6 @@ static uint64_t padding(const struct writing *w, size_t t)
     return next - p->off[t] - p->size[t];
 }
 
-static WARN_UNUSED bool add_job(struct writing *w, size_t tensor, uint64_t off)
-{
-    struct job *j = vec_add(&w->job);
-    if (j)
-        *j = (struct job) { .tensor = tensor, .off = off };
-    return j;
-}
-
 /* Cuts a tensor only between blocks. */
 static WARN_UNUSED bool cut_jobs(struct writing *w)
 {
@@ -164,7 +156,7 @@ static WARN_UNUSED bool cut_jobs(struct writing *w)
         for (uint64_t off = 0; off < size;) {
             uint64_t room = used < JOB_BYTES ? (JOB_BYTES - used) / unit * unit : 0;
             if (room == 0) {
-                if (!add_job(w, t, off))
+                if (!vec_push(&w->job, &(struct job) { .tensor = t, .off = off }))
                     return false;
                 used = 0;
                 continue;
@@ -176,7 +168,7 @@ static WARN_UNUSED bool cut_jobs(struct writing *w)
         if (size)
             used += padding(w, t);
     }
-    return add_job(w, w->a->count, 0);
+    return vec_push(&w->job, &(struct job) { .tensor = w->a->count });
 }
 
 static void fail(struct writing *w, const berth_err *e)

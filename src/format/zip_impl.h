@@ -1,9 +1,9 @@
 /* zip: the directory of a ZIP archive whose members are stored as they are, so that each is a range
  * of bytes of the file. Compressed, encrypted and split archives are refused in words.
  *
- * Trust   The directory behind the members and the header in front of each must tell the same
- *         story, and members may not overlap: readers that believe one or the other see the same
- *         bytes. Checksums are kept, not compared: that would read the whole file. */
+ * Trust   The directory behind the members and the header in front of each must agree, and members
+ *         may not overlap: readers that believe one or the other see the same bytes. Checksums are
+ *         kept, not compared: that would read the whole file. */
 #ifndef FORMAT_ZIP_IMPL_H
 #define FORMAT_ZIP_IMPL_H
 

@@ -208,17 +208,13 @@ static berth_status read_runs(const struct bmp *b, struct image *im, berth_err *
 static berth_status read_bmp(struct image_in *in, struct image_file *out, berth_err *err)
 {
     struct bmp b;
-    berth_status s = read_header(&b, in, err);
-    if (s)
-        return s;
+    if (read_header(&b, in, err))
+        return err->code;
     out->alpha = b.bits > 8 && b.bits != 24 && b.mask[3];
     unsigned channels = out->alpha ? 4 : 3;
-    s = image_file_begin(in, out, b.w, b.h, channels, 1, err);
-    if (s)
-        return s;
-    s = image_init(&out->frame[0], b.w, b.h, channels, err);
-    if (s)
-        return s;
+    if (image_file_begin(in, out, b.w, b.h, channels, 1, err) ||
+        image_init(&out->frame[0], b.w, b.h, channels, err))
+        return err->code;
     bool runs = b.packing == RLE8 || b.packing == RLE4;
     return runs ? read_runs(&b, &out->frame[0], err) : read_plain(&b, &out->frame[0], err);
 }

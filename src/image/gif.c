@@ -260,7 +260,7 @@ static uint32_t row_of(const struct frame *f, uint32_t k) /* where the k-th stor
 }
 
 /* first: transparent pixels keep the colour of their index, later ones what lies below. */
-static void lay(struct canvas *c, const struct frame *f, bool first)
+static void draw_frame(struct canvas *c, const struct frame *f, bool first)
 {
     struct image *im = &c->now;
     for (uint32_t k = 0; k < f->h; k++) {
@@ -275,8 +275,8 @@ static void lay(struct canvas *c, const struct frame *f, bool first)
     }
 }
 
-static berth_status show(struct canvas *c, const struct walker *k, const struct frame *f,
-                         unsigned number, struct image *out, berth_err *err)
+static berth_status compose_frame(struct canvas *c, const struct walker *k, const struct frame *f,
+                                  unsigned number, struct image *out, berth_err *err)
 {
     size_t bytes = (size_t)c->now.w * c->now.h * c->now.channels;
     const uint8_t *below = f->clear >= 0 ? f->colors.rgb[f->clear] : f->colors.rgb[0];
@@ -286,7 +286,7 @@ static berth_status show(struct canvas *c, const struct walker *k, const struct 
         return err_set(err, BERTH_EFORMAT, "frame %u is broken or cut short", number);
     if (f->dispose == DISPOSE_PREVIOUS)
         memcpy(c->before.px, c->now.px, bytes);
-    lay(c, f, number == 0);
+    draw_frame(c, f, number == 0);
     berth_status s = image_convert(&c->now, c->now.channels, out, err);
     if (f->dispose == DISPOSE_PREVIOUS)
         memcpy(c->now.px, c->before.px, bytes);
@@ -312,7 +312,7 @@ static berth_status read_frames(const struct image_in *in, unsigned channels, si
     struct frame f;
     walker_open(&k, in);
     for (unsigned i = 0; !s && i < out->frames && next_frame(&k, &f); i++) {
-        s = show(&c, &k, &f, i, &out->frame[i], err);
+        s = compose_frame(&c, &k, &f, i, &out->frame[i], err);
         if (out->seconds)
             out->seconds[i] = f.delay / 100.0;
     }
@@ -337,7 +337,8 @@ static berth_status read_gif(struct image_in *in, struct image_file *out, berth_
         if (frames++ == 0) { /* the first may widen the screen */
             w = f.x + f.w > w ? f.x + f.w : w;
             h = f.y + f.h > h ? f.y + f.h : h;
-            /* Its first frame decides: later ones are laid over RGB or RGBA, and greys have none. */
+            /* Its first frame decides: later ones are laid over RGB or RGBA, and greys have
+             * none. */
             out->alpha = f.clear >= 0 && !f.colors.greys;
         }
         size_t pixels = (size_t)f.w * f.h;

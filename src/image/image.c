@@ -143,7 +143,7 @@ static void add_utf8(struct str *out, const char *s, size_t n, bool latin1)
 static char *copy_utf8(const char *s, size_t n, bool latin1)
 {
     struct str out = { 0 };
-    add_utf8(&out, s, strnlen(s, n), latin1); /* a text of ours ends at its first NUL */
+    add_utf8(&out, s, strnlen(s, n), latin1); /* our texts end at their first NUL */
     str_addc(&out, 0);                        /* so that an empty one has memory, too */
     if (out.bad)
         str_release(&out);
@@ -199,7 +199,7 @@ berth_status image_anim_check(const struct image *frame, size_t n,
                            "frame %zu is %u x %u x %u, the first is %u x %u x %u", i, frame[i].w,
                            frame[i].h, frame[i].channels, frame[0].w, frame[0].h,
                            frame[0].channels);
-    if (!(args->fps >= 0.001 && args->fps <= 1e6)) /* NaN is not, either */
+    if (!(args->fps >= 0.001 && args->fps <= 1e6)) /* also refuses NaN */
         return err_set(err, BERTH_EINVAL, "%g frames per second", args->fps);
     *ms = (unsigned)(1000.0 / args->fps);
     if ((uint64_t)*ms * n > INT32_MAX)

@@ -13,15 +13,16 @@
  *            grey or RGB PNG is left alone. tests/golden/image holds every kind to Pillow's pixels.
  * Limits     A header meets the limits before anything is allocated; broken data is BERTH_EFORMAT
  *            naming what is wrong, never a crash, an endless loop or a half image without a word.
- *            Cut files are refused, a missing end of a PNG or GIF too, unless `partial` asks for what
- *            is there: ComfyUI's LoadImage takes such files.
+ *            Cut files are refused, a missing end of a PNG or GIF too, unless `partial` asks for
+ *            what is there: ComfyUI's LoadImage takes such files.
  * Encoding   The same input gives the same bytes. After an error `out` is as before, except that it
  *            may be `bad`.
  * Threads    Any; no state.
  * Adding     image/x.c with `const struct image_format image_format_x`, a line in formats.def.
  * Files      image.c what formats share; exif.c orientation, text in WebP; png.c reads, png_anim.c
- *            APNG frames, png_write.c stills and APNG; jpeg.c; webp.c reads, webp_write.c stills and
- *            animations; gif.c bmp.c pnm.c tiff.c read. image_impl.h is for this folder alone. */
+ *            APNG frames, png_write.c stills and APNG; jpeg.c; webp.c reads, webp_write.c stills
+ *            and animations; gif.c bmp.c pnm.c tiff.c read. image_impl.h is for this folder
+ *            alone. */
 #ifndef IMAGE_IMAGE_H
 #define IMAGE_IMAGE_H
 

@@ -1,4 +1,4 @@
-/* image_impl: what the files of image/ share among themselves; nobody else includes it.
+/* image_impl: what the files of image/ share; nothing outside of image/ includes it.
  *
  * A format reads through one function, image_format.read(): it finds out the size, calls
  * image_file_begin(), and then fills out->frame[] in order. image.c applies orientation. */
@@ -43,7 +43,7 @@ berth_status image_finish(berth_status s, struct str *out, size_t had, berth_err
  * to whole milliseconds. */
 berth_status image_anim_check(const struct image *frame, size_t n,
                               const struct image_anim_args *args, unsigned *ms, berth_err *err);
-/* BERTH_ECANCELED if somebody said so. */
+/* BERTH_ECANCELED once *cancel is set. */
 berth_status image_check(const atomic_bool *cancel, berth_err *err);
 /* Ink to light as Pillow does it. */
 static inline void image_cmyk(const uint8_t ink[4], uint8_t rgb[3])
@@ -98,7 +98,7 @@ struct png_head { /* what one walk over the chunks found */
     bool cut;        /* the file ends before its IEND */
     size_t idat;     /* bytes of IDAT */
     unsigned frames; /* of an animation, as far as they are there; 0: none */
-    bool still;      /* the default image is no frame of the animation, and shown first */
+    bool still;      /* the default image is not part of the animation, and shown first */
 };
 unsigned png_channels(const struct png_head *h); /* that it is decoded to */
 /* Pixels of the PNG stream p; im has its size and channels. partial: where the data breaks off the

@@ -69,8 +69,8 @@ static void on_source(j_decompress_ptr c)
     (void)c;
 }
 
-/* Behind the end of a cut file comes an end mark, as often as it is asked for: libjpeg makes grey of
- * what is missing then. */
+/* Behind the end of a cut file comes an end mark, as often as it is asked for: libjpeg makes grey
+ * of what is missing then. */
 static boolean on_empty(j_decompress_ptr c)
 {
     static const JOCTET end[] = { 0xff, JPEG_EOI };

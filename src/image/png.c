@@ -37,7 +37,7 @@ bool png_next(const uint8_t *file, size_t n, size_t *at, struct png_chunk *out)
     return true;
 }
 
-static bool intact(const struct png_chunk *c)
+static bool crc_matches(const struct png_chunk *c)
 {
     return crc32_z(crc32_z(0, (const Bytef *)c->type, 4), c->p, c->n) == c->crc;
 }
@@ -99,7 +99,7 @@ struct text { /* one text chunk, taken apart */
 };
 
 /* False: not as the specification has it; such a chunk is passed over, as others do. */
-static bool take_apart(const struct png_chunk *c, struct text *t)
+static bool parse_text(const struct png_chunk *c, struct text *t)
 {
     const char *p = (const char *)c->p, *end = p + c->n;
     size_t key = strnlen(p, c->n < KEY_MAX + 1 ? c->n : KEY_MAX + 1);
@@ -135,7 +135,7 @@ static berth_status add_text(struct image_in *in, const struct png_chunk *c, ber
     struct text t;
     struct str plain = { 0 };
     berth_status s = BERTH_OK;
-    if (!intact(c) || !take_apart(c, &t))
+    if (!crc_matches(c) || !parse_text(c, &t))
         return BERTH_OK;
     if (t.packed) {
         s = inflate_text((const uint8_t *)t.value, t.value_n, in->lim.max_text - in->text_bytes,
@@ -143,7 +143,7 @@ static berth_status add_text(struct image_in *in, const struct png_chunk *c, ber
         t.value = str_c(&plain);
         t.value_n = plain.n;
     }
-    if (s == BERTH_EFORMAT) /* metadata that does not inflate costs nobody the picture */
+    if (s == BERTH_EFORMAT) /* broken metadata is no reason to refuse the picture */
         s = BERTH_OK;
     else if (!s)
         s = image_file_text(in, t.key, t.key_n, t.value, t.value_n, t.latin1, err);
@@ -202,7 +202,7 @@ static berth_status walk(struct image_in *in, struct png_head *h, berth_err *err
             h->idat += c.n;
         else if (png_is(&c, "tRNS"))
             h->trns = h->trns || h->idat == 0;
-        else if (png_is(&c, "eXIf") && intact(&c))
+        else if (png_is(&c, "eXIf") && crc_matches(&c))
             exif = exif_orientation(c.p, c.n);
         else if (is_text(&c))
             s = add_text(in, &c, err);
@@ -319,7 +319,7 @@ static bool read_rows(struct source *s, const struct png_head *h, uint8_t *rows,
 }
 
 /* 16-bit grey as ComfyUI's LoadImage has it: v / 255 without its fraction, at most 255. */
-static void narrow(const uint8_t *wide, uint8_t *to, size_t pixels)
+static void narrow_grey(const uint8_t *wide, uint8_t *to, size_t pixels)
 {
     for (size_t i = 0; i < pixels; i++) {
         int v = (int)((wide[2 * i] << 8 | wide[2 * i + 1]) * (1.0 / 255));
@@ -343,7 +343,7 @@ berth_status png_pixels(const struct png_head *h, const uint8_t *p, size_t n, bo
     bool ok = read_rows(&s, h, rows, stride, is_wide);
     ok = ok || (partial && s.begun && !s.memory);
     if (ok && wide)
-        narrow(wide, im->px, pixels);
+        narrow_grey(wide, im->px, pixels);
     free(wide);
     if (ok)
         return BERTH_OK;
@@ -359,8 +359,8 @@ static unsigned stored_bits(const struct png_head *h)
     return samples[h->color] * (unsigned)h->depth;
 }
 
-/* A cut file without what libpng would stumble over: the chunks that pixels need, the last one as long
- * as it is. */
+/* A cut file without what libpng would stumble over: the chunks that pixels need, the last one as
+ * long as it is. */
 static void keep_pixel_chunks(const struct image_in *in, struct str *out)
 {
     struct png_chunk c;

@@ -75,8 +75,8 @@ static void clear(struct image *im, const struct png_frame *f)
 }
 
 /* Lays a frame down, copies what is seen then to `out`, and disposes of the frame. */
-static berth_status show(struct canvas *c, struct png_frame *f, bool first, const struct image *im,
-                         struct image *out, berth_err *err)
+static berth_status compose_frame(struct canvas *c, struct png_frame *f, bool first,
+                                  const struct image *im, struct image *out, berth_err *err)
 {
     if (first) { /* there is nothing to lie over or to go back to */
         f->blend = 0;
@@ -140,7 +140,8 @@ static berth_status finish_frame(struct reading *r, berth_err *err)
     if (!s)
         s = png_pixels(&h, (const uint8_t *)r->stream.p, r->stream.n, false, &im, err);
     if (!s)
-        s = show(&r->canvas, &r->frame, r->done == r->h->still, &im, &r->out->frame[r->done], err);
+        s = compose_frame(&r->canvas, &r->frame, r->done == r->h->still, &im,
+                          &r->out->frame[r->done], err);
     r->out->seconds[r->done] = (double)r->frame.num / (r->frame.den ? r->frame.den : 100);
     image_release(&im);
     str_clear(&r->stream);
@@ -150,7 +151,7 @@ static berth_status finish_frame(struct reading *r, berth_err *err)
     return BERTH_OK;
 }
 
-/* The default image, when it is no frame of the animation: shown first, as Pillow does. */
+/* A default image that is not part of the animation is shown first, as Pillow does. */
 static berth_status still_frame(struct reading *r, const struct image_in *in, berth_err *err)
 {
     struct image *im = &r->out->frame[0];

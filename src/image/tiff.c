@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <tiffio.h>
 
-#define MAX_SAMPLES 8 /* of a pixel: colours, alpha, and more that nobody looks at */
+#define MAX_SAMPLES 8 /* of a pixel: colours, alpha, and others that are ignored */
 /* Strips and lists of pages may name the same bytes again and again: of a file so many times its
  * size is read, and of a small one a little more. */
 #define READ_TIMES 16
@@ -289,7 +289,8 @@ struct part { /* a strip's row or a tile: where it lies, how many planes it has 
 };
 
 /* Pixels of a part; `from` has its planes one behind the other, or one that holds all samples. */
-static void lay(const struct page *g, const struct part *p, const uint8_t *from, struct image *im)
+static void draw_part(const struct page *g, const struct part *p, const uint8_t *from,
+                      struct image *im)
 {
     bool planes = g->planar == PLANARCONFIG_SEPARATE;
     uint8_t s[MAX_SAMPLES];
@@ -322,7 +323,7 @@ static bool read_rows(TIFF *t, const struct page *g, struct part *p, uint8_t *bu
         for (p->y = 0; p->y < g->h; p->y++) {
             if (TIFFReadScanline(t, buf, p->y, 0) < 0)
                 return false;
-            lay(g, p, buf, im);
+            draw_part(g, p, buf, im);
         }
         return true;
     }
@@ -331,7 +332,7 @@ static bool read_rows(TIFF *t, const struct page *g, struct part *p, uint8_t *bu
             if (TIFFReadScanline(t, buf + k * p->plane + y * p->stride, y, (uint16_t)k) < 0)
                 return false;
     p->h = g->h;
-    lay(g, p, buf, im);
+    draw_part(g, p, buf, im);
     return true;
 }
 
@@ -342,7 +343,7 @@ static bool read_tiles(TIFF *t, const struct page *g, struct part *p, uint8_t *b
         for (p->x = 0; p->x < g->w; p->x += p->w) {
             if (!read_tile(t, g, p, buf))
                 return false;
-            lay(g, p, buf, im);
+            draw_part(g, p, buf, im);
         }
     return true;
 }
@@ -441,7 +442,7 @@ static berth_status read_opened(TIFF *t, struct memory *m, struct image_in *in,
     out->alpha = alpha;
     in->orientation = first.orientation;
     s = image_file_begin(in, out, first.w, first.h, alpha ? 4 : 3, frames, err);
-    m->why[0] = '\0'; /* what was wrong with tags nobody needs */
+    m->why[0] = '\0'; /* complaints about tags that we do not need */
     return s ? s : read_frames(t, m, &first, out, err);
 }
 

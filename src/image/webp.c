@@ -25,9 +25,8 @@ static unsigned orientation_of(const WebPDemuxer *d)
 static berth_status read_still(const struct image_in *in, unsigned channels, struct image *im,
                                uint32_t w, uint32_t h, berth_err *err)
 {
-    berth_status s = image_init(im, w, h, channels, err);
-    if (s)
-        return s;
+    if (image_init(im, w, h, channels, err))
+        return err->code;
     int stride = (int)(w * channels);
     size_t n = (size_t)w * h * channels;
     bool ok = channels == 4 ? WebPDecodeRGBAInto(in->p, in->n, im->px, n, stride)
@@ -90,9 +89,8 @@ static berth_status read_demuxed(const WebPDemuxer *d, struct image_in *in, stru
     out->alpha = f.has_alpha;
     unsigned channels = out->alpha ? 4 : 3;
     in->orientation = orientation_of(d);
-    berth_status s = image_file_begin(in, out, w, h, channels, frames, err);
-    if (s)
-        return s;
+    if (image_file_begin(in, out, w, h, channels, frames, err))
+        return err->code;
     if (frames > 1 || f.has_animation)
         return read_frames(in, d, channels, out, err);
     return read_still(in, channels, &out->frame[0], w, h, err);

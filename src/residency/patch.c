@@ -21,7 +21,6 @@
 #include "plan/convert.h"
 #include "residency/residency_impl.h"
 
-#include "base/crc32.h"
 #include "base/hash.h"
 #include "base/sz.h"
 #include "format/places.h"

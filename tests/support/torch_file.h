@@ -5,7 +5,7 @@
 
 #include "support/test.h"
 
-#include "base/crc32.h"
+#include "base/hash.h"
 #include "base/str.h"
 #include "format/weights.h"
 

@@ -1,7 +1,7 @@
 /* mt19937 and crc32 against numbers everybody knows. */
 #include "support/test.h"
 
-#include "base/crc32.h"
+#include "base/hash.h"
 #include "base/mt19937.h"
 
 static void ten_thousandth_word(void **state)

@@ -2,7 +2,7 @@
  * the same adapter does the same to the same network wherever it stands. And the keys behind that. */
 #include "support/presets.h"
 
-#include "base/crc32.h"
+#include "base/hash.h"
 #include "model/arch.h"
 #include "residency/residency_impl.h"
 

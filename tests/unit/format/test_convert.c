@@ -5,7 +5,7 @@
 #include "support/test.h"
 #include "support/tmp.h"
 
-#include "base/crc32.h"
+#include "base/hash.h"
 #include "format/format_impl.h"
 #include "tensor/convert.h"
 

@@ -2,7 +2,7 @@
 #include "pictures.h"
 #include "support/oom.h"
 
-#include "base/crc32.h"
+#include "base/hash.h"
 
 static void there_and_back(void **state)
 {

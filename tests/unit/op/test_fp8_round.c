@@ -4,7 +4,7 @@
 #include "support/rng.h"
 #include "support/test.h"
 
-#include "base/crc32.h"
+#include "base/hash.h"
 #include "base/mt19937.h"
 #include "op/op.h"
 

@@ -4,7 +4,7 @@
 #include "support/oom.h"
 #include "support/op_ref.h"
 
-#include "base/crc32.h"
+#include "base/hash.h"
 #include "base/mt19937.h"
 
 #include <math.h>
