@@ -98,12 +98,12 @@ static void drop(struct cache *c, struct entry *e)
     entry_unref(e);
 }
 
-static struct entry *look(const struct cache *c, const struct node_key *key)
+static struct entry *find_entry(const struct cache *c, const struct node_key *key)
 {
     return key->set ? table_get(&c->entries, (const char *)key->h, sizeof key->h) : NULL;
 }
 
-static void use(struct cache *c, struct entry *e)
+static void mark_used(struct cache *c, struct entry *e)
 {
     e->used = c->generation;
     e->touched = ++c->touches;
@@ -111,15 +111,15 @@ static void use(struct cache *c, struct entry *e)
 
 struct entry *cache_get(struct cache *c, const struct node_key *key)
 {
-    struct entry *e = look(c, key);
+    struct entry *e = find_entry(c, key);
     if (e)
-        use(c, e);
+        mark_used(c, e);
     return e;
 }
 
 void cache_put(struct cache *c, struct entry *e, const struct node_key *key)
 {
-    if (c->mode == CACHE_NONE || !key->set || look(c, key))
+    if (c->mode == CACHE_NONE || !key->set || find_entry(c, key))
         return;
     e->key = *key;
     e->in = (struct keyed) { .key = (const char *)e->key.h, .len = sizeof e->key.h };
@@ -128,7 +128,7 @@ void cache_put(struct cache *c, struct entry *e, const struct node_key *key)
     entry_ref(e);
     e->bytes = entry_bytes(e);
     c->bytes += e->bytes;
-    use(c, e);
+    mark_used(c, e);
 }
 
 /* The prompt that makes an entry go may have the same loader with another plan in it. */

@@ -2,11 +2,12 @@
  *
  * Words      entry       the outputs and ui of one node, counted: the cache holds one reference, a
  *                        run one for each node it still needs
- *            generation  number of the prompt; an entry was used in the last prompt that has its key
+ *            generation  number of the prompt; an entry was used in the last prompt that has its
+ *                        key
  * Modes      classic     at the start of a prompt every entry goes whose key no node of it has
  *            lru         then, while there are more than N, those of the oldest generations go
- *            ram         after each node, when free RAM is at most GB: by size x 1.3^age until it is
- *                        1.1 x GB again; entries that a run holds stay, nothing would be gained
+ *            ram         after each node, when free RAM is at most GB: by size x 1.3^age until it
+ *                        is 1.1 x GB again; entries that a run holds stay, nothing would be gained
  *            none        nothing is kept
  * Models     of an entry that goes at the start of a prompt linger until that ends (res_linger()):
  *            a loader whose plan changed then moves blocks instead of reading the file again
@@ -22,8 +23,8 @@ struct node_key {
     uint64_t h[2];
     bool set; /* false: never cached, nor anything downstream */
 };
-/* key: one per node, zeroed. Writes "is_changed" into the nodes. cancel (may be NULL): looked at for
- * every node, and while files are read. BERTH_ENOMEM, BERTH_ECANCELED. */
+/* key: one per node, zeroed. Writes "is_changed" into the nodes. cancel (may be NULL): looked at
+ * for every node, and while files are read. BERTH_ENOMEM, BERTH_ECANCELED. */
 berth_status keys_make(const struct node_env *env, const struct workflow *wf,
                        const uint64_t seed[2], const atomic_bool *cancel, struct node_key *key,
                        berth_err *err);

@@ -19,7 +19,7 @@ static berth_status no_memory(berth_err *err)
     return err_set(err, BERTH_ENOMEM, "converting an input value");
 }
 
-static berth_status give(struct conversion *c, json_t *value, berth_err *err)
+static berth_status set_value(struct conversion *c, json_t *value, berth_err *err)
 {
     c->value = value;
     return value ? BERTH_OK : no_memory(err);
@@ -91,7 +91,7 @@ static berth_status int_from_f64(struct conversion *c, double v, berth_err *err)
 {
     v = trunc(v);
     if (v >= -0x1p63 && v < 0x1p64)
-        return give(c, js_int((node_int)v), err);
+        return set_value(c, js_int((node_int)v), err);
     str_addf(&c->text, "%.0f", v);
     return refuse(c, v < 0 ? CONVERT_SMALL : CONVERT_BIG, err);
 }
@@ -130,7 +130,8 @@ static berth_status int_from_text(struct conversion *c, const json_t *v, berth_e
     if (huge)
         return refuse(c, CONVERT_REFUSED, err);
     if (whole)
-        return fits ? give(c, js_int(i), err) : refuse(c, minus ? CONVERT_SMALL : CONVERT_BIG, err);
+        return fits ? set_value(c, js_int(i), err)
+                    : refuse(c, minus ? CONVERT_SMALL : CONVERT_BIG, err);
     str_adds(&c->text, "invalid literal for int() with base 10: ");
     py_repr_text(json_string_value(v), json_string_length(v), 200, &c->text);
     return refuse(c, CONVERT_REFUSED, err);
@@ -143,7 +144,7 @@ static berth_status to_int(struct conversion *c, const json_t *v, berth_err *err
     case JS_U64:
         return BERTH_OK;
     case JS_BOOL:
-        return give(c, json_integer(json_is_true(v)), err);
+        return set_value(c, json_integer(json_is_true(v)), err);
     case JS_F64:
         return int_from_f64(c, json_real_value(v), err);
     case JS_STRING:
@@ -206,7 +207,7 @@ static berth_status float_from_text(struct conversion *c, const json_t *v, berth
     if (bad)
         return no_memory(err);
     if (finite)
-        return give(c, json_real(minus ? -f : f), err);
+        return set_value(c, json_real(minus ? -f : f), err);
     if (number || is_infinity(s, n)) {
         str_adds(&c->text, minus ? "-inf" : "inf");
         return refuse(c, minus ? CONVERT_SMALL : CONVERT_BIG, err);
@@ -225,9 +226,9 @@ static berth_status to_float(struct conversion *c, const json_t *v, berth_err *e
     case JS_I64:
     case JS_U64:
         js_get_f64(v, &f);
-        return give(c, json_real(f), err);
+        return set_value(c, json_real(f), err);
     case JS_BOOL:
-        return give(c, json_real(json_is_true(v)), err);
+        return set_value(c, json_real(json_is_true(v)), err);
     case JS_STRING:
         return float_from_text(c, v, err);
     default:
@@ -246,7 +247,7 @@ static berth_status to_str(struct conversion *c, const json_t *v, berth_err *err
     struct str text = { 0 };
     py_str(v, &text);
     berth_status s =
-        text.bad ? no_memory(err) : give(c, json_stringn_nocheck(str_c(&text), text.n), err);
+        text.bad ? no_memory(err) : set_value(c, json_stringn_nocheck(str_c(&text), text.n), err);
     str_release(&text);
     return s;
 }
@@ -268,7 +269,7 @@ berth_status py_convert(enum input_kind kind, const json_t *v, struct conversion
     case IN_STRING:
         return to_str(c, v, err);
     case IN_BOOLEAN:
-        return json_is_boolean(v) ? BERTH_OK : give(c, json_boolean(py_truth(v)), err);
+        return json_is_boolean(v) ? BERTH_OK : set_value(c, json_boolean(py_truth(v)), err);
     case IN_SOCKET:
     case IN_COMBO:
         break;

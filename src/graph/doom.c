@@ -4,14 +4,14 @@
  * what stands behind lazy inputs alone may never be asked for, and is left to the run. */
 #include "graph/graph_impl.h"
 
-static berth_status because(json_t *taken, json_t **out, berth_err *err)
+static berth_status set_reason(json_t *taken, json_t **out, berth_err *err)
 {
     *out = taken;
     return taken ? BERTH_OK : err_set(err, BERTH_ENOMEM, "refusing a node");
 }
 
-static berth_status look(const struct node_env *env, const struct wf_node *n, struct checked *c,
-                         berth_err *err)
+static berth_status look_at_files(const struct node_env *env, const struct wf_node *n,
+                                  struct checked *c, berth_err *err)
 {
     struct node_check k = { .env = env, .cls = n->cls, .id = n->id, .inputs = n->inputs };
     const char *input = NULL;
@@ -22,7 +22,7 @@ static berth_status look(const struct node_env *env, const struct wf_node *n, st
     if (!s || s == BERTH_ENOMEM)
         return s;
     c->no_device = said.device[0];
-    return because(
+    return set_reason(
         reason_new("custom_validation_failed", json_string("Custom validation failed for node"),
                    js_textf("%s - %s", input, said.msg), json_pack("{s:s}", "input_name", input)),
         &c->why, err);
@@ -35,11 +35,11 @@ berth_status doom_add(struct checked *c, const struct node_env *env, const struc
     const char *reason = node_cannot_run(n->cls);
     berth_status s = BERTH_OK;
     if (reason)
-        s = because(reason_new("node_cannot_run", json_string("Node cannot be computed"),
-                               js_textf("%s %s", n->cls->name, reason), json_object()),
-                    &c[node].why, err);
+        s = set_reason(reason_new("node_cannot_run", json_string("Node cannot be computed"),
+                                  js_textf("%s %s", n->cls->name, reason), json_object()),
+                       &c[node].why, err);
     else if (good)
-        s = look(env, n, &c[node], err);
+        s = look_at_files(env, n, &c[node], err);
     c[node].doomed = c[node].why != NULL;
     for (size_t l = n->link; l < n->link + n->links && !c[node].doomed; l++)
         c[node].doomed = c[w->link[l].from].doomed && !workflow_is_lazy(n, &w->link[l]);

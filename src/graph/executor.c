@@ -54,14 +54,14 @@ struct executor_info executor_info(const struct executor *x)
     };
 }
 
-/* ---- who may still want what ---- */
+/* ---- which outputs are still needed ---- */
 
 static berth_status no_memory(const struct run *r, berth_err *err)
 {
     return err_set(err, BERTH_ENOMEM, "running %zu nodes", r->wf.n);
 }
 
-/* A node that somebody may want: what the cache has is taken now, the rest wants its own inputs. */
+/* A node that may be needed: what the cache has is taken now, others need their own inputs. */
 static bool reach(struct run *r, size_t node)
 {
     r->want[node]++;
@@ -91,8 +91,9 @@ static bool reach_all(struct run *r, size_t output)
     return true;
 }
 
-/* One wish less. Outputs nobody wants any more go; a node that has not run and that nobody wants
- * never will, and its wishes go with it. pre: room on `dead` for every node, see run_prepare(). */
+/* One consumer less. Outputs without consumers are dropped; a node that has not run and has none
+ * never will, so it no longer counts as a consumer of its own inputs. pre: room on `dead` for every
+ * node, see run_prepare(). */
 static void unwant(struct run *r, size_t node)
 {
     if (--r->want[node])
@@ -105,7 +106,7 @@ static void unwant(struct run *r, size_t node)
     }
 }
 
-/* The node has run, or never will: it wants nothing any more. */
+/* The node has run, or never will: it no longer needs its inputs. */
 static void retire(struct run *r, size_t node)
 {
     const struct wf_node *n = &r->wf.node[node];
@@ -161,7 +162,7 @@ static void run_release(struct run *r)
     *r = (struct run) { 0 };
 }
 
-/* Requested outputs, each once, and what is upstream of them: first who may want what, then who
+/* Requested outputs, each once, and what is upstream of them: first what may be needed, then what
  * runs. */
 static berth_status add_outputs(struct run *r, berth_err *err)
 {
@@ -230,8 +231,8 @@ static enum run_step step(struct run *r, size_t node, json_t **current, berth_er
     return s;
 }
 
-/* A node is done: those that waited for it may be ready, it wants nothing any more, and the client
- * has it. ran: in this prompt, so that its inputs were wanted. */
+/* A node is done: those that waited for it may be ready, it no longer needs its inputs, and the
+ * client has it. ran: in this prompt, so that its inputs were counted as needed. */
 static berth_status complete(struct run *r, size_t node, bool ran, berth_err *err)
 {
     if (order_done(&r->order, node, err))
@@ -295,7 +296,7 @@ berth_status executor_run(struct executor *x, const struct exec_request *q, stru
         s = run_loop(&r, err);
     berth_err why = *err;
     if (s && !run_failure(&r, r.node, &why, NULL, err) && s != BERTH_ENOMEM)
-        s = BERTH_OK; /* the prompt's fault, and told */
+        s = BERTH_OK; /* the prompt's fault, and reported */
     if (run_status(&r, err) && !s)
         s = err->code;
     if (s) {

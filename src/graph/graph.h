@@ -4,19 +4,19 @@
  *            link       ["node_id", slot] in place of a value
  *            key        a 128-bit hash of all that a node's outputs depend on (keys.c)
  * Flow       graph_validate() (server thread or CLI) -> store -> executor_run() (worker thread)
- * Limits     GRAPH_NODES_MAX nodes, GRAPH_INPUTS_MAX inputs each, ids up to GRAPH_ID_MAX bytes; depth
- *            of recursion never follows depth of graph: walks use a stack of their own. Answers of
- *            validation are bounded too: beyond 100,000 entries dependent_outputs end, and beyond
- *            100,000 choices input_config is null.
- * Differs    from ComfyUI where comfyui-api.md section 12 says so, and: arrays in {"__value__": [...]}
- *            stay wrapped when stored back, negative slots and NaN are refused, links of undeclared
- *            inputs are constants (they run nothing), a class that tells no lazy() needs all its
- *            inputs.
+ * Limits     GRAPH_NODES_MAX nodes, GRAPH_INPUTS_MAX inputs each, ids up to GRAPH_ID_MAX bytes;
+ *            depth of recursion never follows depth of graph: walks use a stack of their own.
+ *            Answers of validation are bounded too: beyond 100,000 entries dependent_outputs end,
+ *            and beyond 100,000 choices input_config is null.
+ * Differs    from ComfyUI where comfyui-api.md section 12 says so, and: arrays in {"__value__":
+ *            [...]} stay wrapped when stored back, negative slots and NaN are refused, links of
+ *            undeclared inputs are constants (they run nothing), a class that tells no lazy() needs
+ *            all its inputs.
  * Threads    Validation: any, with an env that has no residency. Executor: one thread.
  * Files      workflow.c a prompt whose nodes have numbers; validate.c the rules, doom.c what cannot
- *            be computed, verrors.c what they answer; convert.c values as Python would convert them,
- *            pytext.c as it would print them; keys.c signatures; cache.c; order.c which node next;
- *            executor.c the run, run_node.c one node, result.c events and history pieces */
+ *            be computed, verrors.c what they answer; convert.c values as Python would convert
+ *            them, pytext.c as it would print them; keys.c signatures; cache.c; order.c which node
+ *            next; executor.c the run, run_node.c one node, result.c events and history pieces */
 #ifndef GRAPH_GRAPH_H
 #define GRAPH_GRAPH_H
 
@@ -127,9 +127,9 @@ struct exec_result {
     berth_err why;           /* and the whole of it, for the log: clients hear no folders */
     bool out_of_memory;      /* device memory: the worker unloads all that may go */
 };
-/* BERTH_OK whatever the prompt did, a prompt that validation would have refused included; an error is
- * our own trouble (BERTH_ENOMEM), and then result is a failed one as far as there was memory for it.
- * Nothing in it is shared with the executor. exec_result_release() always. */
+/* BERTH_OK whatever the prompt did, a prompt that validation would have refused included; an error
+ * is our own trouble (BERTH_ENOMEM), and then result is a failed one as far as there was memory for
+ * it. Nothing in it is shared with the executor. exec_result_release() always. */
 berth_status executor_run(struct executor *x, const struct exec_request *q, struct exec_result *out,
                           berth_err *err);
 void exec_result_release(struct exec_result *r);

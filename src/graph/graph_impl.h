@@ -56,8 +56,8 @@ struct workflow {
     size_t links;
     struct map by_id;
 };
-/* pre: an object of at most GRAPH_NODES_MAX members. Links of undeclared inputs are no links: their
- * values reach nobody. BERTH_ENOMEM. */
+/* pre: an object of at most GRAPH_NODES_MAX members. Links of undeclared inputs do not count:
+ * no node gets their values. BERTH_ENOMEM. */
 berth_status workflow_load(const struct node_env *env, json_t *prompt, struct workflow *out,
                            berth_err *err);
 void workflow_release(struct workflow *w);
@@ -96,7 +96,7 @@ berth_status doom_judge(struct checked *c, const struct workflow *w, berth_err *
 
 /* ---- verrors.c: what validation answers ---- */
 
-json_t *js_text(const char *s, size_t n); /* new string; what is no UTF-8 becomes '?' */
+json_t *js_text(const char *s, size_t n); /* new string; malformed UTF-8 becomes '?' */
 json_t *js_textf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 json_t *js_take(struct str *text); /* the same of a text, which is released; NULL if it is bad */
 /* {type, message, details, extra_info}; takes message, details and extra. NULL: out of memory, also

@@ -1,13 +1,13 @@
 /* key_files: files that a node's constants name, as part of its key: one that was replaced or
- * written again is read again by the next prompt. What tells files apart is what tells models apart
- * in the registry: device, inode, size, time. Images and latents are told by their contents
+ * written again is read again by the next prompt. Files are identified as models are in the
+ * registry: by device, inode, size and time. Images and latents are identified by their contents
  * (IS_CHANGED). */
 #include "base/file.h"
 #include "graph/cache.h"
 
 #define EMBEDDING "embedding:" /* what a text refers to embedding files by */
 
-/* Nothing where there is no such file: its loader says so. */
+/* Adds nothing for a missing file: its loader reports that. */
 static void put_file(const struct node_env *env, const char *folder, const char *name,
                      struct str *out)
 {

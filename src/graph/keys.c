@@ -3,9 +3,9 @@
  * A byte string that is the same for equal nodes and differs for different ones: class, IS_CHANGED,
  * the id where the class asks for it, then every input by name, constants by value and links by the
  * key of the node they come from; last the files that constants name (key_files.c). Two XXH64 over
- * it, with seeds of the executor's own that nobody outside knows, are the key. Numbers are equal by
+ * it, with secret seeds of the executor, are the key. Numbers are equal by
  * value, whatever JSON calls them: 1 = 1.0 = true.
- * A link of an undeclared input is a constant: its value reaches nobody. */
+ * A link of an undeclared input is a constant: no node gets its value. */
 #include "base/jstok.h"
 #include "graph/cache.h"
 

@@ -97,7 +97,7 @@ static bool is_ready(const struct order_node *n)
 /* ---- ranks ---- */
 
 /* A better rank; one that is ready is found under it too. */
-static bool rank(struct order *o, size_t node, uint8_t r)
+static bool improve_rank(struct order *o, size_t node, uint8_t r)
 {
     struct order_node *n = &o->node[node];
     if (n->rank <= r)
@@ -112,15 +112,15 @@ static bool rank_by_link(struct order *o, size_t link)
     size_t from = o->wf->link[link].from;
     const struct wf_node *f = &o->wf->node[from];
     struct order_node *n = &o->node[from], *to = &o->node[o->consumer[link]];
-    if (to->feeds && !rank(o, from, 2))
+    if (to->feeds && !improve_rank(o, from, 2))
         return false;
     if (to->rank != 0 || n->feeds)
         return true;
     n->feeds = true;
-    bool ok = rank(o, from, 1);
+    bool ok = improve_rank(o, from, 1);
     for (size_t l = f->link; l < f->link + f->links && ok; l++)
         if (o->strong[l])
-            ok = rank(o, o->wf->link[l].from, 2);
+            ok = improve_rank(o, o->wf->link[l].from, 2);
     return ok;
 }
 
@@ -180,7 +180,7 @@ berth_status order_add(struct order *o, size_t node, berth_err *err)
 {
     unsigned first = o->discovered;
     bool ok;
-    if (o->node[node].done) { /* from the cache: it still has its turn, and waits for nobody */
+    if (o->node[node].done) { /* from the cache: it still takes its turn, and waits for nothing */
         set_pending(o, node);
         ok = push(o, node);
     } else {
@@ -261,7 +261,7 @@ berth_status order_again(struct order *o, size_t node, berth_err *err)
 berth_status order_done(struct order *o, size_t node, berth_err *err)
 {
     struct order_node *n = &o->node[node];
-    bool had = n->done; /* from the cache: nobody waits */
+    bool had = n->done; /* from the cache: no node waits for it */
     n->pending = false;
     n->done = true;
     o->pending--;

@@ -44,8 +44,8 @@ berth_status order_add(struct order *o, size_t node, berth_err *err);
 /* The link behind lazy input `in` of the node that was staged is needed after all. */
 berth_status order_need(struct order *o, size_t node, unsigned in, berth_err *err);
 /* Will a node that runs in this prompt get output `slot` of the node, and give `type`? Those in
- * between hand it on: they give what they got, by its type or as "*". What nobody asked for yet (lazy
- * inputs) does not count; nor does anything when memory ran out. */
+ * between hand it on: they give what they got, by its type or as "*". What nobody asked for yet
+ * (lazy inputs) does not count; nor does anything when memory ran out. */
 bool order_leads_to(struct order *o, size_t node, size_t slot, const char *type);
 size_t order_next(struct order *o); /* SIZE_MAX: none is ready */
 berth_status order_again(struct order *o, size_t node, berth_err *err); /* after order_need() */

@@ -40,8 +40,8 @@ enum run_step {
     RUN_BROKE, /* our own trouble: no memory */
 };
 
-/* run_node.c: one node, from START to what it gave. current (owned by the caller): the inputs it was
- * called with, {name: [...]}, after RUN_ERROR; NULL if there was no memory for them. */
+/* run_node.c: one node, from START to what it gave. current (owned by the caller): the inputs it
+ * was called with, {name: [...]}, after RUN_ERROR; NULL if there was no memory for them. */
 enum run_step run_node(struct run *r, size_t node, json_t **current, berth_err *err);
 
 /* result.c: events and what history keeps. */
@@ -57,7 +57,7 @@ berth_status run_success(struct run *r, berth_err *err);
 berth_status run_failure(struct run *r, size_t node, const berth_err *why, json_t *current,
                          berth_err *err);
 berth_status run_status(struct run *r, berth_err *err); /* result.status from the messages */
-/* One more network's numbers; takes it. What there is no room for is left out. */
+/* One more network's numbers; takes it. Dropped when there are too many. */
 void run_network(struct run *r, json_t *taken);
 
 #endif

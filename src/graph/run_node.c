@@ -75,7 +75,7 @@ static berth_status gather(struct call *c, berth_err *err)
         BUG("%s has %zu inputs", cls->name, cls->ins);
     for (size_t l = c->n->link; l < c->n->link + c->n->links; l++) {
         if (!c->r->order.strong[l])
-            continue; /* a lazy one nobody asked for */
+            continue; /* a lazy one that was not asked for */
         const struct entry *e = c->r->have[wf->link[l].from];
         if (!e)
             BUG("node %s starts without its input '%s'", c->n->id, cls->in[wf->link[l].in].name);

@@ -2,7 +2,7 @@
  *
  * Every node that an output needs is looked at once: state NEW -> OPEN (on the stack) -> GOOD or
  * BAD. Its inputs are taken in declared order; a link to a NEW node suspends the node and looks at
- * that one first. A link to an OPEN node closes a cycle: nobody on it can run, and nobody gets an
+ * that one first. A link to an OPEN node closes a cycle: no node on it can run, and none gets an
  * error for it, as in ComfyUI. What Python would raise in the middle of a node (a link to nowhere,
  * a node without inputs) ends the look at that node and replaces its errors. */
 #include "graph/graph_impl.h"
@@ -63,7 +63,7 @@ static berth_status input_config(struct check *c, const struct node_class *cls,
         berth_status s = node_input_spec(c->env, cls, in, out, c->err);
         if (s == BERTH_ENOMEM)
             return s;
-        if (s) /* a folder that cannot be listed: that is no reason to withhold the error */
+        if (s) /* a folder that cannot be listed: the error is reported without it */
             *out = json_null();
         if (json_array_size(*out) == 1 && json_array_append_new(*out, json_object())) {
             json_decref(*out);
@@ -189,7 +189,7 @@ static enum step link_source(struct check *c, const json_t *id, size_t *from)
 }
 
 /* RETURN_TYPES[slot]: a list in newer nodes, a tuple in older ones. Python would count from the end
- * for negative slots; nobody sends them, and here they are out of range. */
+ * for negative slots; no client sends them, and here they are out of range. */
 static enum step link_type(struct check *c, const struct node_class *cls, const json_t *slot,
                            const char **type)
 {
@@ -327,7 +327,8 @@ static enum step check_range(struct check *c, size_t node, const struct node_inp
     return s;
 }
 
-/* The choices of a folder or a function, read once per prompt; those in the class are just there. */
+/* The choices of a folder or a function, read once per prompt; those in the class are just
+ * there. */
 static berth_status choices_of(struct check *c, const struct node_input *in,
                                const struct names **out)
 {
@@ -460,8 +461,9 @@ static bool is_in(const char *name, const json_t *v)
 }
 
 /* What Python says when "inputs" is not there, or is no object. In a list or a text it can look for
- * names, so that required ones are missing; one that it finds cannot be taken out. Nothing found and
- * nothing missing, it would run the node without inputs: nobody sends that, and here it is refused. */
+ * names, so that required ones are missing; one that it finds cannot be taken out. Nothing found
+ * and nothing missing, it would run the node without inputs: no client sends that, and we refuse
+ * it. */
 static enum step no_inputs(struct check *c, size_t node)
 {
     const struct wf_node *n = &c->wf.node[node];

@@ -69,7 +69,7 @@ static void load_links(struct workflow *w, struct wf_node *n)
             from = workflow_find(w, json_string_value(id));
         if (from == SIZE_MAX || !w->node[from].cls || (uint64_t)slot >= w->node[from].cls->outs) {
             n->broken = true;
-            continue; /* the rest still tells who depends on whom */
+            continue; /* the other links still count as dependencies */
         }
         w->link[w->links++] = (struct wf_link) {
             .in = (unsigned)i,
