@@ -1,5 +1,6 @@
 #include "base/hash.h"
 
+#include <endian.h>
 #include <string.h>
 
 uint64_t hash_fnv1a64(const void *p, size_t n)
@@ -27,20 +28,14 @@ static uint64_t load64(const uint8_t *b)
 {
     uint64_t v;
     memcpy(&v, b, sizeof v);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    v = __builtin_bswap64(v);
-#endif
-    return v;
+    return le64toh(v);
 }
 
 static uint64_t load32(const uint8_t *b)
 {
     uint32_t v;
     memcpy(&v, b, sizeof v);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    v = __builtin_bswap32(v);
-#endif
-    return v;
+    return le32toh(v);
 }
 
 static uint64_t lane(uint64_t acc, uint64_t v)

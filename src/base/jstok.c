@@ -3,6 +3,8 @@
 #include "base/str.h"
 #include "base/utf8.h"
 
+#include <endian.h>
+
 /* What may come next. */
 enum expect {
     VALUE,        /* at the start, or behind a key */
@@ -78,9 +80,7 @@ static uint64_t marks(const char *p)
     const uint64_t ones = UINT64_C(0x0101010101010101);
     uint64_t v;
     memcpy(&v, p, sizeof v);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    v = __builtin_bswap64(v);
-#endif
+    v = le64toh(v);
     uint64_t quote = (v ^ ones * '"') - ones, slash = (v ^ ones * '\\') - ones;
     return (quote | slash | (v - ones * ' ') | v) & ones * 0x80;
 }

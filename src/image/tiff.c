@@ -121,24 +121,18 @@ static berth_status failed(const struct memory *m, unsigned page, berth_err *err
 
 /* ---- what a page is ---- */
 
+/* Old JPEG in TIFF is not among them: no two readers agree on it. */
 static bool packing_known(uint16_t c)
 {
-    switch (c) {
-    case COMPRESSION_NONE:
-    case COMPRESSION_CCITTRLE:
-    case COMPRESSION_CCITTFAX3:
-    case COMPRESSION_CCITTFAX4:
-    case COMPRESSION_LZW:
-    case COMPRESSION_JPEG:
-    case COMPRESSION_ADOBE_DEFLATE:
-    case COMPRESSION_DEFLATE:
-    case COMPRESSION_PACKBITS:
-    case COMPRESSION_ZSTD:
-    case COMPRESSION_WEBP:
-        return TIFFIsCODECConfigured(c);
-    default: /* of old JPEG in TIFF no two readers think alike */
-        return false;
-    }
+    static const uint16_t known[] = {
+        COMPRESSION_NONE, COMPRESSION_CCITTRLE, COMPRESSION_CCITTFAX3,     COMPRESSION_CCITTFAX4,
+        COMPRESSION_LZW,  COMPRESSION_JPEG,     COMPRESSION_ADOBE_DEFLATE, COMPRESSION_DEFLATE,
+        COMPRESSION_ZSTD, COMPRESSION_WEBP,     COMPRESSION_PACKBITS
+    };
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (c == known[i])
+            return TIFFIsCODECConfigured(c);
+    return false;
 }
 
 static bool depth_fits(const struct page *g)
