@@ -382,12 +382,6 @@ void conn_linger(struct conn *c)
         conn_kill(c);
 }
 
-void conn_to_ws(struct conn *c, struct ws *taken)
-{
-    c->mode = CONN_WS;
-    c->ws = taken;
-}
-
 /* ---- requests ---- */
 
 static bool has_body(const struct http1 *h)
@@ -409,11 +403,6 @@ static void refuse_rest(struct conn *c)
     str_release(&c->req->body);
     c->server->loop->body_bytes -= c->req->body_held;
     c->req->body_held = 0;
-}
-
-void conn_replied(struct conn *c)
-{
-    conn_dirty(c);
 }
 
 /* The request is over. */
@@ -508,7 +497,7 @@ static void take_head(struct conn *c)
     c->body_step = c->body_waste = 0;
     c->keep = c->h1->keep_alive;
     http_begin(r, c, true);
-    if (!guard_origin(r))
+    if (!guard_origin(r, false))
         return;
     if (r->method == HTTP_OPTIONS) {
         http_reply_empty(r, 200);

@@ -102,12 +102,8 @@ void conn_send_frame(struct conn *c, enum out_kind kind, unsigned op, uint64_t r
 bool conn_swap_frame(struct conn *c, enum out_kind kind, unsigned op, uint64_t run, struct blob *b);
 void conn_drop_preview(struct conn *c); /* the one that waits, if any */
 
-/* http.c tells: the reply is queued. */
-void conn_replied(struct conn *c);
 /* Will the rest of the request's body be read, so that the connection can go on? */
 bool conn_can_keep(const struct conn *c);
-/* From the handler of an upgrade, whose reply is queued: from now on frames. */
-void conn_to_ws(struct conn *c, struct ws *taken);
 void conn_linger(struct conn *c);
 
 /* ws.c */
@@ -116,7 +112,7 @@ WARN_UNUSED bool ws_rx(struct conn *c, char *p, size_t n);
 void ws_close(struct conn *c, unsigned code); /* sends close, then ends the connection */
 
 /* guard.c: false: it replied. */
-bool guard_origin(struct http_req *r);
+bool guard_origin(struct http_req *r, bool cookie); /* cookie: one let it in */
 bool guard_token(struct http_req *r, const struct route *route);
 berth_status guard_config(const struct server_config *cfg, berth_err *err);
 bool guard_loopback(const char *host, size_t n); /* of a Host: without port, or an address */

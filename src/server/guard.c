@@ -142,8 +142,7 @@ bool guard_allows(const struct server_config *cfg, const struct guard_ask *a)
     return a->origin ? same_origin(a, &h) : !foreign(a, a->cookie);
 }
 
-/* cookie: whether one let it in. False: it replied. */
-static bool check_origin(struct http_req *r, bool cookie)
+bool guard_origin(struct http_req *r, bool cookie)
 {
     struct guard_ask a = { .local = r->conn->local,
                            .tls = r->conn->tls,
@@ -163,11 +162,6 @@ static bool check_origin(struct http_req *r, bool cookie)
                        : "http");
     http_reply_empty(r, 403);
     return false;
-}
-
-bool guard_origin(struct http_req *r)
-{
-    return check_origin(r, false);
 }
 
 /* ---- token ---- */
@@ -247,7 +241,7 @@ bool guard_token(struct http_req *r, const struct route *route)
         in_query(r, route, want))
         return true;
     if (cookie(r, want))
-        return check_origin(r, true);
+        return guard_origin(r, true);
     http_header(r, "WWW-Authenticate", "Bearer realm=\"berth\"");
     http_reply_text(
         r, 401,

@@ -372,7 +372,7 @@ void http_reply_take(struct http_req *r, int status, const char *type, struct st
         str_release(taken);
     else
         conn_send_str(c, taken);
-    conn_replied(c);
+    conn_dirty(c);
 }
 
 void http_reply_fd(struct http_req *r, int status, const char *type, int fd, uint64_t from,
@@ -397,7 +397,7 @@ void http_reply_fd(struct http_req *r, int status, const char *type, int fd, uin
         close(fd);
     else
         conn_send_file(c, fd, from, n);
-    conn_replied(c);
+    conn_dirty(c);
 }
 
 void http_reply(struct http_req *r, int status, const char *type, const char *body, size_t n)

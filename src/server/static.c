@@ -193,13 +193,6 @@ void http_reply_file(struct http_req *r, const struct http_file *f)
 
 /* ---- the frontend ---- */
 
-static void no_cache(struct http_req *r)
-{
-    http_header(r, "Cache-Control", "no-cache");
-    http_header(r, "Pragma", "no-cache");
-    http_header(r, "Expires", "0");
-}
-
 void route_static(struct http_req *r)
 {
     const char *root = r->server->cfg.frontend;
@@ -216,8 +209,11 @@ void route_static(struct http_req *r)
             http_status(r, 404);
         return;
     }
-    if (index)
-        no_cache(r);
+    if (index) {
+        http_header(r, "Cache-Control", "no-cache");
+        http_header(r, "Pragma", "no-cache");
+        http_header(r, "Expires", "0");
+    }
     if (path_inside(root, rel, n, false, &path, &err))
         http_status(r, err.code == BERTH_EINVAL ? 403 : 404);
     else if (!stat(str_c(&path), &st) && S_ISDIR(st.st_mode))

@@ -154,15 +154,6 @@ static void *worker_main(void *arg)
 
 /* ---- start and end ---- */
 
-static berth_status open_thread(struct worker *w, berth_err *err)
-{
-    int n = pthread_create(&w->thread, NULL, worker_main, w);
-    if (n)
-        return err_sys(err, BERTH_ELIMIT, n, "the worker's thread");
-    w->started = true;
-    return BERTH_OK;
-}
-
 berth_status worker_start(struct server *s, berth_err *err)
 {
     struct worker *w = calloc(1, sizeof *w);
@@ -184,11 +175,15 @@ berth_status worker_start(struct server *s, berth_err *err)
                                           .label = hub_send_text };
     w->events.preview_size = s->cfg.preview_size ? s->cfg.preview_size : 512;
     w->events.pool = w->parts.pool;
-    if (res_plan_devices(w->parts.res, NULL, false, &w->plan_devices, err) || open_thread(w, err)) {
-        worker_close(s);
-        return err_add(err, "starting the worker");
-    }
-    return BERTH_OK;
+    berth_status st = res_plan_devices(w->parts.res, NULL, false, &w->plan_devices, err);
+    int n = st ? 0 : pthread_create(&w->thread, NULL, worker_main, w);
+    w->started = !st && !n;
+    if (w->started)
+        return BERTH_OK;
+    if (n)
+        err_sys(err, BERTH_ELIMIT, n, "the worker's thread");
+    worker_close(s);
+    return err_add(err, "starting the worker");
 }
 
 void worker_stop(struct server *s, unsigned grace_s)

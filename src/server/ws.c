@@ -69,7 +69,8 @@ void route_ws(struct http_req *r)
     http_header(r, "Connection", "Upgrade");
     http_header(r, "Sec-WebSocket-Accept", accept);
     http_reply_empty(r, 101);
-    conn_to_ws(c, w);
+    c->mode = CONN_WS; /* from now on frames */
+    c->ws = w;
     hub_opened(r->server, c, w->sid);
 }
 
