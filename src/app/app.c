@@ -175,7 +175,7 @@ static void forward_log(void *user, berth_log_level level, uint64_t wall_ns, con
     l->write(l->user, (enum log_level)level, wall_ns, event, text);
 }
 
-static bool said_no(const char *text)
+static bool is_negative(const char *text)
 {
     return text &&
            (!strcasecmp(text, "0") || !strcasecmp(text, "false") || !strcasecmp(text, "no"));
@@ -193,7 +193,7 @@ static berth_json_log json_log_from_env(void)
     const char *path = getenv("MGPU_JSON_LOG_PATH");
     return (berth_json_log) { .path = path && *path ? path : NULL,
                               .level = getenv("MGPU_JSON_MIN_LEVEL"),
-                              .append = said_no(getenv("MGPU_JSON_OVERWRITE")),
+                              .append = is_negative(getenv("MGPU_JSON_OVERWRITE")),
                               .fields = getenv("MGPU_JSON_STATIC_FIELDS"),
                               .id = id_from_env };
 }
@@ -204,14 +204,14 @@ static bool wants_cards(const char *devices)
     struct spec spec;
     berth_err ignore;
     if (!devices || !*devices || spec_parse(devices, strlen(devices), false, &spec, &ignore))
-        return true; /* who opens them says what is wrong */
+        return true; /* opening them will say what is wrong */
     for (size_t i = 0; i < spec.n; i++)
         if (!strcmp(spec.entry[i].phys.kind, "cuda"))
             return true;
     return false;
 }
 
-void app_cards_said(const char *cards, berth_err *err)
+void app_blame_card_option(const char *cards, berth_err *err)
 {
     if (cards[0] && err->code == BERTH_EUNSUPPORTED && !err->subject)
         err_add(err, strchr(cards, '*') ? "--default-device" : "--cuda-device");
@@ -253,6 +253,6 @@ berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_c
                                .reserve = args->reserve,
                                .json_log = json_log_from_env() };
     if (berth_ctx_new(&cfg, out, err))
-        app_cards_said(args->cards, err);
+        app_blame_card_option(args->cards, err);
     return *out ? BERTH_OK : err->code;
 }

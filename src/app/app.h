@@ -44,7 +44,7 @@ struct app {              /* owner: the main thread */
     bool json_begun; /* between app_json_begin() and app_json_end() */
     struct str json_text;
     struct str late; /* messages that wait for the end of the JSON, one a line */
-    /* Who wants a command's options instead of its help: describe.h. NULL: the help is printed. */
+    /* Gets the options of a command in place of the printed help (describe.h); NULL: prints. */
     void (*on_help)(void *user, const struct command *c, const struct opts *o);
     void *on_help_user;
 };
@@ -110,8 +110,8 @@ struct dev_env app_dev_env(const struct app *a, const struct app_ctx_args *args)
 berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_ctx **out,
                          berth_err *err);
 /* Names the option that cards came from, where it was they that are not there. */
-void app_cards_said(const char *cards, berth_err *err);
-/* Logs why there are no cards, where nobody said that there shall be none. Returns the reason, or
+void app_blame_card_option(const char *cards, berth_err *err);
+/* Logs why there are no cards, unless the options ask for none. Returns the reason, or
  * NULL; borrowed from ctx. */
 const char *app_log_absent(const struct app *a, const struct app_ctx_args *args, berth_ctx *ctx);
 /* signals.c: SIGINT, SIGTERM and SIGHUP as a flag that long work looks at. */

@@ -131,9 +131,13 @@ static const struct opt *find_letter(const struct opts *o, char letter)
 static const char *guessed(const struct opts *o, const char *name, size_t len)
 {
     for (; o; o = o->next)
-        for (const struct opt_guess *g = o->guess; g && g->name; g++)
-            if (str_eq(name, len, g->name))
-                return g->instead;
+        for (const struct opt_guess *g = o->guess; g && g->names; g++)
+            for (const char *at = g->names; *at;) {
+                size_t n = strcspn(at, "|");
+                if (n == len && strncmp(at, name, n) == 0)
+                    return g->instead;
+                at += n + (at[n] == '|');
+            }
     return NULL;
 }
 

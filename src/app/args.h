@@ -64,8 +64,8 @@ static inline struct opt opt_letter(char letter, struct opt o) /* the same with 
     return o;
 }
 
-struct opt_guess { /* a name that people try and that is no option, and what does it */
-    const char *name, *instead;
+struct opt_guess { /* names that people try ("a|b") and that are no options, and what does it */
+    const char *names, *instead;
 };
 
 struct opts { /* several tables read as one, so that commands share the global options */

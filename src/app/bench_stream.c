@@ -40,7 +40,7 @@ struct donors {
 };
 
 /* A name that is not there, as a mistake in an option. */
-static berth_status option_said(const char *option, berth_err *err)
+static berth_status blame_option(const char *option, berth_err *err)
 {
     const berth_err said = *err;
     return err_set(err, BERTH_EINVAL, "%s: %s", option, said.msg);
@@ -55,7 +55,7 @@ static berth_status find_donors(const struct devset *set, const char *text, stru
         if (!n)
             return err_set(err, BERTH_EINVAL, "--donor: '%.80s' has an empty place", text);
         if (devset_find(set, at, n, &i, err))
-            return option_said("--donor", err);
+            return blame_option("--donor", err);
         for (size_t k = 0; k < out->n; k++)
             if (out->at[k] == i)
                 return err_set(err, BERTH_EINVAL, "--donor: %s twice", devset_at(set, i)->name);
@@ -109,7 +109,7 @@ berth_status bench_places(struct bench_model *m, const char *device, const char 
         return err->code;
     berth_status s = BERTH_OK;
     if (device && devset_find(set, device, strlen(device), &compute, err))
-        s = option_said("--device", err);
+        s = blame_option("--device", err);
     while (!device && compute + 1 < devset_count(set) &&
            strcmp(devset_at(set, compute)->name, "cpu") == 0)
         compute++; /* the first that is not the host, by name; or the last there is */

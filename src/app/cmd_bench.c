@@ -84,7 +84,7 @@ static int read_devices(struct app *a, const struct options *o, struct wanted *w
     m->spec = devices ? &w->spec : NULL;
     if (!bench_places(m, o->device, o->donor, &err))
         return APP_OK;
-    app_cards_said(w->args.cards, &err);
+    app_blame_card_option(w->args.cards, &err);
     if (err.code == BERTH_EUNSUPPORTED && devices)
         return app_usage(a, "--devices: %s", err.msg);
     return err.code == BERTH_EINVAL ? app_usage(a, "%s", err.msg) : app_fail(a, &err);

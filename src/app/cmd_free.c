@@ -157,10 +157,10 @@ static int run_free(struct app *a, int argc, char **argv)
     return code;
 }
 
-#define BY_NAME "models are named without an option: berth free NAME#ID, as `berth ps` shows them"
-
 static const struct opt_guess guesses[] = {
-    { "model", BY_NAME }, { "models", BY_NAME }, { "name", BY_NAME }, { "id", BY_NAME }, { 0 }
+    { "model|models|name|id",
+      "models are named without an option: berth free NAME#ID, as `berth ps` shows them" },
+    { 0 }
 };
 
 const struct command command_free = {

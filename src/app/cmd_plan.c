@@ -68,7 +68,7 @@ static int check_usage(struct app *a, const struct options *o)
 }
 
 /* The library speaks of the node input that strings come from; here they come from an option. */
-static berth_err *option_said(const struct options *o, berth_err *err)
+static berth_err *blame_option(const struct options *o, berth_err *err)
 {
     if (err->subject)
         err_rename_subject(err, o->alloc          ? "--alloc"
@@ -125,7 +125,7 @@ static int read_options(struct app *a, struct request *r)
     else if (o->alloc)
         str_adds(&r->text, o->alloc);
     if ((o->alloc || o->virtual_vram) && alloc_parse(str_c(&r->text), r->text.n, &r->alloc, &err)) {
-        app_fail(a, option_said(o, &err)); /* a program's --json wants to hear of a bad string */
+        app_fail(a, blame_option(o, &err)); /* a program's --json wants to hear of a bad string */
         return APP_USAGE;
     }
     if (o->alloc && o->compute && r->alloc.compute[0] &&
@@ -178,7 +178,7 @@ static int plan_blocks(struct app *a, const struct request *r, struct planned *x
     if (s == BERTH_EINVAL && !r->o->machine.devices && err.device[0])
         err_append(&err, "; --devices cuda:0=24g,cpu=64g plans for cards that are not here");
     if (s)
-        code = app_fail(a, option_said(r->o, &err));
+        code = app_fail(a, blame_option(r->o, &err));
     else if (a->json)
         code = print_json(a, x);
     else
@@ -299,15 +299,11 @@ static int run(struct app *a, int argc, char **argv)
     return code;
 }
 
-#define BY_DTYPE "a plan in the sizes of another type is --dtype fp8_e4m3fn, or fp8_e5m2"
-
-static const struct opt_guess guesses[] = { { "weight-dtype", BY_DTYPE },
-                                            { "weight_dtype", BY_DTYPE },
-                                            { "fp8", BY_DTYPE },
-                                            { "fp8-unet", BY_DTYPE },
-                                            { "fp8_e4m3fn-unet", BY_DTYPE },
-                                            { "fp8_e5m2-unet", BY_DTYPE },
-                                            { 0 } };
+static const struct opt_guess guesses[] = {
+    { "weight-dtype|weight_dtype|fp8|fp8-unet|fp8_e4m3fn-unet|fp8_e5m2-unet",
+      "a plan in the sizes of another type is --dtype fp8_e4m3fn, or fp8_e5m2" },
+    { 0 }
+};
 
 const struct command command_plan = {
     .guesses = guesses,

@@ -222,7 +222,7 @@ static int report_remote(const struct app *a, const struct options *o, const str
                   json_array_get(last, 1));
 }
 
-/* Long lists are not in an error, as in ComfyUI: asked for, so that they can be told. */
+/* Like ComfyUI, a server leaves long lists out of its errors: they are fetched here. */
 static void fetch_choices(struct client *c, const json_t *class_type, json_t *error)
 {
     json_t *extra = json_object_get(error, "extra_info"), *info = NULL;
@@ -258,7 +258,7 @@ static void fetch_all_choices(struct client *c, json_t *node_errors)
 }
 
 /* Names those of `table` that were given and that a server decides; false: none. */
-static bool servers_own(const struct opt *table, size_t n, struct str *out)
+static bool list_server_options(const struct opt *table, size_t n, struct str *out)
 {
     static const char *const ours[] = {
         "set", "server", "token", "cacert", "proxy", "show", "json"
@@ -276,8 +276,8 @@ static bool servers_own(const struct opt *table, size_t n, struct str *out)
 }
 
 /* A prompt that the server refused, or did not get. */
-static int not_taken(struct app *a, struct client *c, json_t *prompt, const json_t *refusal,
-                     const berth_err *err)
+static int report_refusal(struct app *a, struct client *c, json_t *prompt, const json_t *refusal,
+                          const berth_err *err)
 {
     const struct validation v = { .error = json_object_get(refusal, "error"),
                                   .node_errors = json_object_get(refusal, "node_errors") };
@@ -289,7 +289,7 @@ static int not_taken(struct app *a, struct client *c, json_t *prompt, const json
     return failed;
 }
 
-static void on_partly(void *user, json_t *node_errors)
+static void on_left_out(void *user, json_t *node_errors)
 {
     struct waiting *w = user;
     const struct validation v = { .node_errors = node_errors };
@@ -298,7 +298,7 @@ static void on_partly(void *user, json_t *node_errors)
     complain_partly(NULL, NULL, w->prompt, &v);
 }
 
-static int elsewhere(struct app *a, const struct options *o, const struct parts *p)
+static int run_on_server(struct app *a, const struct options *o, const struct parts *p)
 {
     berth_err err;
     json_t *item;
@@ -316,12 +316,12 @@ static int elsewhere(struct app *a, const struct options *o, const struct parts 
                                   .stop = signals_watch(),
                                   .event = on_event,
                                   .queued = on_queued,
-                                  .partly = on_partly,
+                                  .partly = on_left_out,
                                   .user = &waiting };
     berth_status s = run_remote(&r, &item, &err);
     run_view_release(&waiting.view);
     client.refusal = NULL;
-    int code = s      ? not_taken(a, &client, p->prompt, refusal, &err)
+    int code = s      ? report_refusal(a, &client, p->prompt, refusal, &err)
                : item ? report_remote(a, o, &client, item, waiting.left_out)
                       : APP_SIGNAL + signals_caught();
     if (!s && !item)
@@ -341,8 +341,8 @@ static int open_engine(struct app *a, const struct options *o, struct parts *p)
                                  .devices = parts.devices,
                                  .pool = parts.pool,
                                  .folders = p->folders.folders,
-                                 .tokenizers = p->folders.tokenizers,
-                                 .tokenizers_n = p->folders.tokenizers_n,
+                                 .tokenizers = (const char *const *)p->folders.tokenizers.at,
+                                 .tokenizers_n = p->folders.tokenizers.n,
                                  .clock = a->clock,
                                  .log = &a->log,
                                  .disable_metadata = o->no_metadata,
@@ -365,7 +365,7 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
         if (run_workflow_set(p->prompt, o->set.at[i], &err))
             return app_usage(a, "%s", err.msg);
     if (o->client.url)
-        return elsewhere(a, o, p);
+        return run_on_server(a, o, p);
     if ((code = app_devices(a, &o->devices, &ctx)) ||
         (code = app_folders_open(a, &o->folders, &p->folders)))
         return code;
@@ -423,7 +423,7 @@ static int run_run(struct app *a, int argc, char **argv)
     if (n != 1)
         return app_usage(a, n ? "one workflow at a time" : "which workflow?");
     struct str given = { 0 };
-    if (o.client.url && servers_own(table, ARRAY_LEN(table), &given))
+    if (o.client.url && list_server_options(table, ARRAY_LEN(table), &given))
         code = app_usage(a,
                          "with --server folders, devices and how it computes and saves are the "
                          "server's: leave %s away",
@@ -446,30 +446,23 @@ static int run_run(struct app *a, int argc, char **argv)
 #define BY_SET(example) "inputs of nodes are set with --set NODE.INPUT=VALUE: --set " example
 
 static const struct opt_guess guesses[] = {
-    { "prompt", BY_SET("positive.text=\"a cat\", where that is the node's id or title") },
-    { "positive", BY_SET("positive.text=\"a cat\", where that is the node's id or title") },
-    { "text", BY_SET("positive.text=\"a cat\", where that is the node's id or title") },
-    { "negative", BY_SET("negative.text=\"blurry\", where that is the node's id or title") },
-    { "negative-prompt", BY_SET("negative.text=\"blurry\", where that is the node's id or title") },
+    { "prompt|positive|text",
+      BY_SET("positive.text=\"a cat\", where that is the node's id or title") },
+    { "negative|negative-prompt",
+      BY_SET("negative.text=\"blurry\", where that is the node's id or title") },
     { "seed", BY_SET("KSampler.seed=5") },
     { "steps", BY_SET("KSampler.steps=3") },
     { "cfg", BY_SET("KSampler.cfg=7") },
-    { "sampler", BY_SET("KSampler.sampler_name=euler") },
-    { "sampler-name", BY_SET("KSampler.sampler_name=euler") },
+    { "sampler|sampler-name", BY_SET("KSampler.sampler_name=euler") },
     { "scheduler", BY_SET("KSampler.scheduler=karras") },
     { "denoise", BY_SET("KSampler.denoise=0.7") },
-    { "width", BY_SET("EmptyLatentImage.width=512") },
+    { "width|size", BY_SET("EmptyLatentImage.width=512") },
     { "height", BY_SET("EmptyLatentImage.height=512") },
-    { "size", BY_SET("EmptyLatentImage.width=512") },
     { "batch-size", BY_SET("EmptyLatentImage.batch_size=2") },
-    { "model", BY_SET("CheckpointLoaderSimple.ckpt_name=FILE") },
-    { "ckpt", BY_SET("CheckpointLoaderSimple.ckpt_name=FILE") },
-    { "checkpoint", BY_SET("CheckpointLoaderSimple.ckpt_name=FILE") },
+    { "model|ckpt|checkpoint", BY_SET("CheckpointLoaderSimple.ckpt_name=FILE") },
     { "lora", BY_SET("LoraLoader.lora_name=FILE") },
-    { "weight-dtype", BY_SET("UNETLoader.weight_dtype=fp8_e4m3fn") },
-    { "weight_dtype", BY_SET("UNETLoader.weight_dtype=fp8_e4m3fn") },
-    { "dtype", BY_SET("UNETLoader.weight_dtype=fp8_e4m3fn") },
-    FP8_GUESSES,
+    { "weight-dtype|weight_dtype|dtype", BY_SET("UNETLoader.weight_dtype=fp8_e4m3fn") },
+    FP8_GUESS,
     { "cpu", "--devices cpu computes on the processor" },
     { "reserve-vram",
       "a flag of `berth serve`; here a budget leaves room: --devices cuda:0=10g,cpu" },

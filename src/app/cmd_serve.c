@@ -198,11 +198,12 @@ static void raise_files(void)
     }
 }
 
-/* Said at the start and not only when the first prompt fails for it. Who came for the demo model,
- * which has its own, need not be warned. */
+/* Warns at the start, not only when the first prompt fails. With --demo there is no warning: that
+ * model brings its own. */
 static void look_for_tokenizers(struct app *a, const struct options *o, const struct app_folders *f)
 {
-    const struct node_env env = { .tokenizers = f->tokenizers, .tokenizers_n = f->tokenizers_n };
+    const struct node_env env = { .tokenizers = (const char *const *)f->tokenizers.at,
+                                  .tokenizers_n = f->tokenizers.n };
     const char *give = o->folders.comfyui ? "--tokenizers" : "--tokenizers or --comfyui-dir";
     struct str places = { 0 };
     if (o->folders.demo) {
@@ -375,8 +376,8 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
         (code = place_database(a, o, p->folders.folders, &p->database)))
         return code;
     cfg.folders = p->folders.folders;
-    cfg.tokenizers = p->folders.tokenizers;
-    cfg.tokenizers_n = p->folders.tokenizers_n;
+    cfg.tokenizers = (const char *const *)p->folders.tokenizers.at;
+    cfg.tokenizers_n = p->folders.tokenizers.n;
     cfg.frontend = p->folders.frontend.n ? str_c(&p->folders.frontend) : NULL;
     cfg.packages = p->folders.packages.n ? str_c(&p->folders.packages) : NULL;
     cfg.database = str_c(&p->database);
@@ -440,7 +441,7 @@ static int run_serve(struct app *a, int argc, char **argv)
     return code;
 }
 
-static const struct opt_guess guesses[] = { FP8_GUESSES, { 0 } };
+static const struct opt_guess guesses[] = { FP8_GUESS, { 0 } };
 
 const struct command command_serve = {
     .guesses = guesses,

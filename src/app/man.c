@@ -65,7 +65,7 @@ static void prose(struct str *out, const char *s)
         str_adds(out, ".EE\n");
 }
 
-/* Every command takes the global options; they are told once. */
+/* Every command takes the global options; they are described once. */
 static void add(void *user, const struct command *c, const struct opts *o)
 {
     struct str *out = user;

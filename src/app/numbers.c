@@ -8,7 +8,7 @@ struct choice {
     enum dtype type;
 };
 
-/* The one that is given, into *out; two are one too many. */
+/* The one that is given, into *out; two exclude each other. */
 static int choose(struct app *a, const struct choice *c, size_t n, enum dtype *out)
 {
     const struct choice *first = NULL;

@@ -6,11 +6,10 @@
 #include "node/node.h"
 
 /* What people try for opts.guess. */
-#define FP8_UNET "diffusion models are held as fp8 with --fp8_e4m3fn-unet, or --fp8_e5m2-unet"
-#define FP8_GUESSES                                                                                \
-    { "fp8", FP8_UNET }, { "fp8-unet", FP8_UNET },                                                 \
+#define FP8_GUESS                                                                                  \
     {                                                                                              \
-        "fp8_unet", FP8_UNET                                                                       \
+        "fp8|fp8-unet|fp8_unet",                                                                   \
+            "diffusion models are held as fp8 with --fp8_e4m3fn-unet, or --fp8_e5m2-unet"          \
     }
 
 struct number_options {

@@ -166,8 +166,8 @@ static bool read_choices(const json_t *config, struct names *out)
 }
 
 /* Is this error about a choice? Then what of it, and what could be chosen instead. */
-static bool misses(const struct node_env *env, const char *class_type, const json_t *error,
-                   struct missing *m, struct names *choices)
+static bool is_missing_choice(const struct node_env *env, const char *class_type,
+                              const json_t *error, struct missing *m, struct names *choices)
 {
     const json_t *extra = json_object_get(error, "extra_info");
     const char *type = json_string_value(json_object_get(error, "type"));
@@ -222,7 +222,7 @@ void run_hints_whole(const json_t *error, json_t *prompt, struct str *out)
 
 /* "node 3 is wanted by node 4 (ImageUpscaleWithModel), which cannot be computed yet": a file
  * would be put there for nothing. */
-static bool for_nothing(json_t *prompt, const char *from, struct str *out)
+static bool consumer_cannot_run(json_t *prompt, const char *from, struct str *out)
 {
     const char *id, *name;
     json_t *node, *v;
@@ -258,7 +258,8 @@ void run_hints(const struct node_env *env, const struct folder_options *o, json_
         struct missing m = { .node = id };
         struct names choices = { 0 };
         size_t before = out->n;
-        if (lines < LINES_MAX && misses(env, cls, e, &m, &choices) && !for_nothing(prompt, id, out))
+        if (lines < LINES_MAX && is_missing_choice(env, cls, e, &m, &choices) &&
+            !consumer_cannot_run(prompt, id, out))
             say(env, o, &m, &choices, out);
         lines += out->n > before;
         names_release(&choices);

@@ -46,7 +46,7 @@ static const char *text_of(const json_t *o, const char *key)
     return json_string_value(json_object_get(o, key));
 }
 
-static void tell(const struct watch *w, enum exec_event_kind kind, const json_t *data)
+static void send_event(const struct watch *w, enum exec_event_kind kind, const json_t *data)
 {
     const json_t *node = json_object_get(w->r->prompt, w->node);
     const char *shown = text_of(data, "display_node"); /* of a node that another one brought in */
@@ -67,14 +67,14 @@ static void executing(struct watch *w, const json_t *data)
 {
     const char *node = text_of(data, "node");
     if (w->node[0])
-        tell(w, EXEC_NODE_DONE, NULL);
+        send_event(w, EXEC_NODE_DONE, NULL);
     w->over = !node;
     snprintf(w->node, sizeof w->node, "%s", node ? node : "");
     if (node)
-        tell(w, EXEC_NODE_START, data);
+        send_event(w, EXEC_NODE_START, data);
 }
 
-static void hear(struct watch *w, const json_t *message)
+static void handle_message(struct watch *w, const json_t *message)
 {
     const json_t *data = json_object_get(message, "data");
     const char *type = text_of(message, "type"), *of = text_of(data, "prompt_id");
@@ -82,11 +82,11 @@ static void hear(struct watch *w, const json_t *message)
         return;
     w->started = true;
     if (!strcmp(type, "execution_cached"))
-        tell(w, EXEC_CACHED, data);
+        send_event(w, EXEC_CACHED, data);
     else if (!strcmp(type, "executing"))
         executing(w, data);
     else if (!strcmp(type, "progress") && w->node[0])
-        tell(w, EXEC_PROGRESS, data);
+        send_event(w, EXEC_PROGRESS, data);
     else if (!strcmp(type, "execution_error") || !strcmp(type, "execution_interrupted"))
         w->over = true; /* the node did not end */
 }
@@ -100,7 +100,7 @@ static void listen_on(struct watch *w)
         json_t *message;
         enum client_heard h = client_ws_next(w->ws, LISTEN_MS, &message);
         if (h == CLIENT_HEARD_MESSAGE)
-            hear(w, message);
+            handle_message(w, message);
         json_decref(message);
         if (h == CLIENT_HEARD_END || w->over) {
             client_ws_close(w->ws);
@@ -127,7 +127,7 @@ static berth_status wait_for(struct watch *w, json_t **item, berth_err *err)
     return s;
 }
 
-/* It shall not go on. Out of the queue first: it cannot start then. */
+/* Stops it. Out of the queue first, so that it cannot start meanwhile. */
 static berth_status call_off(struct client *c, const char *id, berth_err *err)
 {
     json_t *ignored = NULL;

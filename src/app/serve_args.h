@@ -12,7 +12,7 @@
 #include "base/str.h"
 
 struct serve_args { /* serve_args_release() */
-    char **argv;    /* rewritten: what args_parse() shall read */
+    char **argv;    /* rewritten, for args_parse() */
     int argc;
     struct str ignored; /* "--fast, --cuda-malloc" */
     struct arena mem;

@@ -191,23 +191,21 @@ static int check_options(struct app *a, const struct folder_options *o)
     return o->frontend ? check_frontend(a, o->frontend) : APP_OK;
 }
 
-/* Whoever says where they are means it; a ComfyUI has its own; a base of ours may have them too. */
+/* In this order: the folder that was given, that of a ComfyUI, that of our own base. */
 static bool list_tokenizers(const struct folder_options *o, const char *base,
                             struct app_folders *out)
 {
-    struct str *text = out->tokenizer_text;
-    if (o->tokenizers)
-        str_adds(text++, o->tokenizers);
-    if (o->comfyui)
-        str_addf(text++, "%s/comfy", o->comfyui);
-    str_addf(text++, "%s/tokenizers", base);
-    out->tokenizers_n = (size_t)(text - out->tokenizer_text);
-    bool bad = false;
-    for (size_t i = 0; i < out->tokenizers_n; i++) {
-        bad |= out->tokenizer_text[i].bad;
-        out->tokenizers[i] = str_c(&out->tokenizer_text[i]);
-    }
-    return !bad;
+    struct str comfy = { 0 }, own = { 0 };
+    str_addf(&comfy, "%s/comfy", o->comfyui ? o->comfyui : "");
+    str_addf(&own, "%s/tokenizers", base);
+    bool ok =
+        !comfy.bad && !own.bad &&
+        (!o->tokenizers || names_add(&out->tokenizers, o->tokenizers, strlen(o->tokenizers))) &&
+        (!o->comfyui || names_add(&out->tokenizers, comfy.p, comfy.n)) &&
+        names_add(&out->tokenizers, own.p, own.n);
+    str_release(&comfy);
+    str_release(&own);
+    return ok;
 }
 
 static const char *read_env(void *user, const char *name)
@@ -282,7 +280,6 @@ void app_folders_release(struct app_folders *x)
     str_release(&x->frontend);
     str_release(&x->packages);
     str_release(&x->demo);
-    for (size_t i = 0; i < TOKENIZER_FOLDERS_MAX; i++)
-        str_release(&x->tokenizer_text[i]);
+    names_release(&x->tokenizers);
     *x = (struct app_folders) { 0 };
 }

@@ -1,4 +1,4 @@
-/* serve_folders: where models, inputs and outputs are, as serve and run are told.
+/* serve_folders: where models, inputs and outputs are, for serve and run.
  *
  * Base       --base-directory, else --comfyui-dir, else $BERTH_HOME, else $XDG_DATA_HOME/berth,
  *            else ~/.local/share/berth. An existing ComfyUI is used as it is: its models, input,
@@ -39,15 +39,12 @@ struct folder_options { /* point into argv; NULL: not given */
     "DIR/t5, or DIR itself), --comfyui-dir or BASE/tokenizers; T5's may also be\n"                 \
     "beside the model.\n"
 
-#define TOKENIZER_FOLDERS_MAX 3
 struct app_folders {
     struct folders *folders;
-    struct str frontend;                           /* found or given; empty: none */
-    struct str packages;                           /* its Python packages; empty: none */
-    struct str demo;                               /* --demo: its folder */
-    const char *tokenizers[TOKENIZER_FOLDERS_MAX]; /* where to look, in this order */
-    size_t tokenizers_n;
-    struct str tokenizer_text[TOKENIZER_FOLDERS_MAX]; /* their storage */
+    struct str frontend;     /* found or given; empty: none */
+    struct str packages;     /* its Python packages; empty: none */
+    struct str demo;         /* --demo: its folder */
+    struct names tokenizers; /* where to look, in this order */
 };
 /* Makes the folders that are missing, those of models only in a base of our own. Warns of a
  * --comfyui-dir that does not look like one. Returns 0 or the exit code of what it named;

@@ -32,7 +32,7 @@ const atomic_bool *signals_watch(void)
     for (size_t i = 0; i < ARRAY_LEN(watched); i++) {
         struct sigaction old, now = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
         sigemptyset(&now.sa_mask);
-        /* Ignored by whoever started us (nohup, a background job): leave it so. */
+        /* Ignored since before we started (nohup, a background job): stays ignored. */
         if (!sigaction(watched[i], NULL, &old) && old.sa_handler != SIG_IGN)
             sigaction(watched[i], &now, NULL);
     }

@@ -55,22 +55,13 @@ static const struct {
     { "SHELL", WORDS_LIST, "bash fish zsh", NULL },
     { "stream", WORDS_LIST, "stream", NULL },
     { "URL", WORDS_LIST, "http://127.0.0.1:8188", NULL },
-    /* nothing to offer */
-    { "GiB", WORDS_NONE, NULL, NULL },
-    { "HASH", WORDS_NONE, NULL, NULL },
-    { "IP,...", WORDS_NONE, NULL, NULL },
-    { "MiB", WORDS_NONE, NULL, NULL },
-    { "MODEL", WORDS_NONE, NULL, NULL },
-    { "N", WORDS_NONE, NULL, NULL },
-    { "NODE.INPUT=VALUE", WORDS_NONE, NULL, NULL },
-    { "ORIGIN", WORDS_NONE, NULL, NULL },
-    { "PERCENT,...", WORDS_NONE, NULL, NULL },
-    { "PREFIX", WORDS_NONE, NULL, NULL },
-    { "SECONDS", WORDS_NONE, NULL, NULL },
-    { "SIZE", WORDS_NONE, NULL, NULL },
-    { "STRING", WORDS_NONE, NULL, NULL },
-    { "TEXT", WORDS_NONE, NULL, NULL },
 };
+
+/* Nothing to offer. */
+static const char *const plain[] = { "GiB",    "HASH",    "IP,...",           "MiB",
+                                     "MODEL",  "N",       "NODE.INPUT=VALUE", "ORIGIN",
+                                     "PREFIX", "SECONDS", "PERCENT,...",      "SIZE",
+                                     "STRING", "TEXT" };
 
 bool value_words(const char *value, enum words *kind, struct str *out)
 {
@@ -85,5 +76,8 @@ bool value_words(const char *value, enum words *kind, struct str *out)
             str_adds(out, values[i].list);
         return true;
     }
+    for (size_t i = 0; value && i < ARRAY_LEN(plain); i++)
+        if (strcmp(plain[i], value) == 0)
+            return true;
     return !value;
 }

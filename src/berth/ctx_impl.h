@@ -2,7 +2,7 @@
  *
  * Lock    ctx->lock is held for the whole of every call that touches models or memory: devices and
  *         registry want one thread at a time, and this makes one of many. It checks errors, so that
- *         a callback calling back is told BERTH_EBUSY instead of waiting for itself. */
+ *         a callback that calls back gets BERTH_EBUSY instead of waiting for itself. */
 #ifndef BERTH_CTX_IMPL_H
 #define BERTH_CTX_IMPL_H
 

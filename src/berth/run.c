@@ -6,8 +6,7 @@ struct berth_engine {
     berth_ctx *ctx;
     bool own_ctx;
     struct folders *folders;
-    char **tokenizers;
-    size_t tokenizers_n;
+    struct names tokenizers;
     struct engine *engine; /* under the lock */
 };
 
@@ -72,13 +71,10 @@ static berth_status open_folders(berth_engine *e, const berth_engine_config *cfg
         return err->code;
     struct str own = { 0 };
     str_addf(&own, "%s/tokenizers", folders_own(e->folders, FOLDERS_BASE));
-    e->tokenizers = calloc(cfg->tokenizer_count + 1, sizeof *e->tokenizers);
-    bool whole = e->tokenizers != NULL;
-    e->tokenizers_n = whole ? cfg->tokenizer_count + 1 : 0;
-    for (size_t i = 0; i < e->tokenizers_n; i++) {
-        e->tokenizers[i] = i < cfg->tokenizer_count ? strdup(cfg->tokenizers[i]) : str_take(&own);
-        whole &= e->tokenizers[i] != NULL;
-    }
+    bool whole = !own.bad;
+    for (size_t i = 0; whole && i < cfg->tokenizer_count; i++)
+        whole = names_add(&e->tokenizers, cfg->tokenizers[i], strlen(cfg->tokenizers[i]));
+    whole = whole && names_add(&e->tokenizers, str_c(&own), own.n);
     str_release(&own);
     return whole ? BERTH_OK : err_set(err, BERTH_ENOMEM, "the folders of an engine");
 }
@@ -90,8 +86,8 @@ static berth_status open_engine(berth_engine *e, const berth_engine_config *cfg,
                                      .devices = e->ctx->devices,
                                      .pool = e->ctx->pool,
                                      .folders = e->folders,
-                                     .tokenizers = (const char *const *)e->tokenizers,
-                                     .tokenizers_n = e->tokenizers_n,
+                                     .tokenizers = (const char *const *)e->tokenizers.at,
+                                     .tokenizers_n = e->tokenizers.n,
                                      .log = &e->ctx->log,
                                      .numbers = node_numbers_own,
                                      .disable_metadata = cfg->no_metadata,
@@ -145,9 +141,7 @@ void berth_engine_free(berth_engine *e)
         if (!inside)
             ctx_unlock(e->ctx, BERTH_OK);
     }
-    for (size_t i = 0; i < e->tokenizers_n; i++)
-        free(e->tokenizers[i]);
-    free(e->tokenizers);
+    names_release(&e->tokenizers);
     folders_free(e->folders);
     if (e->own_ctx)
         berth_ctx_free(e->ctx);

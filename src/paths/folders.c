@@ -383,7 +383,7 @@ berth_status folders_resolve(struct folders *f, const char *key, const char *nam
     bool found = false;
     for (size_t k = 0; !s && !found && rooted.n > 1 && k < folders_dirs(f, i); k++) {
         struct stat st;
-        berth_err skip = { 0 }; /* a directory that is not there is none that holds it */
+        berth_err skip = { 0 }; /* a directory that is not there cannot hold it */
         berth_status in =
             path_inside(folders_dir(f, i, k), rooted.p + 1, rooted.n - 1, true, out, &skip);
         if (in == BERTH_ENOMEM) {

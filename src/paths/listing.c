@@ -97,7 +97,7 @@ static bool entry(struct walk *w, DIR *dir, const struct dirent *e, const char *
     bool maybe_dir = e->d_type != DT_REG;
     if (!maybe_dir && !ext_matches(w->ext, e->d_name))
         return true;
-    if (fstatat(dirfd(dir), e->d_name, &st, 0)) /* follows links; one that leads nowhere is none */
+    if (fstatat(dirfd(dir), e->d_name, &st, 0)) /* follows links; dangling ones are skipped */
         return true;
     struct str to = { 0 }, below = { 0 };
     str_addf(&below, "%s%s%s", rel, *rel ? "/" : "", e->d_name);

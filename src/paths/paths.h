@@ -5,7 +5,7 @@
  *             leads out of the root (checked on the resolved path; the last part need not exist for
  *             writing). A backslash is a character like any other. Escapes (%2e) mean nothing here:
  *             decode first, once. Directories that change between the check and the use are not
- *             guarded against: who can rename inside a root needs no name from outside.
+ *             guarded against: a program that can rename inside a root needs no name from outside.
  * names.c     "x.png [input]" annotations; escaping; MIME types by extension.
  * save.c      Names of saved files, their counters, and writing them.
  * Threads     Any; no state but struct save_cache, which belongs to one thread. */

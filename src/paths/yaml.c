@@ -243,7 +243,7 @@ static berth_status spend(struct reader *r, const yaml_node_t *n, size_t bytes)
                : BERTH_OK;
 }
 
-/* A text, without line ends at its end: block scalars have one that nobody means. */
+/* A text without trailing line ends: block scalars have one that is not meant. */
 static berth_status add_text(struct reader *r, const yaml_node_t *n, struct str *out)
 {
     const char *text = (const char *)n->data.scalar.value;

@@ -124,7 +124,7 @@ static void *adder_main(void *arg)
     pthread_mutex_lock(&s->lock);
     while (wait_for_work(s)) {
         cut_batch(s, &b);
-        s->due = UINT64_MAX; /* whoever writes from here on says so */
+        s->due = UINT64_MAX; /* later writers set it again */
         pthread_mutex_unlock(&s->lock);
         if (b.n)
             do_batch(s, &b);

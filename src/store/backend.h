@@ -86,7 +86,7 @@ struct store_ops {
     berth_status (*forget)(struct store_backend *b, const char *const *ids, size_t n,
                            berth_err *err); /* entries; ids NULL: all */
 
-    /* Optional. Work that nobody shall wait for (syncs, giving room back), from the store's thread:
+    /* Optional. Work that no call waits for (syncs, giving room back), from the store's thread:
      * soon after each change, and at the time it returned last (CLOCK_MONOTONIC, UINT64_MAX: not).
      * closing: what cannot be done later. */
     uint64_t (*tend)(struct store_backend *b, bool closing);
@@ -103,7 +103,7 @@ store_job_bytes(const struct store_job *j); /* of its texts, but the number, whi
 /* The attempt is not the one that runs: the error for it. now: the one that does, 0: none. */
 berth_status store_stale(uint64_t seq, uint64_t attempt, uint64_t now, berth_err *err);
 
-/* A job whose process ended while it was running: true if it shall be tried again. Otherwise
+/* A job whose process ended while it was running: true if it is to be tried again. Otherwise
  * *status is that of its entry, unless that is bad. oom: the kernel killed for want of memory. */
 bool store_judge(const struct store_config *cfg, const struct store_job *j, bool oom,
                  struct str *status);

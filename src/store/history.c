@@ -1,9 +1,9 @@
-/* history: entries as others see them, and ends that could not be written.
+/* history: entries as readers see them, and ends that could not be written.
  *
- * On a full disk an end waits in memory as an `owed`. For the backend its job still runs; readers
- * see its entry as if it were written: in the place of an older one of the same id, otherwise
- * behind all others. The thread tries again every second and when the store closes; whoever deletes
- * the entry, or ends the same prompt anew, leaves only the job to be removed. */
+ * On a full disk an end waits in memory as an `owed`. For the backend its job still runs. Readers
+ * see its entry as if it were written: in the place of an older one with the same id, otherwise
+ * last. The thread tries again every second and when the store closes. Deleting the entry, or
+ * ending the same prompt anew, leaves only the job to be removed. */
 #include "store/store_impl.h"
 
 #include "base/json.h"

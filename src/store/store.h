@@ -1,33 +1,31 @@
-/* store: the queue that is never lost, and the history.
+/* store: the durable queue, and the history.
  *
  * Calls      store_open(); any thread: store_add(), which calls back once the job is durable;
- *            a worker: store_take() -> run -> store_finish(), or store_park() when it has to stop;
+ *            a worker: store_take() -> run -> store_finish(), or store_park() if it must stop;
  *            store_close().
  * Words      job      an accepted prompt: texts as the wire shows them, a number, a sequence
  *            pending  waiting, smallest (number, sequence) first
  *            running  taken by a worker; there may be several
- *            attempt  one taking of a job. Its number is never used again, so whoever finishes,
- *                     renews or parks a job names the attempt, and one that is over is refused
+ *            attempt  one taking of a job. Its number is never reused: finish, renew and park name
+ *                     the attempt, and are refused if it is over
  *            entry    a finished job in the history
- * Backends   Where jobs and entries are kept is a backend's business: backend.h is the contract,
- *            stores.def the list, sqlite/ the first one. Limits, batches of new jobs, waiting for
- *            work, and ends that could not be written are the same for all of them, and live here.
- * Durable    store_add() hands the job to a thread that gives the backend all that arrived
- *            meanwhile as one batch; only when that is on disk does it call back, and only then may
- *            anybody be told "accepted". All other changes survive kill -9 when their call returns;
- *            whether they survive power loss at once is the backend's to say.
- * Crashes    At any moment: an added job is there again. A job that was running is pending again in
- *            its place; one that was started STORE_ATTEMPTS times and never finished, or once when
- *            the kernel's out-of-memory killer was at work meanwhile (base/oomkill.h), becomes an
- *            entry with status error that says so. store_finish() inserts the entry and removes the
- *            job as one change: never both, never twice, never neither.
+ * Backends   keep jobs and entries: backend.h is the contract, stores.def the list, sqlite/ the
+ *            first one. Limits, batches of new jobs, waiting for work, and ends that could not be
+ *            written are the same for all of them and live here.
+ * Durable    A thread gives the backend all jobs that have arrived as one batch, and calls back
+ *            when that is on disk; only then may a client hear "accepted". All other changes
+ *            survive kill -9 when their call returns, and power loss when the backend says so.
+ * Crashes    An added job is there again, a running one pending again in its place. A job that was
+ *            started STORE_ATTEMPTS times and never finished, or once while the kernel's
+ *            out-of-memory killer was at work (base/oomkill.h), becomes an entry with status error.
+ *            store_finish() inserts the entry and removes the job as one change.
  * Full disk  A change that cannot be written is reported (BERTH_EIO with the path and the reason)
- *            and leaves the store as it was; later ones work again when there is room. Only an end
- *            cannot be undone: its entry waits in memory, readers see it, and it is written as soon
- *            as there is room (history.c).
+ *            and leaves the store as it was; later ones work again when there is room. The end of a
+ *            job cannot be undone: its entry waits in memory, is shown to readers, and is written
+ *            as soon as there is room (history.c).
  * Threads    Any. Callbacks run on the adder's thread; they may look at the queue but change
- *            nothing. Counts wait for no disk; changes may wait for a batch under way and for a
- *            sync, and reading jobs or entries may wait for another reader.
+ *            nothing. Counts wait for no disk. Changes may wait for a batch and for a sync, and
+ *            reading jobs or entries may wait for another reader.
  * Files      store.c open, take, finish; adder.c the thread; job.c jobs and their texts; history.c
  *            entries; order.c numbers for a job that moves; stores.c the list of backends. */
 #ifndef STORE_STORE_H

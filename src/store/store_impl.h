@@ -32,7 +32,7 @@ struct owed {
     char *outputs, *status, *meta;
     bool known;   /* there is an older entry of this id, which this one overwrites in its place */
     bool dropped; /* its entry was deleted or overtaken: only the job is left to remove */
-    atomic_uint refs; /* the list's, and those of whoever reads it */
+    atomic_uint refs; /* the list's and the readers' */
     struct owed *next;
 };
 
@@ -54,7 +54,7 @@ struct store {
     uint64_t changes;                /* that may have given store_take() something */
     struct owed *owed;
     uint64_t due;   /* when the thread looks again by itself; CLOCK_MONOTONIC */
-    bool poked;     /* it shall look now */
+    bool poked;     /* it is to look now */
     uint64_t wakes; /* calls of store_wake() */
     bool stop;
     bool started;

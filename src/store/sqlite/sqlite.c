@@ -19,8 +19,8 @@ enum {
 
 /* ---- opening ---- */
 
-/* Held until the process ends, however it ends. Never removed: whoever removed it would lock a file
- * that another is about to create anew. */
+/* Held until the process ends, however it ends. Never removed: another process may have opened it
+ * already, and would then hold the lock of a file that is gone. */
 static berth_status take_lock(struct sqlite *s, berth_err *err)
 {
     struct str path = { 0 };

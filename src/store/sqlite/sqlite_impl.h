@@ -19,7 +19,7 @@
  *
  * Locks      db     the write connection; held over a transaction, and over a sync at two moments:
  *                   the end of a checkpoint, and the one that a failed write tries to make room
- *                   with. Whoever changes something may wait for the disk: the loop must not
+ *                   with. A change may wait for the disk, so the server's loop makes none
  *            read   the read connection; held over one entry or one list of jobs, and on a full
  *                   disk while the log is moved, which a reader would keep from beginning anew
  *            lock   counts and marks; a leaf, never held over a call into SQLite
@@ -97,7 +97,7 @@ struct sqlite {
     uint64_t oom_due;               /* CLOCK_MONOTONIC: from then on it is read again */
     uint64_t attempt;               /* the last that was given */
     uint64_t attempt_most;          /* the last that the database knows to be in use */
-    uint64_t reserve, reserve_most; /* bytes it has, and shall have */
+    uint64_t reserve, reserve_most; /* bytes it has, and should have */
     atomic_bool reserve_short;      /* changed under db: it has less */
     int wal_pages;                  /* since the last checkpoint */
     int log_pages;                  /* from which on there is one */
@@ -124,7 +124,7 @@ berth_status tx_do(struct sqlite *s, tx_fn *fn, void *arg, berth_err *err);
 /* The same under db. grows: it adds texts, so it asks room_for() and gets nothing of the
  * reserve. */
 berth_status tx_do_held(struct sqlite *s, tx_fn *fn, void *arg, bool grows, berth_err *err);
-/* What a change needs to know of a job. All zeros: there is none. */
+/* What a change needs to know of a job. All zeros: there is no such job. */
 struct job_state {
     int64_t attempt, attempts, bytes; /* attempt 0: it waits */
 };
@@ -161,7 +161,7 @@ berth_status room_for(struct sqlite *s, uint64_t bytes, berth_err *err);
 uint64_t room_release(struct sqlite *s);            /* the bytes it had */
 void room_retake(struct sqlite *s, uint64_t bytes); /* or what is left */
 void room_refill(struct sqlite *s);                 /* as far as there is enough beside it */
-/* Into the file, so that it begins anew. wait: for whoever reads, and so keeps it from that. */
+/* Into the file, so that it begins anew. wait: for readers, who would prevent that. */
 void room_move_log(struct sqlite *s, bool wait);
 /* A change that deletes. Where there is little room it gives back what it can before it returns,
  * otherwise soon after. */

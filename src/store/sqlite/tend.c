@@ -1,5 +1,5 @@
-/* What nobody shall wait for, on the store's thread: what was written is synced soon after; the log
- * is moved into the file now and then; room that deleted rows leave goes back to the disk. */
+/* Work that no call waits for, on the store's thread: syncs what was written, moves the log into
+ * the file now and then, and returns the room of deleted rows to the disk. */
 #include "store/sqlite/sqlite_impl.h"
 
 #include <errno.h>
