@@ -67,22 +67,6 @@ struct stream_slot *ring_place(struct stream *s, uint32_t run)
     return is_free(s, run, false) ? free_slot(s) : NULL;
 }
 
-uint32_t ring_reach(const struct stream *s, uint32_t from)
-{
-    size_t sum = 0;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < s->slots; i++)
-        if (s->slot[i].run != STREAM_NONE && stream_under_way(s, s->slot[i].run))
-            sum += s->slot[i].to - s->slot[i].from;
-    for (; n < s->slots; n++) {
-        size_t room = s->cut.run[(from + 1 + n) % s->cut.runs].room;
-        if (room > s->cut.ring - sum)
-            break;
-        sum += room;
-    }
-    return n;
-}
-
 /* ---- traces ---- */
 
 /* Invariant 1: the lane writes where t's run was after those who read it, and after those who wrote

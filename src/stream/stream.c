@@ -149,22 +149,6 @@ static berth_status give_up(struct stream *s, struct stream_slot *t, berth_err *
     return BERTH_OK;
 }
 
-/* Of the surroundings the ring keeps: what is under way, the run before that (layers that are
- * acquired not quite in order) and what comes after, as far as its bytes reach. */
-static berth_status give_up_far(struct stream *s, berth_err *err)
-{
-    uint32_t reach = ring_reach(s, newest(s));
-    for (uint32_t i = 0; i < s->slots; i++) {
-        struct stream_slot *t = &s->slot[i];
-        if (t->run == STREAM_NONE || t->held)
-            continue;
-        uint32_t d = stream_distance(s, t->run);
-        if (d > 1 + reach && d != s->cut.runs && give_up(s, t, err))
-            return err->code;
-    }
-    return BERTH_OK;
-}
-
 /* The run that is needed last. NULL: all are held. */
 static struct stream_slot *farthest(struct stream *s)
 {
@@ -178,7 +162,8 @@ static struct stream_slot *farthest(struct stream *s)
     return best;
 }
 
-/* After a jump, what lies in the run's place may be for later than the run itself. */
+/* After a jump, or where runs were left out, what lies in the run's place may be for later than the
+ * run itself. */
 static berth_status clear_home(struct stream *s, uint32_t run, berth_err *err)
 {
     for (uint32_t i = 0; i < s->slots; i++) {
@@ -267,7 +252,7 @@ static berth_status go_to(struct stream *s, size_t i, berth_err *err)
         s->next = newest(s) + 1;
     if (!absent && !other)
         return BERTH_OK;
-    if ((absent && catch_up(s, err)) || give_up_far(s, err))
+    if (absent && catch_up(s, err))
         return err->code;
     return pump(s, err);
 }

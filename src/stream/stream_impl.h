@@ -158,8 +158,6 @@ berth_status stream_slot_open(struct stream *s, struct stream_slot *t, uint32_t 
                               berth_err *err);
 /* A free slot: nobody uses any more what was its range. */
 void ring_forget(struct stream_slot *t);
-/* How many runs behind `from` have room besides those under way. */
-uint32_t ring_reach(const struct stream *s, uint32_t from);
 
 berth_status staged_open(struct stream *s, berth_err *err); /* stage_close() after an error too */
 /* Queues what is loaded, hands out what can be loaded. Does not wait. */
