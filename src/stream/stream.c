@@ -178,13 +178,15 @@ static berth_status clear_home(struct stream *s, uint32_t run, berth_err *err)
 /* ---- ahead ---- */
 
 /* The next runs in order go where there is room, up to the last of this pass and then the first of
- * the next one; there a run that is still under way in this pass has to end first. */
+ * the next one; there a run that is still under way in this pass has to end first. Runs of this pass
+ * that have ended are left out. */
 static berth_status pump(struct stream *s, berth_err *err)
 {
     uint32_t runs = s->cut.runs;
     while (s->live < runs) {
         uint32_t r = (uint32_t)(s->next % runs);
-        if (s->run_slot[r] == STREAM_NONE) {
+        bool ended = s->next < runs && s->cut.run[r].last < s->at;
+        if (s->run_slot[r] == STREAM_NONE && !ended) {
             struct stream_slot *t = ring_place(s, r);
             if (!t && s->next < runs && clear_home(s, r, err))
                 return err->code;
@@ -214,28 +216,8 @@ static berth_status jump(struct stream *s, size_t i, berth_err *err)
     while (!(t = ring_place(s, run)))
         if (give_up(s, farthest(s), err))
             return err->code;
-    s->next = newest(s) + 1;
+    s->next = 0; /* others may be under way there, too */
     return fill(s, t, run, err);
-}
-
-/* After a jump: others are under way there too, and the next items are theirs. They come before
- * whatever the ring has for later. */
-static berth_status catch_up(struct stream *s, berth_err *err)
-{
-    for (uint32_t r = newest(s) + 1; r-- > 0;) {
-        struct stream_slot *t, *last;
-        if (!stream_under_way(s, r) || s->run_slot[r] != STREAM_NONE)
-            continue;
-        while (!(t = ring_place(s, r))) {
-            if (!(last = farthest(s)) || stream_under_way(s, last->run))
-                return BERTH_OK;
-            if (give_up(s, last, err))
-                return err->code;
-        }
-        if (fill(s, t, r, err))
-            return err->code;
-    }
-    return BERTH_OK;
 }
 
 /* Item i, of a run, is the current one. */
@@ -248,13 +230,7 @@ static berth_status go_to(struct stream *s, size_t i, berth_err *err)
         s->at = before;
         return err->code;
     }
-    if (s->next <= newest(s)) /* runs were left out */
-        s->next = newest(s) + 1;
-    if (!absent && !other)
-        return BERTH_OK;
-    if (absent && catch_up(s, err))
-        return err->code;
-    return pump(s, err);
+    return absent || other ? pump(s, err) : BERTH_OK;
 }
 
 /* ---- recovery ---- */
