@@ -219,7 +219,7 @@ static void finish(const struct engine *e, const struct exec_result *r)
     const struct engine_events *ev = e->events;
     struct res_receipt x = { 0 };
     berth_err err = { 0 };
-    res_prompt_over(e->cfg.res); /* before any free, and before anybody hears of the end */
+    res_prompt_done(e->cfg.res); /* before any free, and before anybody hears of the end */
     if (ev->ended)
         ev->ended(ev->user, r);
     if (r->out_of_memory || e->cfg.unload_after_prompt)

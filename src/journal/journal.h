@@ -11,11 +11,11 @@
  *   inspect  tag=<tag>|cpu=<used>/<total>|<dev>=<used>/<total>...  GiB, two decimals, set order,
  *            devices with total 0 left out
  *   JSON     one object per line and record: timestamp, level, name, message, event_category,
- *            component, workflow_id, prompt_id, static fields (residency.md 6.4)
+ *            component, workflow_id, prompt_id, static fields
  *
  * Identifiers and their tags are whoever's that takes the snapshot: general, executor_reset and
  * cpu_monitor
- * (free.c, the steps in residency.h), full_cleanup (prompt.c), <role>:<first 8 of the key>
+ * (free.c, the steps in residency.h), full_cleanup (request.c), <role>:<first 8 of the key>
  * (load.c).
  *
  * A load also writes its placement to the JSON log (load.c), at FOCUS as well: with "Virtual

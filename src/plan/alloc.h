@@ -79,7 +79,7 @@ berth_status alloc_parse(const char *text, size_t n, struct alloc *out, berth_er
  * from elsewhere. */
 void alloc_canonical(const struct alloc *a, struct str *out);
 
-/* The string a DisTorch2 loader composes (residency.md 1.1): device;gigabytes;donors and an expert
+/* The string a DisTorch2 loader composes: device;gigabytes;donors and an expert
  * text. gib is the text of the number ("4.0"); NULL, "" or zero: none. use_other_vram style donors
  * are the caller's to spell out with alloc_legacy_donors(). Empty result: plain loading. */
 berth_status alloc_compose(const char *device, const char *gib, const char *donors,
@@ -140,17 +140,18 @@ struct quotas { /* a value */
     enum alloc_mode mode;   /* what it came from, for the tables; BYTES when made by plan_auto() */
     bool automatic;         /* nobody said where blocks shall be */
     uint64_t virtual_bytes; /* VIRTUAL: what was asked for */
-    char note[QUOTA_NOTES_MAX]
-             [160]; /* what people should hear: implicit cpu, overflow, ignored entries */
+    /* What people should hear: implicit cpu, overflow, ignored entries. */
+    char note[QUOTA_NOTES_MAX][160];
     bool warn[QUOTA_NOTES_MAX]; /* the note is a warning */
     size_t notes;
     size_t more; /* notes there was no room for: the last one gives the number */
 };
 
-/* a          as parsed compute    used when the text names none; NULL: the first device that is not
- * the host, else it model      bytes of all blocks, > 0 BERTH_EINVAL for everything residency.md
- * 1.5 refuses: unknown device (lists the valid ones), twice, over the device's memory (both
- * numbers), a device that reports no memory, ... */
+/* a          as parsed
+ * compute    used when the text names none; NULL: the first device that is not the host, else it
+ * model      bytes of all blocks, > 0
+ * BERTH_EINVAL: an unknown device (lists the valid ones), one named twice, more than the device's
+ * memory (both numbers), a device that reports no memory, ... */
 berth_status alloc_resolve(const struct alloc *a, const struct plan_devices *devices,
                            const char *compute, uint64_t model, struct quotas *out, berth_err *err);
 

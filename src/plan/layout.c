@@ -213,7 +213,7 @@ static bool donors_want(const struct spread *s, struct fork *first, const struct
            wants(first, s->l->b->at[block].bytes, aim->rule, s->capped_compute);
 }
 
-/* True: to the donors, or to who takes the orphans if that is one. */
+/* True: to the donors, or to the orphans device if that is a donor. */
 static bool place_block(struct spread *s, struct fork *fork, size_t block, bool donors)
 {
     const struct layout *l = s->l;

@@ -87,7 +87,7 @@ static const char *list_devices(const struct plan_devices *d, char *buf, size_t 
     return buf;
 }
 
-/* Kinds that come with a number, on whatever machine (residency.md 1.2). */
+/* Kinds that come with a number, on whatever machine. */
 static bool needs_index(const struct plan_devices *d, const char *name)
 {
     static const char *const kind[] = { "cuda", "xpu", "npu", "mlu", "directml", "corex" };

@@ -94,7 +94,7 @@ struct plan_args {
 berth_status plan_from_args(const struct blocks *b, const struct plan_devices *devices,
                             const struct plan_args *args, struct plan *out, berth_err *err);
 
-/* The tables people know (residency.md 2.7), one line per call of `line`, no line ends. */
+/* The tables people know from ComfyUI-MultiGPU, one line per call of `line`, no line ends. */
 typedef void plan_line_fn(void *user, const char *line);
 void plan_tables(const struct plan *p, const struct blocks *b, plan_line_fn *line, void *user);
 /* For programs, the members of an object that is open: total_bytes, converted (the type, or null:

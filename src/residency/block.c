@@ -12,6 +12,51 @@
 
 #include <inttypes.h>
 
+/* ---- words of residency.h ---- */
+
+static const char *const retention_names[] = {
+    [RES_AUTO] = "auto",
+    [RES_KEEP] = "keep",
+    [RES_EJECT] = "eject",
+};
+
+const char *res_retention_name(enum res_retention x)
+{
+    return retention_names[x];
+}
+
+bool res_retention_parse(const char *text, enum res_retention *out)
+{
+    for (size_t i = 0; i < ARRAY_LEN(retention_names); i++)
+        if (strcmp(text, retention_names[i]) == 0) {
+            *out = (enum res_retention)i;
+            return true;
+        }
+    return false;
+}
+
+const char *res_state_name(enum res_state s)
+{
+    static const char *const name[] = {
+        [RES_REGISTERED] = "registered",
+        [RES_LOADING] = "loading",
+        [RES_RESIDENT] = "resident",
+        [RES_EJECTED] = "ejected",
+    };
+    return name[s];
+}
+
+const char *res_anchor_text(enum res_anchor a)
+{
+    static const char *const name[] = {
+        [RES_ANCHOR_KEEP] = "marked keep",
+        [RES_ANCHOR_SURVIVED] = "survived a free",
+        [RES_ANCHOR_MARKED] = "until the next free",
+        [RES_ANCHOR_PROMPT] = "until the prompt ends",
+    };
+    return name[a];
+}
+
 /* ---- layout ---- */
 
 static uint64_t stored_bytes(const struct block_tensor *t, enum dtype patched, enum dtype *type)
@@ -131,9 +176,9 @@ static bool wants_pin(const struct res_model *m, size_t d, uint64_t span)
            span <= r->pin_budget - r->pinned;
 }
 
-/* Blocks that come from the file together lie behind one another in one pinned allocation of up
- * to this, so that a run of a stream is one copy, or two. Who leaves alone leaves its place
- * unused until the others go; so it is not much. */
+/* Blocks that come from the file together lie behind one another in one pinned allocation of up to
+ * this, so that a run of a stream is one copy, or two. A block that leaves alone leaves its place
+ * unused until the others go, so it is not much. */
 #define PINS_BYTES ((size_t)32 << 20)
 
 /* Room for block i and those behind it that get pinned memory too, if there are any. */

@@ -46,6 +46,22 @@ static void PRINTF_LIKE(3, 4)
     journal_snapshot(r->journal, identifier, tag);
 }
 
+/* ---- receipts ---- */
+
+void res_receipt_release(struct res_receipt *x)
+{
+    arena_release(&x->mem);
+    *x = (struct res_receipt) { 0 };
+}
+
+uint64_t res_kinds_sum(const uint64_t bytes[DEV_KIND_COUNT])
+{
+    uint64_t all = 0;
+    for (int k = 0; k < DEV_KIND_COUNT; k++)
+        all += bytes[k];
+    return all;
+}
+
 /* ---- memory pressure ----
  *
  * When the host's memory is nearly used up, the executor's caches are asked for. The numbers are
@@ -429,7 +445,7 @@ static void step_reset(struct flow *f)
 }
 
 /* A model that went loses the anchor that an earlier free gave it. Also one that had lost its bytes
- * before, to make room: else it would be known for ever. */
+ * before, to make room: otherwise it would stay known. */
 static void step_retire(struct flow *f)
 {
     for (size_t i = 0; i < f->x->models; i++) {
@@ -540,7 +556,7 @@ static bool goes(void *user, const char *owner, enum dev_kind kind)
 
 /* What the devices would look like: the ledger without those that would go, and what trimming
  * cannot give back between those that stay. */
-static berth_status foretell(struct flow *f, berth_err *err)
+static berth_status forecast(struct flow *f, berth_err *err)
 {
     struct res_receipt *x = f->x;
     for (size_t i = 0; i < x->devices; i++) {
@@ -605,7 +621,7 @@ static void run(struct flow *f)
         pressure_after_reset(r);
 }
 
-static void tell(const struct flow *f)
+static void log_free(const struct flow *f)
 {
     const struct res_receipt *x = f->x;
     uint64_t released = 0, ejected = 0;
@@ -630,12 +646,12 @@ berth_status res_free(struct residency *r, const struct res_free_args *args,
         return err_set(err, BERTH_EBUSY, "free: called from inside a free, by its reset callback");
     berth_status s = prepare(&f, err);
     if (!s && args->dry_run)
-        s = foretell(&f, err);
+        s = forecast(&f, err);
     else if (!s)
         run(&f);
     f.x->ns = clock_mono_ns(r->clock) - start;
     if (!s && !args->dry_run)
-        tell(&f);
+        log_free(&f);
     arena_release(&f.tmp);
     if (s || !out)
         res_receipt_release(f.x);

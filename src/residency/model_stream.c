@@ -77,10 +77,9 @@ static berth_status alloc_ring(void *user, struct device *d, struct dev_owner *o
     return res_alloc(m->res, &(struct res_alloc_args) { d, o, n, .for_model = m }, out, err);
 }
 
-/* An eighth of what is left where the model computes, and no more than helps: 384 MiB hold a fifth
- * of SD1.5, whose largest layers take the least time (bench/card_stream.py). Nobody leaves for it:
- * it is there, and who needs it for a pass closes the stream before others go (net/run.c). Where
- * there is little the ring has what it needs. */
+/* An eighth of what is left where the model computes, and no more than helps: 192 MiB are what
+ * SD1.5 and SDXL gain from. Nobody is evicted for it, and a pass that is short of memory closes the
+ * stream before others go (net/run.c). Where there is little the ring has what it needs. */
 #define RING_MOST (UINT64_C(384) << 20)
 #define RING_WORTH (3 * STREAM_RUN_DEFAULT)
 

@@ -240,8 +240,7 @@ static berth_status plan_around_others(const struct residency *r, const struct b
     return s == BERTH_ELIMIT ? plan_from_args(b, devices, args, out, err) : s;
 }
 
-/* Of a plan that was made without them: who applies it measures, and may then prefer other donors.
- * */
+/* A plan was made without measuring: applying it measures, and may then prefer other donors. */
 static void note_unmeasured(struct plan *p)
 {
     bool all = true;
@@ -519,7 +518,7 @@ static berth_status model_new(struct residency *r, const struct res_open_args *a
     return BERTH_OK;
 }
 
-/* The same weights under another plan, and nobody who would mind a change of it. */
+/* The same weights under another plan that no handle or use depends on. */
 static struct res_model *find_adoptable(const struct residency *r, const struct res_key *key)
 {
     for (struct res_model *m = r->first; m; m = m->next)
@@ -542,7 +541,7 @@ static struct res_model *find_by_hand(const struct residency *r, const struct re
 static void attach(struct res_model *m, const struct res_open_args *args)
 {
     /* A new owner did not ask for the adapters of the one before. The bytes stay as they are until
-     * his load: if he sets the same ones, nothing has to be read. */
+     * the next load: if the same adapters are set by then, nothing has to be read. */
     if (!m->handles && !m->loading && m->patches.n)
         res_take_patches(m, &(struct vec) { .elem = sizeof(struct res_patch) });
     m->handles++;

@@ -37,12 +37,12 @@
  *            hold handles: an open that finds none empties it.
  * Threads    Everything belongs to the executor thread, except where a comment says "any thread".
  *            Reading and converting is spread over the pool that was handed in.
- * Files      each calls only those before it (arch.cycles): receipt.c words and receipts; block.c
- *            one block's memory; evict.c who holds a model, who leaves; patch.c adapters merged
- *            into blocks; load.c file -> devices; speed.c of links; registry.c the models there
- *            are, keys, plans; model_stream.c streams over a model's blocks; free.c the free flow,
- *            memory pressure; prompt.c requests and prompts; check.c. Below: plan/, stream/,
- *            merge/, journal/ */
+ * Files      each calls only those before it (arch.cycles): block.c one block's memory, words;
+ *            evict.c who holds a model, who leaves; patch.c adapters merged into blocks; load.c
+ *            file -> devices; speed.c of links; registry.c the models there are, keys, plans;
+ *            model_stream.c streams over a model's blocks; free.c the free flow, memory pressure;
+ *            request.c what waits for the end of a prompt, receipts as texts; check.c. Below:
+ *            plan/, stream/, merge/, journal/ */
 #ifndef RESIDENCY_RESIDENCY_H
 #define RESIDENCY_RESIDENCY_H
 
@@ -127,7 +127,7 @@ struct res_open_args {
     /* fp8 weights that adapters change are kept as F16 (BF16 where values might be beyond it)
      * instead of being rounded to fp8 again: twice the bytes. Another model than one without it. */
     bool high_precision;
-    /* What the file is; a table, borrowed for ever. NULL, or its answer is: not known. */
+    /* What the file is; a table that stays. NULL, or its answer is: not known. */
     const struct block_arch *(*arch)(const struct weights *w, const char *part);
     struct plan_args plan;
     /* A model of these weights whose plan was set by hand is taken as it is, if it computes on
@@ -212,7 +212,7 @@ berth_status res_eject(struct res_model *m, berth_err *err);
  * prompt, stays until a free takes it (RES_ANCHOR_MARKED), because marking is not freeing.
  * auto: an anchor for keep or eject stays as RES_ANCHOR_SURVIVED. */
 void res_set_retention(struct res_model *m, enum res_retention x);
-/* RES_ANCHOR_PROMPT, until res_prompt_over(): for a cached output that goes before the prompt is
+/* RES_ANCHOR_PROMPT, until res_prompt_done(): for a cached output that goes before the prompt is
  * done, so that a loader of this prompt can adopt the weights for another plan instead of reading
  * the file again. Evicted first, whole. Nothing happens unless a prompt runs and it is an auto
  * model with bytes. */
@@ -324,10 +324,10 @@ uint64_t res_evict_own(struct res_model *m, uint64_t wanted);
  * With selectors the table is about the selected models; all others stay. A model in use stays, and
  * the receipt says so. force and naming a model imply unload_models; with no flag at all memory is
  * trimmed and models are left alone. auto models that stay get RES_ANCHOR_SURVIVED and eject ones
- * RES_ANCHOR_MARKED, so that the reset takes nobody who was not selected; but for those in use that
- * were to go: the use holds them. A dry run says of every model what the free does. What went loses
- * RES_ANCHOR_SURVIVED; with a handle it stays known, EJECTED. So do models a row means that have no
- * bytes any more.
+ * RES_ANCHOR_MARKED, so that the reset takes no model that was not selected; but for those in use
+ * that were to go: the use holds them. A dry run says of every model what the free does. What went
+ * loses RES_ANCHOR_SURVIVED; with a handle it stays known, EJECTED. So do models a row means that
+ * have no bytes any more.
  * Steps   1 unload  2 executor reset (free_memory)  3 models nobody owns any more
  *         4 trim every pool on every device, host pages to the OS  5 receipt
  *         Snapshots general pre-unload, post-unload, post-reset, post-soft-empty, always all four;
@@ -448,7 +448,7 @@ void res_prompt_begin(struct residency *r);
 /* The last node has run, and nobody has been told yet. Requests from here on wait until the
  * prompt's own cleanup is done. Call it if you free between the last node and res_prompt_end(),
  * which else does it: a model that lingers for the prompt would count as one that stayed. */
-void res_prompt_over(struct residency *r);
+void res_prompt_done(struct residency *r);
 /* Ends the prompt and settles: requests in order; then the free that flags ask for, else the
  * automatic cleanup when an eject model was used; then, if that did not reset the executor, the
  * pressure check and the reset it asks for. out (may be NULL): the receipt of the last free of

@@ -87,7 +87,7 @@ struct residency {
     double *speed;               /* [n*n] measured bytes/s from i to j; 0: not yet */
     struct journal *journal;
     struct res_metrics metrics;
-    bool prompt_running, prompt_over, in_free;
+    bool prompt_running, prompt_done, in_free;
     _Atomic(struct res_request *) posted; /* by any thread; the newest first */
     atomic_uint posted_flags;             /* likewise, bits of enum res_asked */
     struct res_request *waiting;          /* collected from there; the oldest first */
@@ -243,7 +243,7 @@ void res_take_patches(struct res_model *m, const struct vec *next);
 
 size_t res_default_compute(const struct residency *r); /* the first that is not the host, else 0 */
 
-/* ---- receipt.c, free.c, check.c ---- */
+/* ---- free.c, check.c ---- */
 
 uint64_t res_kinds_sum(const uint64_t bytes[DEV_KIND_COUNT]);
 

@@ -398,7 +398,7 @@ static void a_dry_run_during_a_prompt_is_about_its_end(void **state)
     assert_int_equal(res_info(used).state, RES_RESIDENT); /* nothing happened */
     assert_int_equal(res_model_count(g->r), 3);
     res_use_end(used);
-    res_prompt_over(g->r);
+    res_prompt_done(g->r);
     assert_int_equal(res_model_count(g->r), 2);
     real = rig_free(g, (struct res_free_args) { .unload_models = true });
     assert_verdict(&real, "m0", RES_EJECTED_BY_FREE, "marked eject");

@@ -170,7 +170,7 @@ static void requests_in_order(void **state)
     expect_trace("bd");
     assert_ok(res_settle(g->r, NULL, &err), err); /* a prompt runs */
     expect_trace("");
-    res_prompt_over(g->r);
+    res_prompt_done(g->r);
     res_request(g->r, &b.q);
     res_request_free(g->r, true, false, false);
     assert_ok(res_prompt_end(g->r, NULL, &err), err);
