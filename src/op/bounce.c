@@ -144,7 +144,7 @@ static berth_status release(struct bounce *b, berth_status s, berth_err *err)
 {
     berth_err late;
     /* A failed wait may be repeated. If that fails, too, the device may still write to the memory,
-     * which is then nobody's any more. */
+     * so it is never freed. */
     if (dev_stream_sync(b->stream, &late) && dev_stream_sync(b->stream, &late)) {
         log_warn(b->env.log, "op.kept", "dev=%s bytes=%zu why=\"%s\"", b->stream->phys->name,
                  b->bytes, late.msg);

@@ -50,12 +50,12 @@ enum { OP_HEAD_MAX = 1 << 16 }; /* elements of a head: it sizes scratch */
 /* An operand of any type that is there, with a possible shape. All others begin with this one. */
 void want_operand(struct op_check *c, const char *name, const struct view *v);
 /* Types. Activations are of one type; what may be F32 beside activations of 16 bits (masks,
- * modulation, sums) is looked at after them. */
+ * modulation, sums) is checked after them. */
 void want_float(struct op_check *c, const char *name, const struct view *v); /* F32, F16, BF16 */
 void want_act(struct op_check *c, const char *name, const struct view *v);
 void want_act_or_f32(struct op_check *c, const char *name, const struct view *v);
 void want_f32(struct op_check *c, const char *name, const struct view *v);
-/* Layouts, of operands whose type was looked at: no gaps; none inside rows; rows without gaps and
+/* Layouts, of operands whose type was checked: no gaps; none inside rows; rows without gaps and
  * evenly apart, none in another; strides that are whole elements. */
 void want_packed(struct op_check *c, const char *name, const struct view *v);
 void want_packed_rows(struct op_check *c, const char *name, const struct view *v);
@@ -76,10 +76,10 @@ void want_vector(struct op_check *c, const char *name, const struct view *v, uin
 void want_filled(struct op_check *c, const char *name, const struct view *v); /* not empty */
 /* A bias or the parameters of a norm: [n]. */
 void want_param(struct op_check *c, const char *name, const struct view *v, uint64_t n);
-/* [B, row of x], B being x's first dimension; any stride between the rows. pre: x was looked at. */
+/* [B, row of x], B being x's first dimension; any stride between the rows. pre: x was checked. */
 void want_per_item(struct op_check *c, const char *name, const struct view *v,
                    const struct view *x);
-/* What a norm reads: y's type or F32, in y's place only if it is as large. pre: y was looked at. */
+/* What a norm reads: y's type or F32, in y's place only if it is as large. pre: y was checked. */
 void want_norm_input(struct op_check *c, const struct view *x, const struct view *y);
 /* Outputs and inputs do not overlap, or are the very same memory. Of two that are slices of one
  * buffer only the caller knows. */

@@ -123,7 +123,7 @@ static berth_status check_types(const struct op_check *c, const struct op_env *e
     return BERTH_OK;
 }
 
-/* Whether arguments are looked at. */
+/* Whether this call checks its arguments. */
 static bool unchecked(const struct op_env *env)
 {
 #ifdef BERTH_CHECKS

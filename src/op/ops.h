@@ -66,7 +66,7 @@ struct op_env {
     bool checked; /* op_x_ready() or op_x_check() took the same call, but for addresses: only
                      builds with BERTH_CHECKS look at its arguments again */
     bool fp8;     /* linear layers whose weight is F8_E4M3 may round x to fp8, too, where the device
-                 multiplies fp8 (not the same numbers; who asked for it knows) */
+                 multiplies fp8: faster, and other numbers */
     void *scratch;        /* an address of the device, aligned to OP_SCRATCH_ALIGN */
     size_t scratch_bytes; /* at least op_x_scratch() of the call */
 };
@@ -187,7 +187,7 @@ struct op_geglu {
 
 /* ---- looking up and moving ---- */
 /* y[n, D] = table[ids[i]]; ids: [n] I32, each below the table's rows. A kernel on the host looks
- * (BERTH_EINVAL); asynchronous ones give zeros for others, so who has the ids looks first. */
+ * (BERTH_EINVAL); asynchronous ones give zeros for others, so callers check their ids. */
 struct op_embedding {
     struct view table, ids, y;
 };
@@ -225,7 +225,7 @@ struct op_copy {
  * everything the call needs beside its operands and scratch is loaded and chosen. BERTH_ENODEVMEM:
  * there was no room for that on the device; nothing is decided, and once there is room it can be
  * asked again. op_x_scratch(): bytes the call needs; 0 for most, and for arguments that op_x()
- * would refuse or that cannot be made ready. It cannot say why, so who predicts a pass asks
+ * would refuse or that cannot be made ready. It cannot say why, so predict a pass by asking
  * op_x_ready() first: after BERTH_OK the number is that of the call, now and later, and the call
  * itself takes no memory of the device. For all but op_x() arguments whose `data` is not there yet
  * will do: they look at shapes, types and strides (so a mask or bias that will be there has a shape

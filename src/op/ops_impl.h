@@ -39,7 +39,7 @@ size_t op_count_of(const struct view *v, int from, int to);
  * strides are not even. A single row has the stride 0. */
 bool op_rows(const struct view *v, size_t *rows, size_t *stride);
 
-/* Sizes of scratch: what does not fit is SIZE_MAX, which nobody has. */
+/* Sizes of scratch: SIZE_MAX where the product does not fit. */
 static inline size_t op_mul(size_t a, size_t b)
 {
     size_t n;

@@ -11,7 +11,7 @@
  * Numbers    nearest-exact and lanczos equal the reference to the bit, area too unless one pixel is
  *            left; the others to 1e-5. Vectors at the edge of "same direction" may differ more.
  * Threads    Any; rows are spread over the pool, which changes no number. Any thread may set
- *            *cancel, which is looked at before each row: then BERTH_ECANCELED, and dst is half
+ *            *cancel, which is checked before each row: then BERTH_ECANCELED, and dst is half
  *            made.
  * Files      resize.c doors, taps, area; resize_lanczos.c; bislerp.c; resize_impl.h among them. */
 #ifndef OP_RESIZE_H

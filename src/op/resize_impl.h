@@ -31,11 +31,11 @@ struct resize_job {
     const float *src;
     float *dst;
     struct tpool *pool;        /* may be NULL, as the next */
-    const atomic_bool *cancel; /* looked at before each row */
+    const atomic_bool *cancel; /* checked before each row */
 };
 
 /* fn for every row in [0, n), on the pool when there is one and the work (samples in all) is worth
- * it. Each row is one call, so the numbers do not depend on who does it. Rows after a cancel are
+ * it. Each row is one call, so threads change no number. Rows after a cancel are
  * left out; the doors look once more at the end. */
 void resize_rows(const struct resize_job *j, size_t n, size_t samples, tpool_fn *fn, void *user);
 /* Bytes of [n, h, w, c] floats, false where they do not fit. */

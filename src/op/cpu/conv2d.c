@@ -1,6 +1,6 @@
 /* conv2d: filters times windows. The filters are the fixed side, one row each; the columns are the
- * windows of the picture, gathered panel by panel where they are needed: nobody ever sees all of
- * them. 3x3 filters at stride 1 go to winograd.c where that is faster. */
+ * windows of the picture, gathered panel by panel where they are needed, never all at once. 3x3
+ * filters at stride 1 go to winograd.c where that is faster. */
 #include "op/cpu/cpu_impl.h"
 #include "op/cpu/gemm.h"
 #include "op/cpu/winograd.h"

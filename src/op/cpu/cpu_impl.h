@@ -2,8 +2,7 @@
  *
  * Words   level: a set of instructions (tensor/cpu.h); kernels choose the best one when they are
  *         called.
- * Trust   op_x() has looked at shapes, types and layouts already (op/ops.h); nothing is checked
- *         here.
+ * Trust   op_x() has checked shapes, types and layouts already (op/ops.h).
  * Memory  Nothing is allocated: what a kernel needs beside its operands is cpu_x_scratch() bytes at
  *         env->scratch. It follows from shapes, types, the size of env->pool and env->thrifty
  *         alone.

@@ -177,7 +177,7 @@ static void transform_tiles(const struct run *r, size_t panel, float *v)
         r->kind->tiles(&t);
         j += s.n;
     }
-    if (n < nr) /* nobody reads these sums, but they should not be made of rubbish */
+    if (n < nr) /* their sums are not read, but should not be made of rubbish */
         for (size_t p = 0; p < r->kind->points; p++)
             for (size_t k = 0; k < r->ic; k++)
                 for (size_t j = n; j < nr; j++)

@@ -45,7 +45,7 @@ enum {
     DNN_KEY = 24,     /* numbers of a key */
     DNN_DESCS = 64,   /* descriptors of a graph */
     DNN_OPS = 20,     /* operations of a graph */
-    DNN_CONFIGS = 64, /* of a heuristics mode that are looked at */
+    DNN_CONFIGS = 64, /* of a heuristics mode that are tried */
     DNN_PLANS = 2048, /* more shapes than that: all of them are forgotten */
     DNN_ALIGN = 16    /* bytes; what addresses and rows of real tensors are aligned to */
 };
@@ -81,7 +81,7 @@ struct dnn_plan {
     struct dnn_key key;
     dnn_desc plan;     /* NULL: no engine takes the graph, for the reason in `why` */
     int64_t workspace; /* bytes */
-    int64_t engine;    /* its number in cuDNN, for people */
+    int64_t engine;    /* its number in cuDNN, for messages */
     int attempt;       /* which description of the graph it is a plan of, as dnn_build counts */
     dnn_desc
         own[DNN_DESCS + 1]; /* what it is made of, in the order it was made: all live as long */

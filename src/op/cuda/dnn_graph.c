@@ -263,7 +263,7 @@ static bool allowed(struct dnn_graph *g, dnn_desc config, int64_t *number)
     *number = -1;
     if (good && f->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
                                             CUDNN_TYPE_INT64, 1, &n, number))
-        *number = -1; /* only for people */
+        *number = -1; /* only messages have it */
     for (int64_t i = 0; good && i < notes; i++)
         good = !note_refused(note[i], g->exact);
     good = good && (!g->ready || comes_compiled(g, engine));
