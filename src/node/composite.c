@@ -54,9 +54,8 @@ static berth_status masked_run(struct node_call *c, berth_err *err)
         p.mask = mfit;
     }
     if (!s)
-        s = htensor_new(&d->shape, &o, err);
+        s = htensor_copy(d, &o, err);
     if (!s) {
-        memcpy(o->data, d->data, htensor_count(d) * sizeof(float));
         paste_into(o, &p);
         s = out_tensor(c, 0, o, err);
     }

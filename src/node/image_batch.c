@@ -284,10 +284,9 @@ static berth_status match(struct node_call *c, struct htensor *a, struct htensor
         s = scale_image(c, b, w, h, "lanczos", false, &fit, err);
     }
     size_t channels = dim(a, 3) > dim(b, 3) ? dim(a, 3) : dim(b, 3);
-    if (!s)
-        s = widen(a, channels, 1.0f, &out[0], err);
-    if (!s)
-        s = widen(fit ? fit : b, channels, 1.0f, &out[1], err);
+    if (!s && (widen(a, channels, 1.0f, &out[0], err) ||
+               widen(fit ? fit : b, channels, 1.0f, &out[1], err)))
+        s = err->code;
     htensor_unref(fit);
     return s;
 }
@@ -314,10 +313,9 @@ static berth_status concat_run(struct node_call *c, berth_err *err)
             s = htensor_zeros(&first->shape, &next, err);
         else if (!(s = in_image(c, name, &next, err)))
             htensor_ref(next);
-        if (!s)
-            s = match(c, all, next, first, resize, *direction, pair, err);
-        if (!s)
-            s = beside(pair[0], pair[1], *direction, &joined, err);
+        if (!s && (match(c, all, next, first, resize, *direction, pair, err) ||
+                   beside(pair[0], pair[1], *direction, &joined, err)))
+            s = err->code;
         htensor_unref(pair[0]);
         htensor_unref(pair[1]);
         htensor_unref(next);

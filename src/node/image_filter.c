@@ -231,10 +231,8 @@ static berth_status canny_run(struct node_call *c, berth_err *err)
     if (k.h > UINT16_MAX || k.w > UINT16_MAX) /* indices of pixels are 32 bits */
         return err_set(err, BERTH_ELIMIT, "edges of %zux%zu pixels", k.w, k.h);
     berth_status s = image_tensor(dim(t, 0), k.h, k.w, 3, &o, err);
-    if (!s)
-        s = mask_tensor(1, k.h, k.w, &plane, err);
-    if (!s)
-        s = mask_tensor(1, k.h, k.w, &mag, err);
+    if (!s && (mask_tensor(1, k.h, k.w, &plane, err) || mask_tensor(1, k.h, k.w, &mag, err)))
+        s = err->code;
     k.dir = malloc(k.h * k.w);
     k.edge = malloc(k.h * k.w);
     k.stack = malloc(k.h * k.w * sizeof *k.stack);

@@ -81,18 +81,12 @@ static berth_status load_run(struct node_call *c, berth_err *err)
         if (!s)
             s = call_check(c, err);
     }
-    if (!s) {
-        s = out_tensor(c, 0, image, err);
-        image = NULL;
-    }
-    if (!s) {
-        s = out_tensor(c, 1, mask, err);
-        mask = NULL;
-    }
 done:
+    image_file_release(&f);
+    if (!s)
+        return give_tensors(c, image, mask, err);
     htensor_unref(image);
     htensor_unref(mask);
-    image_file_release(&f);
     return s;
 }
 
@@ -133,12 +127,9 @@ static berth_status load_mask_run(struct node_call *c, berth_err *err)
     struct htensor *t;
     const char *channel;
     berth_status s = load_file(c, &f, err);
-    if (!s)
-        s = in_text(c, "channel", &channel, err);
-    if (!s)
-        s = image_convert(&f.frame[0], 4, &rgba, err);
-    if (!s)
-        s = mask_tensor(1, rgba.h, rgba.w, &t, err);
+    if (!s && (in_text(c, "channel", &channel, err) || image_convert(&f.frame[0], 4, &rgba, err) ||
+               mask_tensor(1, rgba.h, rgba.w, &t, err)))
+        s = err->code;
     if (!s) {
         const char *at = *channel ? strchr(letters, *channel) : NULL;
         size_t k = at ? (size_t)(at - letters) : 3;

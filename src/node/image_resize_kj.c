@@ -281,9 +281,8 @@ static berth_status pad_blur(struct node_call *c, const struct htensor *t, size_
                              size_t W, float *out, berth_err *err)
 {
     size_t ch = dim(t, 3);
-    berth_status s = background(c, t, i, H, W, out, err);
-    if (!s)
-        s = blur(c, out, H, W, ch, err);
+    berth_status s =
+        background(c, t, i, H, W, out, err) || blur(c, out, H, W, ch, err) ? err->code : BERTH_OK;
     for (float *p = out; !s && p < out + H * W * ch; p += ch) {
         float grey = ch < 3 ? 0 : 0.2126f * p[0] + 0.7152f * p[1] + 0.0722f * p[2];
         for (size_t k = 0; k < ch; k++) {
@@ -321,11 +320,7 @@ static berth_status pad(struct node_call *call, const struct htensor *t, const s
         if (!s)
             s = call_check(call, err);
     }
-    if (s) {
-        htensor_unref(*out);
-        *out = NULL;
-    }
-    return s;
+    return htensor_made(s, out);
 }
 
 /* One picture or mask (seen as [n,h,w,1]) through the plan. */
@@ -404,10 +399,9 @@ static berth_status resize_run(struct node_call *c, berth_err *err)
         return s;
     }
     s = out_tensor(c, 0, o, err);
-    if (!s)
-        s = out_value(c, 1, value_int((int64_t)ow), err);
-    if (!s)
-        s = out_value(c, 2, value_int((int64_t)oh), err);
+    if (!s && (out_value(c, 1, value_int((int64_t)ow), err) ||
+               out_value(c, 2, value_int((int64_t)oh), err)))
+        s = err->code;
     if (s)
         htensor_unref(m);
     return s ? s : out_tensor(c, 3, m, err);

@@ -23,10 +23,8 @@ static berth_status save_pngs(struct node_call *c, const char *kind, const char 
         };
         str_clear(&png);
         s = call_check(c, err);
-        if (!s)
-            s = image_8bit(t, i, &im, err);
-        if (!s)
-            s = image_png(&im, &args, &png, err);
+        if (!s && (image_8bit(t, i, &im, err) || image_png(&im, &args, &png, err)))
+            s = err->code;
         image_release(&im);
         if (!s)
             s = save_add(c, &to, i, ".png", "images", &png, err);
@@ -118,12 +116,9 @@ static berth_status save_animation(struct node_call *c, struct image_anim_args *
     args->text = to.text;
     args->texts = to.texts;
     args->cancel = cancel_of(c);
-    if (!s)
-        s = all_frames(c, t, &frame, err);
-    if (!s)
-        s = encode(frame, dim(t, 0), args, &bytes, err);
-    if (!s)
-        s = save_add(c, &to, 0, ext, "images", &bytes, err);
+    if (!s && (all_frames(c, t, &frame, err) || encode(frame, dim(t, 0), args, &bytes, err) ||
+               save_add(c, &to, 0, ext, "images", &bytes, err)))
+        s = err->code;
     if (!s && dim(t, 0) > 1) /* ComfyUI says nothing of a still picture */
         s = ui_add(c, "animated", json_true(), err);
     for (size_t i = 0; frame && i < dim(t, 0); i++)

@@ -8,11 +8,23 @@
 
 /* ---- shared ---- */
 
+/* Of the items [from, from + n) of l, into room for them: its own, or numbers from `first` on. */
+static void put_index(const struct latent *l, size_t from, size_t n, int64_t first, int64_t *out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = l->batch_index ? l->batch_index[from + i] : first + (int64_t)i;
+}
+
+static berth_status new_index(size_t n, int64_t **out, berth_err *err)
+{
+    *out = calloc(n ? n : 1, sizeof **out);
+    return *out ? BERTH_OK : err_set(err, BERTH_ENOMEM, "indices of %zu latents", n);
+}
+
 static berth_status copy_index(const int64_t *from, size_t n, int64_t **out, berth_err *err)
 {
-    *out = malloc((n ? n : 1) * sizeof **out);
-    if (!*out)
-        return err_set(err, BERTH_ENOMEM, "indices of %zu latents", n);
+    if (new_index(n, out, err))
+        return err->code;
     memcpy(*out, from, n * sizeof **out);
     return BERTH_OK;
 }
@@ -80,8 +92,9 @@ struct empty { /* what EmptyXLatent nodes differ in */
     unsigned frames; /* pixels' frames per latent one; 0: pictures */
 };
 
-static berth_status empty_latent(struct node_call *c, const struct empty *e, berth_err *err)
+static berth_status empty_run(struct node_call *c, berth_err *err)
 {
+    const struct empty *e = c->cls->own;
     uint64_t w, h, length = 1, n;
     struct latent l = { 0 };
     if (in_u64(c, "width", &w, err) || in_u64(c, "height", &h, err) ||
@@ -99,54 +112,46 @@ static berth_status empty_latent(struct node_call *c, const struct empty *e, ber
     return htensor_zeros(&shape, &l.samples, err) ? err->code : give_latent(c, &l, err);
 }
 
-#define EMPTY(fn, ...)                                                                             \
-    static berth_status fn(struct node_call *c, berth_err *err)                                    \
+#define EMPTY(...)                                                                                 \
+    OUT(out_latent), .run = empty_run, .own = &(const struct empty)                                \
     {                                                                                              \
-        return empty_latent(c, &(struct empty) { __VA_ARGS__ }, err);                              \
+        __VA_ARGS__                                                                                \
     }
 
-EMPTY(sd_run, .channels = 4, .side = USUAL_RATIO)
 NODE_CLASS(EmptyLatentImage, .display = "Empty Latent Image", .category = "latent",
            .module = "nodes", .description = "Latents of nothing, to be denoised by a sampler.",
-           INS(SIZE_IN(512, 512, 16, 8), BATCH_IN), OUT(out_latent), .run = sd_run);
+           INS(SIZE_IN(512, 512, 16, 8), BATCH_IN), EMPTY(.channels = 4, .side = USUAL_RATIO));
 
-EMPTY(sd3_run, .channels = 16, .side = USUAL_RATIO)
 static const struct node_input sd3_in[] = { SIZE_IN(1024, 1024, 16, 16), BATCH_IN };
-NODE_CLASS(EmptySD3LatentImage, .category = "latent/sd3", V3("sd3"), IN(sd3_in), OUT(out_latent),
-           .run = sd3_run);
+NODE_CLASS(EmptySD3LatentImage, .category = "latent/sd3", V3("sd3"), IN(sd3_in),
+           EMPTY(.channels = 16, .side = USUAL_RATIO));
 
-EMPTY(flux2_run, .channels = 128, .side = 16)
 NODE_CLASS(EmptyFlux2LatentImage, .display = "Empty Flux 2 Latent", .category = "latent",
-           V3("flux"), IN(sd3_in), OUT(out_latent), .run = flux2_run);
+           V3("flux"), IN(sd3_in), EMPTY(.channels = 128, .side = 16));
 
-EMPTY(hunyuan_image_run, .channels = 64, .side = 32)
 NODE_CLASS(EmptyHunyuanImageLatent, .category = "latent", V3("hunyuan"),
-           INS(SIZE_IN(2048, 2048, 64, 32), BATCH_IN), OUT(out_latent), .run = hunyuan_image_run);
+           INS(SIZE_IN(2048, 2048, 64, 32), BATCH_IN), EMPTY(.channels = 64, .side = 32));
 
-EMPTY(mochi_run, .channels = 12, .side = USUAL_RATIO, .frames = 6)
 NODE_CLASS(EmptyMochiLatentVideo, .category = "latent/video", V3("mochi"),
            INS(SIZE_IN(848, 480, 16, 16), INT_IN("length", 25, 7, MAX_SIDE, 6), BATCH_IN),
-           OUT(out_latent), .run = mochi_run);
+           EMPTY(.channels = 12, .side = USUAL_RATIO, .frames = 6));
 
-EMPTY(hunyuan_run, .channels = 16, .side = USUAL_RATIO, .frames = 4)
 static const struct node_input hunyuan_in[] = {
     SIZE_IN(848, 480, 16, 16),
     INT_IN("length", 25, 1, MAX_SIDE, 4),
     BATCH_IN,
 };
 NODE_CLASS(EmptyHunyuanLatentVideo, .display = "Empty HunyuanVideo 1.0 Latent",
-           .category = "latent/video", V3("hunyuan"), IN(hunyuan_in), OUT(out_latent),
-           .run = hunyuan_run);
+           .category = "latent/video", V3("hunyuan"), IN(hunyuan_in),
+           EMPTY(.channels = 16, .side = USUAL_RATIO, .frames = 4));
 
-EMPTY(hunyuan15_run, .channels = 32, .side = 16, .frames = 4)
 NODE_CLASS(EmptyHunyuanVideo15Latent, .display = "Empty HunyuanVideo 1.5 Latent",
-           .category = "latent/video", V3("hunyuan"), IN(hunyuan_in), OUT(out_latent),
-           .run = hunyuan15_run);
+           .category = "latent/video", V3("hunyuan"), IN(hunyuan_in),
+           EMPTY(.channels = 32, .side = 16, .frames = 4));
 
-EMPTY(ltxv_run, .channels = 128, .side = 32, .frames = 8)
 NODE_CLASS(EmptyLTXVLatentVideo, .category = "latent/video/ltxv", V3("lt"),
            INS(SIZE_IN(768, 512, 64, 32), INT_IN("length", 97, 1, MAX_SIDE, 8), BATCH_IN),
-           OUT(out_latent), .run = ltxv_run);
+           EMPTY(.channels = 128, .side = 32, .frames = 8));
 
 /* ---- batches ---- */
 
@@ -173,10 +178,8 @@ static berth_status from_batch_run(struct node_call *c, berth_err *err)
             s = tensor_slice(full, at, n, &l.noise_mask, err);
         htensor_unref(full);
     }
-    if (!s && !(l.batch_index = malloc(n * sizeof *l.batch_index)))
-        s = err_set(err, BERTH_ENOMEM, "indices of %" PRIu64 " latents", n);
-    for (size_t i = 0; !s && i < n; i++)
-        l.batch_index[i] = in->batch_index ? in->batch_index[at + i] : (int64_t)(at + i);
+    if (!s && !(s = new_index(n, &l.batch_index, err)))
+        put_index(in, at, n, (int64_t)at, l.batch_index);
     return give_or_release(c, s, &l, err);
 }
 
@@ -196,9 +199,8 @@ static berth_status repeat_index(const struct latent *in, size_t amount, int64_t
         lo = in->batch_index[i] < lo ? in->batch_index[i] : lo;
         hi = in->batch_index[i] > hi ? in->batch_index[i] : hi;
     }
-    *out = calloc(n * amount, sizeof **out);
-    if (!*out)
-        return err_set(err, BERTH_ENOMEM, "indices of %zu latents", n * amount);
+    if (new_index(n * amount, out, err))
+        return err->code;
     for (size_t i = 0; i < n * amount; i++)
         (*out)[i] = in->batch_index[i % n] + (int64_t)(i / n) * (hi - lo + 1);
     return BERTH_OK;
@@ -265,14 +267,11 @@ static berth_status batch_run(struct node_call *c, berth_err *err)
         s = join(a->samples, fit ? fit : b->samples, &l.samples, err);
     htensor_unref(fit);
     size_t na = dim(a->samples, 0), nb = dim(b->samples, 0);
-    if (!s && !(l.batch_index = calloc(na + nb, sizeof *l.batch_index)))
-        s = err_set(err, BERTH_ENOMEM, "indices of %zu latents", na + nb);
-    for (size_t i = 0; !s && i < na; i++)
-        l.batch_index[i] = a->batch_index ? a->batch_index[i] : (int64_t)i;
-    for (size_t i = 0; !s && i < nb; i++)
-        l.batch_index[na + i] = b->batch_index ? b->batch_index[i] : (int64_t)i;
-    if (!s && a->noise_mask)
-        l.noise_mask = htensor_ref(a->noise_mask);
+    if (!s && !(s = new_index(na + nb, &l.batch_index, err))) {
+        put_index(a, 0, na, 0, l.batch_index);
+        put_index(b, 0, nb, 0, l.batch_index + na);
+        l.noise_mask = a->noise_mask ? htensor_ref(a->noise_mask) : NULL;
+    }
     return give_or_release(c, s, &l, err);
 }
 
@@ -296,11 +295,9 @@ static berth_status fetch(const struct latent *in, int64_t offset, struct latent
 {
     size_t n = dim(in->samples, 0);
     *out = (struct latent) { .samples = htensor_ref(in->samples) };
-    out->batch_index = calloc(n ? n : 1, sizeof *out->batch_index);
-    if (!out->batch_index)
-        return err_set(err, BERTH_ENOMEM, "indices of %zu latents", n);
-    for (size_t i = 0; i < n; i++)
-        out->batch_index[i] = in->batch_index ? in->batch_index[i] : offset + (int64_t)i;
+    if (new_index(n, &out->batch_index, err))
+        return err->code;
+    put_index(in, 0, n, offset, out->batch_index);
     return in->noise_mask ? tensor_repeat(in->noise_mask, n, &out->noise_mask, err) : BERTH_OK;
 }
 
@@ -329,14 +326,12 @@ static berth_status append(struct latent *to, struct latent *more, berth_err *er
         if (!s)
             s = join(to->noise_mask, more->noise_mask, &l.noise_mask, err);
     }
-    if (!s && !(l.batch_index = calloc(a + b, sizeof *l.batch_index)))
-        s = err_set(err, BERTH_ENOMEM, "indices of %zu latents", a + b);
-    if (s) {
+    if (s || new_index(a + b, &l.batch_index, err)) {
         latent_release(&l);
-        return s;
+        return err->code;
     }
-    memcpy(l.batch_index, to->batch_index, a * sizeof *l.batch_index);
-    memcpy(l.batch_index + a, more->batch_index, b * sizeof *l.batch_index);
+    put_index(to, 0, a, 0, l.batch_index);
+    put_index(more, 0, b, 0, l.batch_index + a);
     latent_release(to);
     *to = l;
     return BERTH_OK;

@@ -230,9 +230,8 @@ static berth_status composite_run(struct node_call *c, berth_err *err)
         return err_set(err, BERTH_EINVAL,
                        "%zu latents of %zu channels cannot be put onto %zu of %zu", dim(b, 0),
                        dim(b, 1), dim(a, 0), dim(a, 1));
-    if (htensor_new(&a->shape, &o, err))
+    if (htensor_copy(a, &o, err))
         return err->code;
-    memcpy(o->data, a->data, htensor_count(a) * sizeof(float));
     size_t H = dim(a, 2), W = dim(a, 3), bh = dim(b, 2), bw = dim(b, 3);
     x /= USUAL_RATIO;
     y /= USUAL_RATIO;

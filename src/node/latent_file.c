@@ -93,11 +93,7 @@ static berth_status read_tensor(const struct weights *w, struct htensor **out, b
     if (!s)
         s = convert(e->dtype, raw, DT_F32, (*out)->data, (size_t)n, err);
     free(raw);
-    if (s) {
-        htensor_unref(*out);
-        *out = NULL;
-    }
-    return s;
+    return htensor_made(s, out);
 }
 
 static berth_status load_run(struct node_call *c, berth_err *err)
@@ -109,10 +105,8 @@ static berth_status load_run(struct node_call *c, berth_err *err)
     if (in_text(c, "latent", &name, err))
         return err->code;
     berth_status s = input_path(c->env, name, &path, err);
-    if (!s)
-        s = weights_open(str_c(&path), NULL, &w, err);
-    if (!s)
-        s = read_tensor(w, &l.samples, err);
+    if (!s && (weights_open(str_c(&path), NULL, &w, err) || read_tensor(w, &l.samples, err)))
+        s = err->code;
     if (!s && !weights_find(w, VERSION_TENSOR, strlen(VERSION_TENSOR)))
         for (size_t i = 0, n = htensor_count(l.samples); i < n; i++)
             l.samples->data[i] *= (float)OLD_FACTOR;

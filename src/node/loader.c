@@ -105,10 +105,9 @@ static berth_status read_alloc(struct node_call *c, const char *prefix, const ch
     if (!*declared(c, prefix, "virtual_vram_gb", name))
         return BERTH_OK;
     berth_status s = in_f64(c, name, &gib, err);
-    if (!s)
-        s = in_text(c, declared(c, prefix, "expert_mode_allocations", name), &expert, err);
-    if (!s)
-        s = read_donors(c, prefix, compute, &donors, err);
+    if (!s && (in_text(c, declared(c, prefix, "expert_mode_allocations", name), &expert, err) ||
+               read_donors(c, prefix, compute, &donors, err)))
+        s = err->code;
     if (!s) {
         str_addf(&number, "%.9f", gib); /* digits and a point: what the grammar has */
         s = number.bad || donors.bad ? err_set(err, BERTH_ENOMEM, "an allocation string")
@@ -152,12 +151,9 @@ berth_status placement_read(struct node_call *c, const char *prefix, struct plac
 {
     *out = (struct placement) { .retention = RES_AUTO };
     berth_status s = read_device(c, prefix, &out->compute, err);
-    if (!s)
-        s = read_alloc(c, prefix, out->compute, &out->alloc, err);
-    if (!s)
-        s = read_flags(c, out, err);
-    if (!s)
-        s = read_dtype(c, out, err);
+    if (!s && (read_alloc(c, prefix, out->compute, &out->alloc, err) || read_flags(c, out, err) ||
+               read_dtype(c, out, err)))
+        s = err->code;
     if (s)
         placement_release(out);
     return s;
@@ -431,12 +427,9 @@ berth_status loader_open(struct node_call *c, const char *key, const char *name,
     struct parts parts = { 0 };
     struct model_ref *ref = &to->ref;
     berth_status s = folders_resolve(c->env->folders, key, name, &path, err);
-    if (!s)
-        s = weights_open(path.p, NULL, &w, err);
-    if (!s)
-        s = loader_look(w, name, role, err);
-    if (!s)
-        s = find_parts(w, role, &parts, &is, err);
+    if (!s && (weights_open(path.p, NULL, &w, err) || loader_look(w, name, role, err) ||
+               find_parts(w, role, &parts, &is, err)))
+        s = err->code;
     for (size_t i = 0; i < parts.n; i++)
         parts.dtype[i] = default_dtype(c->env, w, parts.at[i], role);
     weights_close(w);

@@ -12,19 +12,17 @@ const char *const list_clip_types[] = {
     "cosmos",           "lumina2",        "wan",   "hidream",      "chroma", "ace",  "omnigen2",
     "qwen_image",       "hunyuan_image",  "flux2", "ovis",         NULL,
 };
-const char *const list_dual_types[] = {
-    "sdxl",
-    "sd3",
-    "flux",
-    "hunyuan_video",
-    "hidream",
-    "hunyuan_image",
-    "hunyuan_video_15",
-    "kandinsky5",
-    "kandinsky5_image",
-    "newbie",
-    NULL,
-};
+const char *const list_dual_types[] = { "sdxl",
+                                        "sd3",
+                                        "flux",
+                                        "hunyuan_video",
+                                        "hidream",
+                                        "hunyuan_image",
+                                        "hunyuan_video_15",
+                                        "kandinsky5",
+                                        "kandinsky5_image",
+                                        "newbie",
+                                        NULL };
 const char *const list_weight_dtypes[] = {
     "default", "fp8_e4m3fn", "fp8_e4m3fn_fast", "fp8_e5m2", NULL,
 };
@@ -199,16 +197,15 @@ static berth_status check_prompts(struct node_call *c, size_t out, const char *k
 
 /* ---- what several do ---- */
 
-/* Nodes with one file and one output. role: as loader_open(). */
-static berth_status run_file(struct node_call *c, const char *input, const char *key,
-                             const char *role, berth_err *err)
+berth_status run_file(struct node_call *c, berth_err *err)
 {
-    struct placement p;
+    const struct file_of *f = c->cls->own;
+    struct placement p = { .compute = "cpu", .retention = RES_AUTO };
     struct opened m = { 0 };
     const char *name;
-    if (in_text(c, input, &name, err) || placement_read(c, "", &p, err))
+    if (in_text(c, f->input, &name, err) || (!f->cpu && placement_read(c, "", &p, err)))
         return err->code;
-    berth_status s = loader_open(c, key, name, role, &p, &m, NULL, err);
+    berth_status s = loader_open(c, f->key, name, f->role, &p, &m, NULL, err);
     m.ref.said.fp8 = p.dtype && strcmp(p.dtype, "fp8_e4m3fn_fast") == 0;
     if (!s)
         s = loader_give(c, 0, &m.ref, err);
@@ -218,11 +215,6 @@ static berth_status run_file(struct node_call *c, const char *input, const char 
 }
 
 /* ---- diffusion models ---- */
-
-berth_status run_unet(struct node_call *c, berth_err *err)
-{
-    return run_file(c, "unet_name", "diffusion_models", "unet", err);
-}
 
 /* A GGUF file says what it is for; what ComfyUI-GGUF refuses as a diffusion model is refused.
  * Without a word, or with those of other tools, its tensors tell. */
@@ -252,26 +244,23 @@ static berth_status check_gguf(struct node_call *c, const char *name, berth_err 
 berth_status run_unet_gguf(struct node_call *c, berth_err *err)
 {
     const char *name;
-    return in_text(c, "unet_name", &name, err) || check_gguf(c, name, err)
-               ? err->code
-               : run_file(c, "unet_name", "unet_gguf", "unet", err);
+    return in_text(c, "unet_name", &name, err) || check_gguf(c, name, err) ? err->code
+                                                                           : run_file(c, err);
 }
 
 NODE_CLASS(UNETLoader, .display = "Load Diffusion Model", .category = "advanced/loaders",
            .module = "nodes",
            .description = "Opens a diffusion model and brings it to its devices.", INS(IN_UNET),
-           OUT(out_model), .run = run_unet);
+           BASE_UNET);
 
 NODE_CLASS(UnetLoaderGGUF, .display = "Unet Loader (GGUF)", .category = "bootleg",
-           .module = "custom_nodes.ComfyUI-GGUF", INS(IN_UNET_GGUF), OUT(out_model),
-           .run = run_unet_gguf);
+           .module = "custom_nodes.ComfyUI-GGUF", INS(IN_UNET_GGUF), BASE_UNET_GGUF);
 
 NODE_CLASS(UnetLoaderGGUFAdvanced, .display = "Unet Loader (GGUF/Advanced)", .category = "bootleg",
-           .module = "custom_nodes.ComfyUI-GGUF", INS(IN_UNET_GGUF_ADVANCED), OUT(out_model),
-           .run = run_unet_gguf);
+           .module = "custom_nodes.ComfyUI-GGUF", INS(IN_UNET_GGUF_ADVANCED), BASE_UNET_GGUF);
 
 NODE_CLASS(UNetLoaderLP, .category = "loaders", .module = "custom_nodes.ComfyUI-MultiGPU",
-           INS(FOLDER_IN("unet_name", "diffusion_models")), OUT(out_model), .run = run_unet);
+           INS(FOLDER_IN("unet_name", "diffusion_models")), BASE_UNET);
 
 /* ---- checkpoints ---- */
 
@@ -498,10 +487,8 @@ static berth_status run_clips(struct node_call *c, const char *key, berth_err *e
     if (placement_read(c, "", &p, err))
         return err->code;
     berth_status s = loader_declares(c, "type") ? in_text(c, "type", &type, err) : BERTH_OK;
-    if (!s)
-        s = check_type(c, key, type, err);
-    if (!s)
-        s = open_clips(c, key, &p, &m, err);
+    if (!s && (check_type(c, key, type, err) || open_clips(c, key, &p, &m, err)))
+        s = err->code;
     if (!s && !(m.ref.clip_type = strdup(type)))
         s = err_set(err, BERTH_ENOMEM, "a text encoder of type %s", type);
     if (!s)
@@ -586,9 +573,8 @@ berth_status run_vae(struct node_call *c, berth_err *err)
     struct placement p;
     struct opened m = { 0 };
     const char *name;
-    berth_status s = in_text(c, "vae_name", &name, err);
-    if (!s)
-        s = placement_read(c, "", &p, err);
+    berth_status s =
+        in_text(c, "vae_name", &name, err) || placement_read(c, "", &p, err) ? err->code : BERTH_OK;
     if (s)
         return s;
     if (strcmp(name, "pixel_space") == 0)
@@ -610,60 +596,25 @@ NODE_CLASS(VAELoader, .display = "Load VAE", .category = "loaders", .module = "n
 
 /* ---- the rest: files that are taken as they are ---- */
 
-berth_status run_clip_vision(struct node_call *c, berth_err *err)
-{
-    return run_file(c, "clip_name", "clip_vision", NULL, err);
-}
-
-berth_status run_control_net(struct node_call *c, berth_err *err)
-{
-    return run_file(c, "control_net_name", "controlnet", NULL, err);
-}
-
-static berth_status run_style(struct node_call *c, berth_err *err)
-{
-    return run_file(c, "style_model_name", "style_models", NULL, err);
-}
-
-static berth_status run_model_patch(struct node_call *c, berth_err *err)
-{
-    return run_file(c, "name", "model_patches", NULL, err);
-}
-
-/* Kept on the cpu, as ComfyUI keeps it. */
-static berth_status run_upscale(struct node_call *c, berth_err *err)
-{
-    struct placement p = { .compute = "cpu", .retention = RES_AUTO };
-    struct opened m = { 0 };
-    const char *name;
-    berth_status s = in_text(c, "model_name", &name, err);
-    if (!s)
-        s = loader_open(c, "upscale_models", name, NULL, &p, &m, NULL, err);
-    if (!s)
-        s = loader_give(c, 0, &m.ref, err);
-    opened_release(&m, s);
-    return s;
-}
-
 NODE_CLASS(CLIPVisionLoader, .display = "Load CLIP Vision", .category = "loaders",
-           .module = "nodes", INS(IN_CLIP_VISION), OUT(out_clip_vision), .run = run_clip_vision);
+           .module = "nodes", INS(IN_CLIP_VISION), BASE_CLIP_VISION);
 
 NODE_CLASS(ControlNetLoader, .display = "Load ControlNet Model", .category = "loaders",
-           .module = "nodes", INS(IN_CONTROL_NET), OUT(out_control_net), .run = run_control_net);
+           .module = "nodes", INS(IN_CONTROL_NET), BASE_CONTROL_NET);
 
 NODE_CLASS(DiffControlNetLoader, .display = "Load ControlNet Model (diff)", .category = "loaders",
-           .module = "nodes", INS(IN_DIFF_CONTROL_NET), OUT(out_control_net),
-           .run = run_control_net);
+           .module = "nodes", INS(IN_DIFF_CONTROL_NET), BASE_CONTROL_NET);
 
 NODE_CLASS(StyleModelLoader, .display = "Load Style Model", .category = "loaders",
            .module = "nodes", INS(FOLDER_IN("style_model_name", "style_models")),
-           OUT_OF("STYLE_MODEL"), .run = run_style);
+           OUT_OF("STYLE_MODEL"), OPENS("style_model_name", "style_models"));
 
 NODE_CLASS(UpscaleModelLoader, .display = "Load Upscale Model", .category = "loaders",
            .module = "comfy_extras.nodes_upscale_model", .flags = NODE_V3,
            INS(FOLDER_IN("model_name", "upscale_models")), OUT_OF("UPSCALE_MODEL"),
-           .run = run_upscale);
+           OPENS("model_name", "upscale_models", .cpu = true));
 
 NODE_CLASS(ModelPatchLoader, .category = "advanced/loaders",
            .module = "comfy_extras.nodes_model_patch", .flags = NODE_EXPERIMENTAL,
-           INS(FOLDER_IN("name", "model_patches")), OUT_OF("MODEL_PATCH"), .run = run_model_patch);
+           INS(FOLDER_IN("name", "model_patches")), OUT_OF("MODEL_PATCH"),
+           OPENS("name", "model_patches"));

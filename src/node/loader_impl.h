@@ -2,35 +2,28 @@
  *
  * Words      base   a loader as ComfyUI or ComfyUI-GGUF has it: its inputs and its run()
  *            rule   what a MultiGPU wrapper adds to a base (nodes.md 7): inputs, and with them a
- *                   placement. A wrapper is base inputs + rule inputs, and the base's run()
+ *                   placement
  * Placement  is read from the inputs a class declares, whatever its name: [compute_]device,
  *            virtual_vram_gb, donor_device, expert_mode_allocations, use_other_vram, eject_models,
- *            keep_loaded, high_precision_loras, weight_dtype; with a prefix ("unet_", "clip_") where a
- *            node has several. Not one of them: the automatic plan on the default compute device.
- *            A device alone: everything there; a model that it cannot hold is planned
- *            automatically around it, as ComfyUI would then offload. Where an automatic plan has no
- *            place for what must be with compute, because of models that cannot be pushed out, the
- *            cpu computes, and the node says so. An allocation is what somebody wants: it or an
- *            error. An allocation counts for every file on its own: DualCLIPLoader with 4 GB of
- *            virtual VRAM lends up to 4 GB from each of its two. A plan that somebody set on an
- *            open model stays unless an allocation or another compute device is named.
- * Retention  keep_loaded given: keep or eject. Not given, or no such input: auto. A node that fails
- *            takes it back: what it opened is retained as it was before.
- * Parts      Of a file that holds several networks a loader takes those of its role (arch.h); of
- *            one that is another kind it says so. Diffusion models, text encoders and VAEs of
- *            families that cannot be computed (model/family.h) are refused by their headers, before
- *            anything is loaded or makes room for them; what else is not known is taken as it is:
- *            its blocks have a place all the same. A type of text encoders that nobody can compute,
- *            and a set whose tokenizers are missing, are refused before anything is loaded; of a
- *            checkpoint only where its prompt encodes text with it.
+ *            keep_loaded, high_precision_loras, weight_dtype; with a prefix ("unet_", "clip_") where
+ *            a node has several. None of them: the automatic plan on the default device. A device
+ *            alone: everything there, or an automatic plan around it where it does not fit. If even
+ *            that has no room beside models that cannot be pushed out, the cpu computes, and the
+ *            node says so. An allocation is met or is an error; it counts for each file by itself. A
+ *            plan that somebody set on an open model stays unless an allocation or another compute
+ *            device is named.
+ * Retention  keep_loaded given: keep or eject; else auto. A node that fails takes it back.
+ * Parts      Of a file that holds several networks a loader takes those of its role (arch.h).
+ *            Families that cannot be computed (model/family.h), types of text encoders that nobody
+ *            can compute and sets without tokenizers are refused before anything is loaded; of a
+ *            checkpoint the latter only where its prompt encodes text. What is not known at all is
+ *            taken as it is: its blocks have a place all the same.
  * Types      weight_dtype: the weights are converted as they are read, and the model is another one
- *            than the file's own unless it has that type. fp8_e4m3fn_fast is kept in the model_ref,
- *            too: it is also about computing. "default", or no such input: the env's numbers say, of
- *            diffusion models and text encoders, in a checkpoint too, whose files have one type.
+ *            than the file's own unless it has that type. "default", or no such input: the env's
+ *            numbers say, of diffusion models and text encoders whose files have one type.
  * Adapters   LoRA loaders collect them in the model_ref; whoever computes sets them.
  * Files      loader.c placement and opening; loader_core.c bases; loader_multigpu.c wrappers;
- *            loader_look.c files of prompts that are not taken yet;
- *            loader_lora.c; loaders.def. */
+ *            loader_look.c files of prompts that are not taken yet; loader_lora.c; loaders.def */
 #ifndef NODE_LOADER_IMPL_H
 #define NODE_LOADER_IMPL_H
 
@@ -86,8 +79,39 @@ extern const char *const list_clip_types[], *const list_dual_types[], *const lis
 
 /* run() of bases. */
 typedef berth_status loader_run_fn(struct node_call *c, berth_err *err);
-loader_run_fn run_checkpoint, run_diffusers, run_unet, run_unet_gguf, run_clip, run_clip_gguf,
-    run_vae, run_clip_vision, run_control_net, run_advanced;
+loader_run_fn run_checkpoint, run_diffusers, run_unet_gguf, run_clip, run_clip_gguf, run_vae,
+    run_advanced, run_file;
+
+struct file_of {                    /* node_class.own of run_file(): one file, one output */
+    const char *input, *key, *role; /* key and role: as loader_open() */
+    bool cpu;                       /* kept there, as ComfyUI keeps it */
+};
+#define FILE_OF(i, k, ...)                                                                         \
+    .own = &(const struct file_of)                                                                 \
+    {                                                                                              \
+        .input = i, .key = k, __VA_ARGS__                                                          \
+    }
+#define OPENS(...) .run = run_file, FILE_OF(__VA_ARGS__)
+
+/* Outputs and run() of bases. */
+#define BASE_UNET OUT(out_model), OPENS("unet_name", "diffusion_models", .role = "unet")
+#define BASE_UNET_GGUF                                                                             \
+    OUT(out_model), .run = run_unet_gguf, FILE_OF("unet_name", "unet_gguf", .role = "unet")
+#define BASE_UNET_GGUF_ADVANCED BASE_UNET_GGUF
+#define BASE_VAE OUT(out_vae), .run = run_vae
+#define BASE_CLIP OUT(out_clip), .run = run_clip
+#define BASE_CLIP_DUAL BASE_CLIP
+#define BASE_CLIP_TRIPLE BASE_CLIP
+#define BASE_CLIP_QUADRUPLE BASE_CLIP
+#define BASE_CLIP_GGUF OUT(out_clip), .run = run_clip_gguf
+#define BASE_CLIP_GGUF_DUAL BASE_CLIP_GGUF
+#define BASE_CLIP_GGUF_TRIPLE BASE_CLIP_GGUF
+#define BASE_CLIP_GGUF_QUADRUPLE BASE_CLIP_GGUF
+#define BASE_CLIP_VISION OUT(out_clip_vision), OPENS("clip_name", "clip_vision")
+#define BASE_CONTROL_NET OUT(out_control_net), OPENS("control_net_name", "controlnet")
+#define BASE_DIFF_CONTROL_NET BASE_CONTROL_NET
+#define BASE_CHECKPOINT OUT(out_checkpoint), .run = run_checkpoint
+#define BASE_DIFFUSERS OUT(out_checkpoint), .run = run_diffusers
 
 /* Inputs of bases. */
 #define IN_CHECKPOINT FOLDER_IN("ckpt_name", "checkpoints")

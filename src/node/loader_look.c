@@ -84,42 +84,36 @@ static berth_status look_into(const struct node_env *env, const char *path, cons
     return s;
 }
 
-static const struct {
-    loader_run_fn *run; /* of the classes it is about */
-    const char *input, *key, *role;
-} files[] = {
-    { run_checkpoint, "ckpt_name", "checkpoints", "unet" },
-    { run_advanced, "ckpt_name", "checkpoints", "unet" },
-    { run_unet, "unet_name", "diffusion_models", "unet" },
-    { run_unet_gguf, "unet_name", "unet_gguf", "unet" },
-    { run_vae, "vae_name", "vae", "vae" },
-    { run_clip, "clip_name", "text_encoders", "clip" },
-    { run_clip, "clip_name1", "text_encoders", "clip" },
-    { run_clip, "clip_name2", "text_encoders", "clip" },
-    { run_clip, "clip_name3", "text_encoders", "clip" },
-    { run_clip, "clip_name4", "text_encoders", "clip" },
-    { run_clip_gguf, "clip_name", "clip_gguf", "clip" },
-    { run_clip_gguf, "clip_name1", "clip_gguf", "clip" },
-    { run_clip_gguf, "clip_name2", "clip_gguf", "clip" },
-    { run_clip_gguf, "clip_name3", "clip_gguf", "clip" },
-    { run_clip_gguf, "clip_name4", "clip_gguf", "clip" },
-};
+/* What a loader takes of a file in this folder; NULL: it is not looked into. */
+static const char *role_of(const char *key)
+{
+    static const char *const role[][2] = {
+        { "checkpoints", "unet" },   { "diffusion_models", "unet" }, { "unet_gguf", "unet" },
+        { "text_encoders", "clip" }, { "clip_gguf", "clip" },        { "vae", "vae" },
+    };
+    for (size_t i = 0; key && i < ARRAY_LEN(role); i++)
+        if (strcmp(role[i][0], key) == 0)
+            return role[i][1];
+    return NULL;
+}
 
 berth_status node_look(const struct node_check *k, const char **input, berth_err *err)
 {
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-        const json_t *v = k->cls->run == files[i].run ? check_input(k, files[i].input) : NULL;
+    for (size_t i = 0; i < k->cls->ins && !node_cannot_run(k->cls); i++) {
+        const struct node_input *in = &k->cls->in[i];
+        const char *key = in->folder ? in->folder : in->files, *role = role_of(key);
+        const json_t *v = role ? check_input(k, in->name) : NULL;
         struct str path = { 0 };
         if (!v || js_kind(v) != JS_STRING)
             continue;
         const char *name = json_string_value(v);
-        berth_status s = folders_resolve(k->env->folders, files[i].key, name, &path, err);
+        berth_status s = folders_resolve(k->env->folders, key, name, &path, err);
         if (s)
             s = s == BERTH_ENOMEM ? s : BERTH_OK;
         else
-            s = look_into(k->env, path.p, name, files[i].role, err);
+            s = look_into(k->env, path.p, name, role, err);
         str_release(&path);
-        *input = files[i].input;
+        *input = in->name;
         if (s)
             return s;
     }

@@ -79,10 +79,9 @@ static berth_status open_adapter(struct node_call *c, const struct target *t, si
     struct str path = { 0 };
     const char *name = "";
     berth_status s = in_text(c, "lora_name", &name, err);
-    if (!s)
-        s = folders_resolve(c->env->folders, "loras", name, &path, err);
-    if (!s)
-        s = collect_names(&table, ref, n, err);
+    if (!s && (folders_resolve(c->env->folders, "loras", name, &path, err) ||
+               collect_names(&table, ref, n, err)))
+        s = err->code;
     struct lora_names names = lora_table_names(&table);
     if (!s)
         s = lora_open(path.p, &names, c->env->log, out, err);

@@ -32,25 +32,6 @@
 #define D1TE_CATEGORY "multigpu"
 #define D1TE_INPUTS D1_INPUTS
 
-/* Bases: outputs and run(); IN_x are in loader_impl.h. */
-#define BASE_CHECKPOINT OUT(out_checkpoint), .run = run_checkpoint
-#define BASE_CLIP OUT(out_clip), .run = run_clip
-#define BASE_CLIP_DUAL OUT(out_clip), .run = run_clip
-#define BASE_CLIP_GGUF OUT(out_clip), .run = run_clip_gguf
-#define BASE_CLIP_GGUF_DUAL OUT(out_clip), .run = run_clip_gguf
-#define BASE_CLIP_GGUF_QUADRUPLE OUT(out_clip), .run = run_clip_gguf
-#define BASE_CLIP_GGUF_TRIPLE OUT(out_clip), .run = run_clip_gguf
-#define BASE_CLIP_QUADRUPLE OUT(out_clip), .run = run_clip
-#define BASE_CLIP_TRIPLE OUT(out_clip), .run = run_clip
-#define BASE_CLIP_VISION OUT(out_clip_vision), .run = run_clip_vision
-#define BASE_CONTROL_NET OUT(out_control_net), .run = run_control_net
-#define BASE_DIFFUSERS OUT(out_checkpoint), .run = run_diffusers
-#define BASE_DIFF_CONTROL_NET OUT(out_control_net), .run = run_control_net
-#define BASE_UNET OUT(out_model), .run = run_unet
-#define BASE_UNET_GGUF OUT(out_model), .run = run_unet_gguf
-#define BASE_UNET_GGUF_ADVANCED OUT(out_model), .run = run_unet_gguf
-#define BASE_VAE OUT(out_vae), .run = run_vae
-
 #define NODE(c)
 #define WRAPPER(c, rule, base)                                                                     \
     NODE_CLASS(c, .category = rule##_CATEGORY, .module = "custom_nodes.ComfyUI-MultiGPU",          \

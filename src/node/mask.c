@@ -8,15 +8,6 @@
 
 #define MASK_NODE(c, ...) NODE_CLASS(c, .category = "mask", V3("mask"), __VA_ARGS__)
 
-/* A new tensor like t. */
-static berth_status like(const struct htensor *t, bool copy, struct htensor **out, berth_err *err)
-{
-    berth_status s = htensor_new(&t->shape, out, err);
-    if (!s && copy)
-        memcpy((*out)->data, t->data, htensor_count(t) * sizeof(float));
-    return s;
-}
-
 static const struct node_input mask_in[] = { SOCKET("mask", "MASK") };
 
 /* ---- pictures and masks ---- */
@@ -104,7 +95,7 @@ MASK_NODE(SolidMask, INS(FLOAT_IN("value", 1.0, 0.0, 1.0, 0.01), SIZE_IN(512, 51
 static berth_status invert_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
-    if (in_mask(c, "mask", &t, err) || like(t, false, &o, err))
+    if (in_mask(c, "mask", &t, err) || htensor_new(&t->shape, &o, err))
         return err->code;
     for (size_t i = 0, n = htensor_count(t); i < n; i++)
         o->data[i] = 1.0f - t->data[i];
@@ -116,7 +107,8 @@ static berth_status threshold_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
     double v;
-    if (in_mask(c, "mask", &t, err) || in_f64(c, "value", &v, err) || like(t, false, &o, err))
+    if (in_mask(c, "mask", &t, err) || in_f64(c, "value", &v, err) ||
+        htensor_new(&t->shape, &o, err))
         return err->code;
     for (size_t i = 0, n = htensor_count(t); i < n; i++)
         o->data[i] = t->data[i] > (float)v ? 1.0f : 0.0f;
@@ -178,7 +170,7 @@ static berth_status composite_run(struct node_call *c, berth_err *err)
     if (dim(src, 0) != 1 && dim(src, 0) != dim(d, 0))
         return err_set(err, BERTH_EINVAL, "%zu masks cannot be put onto %zu", dim(src, 0),
                        dim(d, 0));
-    if (like(d, true, &o, err))
+    if (htensor_copy(d, &o, err))
         return err->code;
     size_t H = dim(d, 1), W = dim(d, 2), h = dim(src, 1), w = dim(src, 2);
     for (size_t i = 0; i < dim(d, 0); i++)
@@ -220,7 +212,7 @@ static berth_status feather_run(struct node_call *c, berth_err *err)
     struct htensor *t, *o;
     uint64_t l, u, r, b;
     if (in_mask(c, "mask", &t, err) || in_u64(c, "left", &l, err) || in_u64(c, "top", &u, err) ||
-        in_u64(c, "right", &r, err) || in_u64(c, "bottom", &b, err) || like(t, true, &o, err))
+        in_u64(c, "right", &r, err) || in_u64(c, "bottom", &b, err) || htensor_copy(t, &o, err))
         return err->code;
     size_t h = dim(t, 1), w = dim(t, 2);
     l = l < w ? l : w;
@@ -271,9 +263,9 @@ static berth_status grow_run(struct node_call *c, berth_err *err)
     int64_t by;
     bool tapered;
     if (in_mask(c, "mask", &t, err) || in_i64(c, "expand", &by, err) ||
-        in_bool(c, "tapered_corners", &tapered, err) || like(t, true, &a, err))
+        in_bool(c, "tapered_corners", &tapered, err) || htensor_copy(t, &a, err))
         return err->code;
-    berth_status s = like(t, true, &b, err);
+    berth_status s = htensor_copy(t, &b, err);
     size_t h = dim(t, 1), w = dim(t, 2);
     for (size_t i = 0; !s && i < dim(t, 0); i++) {
         float *from = a->data + i * h * w, *to = b->data + i * h * w, *mine = from;

@@ -174,17 +174,19 @@ NODE_CLASS(DifferentialDiffusion, .display = "Differential Diffusion", .category
 
 /* ---- schedules ---- */
 
-/* Output 0: the last `keep` of these levels. */
-static berth_status give_sigmas(struct node_call *c, const struct vec *v, size_t keep,
-                                berth_err *err)
+/* Output 0: the last `keep` of these levels, whose making ended with s. Takes ms and v. */
+static berth_status give_sigmas(struct node_call *c, berth_status s, struct msampling *ms,
+                                struct vec *v, size_t keep, berth_err *err)
 {
     size_t n = v->n < keep ? v->n : keep;
     struct htensor *t;
-    if (htensor_new(&(struct shape) { .ndim = 1, .dim = { n } }, &t, err))
-        return err->code;
-    if (n)
+    if (!s)
+        s = htensor_new(&(struct shape) { .ndim = 1, .dim = { n } }, &t, err);
+    if (!s && n)
         memcpy(t->data, (const float *)v->p + (v->n - n), n * sizeof(float));
-    return out_tensor(c, 0, t, err);
+    vec_release(v);
+    ms_release(ms);
+    return s ? s : out_tensor(c, 0, t, err);
 }
 
 static berth_status in_levels(struct node_call *c, struct msampling *out, berth_err *err)
@@ -207,19 +209,15 @@ static berth_status run_basic(struct node_call *c, berth_err *err)
     if (!how)
         return err_set(err, BERTH_EINVAL, "error invalid scheduler %.60s", name);
     if (!(denoise > 0))
-        return give_sigmas(c, &v, 0, err);
+        return give_sigmas(c, BERTH_OK, &ms, &v, 0, err);
     double total = denoise < 1 ? (double)steps / denoise : (double)steps;
     if (total > SCHEDULE_STEPS_MAX)
         return err_set(err, BERTH_ELIMIT, "%" PRIu64 " steps at a denoise of %g are more than %d",
                        steps, denoise, SCHEDULE_STEPS_MAX);
-    berth_status s = in_levels(c, &ms, err);
-    if (!s)
-        s = sigmas_schedule(&ms, how, (size_t)total, &v, err);
-    if (!s)
-        s = give_sigmas(c, &v, steps + 1, err);
-    vec_release(&v);
-    ms_release(&ms);
-    return s;
+    berth_status s = in_levels(c, &ms, err) || sigmas_schedule(&ms, how, (size_t)total, &v, err)
+                         ? err->code
+                         : BERTH_OK;
+    return give_sigmas(c, s, &ms, &v, steps + 1, err);
 }
 
 CUSTOM_SAMPLING(BasicScheduler, "/schedulers",
@@ -236,11 +234,7 @@ static berth_status run_turbo(struct node_call *c, berth_err *err)
     if (in_steps(c, &steps, err) || in_f64(c, "denoise", &denoise, err) || in_levels(c, &ms, err))
         return err->code;
     berth_status s = sigmas_sd_turbo(&ms, steps, denoise, &v, err);
-    if (!s)
-        s = give_sigmas(c, &v, SIZE_MAX, err);
-    vec_release(&v);
-    ms_release(&ms);
-    return s;
+    return give_sigmas(c, s, &ms, &v, SIZE_MAX, err);
 }
 
 CUSTOM_SAMPLING(SDTurboScheduler, "/schedulers",
@@ -258,11 +252,7 @@ static berth_status run_beta(struct node_call *c, berth_err *err)
         in_f64(c, "beta", &beta, err) || in_levels(c, &ms, err))
         return err->code;
     berth_status s = sigmas_beta(&ms, steps, alpha, beta, &v, err);
-    if (!s)
-        s = give_sigmas(c, &v, SIZE_MAX, err);
-    vec_release(&v);
-    ms_release(&ms);
-    return s;
+    return give_sigmas(c, s, &ms, &v, SIZE_MAX, err);
 }
 
 CUSTOM_SAMPLING(BetaSamplingScheduler, "/schedulers",

@@ -36,17 +36,14 @@ struct node_looks;
 /* In which numbers networks compute, and whose noise they get: what ComfyUI has flags for. Zeroed:
  * everything in F32; node_numbers_own is what people get who say nothing. */
 struct node_numbers {
-    enum dtype
-        act_unet; /* activations of diffusion models, where the device computes in it; DT_NONE:
-                            what the family prefers */
-    enum dtype act_vae; /* DT_NONE: BF16, where the device has it */
+    enum dtype act_unet; /* of diffusion models, where the device has it; DT_NONE: as they prefer */
+    enum dtype act_vae;  /* DT_NONE: BF16, where the device has it */
     /* res_open_args.dtype of diffusion models and of text encoders whose loader names none; NULL: as
      * their files have them. Static. */
     const char *weights_unet, *weights_text; /* text by default "F16", as ComfyUI keeps them */
     bool fp8;            /* products of fp8 weights in fp8, on cards that can: --fast */
     bool exact_guidance; /* diffusion_args */
-    bool cpu_noise; /* samplers draw as on the cpu, also for models on a card, where ComfyUI draws
-                       there: a picture is then the same on every device */
+    bool cpu_noise;      /* samplers draw as on the cpu: the same picture on every device */
 };
 extern const struct node_numbers node_numbers_own;
 
@@ -74,8 +71,7 @@ struct node_env { /* owner: whoever runs the executor; constant while it runs */
 };
 
 /* What nodes open once and keep as long as the executor lives: tokenizers (assets.c). Opened when
- * it is asked for first; a file that changes meanwhile is not looked at again. NULL: out of
- * memory. */
+ * it is asked for first, and again when its files were replaced. NULL: out of memory. */
 struct node_assets *node_assets_new(void);
 void node_assets_free(struct node_assets *a); /* NULL is fine */
 /* Is there a tokenizer of this kind in the env's folders? Where it looked is appended to *places if
@@ -147,6 +143,7 @@ struct node_class {
     const struct node_output *out;
     size_t outs;
     berth_status (*run)(struct node_call *c, berth_err *err);
+    const void *own; /* what classes that share a run() differ in; its type is run()'s to know */
     /* The IS_CHANGED value from constant inputs, appended to `out`; NULL: constant. An error: never
      * cached. */
     berth_status (*changed)(const struct node_check *k, struct str *out, berth_err *err);

@@ -65,12 +65,9 @@ static berth_status add(struct node_call *c, const struct adding *a, const struc
     size_t n = htensor_count(from), levels = dim(a->sigmas, 0); /* at least one */
     torch_seed(&rng, a->noise->seed);
     berth_status s = ready_info(a->model, &info, err);
-    if (!s)
-        s = ready_msampling(a->model, &ms, err);
-    if (!s)
-        s = htensor_zeros(&from->shape, &noise, err);
-    if (!s)
-        s = htensor_new(&from->shape, &out->samples, err);
+    if (!s && (ready_msampling(a->model, &ms, err) || htensor_zeros(&from->shape, &noise, err) ||
+               htensor_new(&from->shape, &out->samples, err)))
+        s = err->code;
     if (!s && !a->noise->none)
         s = latent_noise(c, a->latent->batch_index, &from->shape, &rng, noise->data, err);
     if (!s) {

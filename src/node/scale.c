@@ -68,12 +68,7 @@ berth_status scale_image(struct node_call *c, const struct htensor *t, size_t w,
     struct resize_shape d = {
         .n = dim(t, 0), .h = dim(t, 1), .w = dim(t, 2), .c = dim(t, 3), .oh = h, .ow = w
     };
-    s = resize(c, m, t, d, center, *out, err);
-    if (s) {
-        htensor_unref(*out);
-        *out = NULL;
-    }
-    return s;
+    return htensor_made(resize(c, m, t, d, center, *out, err), out);
 }
 
 /* [n, c, frames, h, w]: each frame on its own, with its channels together. */
@@ -144,9 +139,5 @@ berth_status scale_planes(struct node_call *c, const struct htensor *t, size_t w
             s = bislerp(c, cut ? cut : t, d, frames, *out, err);
         htensor_unref(cut);
     }
-    if (s) {
-        htensor_unref(*out);
-        *out = NULL;
-    }
-    return s;
+    return htensor_made(s, out);
 }

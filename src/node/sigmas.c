@@ -33,86 +33,67 @@ struct range {
     double max, min, rho;
 };
 
-static berth_status in_range(const struct node_call *c, bool rho, struct range *out, berth_err *err)
+struct formula {
+    float (*level)(const struct range *r, size_t i);
+    bool rho;  /* has that input */
+    bool logs; /* wants levels above 0 */
+};
+
+static float karras(const struct range *r, size_t i)
 {
-    out->rho = 1;
-    if (in_steps(c, &out->steps, err) || in_f64(c, "sigma_max", &out->max, err) ||
-        in_f64(c, "sigma_min", &out->min, err) || (rho && in_f64(c, "rho", &out->rho, err)))
-        return err->code;
-    return BERTH_OK;
+    return sigmas_karras(r->min, r->max, r->rho, r->steps, i);
 }
 
-static berth_status positive(const struct range *r, berth_err *err)
+static float exponential(const struct range *r, size_t i)
 {
-    if (r->max > 0 && r->min > 0)
-        return BERTH_OK;
-    return err_set(err, BERTH_EINVAL, "sigmas from %g to %g: their logarithms want more than 0",
-                   r->max, r->min);
+    return sigmas_exponential(r->min, r->max, r->steps, i);
 }
 
-static berth_status karras_run(struct node_call *c, berth_err *err)
+static float polyexponential(const struct range *r, size_t i)
 {
-    struct range r;
+    double min = log(r->min), span = log(r->max) - min;
+    float ramp = powf(sigmas_linspace(1, 0, r->steps, i), (float)r->rho);
+    return expf(ramp * (float)span + (float)min);
+}
+
+static berth_status formula_run(struct node_call *c, berth_err *err)
+{
+    const struct formula *f = c->cls->own;
+    struct range r = { .rho = 1 };
     struct htensor *t;
-    berth_status s = in_range(c, true, &r, err);
-    if (!s && r.rho == 0)
-        s = err_set(err, BERTH_EINVAL, "rho is 0");
-    if (!s)
-        s = sigmas_new(r.steps + 1, &t, err);
-    if (s)
-        return s;
+    if (in_steps(c, &r.steps, err) || in_f64(c, "sigma_max", &r.max, err) ||
+        in_f64(c, "sigma_min", &r.min, err) || (f->rho && in_f64(c, "rho", &r.rho, err)))
+        return err->code;
+    if (f->logs && !(r.max > 0 && r.min > 0))
+        return err_set(err, BERTH_EINVAL, "sigmas from %g to %g: their logarithms want more than 0",
+                       r.max, r.min);
+    if (!f->logs && r.rho == 0)
+        return err_set(err, BERTH_EINVAL, "rho is 0");
+    if (sigmas_new(r.steps + 1, &t, err))
+        return err->code;
     for (size_t i = 0; i < r.steps; i++)
-        t->data[i] = sigmas_karras(r.min, r.max, r.rho, r.steps, i);
+        t->data[i] = f->level(&r, i);
     t->data[r.steps] = 0;
     return out_tensor(c, 0, t, err);
 }
 
-static berth_status exponential_run(struct node_call *c, berth_err *err)
-{
-    struct range r;
-    struct htensor *t;
-    if (in_range(c, false, &r, err) || positive(&r, err) || sigmas_new(r.steps + 1, &t, err))
-        return err->code;
-    for (size_t i = 0; i < r.steps; i++)
-        t->data[i] = sigmas_exponential(r.min, r.max, r.steps, i);
-    t->data[r.steps] = 0;
-    return out_tensor(c, 0, t, err);
-}
-
-static berth_status polyexponential_run(struct node_call *c, berth_err *err)
-{
-    struct range r;
-    struct htensor *t;
-    if (in_range(c, true, &r, err) || positive(&r, err) || sigmas_new(r.steps + 1, &t, err))
-        return err->code;
-    double min = log(r.min), span = log(r.max) - min;
-    for (size_t i = 0; i < r.steps; i++) {
-        float ramp = powf(sigmas_linspace(1, 0, r.steps, i), (float)r.rho);
-        t->data[i] = expf(ramp * (float)span + (float)min);
+#define FORMULA(...)                                                                               \
+    OUT_OF("SIGMAS"), .run = formula_run, .own = &(const struct formula)                           \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
     }
-    t->data[r.steps] = 0;
-    return out_tensor(c, 0, t, err);
-}
+#define RANGE_IN                                                                                   \
+    INT_IN("steps", 20, 1, 10000, 0),                                                              \
+        FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),                     \
+        FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false")
+#define RHO_IN(def) FLOAT_IN("rho", def, 0.0, 100.0, 0.01, .round = "false")
 
-CUSTOM_SAMPLING(KarrasScheduler, "/schedulers",
-                INS(INT_IN("steps", 20, 1, 10000, 0),
-                    FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),
-                    FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false"),
-                    FLOAT_IN("rho", 7.0, 0.0, 100.0, 0.01, .round = "false")),
-                OUT_OF("SIGMAS"), .run = karras_run);
-
-CUSTOM_SAMPLING(ExponentialScheduler, "/schedulers",
-                INS(INT_IN("steps", 20, 1, 10000, 0),
-                    FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),
-                    FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false")),
-                OUT_OF("SIGMAS"), .run = exponential_run);
-
-CUSTOM_SAMPLING(PolyexponentialScheduler, "/schedulers",
-                INS(INT_IN("steps", 20, 1, 10000, 0),
-                    FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),
-                    FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false"),
-                    FLOAT_IN("rho", 1.0, 0.0, 100.0, 0.01, .round = "false")),
-                OUT_OF("SIGMAS"), .run = polyexponential_run);
+CUSTOM_SAMPLING(KarrasScheduler, "/schedulers", INS(RANGE_IN, RHO_IN(7.0)),
+                FORMULA(karras, .rho = true));
+CUSTOM_SAMPLING(ExponentialScheduler, "/schedulers", INS(RANGE_IN),
+                FORMULA(exponential, .logs = true));
+CUSTOM_SAMPLING(PolyexponentialScheduler, "/schedulers", INS(RANGE_IN, RHO_IN(1.0)),
+                FORMULA(polyexponential, .rho = true, .logs = true));
 
 /* ---- LTXVScheduler: shifted by the number of tokens ---- */
 

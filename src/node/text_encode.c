@@ -37,10 +37,9 @@ static berth_status find_embedding(void *user, const char *name, size_t n, const
     berth_status s = folders_list(c->env->folders, "embeddings", &list, err);
     if (!s && !(file = file_called(&list, name, n)))
         s = err_set(err, BERTH_ENOTFOUND, "no embedding '%.*s'", (int)(n < 80 ? n : 80), name);
-    if (!s)
-        s = folders_resolve(c->env->folders, "embeddings", file, &path, err);
-    if (!s)
-        s = text_embedding_read(path.p, key, mem, vectors, count, width, err);
+    if (!s && (folders_resolve(c->env->folders, "embeddings", file, &path, err) ||
+               text_embedding_read(path.p, key, mem, vectors, count, width, err)))
+        s = err->code;
     names_release(&list);
     str_release(&path);
     return s;

@@ -343,12 +343,9 @@ static berth_status in_inpaint(struct node_call *c, size_t ratio, struct inpaint
                        dim(image, 2), dim(image, 1));
     berth_status s =
         scale_planes(c, mask, dim(image, 2), dim(image, 1), "bilinear", false, &sized, err);
-    if (!s)
-        s = crop_to(sized, ratio, &out->mask, err);
-    if (!s)
-        s = crop_to(image, ratio, &cut, err);
-    if (!s)
-        s = without_masked(cut, out->mask, &out->pixels, err);
+    if (!s && (crop_to(sized, ratio, &out->mask, err) || crop_to(image, ratio, &cut, err) ||
+               without_masked(cut, out->mask, &out->pixels, err)))
+        s = err->code;
     htensor_unref(sized);
     htensor_unref(cut);
     if (s)
@@ -415,15 +412,13 @@ static berth_status run_inpaint_model(struct node_call *c, berth_err *err)
         in_vae(c, &v, err))
         return err->code;
     berth_status s = in_inpaint(c, v.vae.latent.ratio, &x, err);
-    if (!s)
-        s = encode(c, &v, x.pixels, (struct tiling) { 0 }, &masked, err);
-    if (!s)
-        s = encode(c, &v, image, (struct tiling) { 0 }, &out.samples, err);
+    if (!s && (encode(c, &v, x.pixels, (struct tiling) { 0 }, &masked, err) ||
+               encode(c, &v, image, (struct tiling) { 0 }, &out.samples, err)))
+        s = err->code;
     ready_vae_release(&v);
-    if (!s)
-        s = give_concat(c, "positive", 0, masked, x.mask, err);
-    if (!s)
-        s = give_concat(c, "negative", 1, masked, x.mask, err);
+    if (!s && (give_concat(c, "positive", 0, masked, x.mask, err) ||
+               give_concat(c, "negative", 1, masked, x.mask, err)))
+        s = err->code;
     if (!s && noise_mask)
         out.noise_mask = htensor_ref(x.mask);
     if (!s)
@@ -450,14 +445,11 @@ static berth_status run_ip2p(struct node_call *c, berth_err *err)
         return err->code;
     berth_status s = encode(c, &v, image, (struct tiling) { 0 }, &seen, err);
     ready_vae_release(&v);
-    if (!s)
-        s = give_concat(c, "positive", 0, seen, NULL, err);
-    if (!s)
-        s = give_concat(c, "negative", 1, seen, NULL, err);
-    if (!s)
-        s = htensor_zeros(&seen->shape, &out.samples, err);
-    if (!s)
-        s = out_value(c, 2, value_latent(&out), err);
+    if (!s && (give_concat(c, "positive", 0, seen, NULL, err) ||
+               give_concat(c, "negative", 1, seen, NULL, err) ||
+               htensor_zeros(&seen->shape, &out.samples, err) ||
+               out_value(c, 2, value_latent(&out), err)))
+        s = err->code;
     latent_release(&out);
     htensor_unref(seen);
     return s;

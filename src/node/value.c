@@ -90,6 +90,23 @@ void htensor_unref(struct htensor *t)
     free(t);
 }
 
+berth_status htensor_made(berth_status s, struct htensor **t)
+{
+    if (s) {
+        htensor_unref(*t);
+        *t = NULL;
+    }
+    return s;
+}
+
+berth_status htensor_copy(const struct htensor *t, struct htensor **out, berth_err *err)
+{
+    if (htensor_new(&t->shape, out, err))
+        return err->code;
+    memcpy((*out)->data, t->data, htensor_count(t) * sizeof(float));
+    return BERTH_OK;
+}
+
 size_t htensor_count(const struct htensor *t)
 {
     uint64_t n;

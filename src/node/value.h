@@ -28,6 +28,10 @@ berth_status htensor_new(const struct shape *s, struct htensor **out, berth_err 
 berth_status htensor_zeros(const struct shape *s, struct htensor **out, berth_err *err);
 struct htensor *htensor_ref(struct htensor *t);
 void htensor_unref(struct htensor *t); /* NULL is fine */
+/* What was made and ended with s, which comes back: after an error it is gone and *t is NULL. */
+berth_status htensor_made(berth_status s, struct htensor **t);
+/* A new one with the same values. */
+berth_status htensor_copy(const struct htensor *t, struct htensor **out, berth_err *err);
 size_t htensor_count(const struct htensor *t);
 #define HTENSOR_MAX ((size_t)16 << 30)
 /* Is there memory for so many bytes more? An error in numbers instead of the kernel's, which ends

@@ -3,7 +3,7 @@
  *
  * I_x(a, b) comes from its continued fraction, evaluated from the side where that converges fast;
  * the quantile from Newton's steps inside a bracket that halves whenever they lead nowhere. */
-#include "sample/sigmas_impl.h"
+#include "sample/sigmas.h"
 
 #include <float.h>
 #include <math.h>

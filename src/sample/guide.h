@@ -14,9 +14,7 @@
  *            Where nothing is active a prediction is 0.
  * It knows nothing of networks: `net` predicts for a batch of latents, each with one conditioning
  * (an opaque pointer), and may split it again.
- * Threads    Executor. A struct guide is constant while sampling; each call has its own scratch.
- * Files      guide.c lists, batches, cfg, inpainting; guide_area.c where and how much a part
- *            counts */
+ * Threads    Executor. A struct guide is constant while sampling; each call has its own scratch. */
 #ifndef SAMPLE_GUIDE_H
 #define SAMPLE_GUIDE_H
 

@@ -3,8 +3,6 @@
  * numbers. */
 #include "sample/sigmas.h"
 
-#include "sample/sigmas_impl.h"
-
 #include <math.h>
 #include <string.h>
 

@@ -102,5 +102,7 @@ float sigmas_linspace(double from, double to, size_t n,
                       size_t i); /* torch.linspace(from, to, n)[i] */
 float sigmas_karras(double min, double max, double rho, size_t n, size_t i); /* rho not 0 */
 float sigmas_exponential(double min, double max, size_t n, size_t i);        /* both above 0 */
+/* The x for which the regularised incomplete beta function I_x(a, b) is p; a, b > 0. */
+double beta_quantile(double p, double a, double b);
 
 #endif

@@ -4,7 +4,6 @@
 #include "support/test.h"
 
 #include "sample/sigmas.h"
-#include "sample/sigmas_impl.h"
 
 #include <math.h>
 
