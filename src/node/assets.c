@@ -2,13 +2,16 @@
  *
  * Sources    asked in this order, as far as the kind has them (text/tokenizer.h): what the model's
  *            file carries; the env's folders; the folder of the model's file; its GGUF metadata.
- * Kept       The env keeps the one of each kind that was opened last, by the name of its source: a
- *            workflow uses one. What a model carries is kept only where opening it is slow (CLIP's
- *            49,408 words take about 40 ms).
+ * Kept       The env keeps the one of each kind that was opened last, by the name of its source and
+ *            the identities of its files: a workflow uses one. What a model carries is kept only
+ *            where opening it is slow (CLIP's 49,408 words take about 40 ms).
  * Folders    that are given may be the tokenizer's own, or hold several under their usual names.
  *            tokenizer.json may be CLIP's or T5's: where a folder's name does not tell, one of
  *            another kind is passed over; in a folder named after the kind it is an error. */
 #include "node/compute.h"
+
+#include "base/file.h"
+#include "base/hash.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -65,6 +68,16 @@ static bool has_file(const char *dir, const char *name)
     return n > 0 && (size_t)n < sizeof path && access(path, R_OK) == 0;
 }
 
+/* Goes on with the identity of a file: another one under the same name is another tokenizer. */
+static uint64_t stamp_file(uint64_t stamp, const char *dir, const char *name)
+{
+    char path[4096];
+    struct file_id id;
+    int n = snprintf(path, sizeof path, "%s%s%s", dir, *dir ? "/" : "", name);
+    bool there = n > 0 && (size_t)n < sizeof path && file_id_of(path, &id);
+    return there ? hash_xxh64(&id, sizeof id, stamp) : stamp;
+}
+
 static bool has_files(const struct tokenizer *kind, const char *dir)
 {
     for (const char *const(*any)[2] = kind->any_of; (*any)[0]; any++)
@@ -80,6 +93,7 @@ struct search { /* search_release() */
     size_t folder, below;    /* the next place: below folder `folder` of the env */
     bool any;                /* the place may hold one of another kind */
     struct str from;         /* name of the source: a folder, or what of which file */
+    uint64_t stamp;          /* of its files */
     struct str places;       /* that had none */
     struct asset *found;     /* a reference */
 };
@@ -128,7 +142,8 @@ bool node_tokenizer_there(const struct node_env *env, const struct tokenizer *ki
 static bool is_kept(struct search *s)
 {
     struct asset **slot = slot_of(s->env, s->kind);
-    if (!slot || !*slot || s->from.bad || strcmp((*slot)->from, str_c(&s->from)) != 0)
+    if (!slot || !*slot || s->from.bad || strcmp((*slot)->from, str_c(&s->from)) != 0 ||
+        (*slot)->stamp != s->stamp)
         return false;
     s->found = *slot;
     s->found->refs++;
@@ -146,7 +161,7 @@ static berth_status wrap(struct search *s, void *tok, bool keep, berth_err *err)
         free(from);
         return err_set(err, BERTH_ENOMEM, "a tokenizer");
     }
-    *a = (struct asset) { .kind = s->kind, .tok = tok, .from = from, .refs = 1 };
+    *a = (struct asset) { .kind = s->kind, .tok = tok, .from = from, .stamp = s->stamp, .refs = 1 };
     if (slot) {
         asset_unref(*slot);
         *slot = a;
@@ -166,6 +181,7 @@ static berth_status from_file(struct search *s, from_file_fn *open, const char *
         return BERTH_ENOTFOUND;
     str_clear(&s->from);
     str_addf(&s->from, "%s of %s", what, weights_path(s->w));
+    s->stamp = stamp_file(0, "", weights_path(s->w));
     if (keep && is_kept(s))
         return BERTH_OK;
     berth_status st = open(s->w, &tok, err);
@@ -187,6 +203,10 @@ static berth_status from_folder(struct search *s, bool *another, berth_err *err)
 {
     void *tok;
     *another = false;
+    s->stamp = 0;
+    for (const char *const(*any)[2] = s->kind->any_of; (*any)[0]; any++)
+        for (int i = 0; i < 2 && (*any)[i]; i++)
+            s->stamp = stamp_file(s->stamp, str_c(&s->from), (*any)[i]);
     if (is_kept(s))
         return BERTH_OK;
     berth_status st = s->kind->open(str_c(&s->from), &tok, err);

@@ -18,10 +18,10 @@
 #define NODE_COMPUTE_H
 
 #include "model/diffusion.h"
+#include "model/encoder.h"
 #include "model/vae.h"
 #include "node/node_impl.h"
 #include "sample/guide.h"
-#include "model/encoder.h"
 
 /* ---- objects ---- */
 
@@ -130,8 +130,9 @@ void ready_vae_release(struct ready_vae *v); /* zeroed is fine */
 struct asset { /* an opened tokenizer; executor's thread */
     const struct tokenizer *kind;
     void *tok;
-    char *from;  /* where it came from */
-    size_t refs; /* asset_unref() it */
+    char *from;     /* where it came from */
+    uint64_t stamp; /* of its files there */
+    size_t refs;    /* asset_unref() it */
 };
 /* The tokenizer of this kind for a model. w: its file; NULL: from the env's folders alone.
  * BERTH_ENOTFOUND names the places that were looked at and says what to do. */

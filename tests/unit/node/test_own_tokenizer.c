@@ -216,13 +216,35 @@ static void survives_exhaustion(void **state)
     scene_close(&s);
 }
 
+/* Files that were replaced under the same name are another tokenizer. */
+static void replaced_files_are_noticed(void **state)
+{
+    struct scene s;
+    struct asset *first, *same, *other;
+    berth_err err = { 0 };
+    char merges[600];
+    (void)state;
+    scene_open(&s);
+    assert_ok(asset_tokenizer(&s.r.env, &tokenizer_clip, NULL, &first, &err), err);
+    assert_ok(asset_tokenizer(&s.r.env, &tokenizer_clip, NULL, &same, &err), err);
+    assert_ptr_equal(first, same);
+    snprintf(merges, sizeof merges, "%s/merges.txt", s.path);
+    FILE *f = fopen(merges, "w"); /* none: letters */
+    assert_true(f && fputs("#version: 0.2\n", f) >= 0 && fclose(f) == 0);
+    assert_ok(asset_tokenizer(&s.r.env, &tokenizer_clip, NULL, &other, &err), err);
+    assert_ptr_not_equal(first, other);
+    asset_unref(first);
+    asset_unref(same);
+    asset_unref(other);
+    scene_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_model_has_its_own),
-        cmocka_unit_test(a_broken_one_is_named),
-        cmocka_unit_test(two_encoders_of_one_set),
-        cmocka_unit_test(survives_exhaustion),
+        cmocka_unit_test(each_model_has_its_own),     cmocka_unit_test(a_broken_one_is_named),
+        cmocka_unit_test(two_encoders_of_one_set),    cmocka_unit_test(survives_exhaustion),
+        cmocka_unit_test(replaced_files_are_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
