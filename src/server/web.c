@@ -113,12 +113,7 @@ void web_reply(struct http_req *r, const char *name)
         reply_file(r, &web_files[i], &r->server->web->at[i]);
 }
 
-void route_web_page(struct http_req *r)
+void route_web(struct http_req *r)
 {
-    web_reply(r, "index.html");
-}
-
-void route_web_file(struct http_req *r)
-{
-    web_reply(r, str_c(&r->param[0]));
+    web_reply(r, r->params ? str_c(&r->param[0]) : "index.html");
 }

@@ -6,8 +6,8 @@
 #include <zlib.h>
 
 static const struct route routes[] = {
-    { HTTP_GET, "/berth", ROUTE_PAGE, route_web_page, NULL, NULL },
-    { HTTP_GET, "/berth/web/{file:.*}", 0, route_web_file, NULL, NULL },
+    { HTTP_GET, "/berth", ROUTE_PAGE, route_web, NULL, NULL },
+    { HTTP_GET, "/berth/web/{file:.*}", 0, route_web, NULL, NULL },
     { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL, NULL },
 };
 
