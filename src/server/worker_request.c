@@ -337,13 +337,16 @@ static void do_one(struct worker *w, struct request *r)
 
 void worker_do_requests(struct worker *w)
 {
-    struct res_receipt x;
-    berth_err err = { 0 };
+    berth_status s = BERTH_OK;
     res_run_requests(w->parts.res);
-    if (!res_has_requests(w->parts.res)) /* else flags are left, and pressure is looked at */
-        return;
-    if (res_settle(w->parts.res, &x, &err))
-        log_warn(&w->server->log, "worker.free", "%s", err.msg);
-    freed(w, &x);
-    res_receipt_release(&x);
+    while (!s && res_has_requests(w->parts.res)) { /* a free is next, and pressure is looked at */
+        struct res_receipt x;
+        berth_err err = { 0 };
+        s = res_settle(w->parts.res, &x, &err);
+        if (s)
+            log_warn(&w->server->log, "worker.free", "%s", err.msg);
+        freed(w, &x);
+        res_receipt_release(&x);
+        res_run_requests(w->parts.res);
+    }
 }
