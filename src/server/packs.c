@@ -314,7 +314,7 @@ static void add_scripts(struct server *s, const char *folder, const char *name, 
     tree_release(&t);
 }
 
-static void extensions_work(struct later *l)
+void later_extensions(struct later *l)
 {
     const struct packs *p = l->server->packs;
     struct str root = { 0 };
@@ -358,7 +358,7 @@ static json_t *examples_of(const struct pack *x)
     return list;
 }
 
-static void templates_work(struct later *l)
+void later_workflow_templates(struct later *l)
 {
     const struct packs *p = l->server->packs;
     json_t *all = json_object();
@@ -372,16 +372,6 @@ static void templates_work(struct later *l)
         json_decref(list);
     }
     later_json(l, 200, all);
-}
-
-void route_extensions(struct http_req *r)
-{
-    later_start(r, AUX_LISTS, extensions_work);
-}
-
-void route_workflow_templates(struct http_req *r)
-{
-    later_start(r, AUX_LISTS, templates_work);
 }
 
 void route_workflow_template(struct http_req *r)

@@ -437,9 +437,7 @@ void route_prompt_post(struct http_req *r)
     incoming_free(in);
 }
 
-void route_prompt_get(struct http_req *r)
+void prompt_queue_json(struct server *s, struct str *out)
 {
-    struct str out = { 0 };
-    str_addf(&out, "{\"exec_info\":{\"queue_remaining\":%zu}}", store_remaining(r->server->store));
-    http_reply_json_text(r, 200, &out);
+    str_addf(out, "{\"exec_info\":{\"queue_remaining\":%zu}}", store_remaining(s->store));
 }
