@@ -68,9 +68,4 @@ static berth_status reference(const struct op_env *env, const struct op_copy *a,
     return BERTH_OK;
 }
 
-const struct op_copy_def op_copy_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_copy),
-    .operand = { IN(op_copy, x), OUT(op_copy, y) },
-};
+OP_DEFINE(copy, .operand = { IN(op_copy, x), OUT(op_copy, y) });
