@@ -7,7 +7,6 @@
 #include "model/synth.h"
 
 #include <inttypes.h>
-#include <string.h>
 #include <unistd.h>
 
 struct options {

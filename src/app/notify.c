@@ -3,7 +3,6 @@
 #include "base/str.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>

@@ -7,7 +7,6 @@
 #include "tensor/convert.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 /* ---- names ---- */
 

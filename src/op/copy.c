@@ -1,8 +1,6 @@
 /* copy.c: elements into another layout or type. */
 #include "op/op_def.h"
 
-#include <string.h>
-
 static void check(struct op_check *c, const struct op_copy *a)
 {
     want_act(c, "y", &a->y);

@@ -16,7 +16,6 @@
 #include "op/ops_impl.h"
 
 #include <math.h>
-#include <stddef.h>
 
 /* ---- checks ---- */
 

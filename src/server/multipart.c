@@ -6,8 +6,6 @@
 #include "base/utf8.h"
 #include "paths/paths.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #define HEAD_MAX 8192   /* bytes of one part's head */

@@ -7,8 +7,6 @@
 #include "server/web.h"
 
 #include <dirent.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #define PACKS_MAX 4096

@@ -2,9 +2,6 @@
 #include "device/cpu/meminfo.h"
 #include "server/routes.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define COMFYUI_VERSION "0.7.0" /* whose contract this is */
 
 /* ---- node definitions ---- */

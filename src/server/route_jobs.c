@@ -6,8 +6,6 @@
 #include "base/vec.h"
 #include "server/routes.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 enum { PENDING = 1, IN_PROGRESS = 2, COMPLETED = 4, FAILED = 8, CANCELLED = 16 };

@@ -6,9 +6,6 @@
 #include "graph/graph.h"
 #include "server/routes.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define PROMPT_ID_MAX 512 /* bytes; a uuid has 36 */
 
 struct incoming { /* owner: the loop, then the lane, the writer, and the loop again */

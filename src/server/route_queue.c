@@ -4,9 +4,6 @@
 #include "server/body.h"
 #include "server/routes.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define INTERRUPT_MAX 65536u /* bytes of a body that are looked at */
 
 /* ---- queue ---- */

@@ -5,9 +5,6 @@
 #include "server/routes.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #define SETTINGS_MAX ((size_t)16 << 20)

@@ -2,9 +2,6 @@
  * megabytes; and the graph of one prompt, wherever that prompt is by now. */
 #include "server/routes.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define LISTED 100 /* unless somebody says otherwise */
 #define LISTED_MAX 1000
 

@@ -4,8 +4,6 @@
 #include "server/conn.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <sys/random.h>
 #include <unistd.h>
