@@ -3,7 +3,6 @@
 
 #include "app/device_options.h"
 #include "app/presets.h"
-#include "base/file.h"
 #include "model/synth.h"
 
 #include <inttypes.h>

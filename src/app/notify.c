@@ -1,7 +1,5 @@
 #include "app/notify.h"
 
-#include "base/str.h"
-
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -1,7 +1,6 @@
 #include "format/places.h"
 
 #include "base/err.h"
-#include "base/sz.h"
 
 const struct place_part place_parts[PLACE_PARTS] = {
 #define PART(id, prefix_, role_) [PLACE_PART_##id] = { .prefix = prefix_, .role = role_ },

@@ -1,8 +1,6 @@
 /* acts: activations: making and dropping them, host floats in and out, what is not finite. */
 #include "net/net_impl.h"
 
-#include "base/sz.h"
-
 #include <inttypes.h>
 #include <math.h>
 

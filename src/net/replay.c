@@ -18,7 +18,6 @@
 #include "net/net_impl.h"
 
 #include "base/hash.h"
-#include "base/sz.h"
 #include "op/op_def.h"
 
 #define RECORDINGS 4

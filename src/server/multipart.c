@@ -3,7 +3,6 @@
  * a new match. So the number of bytes matched so far is all the scanner has to remember. */
 #include "server/multipart.h"
 
-#include "base/utf8.h"
 #include "paths/paths.h"
 
 #include <strings.h>

@@ -10,7 +10,6 @@
  * behind what was moved to the end, and one that comes to the front before what was moved there. */
 #include "store/backend.h"
 
-#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 
