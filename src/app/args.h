@@ -9,8 +9,6 @@
 
 #include "base/err.h"
 
-#include <stdbool.h>
-
 enum opt_kind {
     OPT_FLAG, /* bool *: becomes true */
     OPT_TEXT, /* const char **: points into argv */

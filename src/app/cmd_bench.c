@@ -3,11 +3,9 @@
 
 #include "app/device_options.h"
 #include "app/presets.h"
-#include "base/file.h"
 #include "model/synth.h"
 
 #include <inttypes.h>
-#include <string.h>
 #include <unistd.h>
 
 struct options {

@@ -8,7 +8,6 @@
 #include "engine/engine.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 #define INFO_SECONDS 10
 

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 #include <sys/resource.h>
 
 #define MIB ((uint64_t)1 << 20)

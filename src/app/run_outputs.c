@@ -5,8 +5,6 @@
 #include "engine/engine.h"
 #include "image/image.h"
 
-#include <stdlib.h>
-
 #define SHOW_SECONDS 60
 
 /* Outside text, with a line end if it has none. A terminal would obey control characters: there

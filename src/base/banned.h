@@ -1,4 +1,5 @@
-/* banned: functions that have a safer spelling here. Using one is a compile error. */
+/* banned: functions that have a safer spelling here. Using one is a compile error. Their headers
+ * must come before that, so whoever includes base/err.h has these four and need not name them. */
 #ifndef BASE_BANNED_H
 #define BASE_BANNED_H
 

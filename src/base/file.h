@@ -20,8 +20,6 @@
 
 #include "base/err.h"
 
-#include <stdbool.h>
-
 #define FILE_MAPS_MAX 4096
 
 struct file_id { /* what "the same file" means to the registry */

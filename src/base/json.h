@@ -15,7 +15,6 @@
 #include "base/jsonout.h"
 
 #include <jansson.h>
-#include <stdbool.h>
 
 enum js_kind { JS_NULL, JS_BOOL, JS_I64, JS_U64, JS_F64, JS_STRING, JS_ARRAY, JS_OBJECT };
 

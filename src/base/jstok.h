@@ -9,8 +9,6 @@
 
 #include "base/err.h"
 
-#include <stdbool.h>
-
 #define JSTOK_DEPTH_MAX 512 /* compile-time ceiling of `max_depth` */
 
 enum jstok_type {

@@ -25,9 +25,6 @@
 #include "base/err.h"
 #include "base/log.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #define DEV_NAME_MAX BERTH_DEVICE_NAME_MAX
 #define DEV_MODEL_MAX BERTH_DEVICE_MODEL_MAX
 #define DEV_INDEX_MAX 255 /* N of a name like cuda:N */

@@ -30,7 +30,6 @@
 #include "base/str.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 
 struct image {
     uint32_t w, h;

@@ -21,7 +21,6 @@
 #include "base/tpool.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 
 enum resize {
     RESIZE_NEAREST,

@@ -7,7 +7,6 @@
 
 #include <pthread.h>
 #include <sys/types.h>
-#include <time.h>
 
 enum folder_ext {
     EXT_ANY,

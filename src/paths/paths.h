@@ -16,8 +16,6 @@
 #include "base/err.h"
 #include "base/str.h"
 
-#include <stdbool.h>
-
 #define PATH_BYTES_MAX 4095 /* of a whole path, and of a relative name */
 #define PATH_PART_MAX 255   /* of a part between '/' */
 

@@ -34,9 +34,6 @@
 #include "base/str.h"
 #include "device/driver.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #define ALLOC_TEXT_MAX 4096
 #define ALLOC_ENTRIES_MAX 64
 #define ALLOC_GIB_MAX 128 /* virtual VRAM */

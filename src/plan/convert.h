@@ -15,8 +15,6 @@
 #include "base/str.h"
 #include "format/weights.h"
 
-#include <string.h>
-
 /* The type a word means: "F16", "F8_E4M3", "F8_E5M2"; ComfyUI's "fp8_e4m3fn", "fp8_e5m2", and
  * "fp8_e4m3fn_fast", which says more, but of weights the same; "fp8". In any case. DT_NONE: not one
  * of them. */

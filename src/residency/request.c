@@ -6,7 +6,6 @@
 #include "base/utf8.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 /* ---- the queue ---- */
 

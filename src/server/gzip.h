@@ -6,8 +6,6 @@
 #include "base/err.h"
 #include "base/str.h"
 
-#include <stdbool.h>
-
 /* Does this Accept-Encoding header allow gzip (RFC 9110 12.5.3: "gzip", "x-gzip" or "*" with q > 0;
  * a name beats "*")? NULL or "": no. A q that is not a number counts as 0. */
 bool gzip_accepted(const char *accept_encoding);

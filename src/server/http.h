@@ -134,11 +134,14 @@ struct route {
     const char *pattern; /* "/userdata/{file}/move/{dest}"; "{x:.*}" takes the rest, slashes too */
     unsigned flags;
     http_handler *handler;
-    const struct http_sink *sink;     /* ROUTE_STREAM */
-    const struct http_answer *answer; /* of http_reply_fixed() */
+    const struct http_sink *sink;                    /* ROUTE_STREAM */
+    const struct http_answer *answer;                /* of http_reply_fixed() */
+    void (*fill)(struct server *s, struct str *out); /* of http_reply_filled() */
+    const struct route_work *work;                   /* of route_later() */
 };
 /* The answer of the request's route; to a setting (?value=), which is not kept, an empty 200. */
 void http_reply_fixed(struct http_req *r);
+void http_reply_filled(struct http_req *r); /* 200, and the JSON that the route's fill() writes */
 
 /* ---- slow work ---- */
 /* Each lane is a thread, so that one kind of work does not delay another. Work in one lane runs in

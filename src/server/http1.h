@@ -17,9 +17,6 @@
 
 #include "base/err.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #define HTTP1_HEAD_MAX 32768 /* bytes of request line and fields, or of trailers */
 #define HTTP1_LINE_MAX 16384 /* bytes of the request line */
 #define HTTP1_FIELDS_MAX 100

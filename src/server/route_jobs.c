@@ -6,8 +6,6 @@
 #include "base/vec.h"
 #include "server/routes.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 enum { PENDING = 1, IN_PROGRESS = 2, COMPLETED = 4, FAILED = 8, CANCELLED = 16 };
@@ -467,7 +465,7 @@ static bool keep_whole(void *user, const struct store_entry *e)
     return false;
 }
 
-static void one_work(struct later *l)
+void later_jobs_one(struct later *l)
 {
     struct store *st = l->server->store;
     const char *id = str_c(&l->r->param[0]);
@@ -486,11 +484,6 @@ static void one_work(struct later *l)
         later_json(l, 200, o);
     else
         later_json(l, 404, json_pack("{s:s}", "error", "Job not found"));
-}
-
-void route_jobs_one(struct http_req *r)
-{
-    later_start(r, AUX_LISTS, one_work);
 }
 
 static bool job_cancel(struct server *s, const char *id, berth_err *err)
@@ -520,7 +513,7 @@ static void cancel_work(struct later *l)
     json_decref(gone);
 }
 
-static void cancel_one_work(struct later *l)
+void later_jobs_cancel_one(struct later *l)
 {
     berth_err err = { 0 };
     bool gone = job_cancel(l->server, str_c(&l->r->param[0]), &err);
@@ -528,11 +521,6 @@ static void cancel_one_work(struct later *l)
         later_err(l, 0, &err);
     else
         later_json(l, 200, json_pack("{s:b}", "cancelled", gone));
-}
-
-void route_jobs_cancel_one(struct http_req *r)
-{
-    later_start(r, AUX_FILES, cancel_one_work);
 }
 
 void route_jobs_cancel(struct http_req *r)

@@ -7,8 +7,6 @@
 #include "model/vae.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>

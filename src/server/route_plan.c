@@ -19,8 +19,6 @@
 #include "plan/convert.h"
 #include "plan/plan.h"
 
-#include <stdlib.h>
-
 struct planning { /* base.json: the body */
     struct later base;
     struct plan_devices devices;

@@ -4,23 +4,15 @@
 #include "server/body.h"
 #include "server/routes.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define INTERRUPT_MAX 65536u /* bytes of a body that are looked at */
 
 /* ---- queue ---- */
 
-static void queue_work(struct later *l)
+void later_queue_get(struct later *l)
 {
     berth_err err = { 0 };
     if (store_queue_json(l->server->store, &l->body, &err))
         later_err(l, 0, &err);
-}
-
-void route_queue_get(struct http_req *r)
-{
-    later_start(r, AUX_LISTS, queue_work);
 }
 
 struct change { /* of queue or history; base.json is the body, an object */
@@ -79,7 +71,7 @@ void route_queue_post(struct http_req *r)
 }
 
 /* Berth's own: waiting prompts may be held back, and change places. */
-static void queue_state(struct server *s, struct str *out)
+void queue_state_json(struct server *s, struct str *out)
 {
     struct store *st = s->store;
     size_t pending = store_pending(st), all = store_remaining(st);
@@ -93,13 +85,6 @@ static void queue_state(struct server *s, struct str *out)
     jo_close(&j, '}');
 }
 
-void route_queue_state_get(struct http_req *r)
-{
-    struct str out = { 0 };
-    queue_state(r->server, &out);
-    http_reply_json_text(r, 200, &out);
-}
-
 /* One of the two; both were looked at before. */
 static void queue_state_change(struct later *l)
 {
@@ -111,7 +96,7 @@ static void queue_state_change(struct later *l)
              : store_pause(st, json_is_true(json_object_get(l->json, "paused")), &err))
         later_err_json(l, err.code == BERTH_ELIMIT ? 409 : 0, &err); /* no number is left there */
     else
-        queue_state(l->server, &l->body);
+        queue_state_json(l->server, &l->body);
 }
 
 /* Who shows queue or history asks for them again after a status. */
@@ -205,16 +190,11 @@ void route_history_get(struct http_req *r)
     later_run(&x->base);
 }
 
-static void one_work(struct later *l)
+void later_history_one(struct later *l)
 {
     berth_err err = { 0 };
     if (store_history_one(l->server->store, str_c(&l->r->param[0]), &l->body, &err))
         later_err(l, 0, &err);
-}
-
-void route_history_one(struct http_req *r)
-{
-    later_start(r, AUX_LISTS, one_work);
 }
 
 static void history_change(struct later *l)

@@ -5,9 +5,6 @@
 #include "server/routes.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #define SETTINGS_MAX ((size_t)16 << 20)
@@ -130,7 +127,7 @@ int user_root(const struct server *s, const char *id, struct str *out)
     return out->bad ? 500 : 0;
 }
 
-static void users_work(struct later *l)
+void later_users_get(struct later *l)
 {
     const struct server *s = l->server;
     struct str root = { 0 };
@@ -148,11 +145,6 @@ static void users_work(struct later *l)
     bool there = !user_root(s, "default", &root) && !stat(root.p, &st) && S_ISDIR(st.st_mode);
     str_release(&root);
     later_json(l, 200, json_pack("{s:s,s:b}", "storage", "server", "migrated", there));
-}
-
-void route_users_get(struct http_req *r)
-{
-    later_start(r, AUX_FILES, users_work);
 }
 
 struct new_user {

@@ -2,8 +2,6 @@
 #include "server/routes.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 /* ---- which file ---- */

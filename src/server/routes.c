@@ -1,10 +1,9 @@
 #include "server/routes.h"
 
 #include "base/file.h"
+#include "server/conn.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -120,6 +119,12 @@ void later_start(struct http_req *r, enum aux_lane lane, later_fn *work)
     struct later *l = later_new(r, sizeof *l, lane, work);
     if (l)
         later_run(l);
+}
+
+void route_later(struct http_req *r)
+{
+    const struct route_work *w = r->conn->route->work;
+    later_start(r, w->lane, w->work);
 }
 
 void later_text(struct later *l, int status, const char *text)

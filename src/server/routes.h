@@ -19,11 +19,11 @@
 #define ROUTE_SINK(methods, pattern, flags, handler, sink_name)                                    \
     void route_##handler(struct http_req *r);                                                      \
     extern const struct http_sink sink_##sink_name;
+#define ROUTE_JSON(methods, pattern, flags, fill) void fill(struct server *s, struct str *out);
+#define ROUTE_LATER(methods, pattern, flags, lane, name) void later_##name(struct later *l);
 #define ROUTE_FIXED(methods, pattern, status, type, text)
+struct later;
 #include "server/routes.def"
-#undef ROUTE
-#undef ROUTE_SINK
-#undef ROUTE_FIXED
 
 /* ---- later ---- */
 struct later {
@@ -52,6 +52,11 @@ void *later_new_json(struct http_req *r, size_t size, enum aux_lane lane, later_
 void later_run(struct later *l);
 /* later_new() and later_run() of work that needs nothing but its request. */
 void later_start(struct http_req *r, enum aux_lane lane, later_fn *work);
+struct route_work {
+    enum aux_lane lane;
+    later_fn *work;
+};
+void route_later(struct http_req *r); /* later_start() of what its route says */
 void later_free(struct later *l);     /* instead of later_run() */
 void later_abort(struct http_req *r); /* of a sink whose r->sink is a struct later */
 /* Answers of work(). */

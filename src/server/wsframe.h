@@ -12,9 +12,6 @@
 #include "base/err.h"
 #include "base/str.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
 enum ws_op { WS_CONT = 0, WS_TEXT = 1, WS_BINARY = 2, WS_CLOSE = 8, WS_PING = 9, WS_PONG = 10 };
 
 struct wsframe {        /* zeroed: start */

@@ -35,8 +35,6 @@
 #include "base/log.h"
 #include "base/str.h"
 
-#include <stdbool.h>
-
 #define STORE_ATTEMPTS 2
 
 struct store;

@@ -9,10 +9,6 @@
 
 #include "op/cpu/cpu_impl.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
-
 /* 2^r = 1 + r (C1 + r (C2 + ...)) on [-1/2, 1/2], 2e-9 off before rounding. */
 #define EXP2_C1 0.6931471824645996f
 #define EXP2_C2 0.24022647738456726f

@@ -29,7 +29,6 @@
 #include "op/cpu/cpu_impl.h"
 #include "op/cpu/gemm.h"
 
-#include <string.h>
 #if CPU_X86
 #include <immintrin.h>
 #endif

@@ -6,9 +6,6 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define MIB ((size_t)1 << 20)
 
