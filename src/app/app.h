@@ -16,8 +16,7 @@
  *          describe.c the commands as data, which completion_*.c and man.c print; cmd_*.c one
  *          command each; inspect_*.c, plan_*.c, run_*.c and serve_*.c the pieces of those; show.c a
  *          picture in a terminal. */
-#ifndef APP_APP_H
-#define APP_APP_H
+#pragma once
 
 #include "app/args.h"
 #include "app/term.h"
@@ -121,5 +120,3 @@ int signals_count(void);                /* how many came */
 /* fn(user) from the handler, after the flag is set: it must be safe there. NULL: nobody any
  * more. */
 void signals_notify(void (*fn)(void *user), void *user);
-
-#endif

@@ -5,8 +5,7 @@
  * may not even reserve more than there is. RLIMIT_DATA counts what is reserved (all private
  * writable memory: pools, tensors, what libpng, libwebp or SQLite take), and a request beyond it
  * fails with an error that can be reported. */
-#ifndef APP_MEMORY_H
-#define APP_MEMORY_H
+#pragma once
 
 #include "app/app.h"
 
@@ -17,5 +16,3 @@ void app_limit_memory(struct app *a, berth_ctx *ctx);
 
 /* The limit for a process that was promised `data` bytes and finds `left` in its group. */
 uint64_t app_memory_most(uint64_t data, uint64_t left);
-
-#endif

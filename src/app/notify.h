@@ -1,8 +1,7 @@
 /* notify: tells a service manager how far we are, in systemd's protocol: a datagram of
  * NAME=VALUE lines to the socket that $NOTIFY_SOCKET names. Without the variable, nothing
  * happens. */
-#ifndef APP_NOTIFY_H
-#define APP_NOTIFY_H
+#pragma once
 
 #include "base/err.h"
 
@@ -12,5 +11,3 @@
 /* socket: the variable's text; NULL or "": nobody listens, which is fine. A manager that cannot be
  * reached is an error to log; the server goes on. Thread: any. Does not block. */
 berth_status notify_send(const char *socket, const char *state, berth_err *err);
-
-#endif

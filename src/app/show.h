@@ -1,7 +1,6 @@
 /* show: a picture in a terminal, two pixels a character ("▀": the upper one is the colour of the
  * letter, the lower one that of the paper). Needs 24-bit colour and UTF-8 (term.photos). */
-#ifndef APP_SHOW_H
-#define APP_SHOW_H
+#pragma once
 
 #include "app/term.h"
 #include "base/err.h"
@@ -13,5 +12,3 @@
  * frame), `columns` wide or as wide as the picture is. */
 berth_status show_picture(const void *bytes, size_t n, int columns, struct str *out,
                           berth_err *err);
-
-#endif

@@ -8,8 +8,7 @@
  *            lanes work() only reads: it is skipped when the client is gone or the server ends.
  * Threads    Loop, except compute() and work().
  * Files      routes.c these helpers; tree.c lists folders; one route_*.c per family of routes. */
-#ifndef SERVER_ROUTES_H
-#define SERVER_ROUTES_H
+#pragma once
 
 #include "base/vec.h"
 #include "image/image.h"
@@ -140,5 +139,3 @@ berth_status read_change(const json_t *body, const char *const *known, struct wo
  * part of this site (pages, scripts, styles, SVG) is served as bytes to be saved (*bytes), except
  * SVG that an <img> asks for. Adds headers. */
 const char *harmless_type(struct http_req *r, const char *name, bool *bytes);
-
-#endif

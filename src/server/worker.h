@@ -24,8 +24,7 @@
  * Files      worker.c the thread; worker_job.c one prompt; worker_request.c frees and changes;
  *            state.c what others may see; metrics.c; events.h a prompt's messages. worker_impl.h is
  *            private to them. */
-#ifndef SERVER_WORKER_H
-#define SERVER_WORKER_H
+#pragma once
 
 #include "base/err.h"
 #include "base/jsonout.h"
@@ -107,5 +106,3 @@ berth_status worker_start(struct server *s, berth_err *err);
  * canceled. */
 void worker_stop(struct server *s, unsigned grace_s);
 void worker_close(struct server *s); /* stops it if need be; nobody asks any more */
-
-#endif

@@ -20,8 +20,7 @@
  * Files      cuda_api.c the library, cuda.c phys, errors, streams, events, copies, cuda_mem.c
  *            memory, pinned host memory too, cuda_graph.c recorded kernels, cuda_peer.c access
  *            between cards; cuda_impl.h what they share */
-#ifndef DEVICE_CUDA_CUDA_H
-#define DEVICE_CUDA_CUDA_H
+#pragma once
 
 #include "device/device.h"
 
@@ -67,5 +66,3 @@ berth_status cuda_check(struct cuda_phys *p, CUresult r, const char *what, berth
 
 /* Makes the card's context current on this thread, unless it is lost. Cheap. */
 berth_status cuda_current(struct cuda_phys *p, berth_err *err);
-
-#endif
