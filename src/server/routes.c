@@ -37,6 +37,8 @@ static void later_work(struct server *s, void *arg)
         return;
     }
     l->work(l);
+    if (l->failed)
+        later_err(l, 0, &l->err);
     if (!l->type && l->body.n)
         l->type = "application/json; charset=utf-8";
     l->packed = l->body.n >= l->gzip_from && http_pack(l->type, &l->body);

@@ -35,6 +35,8 @@ struct later {
     json_t *json;                     /* owned: what work() needs of the body */
     size_t gzip_from;                 /* bytes of the body from which on it is packed */
     bool packed;                      /* it is */
+    berth_status failed; /* work() did, for the reason in err: the answer is later_err(l, 0) */
+    berth_err err;
     /* the answer, work() fills it */
     int status;       /* 200 until somebody says otherwise */
     const char *type; /* static; NULL: JSON, or none without a body */
