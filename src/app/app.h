@@ -39,7 +39,7 @@ struct app {              /* owner: the main thread */
     const char *log_default; /* NULL: "warn" */
     bool log_json;
     bool quiet;      /* --quiet: print results and errors, nothing else */
-    bool json;       /* the command was asked for JSON: set it once the options are read */
+    bool json;       /* the command was asked for JSON: its --json goes here */
     bool json_begun; /* between app_json_begin() and app_json_end() */
     struct str json_text;
     struct str late; /* messages that wait for the end of the JSON, one a line */

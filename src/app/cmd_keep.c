@@ -8,7 +8,6 @@
 struct options {
     struct client client;
     const char *retention; /* the mark to set */
-    bool json;
 };
 
 /* "name#id", unambiguous even when a file is loaded twice. */
@@ -123,7 +122,7 @@ static int mark(struct app *a, const struct command *c, int argc, char **argv)
     bool undo = false;
     const struct opt table[] = {
         opt_flag("undo", "take the mark off again: back to auto", &undo),
-        opt_flag("json", "print the models as JSON", &o.json),
+        opt_flag("json", "print the models as JSON", &a->json),
         CLIENT_OPTIONS(&o.client),
     };
     int n, code;
@@ -131,15 +130,14 @@ static int mark(struct app *a, const struct command *c, int argc, char **argv)
         return code;
     if (!n)
         return app_usage(a, "which model? `berth ps` shows them");
-    a->json = o.json;
     o.client.quiet = a->quiet;
     o.retention = undo ? "auto" : c->name;
     json_t *done = json_array();
     berth_err err;
     berth_status s = mark_all(&o, argv, n, done, &err);
-    if (!s && o.json)
+    if (!s && a->json)
         print_json(done);
-    else if (!o.json) /* also the ones before a failure */
+    else if (!a->json) /* also the ones before a failure */
         print_text(done);
     code = s ? app_fail(a, &err) : APP_OK;
     json_decref(done);
