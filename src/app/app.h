@@ -113,6 +113,20 @@ void app_blame_card_option(const char *cards, berth_err *err);
 /* Logs why there are no cards, unless the options ask for none. Returns the reason, or
  * NULL; borrowed from ctx. */
 const char *app_log_absent(const struct app *a, const struct app_ctx_args *args, berth_ctx *ctx);
+/* notify.c: tells a service manager how far we are, in systemd's protocol: a datagram of NAME=VALUE
+ * lines. socket: the text of $NOTIFY_SOCKET; NULL or "": nobody listens, which is fine. A manager
+ * that cannot be reached is an error to log; the server goes on. Thread: any. Does not block. */
+#define NOTIFY_READY "READY=1"
+#define NOTIFY_STOPPING "STOPPING=1"
+berth_status notify_send(const char *socket, const char *state, berth_err *err);
+/* show.c: appends the lines of a picture file (PNG and what else image.h reads; of an animation the
+ * first frame) for a terminal, two pixels a character ("▀": the upper one is the colour of the
+ * letter, the lower one that of the paper), `columns` wide or as wide as the picture is. Needs
+ * 24-bit colour and UTF-8 (term.photos). */
+#define SHOW_COLUMNS_MAX 120
+#define SHOW_BYTES_MAX ((size_t)64 << 20) /* of a file */
+berth_status show_picture(const void *bytes, size_t n, int columns, struct str *out,
+                          berth_err *err);
 /* signals.c: SIGINT, SIGTERM and SIGHUP as a flag that long work looks at. */
 const atomic_bool *signals_watch(void); /* from here on they no longer end the process */
 int signals_caught(void);               /* the last signal, or 0 */
