@@ -116,8 +116,9 @@ static void print_json(json_t *done)
     json_decref(all);
 }
 
-static int mark(struct app *a, const struct command *c, int argc, char **argv)
+static int mark(struct app *a, int argc, char **argv)
 {
+    const struct command *c = strcmp(a->cmd, "keep") ? &command_eject : &command_keep;
     struct options o = { 0 };
     bool undo = false;
     const struct opt table[] = {
@@ -144,16 +145,6 @@ static int mark(struct app *a, const struct command *c, int argc, char **argv)
     return code;
 }
 
-static int run_keep(struct app *a, int argc, char **argv)
-{
-    return mark(a, &command_keep, argc, argv);
-}
-
-static int run_eject(struct app *a, int argc, char **argv)
-{
-    return mark(a, &command_eject, argc, argv);
-}
-
 #define NAMES                                                                                      \
     "MODEL is an id, a name or name#id as `berth ps` shows them; a name means every\n"             \
     "model that has it. A running prompt need not end first. JSON: models, each as\n"              \
@@ -166,7 +157,7 @@ const struct command command_keep = {
     .args = "MODEL",
     .more = "A kept model stays in memory, at the same addresses, until a free with --force\n"
             "or another mark.\n" NAMES,
-    .run = run_keep,
+    .run = mark,
 };
 
 const struct command command_eject = {
@@ -177,5 +168,5 @@ const struct command command_eject = {
     .more = "A free takes marked models and no others. A mark alone moves nothing: the model\n"
             "goes with the next free, at the end of a prompt that computed with it, or first\n"
             "when room is needed. `berth free MODEL` frees it now.\n" NAMES,
-    .run = run_eject,
+    .run = mark,
 };
