@@ -45,7 +45,6 @@ struct cuda_phys {
     const char *card;                    /* base.model: "NVIDIA H200" */
     int sm;                              /* 90 */
     int multiprocessors, threads_per_mp; /* what PyTorch's random numbers depend on, too */
-    size_t shared_max;                   /* bytes of shared memory a block may have */
     atomic_int lost;                     /* CUresult: the context is gone; 0: it is fine */
     /* op/ keeps its handles, modules and caches here: made at first use, closed with the phys,
      * before the context goes. The context is current then; calls may fail if it is lost. */
