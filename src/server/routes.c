@@ -49,7 +49,7 @@ static void later_done(struct server *s, void *arg)
     struct later *l = arg;
     struct http_req *r = l->r;
     (void)s;
-    if (l->disposition)
+    if (l->disposition && !l->failed)
         http_header(r, "Content-Disposition", l->disposition);
     r->packed = l->packed;
     if (l->type || l->body.bad)
