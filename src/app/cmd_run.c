@@ -1,6 +1,5 @@
 /* berth run: one workflow from a file, here or on a server. */
 #include "app/device_options.h"
-#include "app/memory.h"
 #include "app/numbers.h"
 #include "app/run.h"
 #include "app/run_view.h"
