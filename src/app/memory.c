@@ -1,4 +1,4 @@
-#include "app/memory.h"
+#include "app/app.h"
 
 #include "base/ktext.h"
 #include "device/cpu/meminfo.h"

@@ -1,4 +1,4 @@
-#include "app/notify.h"
+#include "app/app.h"
 
 #include <errno.h>
 #include <sys/socket.h>

@@ -1,6 +1,5 @@
 #include "app/run.h"
 
-#include "app/show.h"
 #include "base/file.h"
 #include "engine/engine.h"
 #include "image/image.h"

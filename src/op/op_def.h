@@ -10,8 +10,7 @@
  * double, on the calling thread. They take F32 activations and parameters only, trust their
  * arguments and are not called when there is nothing to write.
  * Only for the files of ops, ops.c and check.c. */
-#ifndef OP_OP_DEF_H
-#define OP_OP_DEF_H
+#pragma once
 
 #include "op/ops_impl.h"
 
@@ -172,5 +171,3 @@ static inline void ref_moments(const float *x, size_t n, double eps, bool rms, d
         q += ((double)x[i] - *mean) * ((double)x[i] - *mean);
     *inv = 1 / sqrt(q / (double)n + eps);
 }
-
-#endif

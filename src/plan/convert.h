@@ -9,8 +9,7 @@
  * Refused  GGUF: types were chosen tensor by tensor, its loaders have no such input, and no default
  *          reaches it.
  * Nothing is read or allocated: an entry is told its type, weights_read() does the rest. */
-#ifndef PLAN_CONVERT_H
-#define PLAN_CONVERT_H
+#pragma once
 
 #include "base/str.h"
 #include "format/weights.h"
@@ -37,5 +36,3 @@ static inline bool is_scale(const char *name, size_t len)
 }
 /* Is there a layer with a scale among them? */
 bool res_has_scales(const struct weights *w, const char *part);
-
-#endif

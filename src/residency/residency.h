@@ -43,8 +43,7 @@
  *            model_stream.c streams over a model's blocks; free.c the free flow, memory pressure;
  *            request.c what waits for the end of a prompt, receipts as texts; check.c. Below:
  *            plan/, stream/, merge/, journal/ */
-#ifndef RESIDENCY_RESIDENCY_H
-#define RESIDENCY_RESIDENCY_H
+#pragma once
 
 #include "base/tpool.h"
 #include "device/devset.h"
@@ -484,5 +483,3 @@ struct stream_config;
  * BERTH_EINVAL: not resident; else as stream_open(). */
 berth_status res_stream_open(struct res_model *m, const struct stream_config *cfg,
                              struct stream **out, berth_err *err);
-
-#endif

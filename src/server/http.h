@@ -8,8 +8,7 @@
  * Threads    Loop only. aux_run() takes work to another thread and back. From the handler's call on
  *            params, query, user and body do not change: whoever holds the request may read them on
  *            any thread. */
-#ifndef SERVER_HTTP_H
-#define SERVER_HTTP_H
+#pragma once
 
 #include "base/json.h"
 #include "base/str.h"
@@ -165,5 +164,3 @@ struct post { /* loop.c's */
     void *arg;
 };
 void loop_post(struct server *s, struct post *p, aux_fn *fn, void *arg);
-
-#endif

@@ -340,19 +340,15 @@ static void jobs_work(struct later *l)
     struct jobs_query *q = (struct jobs_query *)l;
     struct vec all = { .elem = sizeof(struct brief) };
     struct first_pass f = { .q = q, .out = &all };
-    berth_err err = { 0 };
-    berth_status st = BERTH_OK;
     if (q->want & (PENDING | IN_PROGRESS))
-        st = store_each_job(l->server->store, q->workflow, see_queued, &f, &err);
-    if (!st && q->want & (COMPLETED | FAILED))
-        st = store_each_brief(l->server->store, q->workflow, see_entry, &f, &err);
-    if (!st && f.failed)
-        st = err_set(&err, BERTH_ENOMEM, "listing jobs");
+        l->failed = store_each_job(l->server->store, q->workflow, see_queued, &f, &l->err);
+    if (!l->failed && q->want & (COMPLETED | FAILED))
+        l->failed = store_each_brief(l->server->store, q->workflow, see_entry, &f, &l->err);
+    if (!l->failed && f.failed)
+        l->failed = err_set(&l->err, BERTH_ENOMEM, "listing jobs");
     if (all.n)
         qsort(all.p, all.n, all.elem, by_key);
-    if (st)
-        later_err(l, 0, &err);
-    else
+    if (!l->failed)
         write_page(q, &all, &l->body);
     for (size_t i = 0; i < all.n; i++)
         free(((struct brief *)vec_at(&all, i))->id);
@@ -500,27 +496,20 @@ static void cancel_work(struct later *l)
 {
     const json_t *ids = json_object_get(l->json, "job_ids");
     json_t *gone = json_array();
-    berth_err err = { 0 };
-    for (size_t i = 0; i < json_array_size(ids) && !err.code; i++) {
+    for (size_t i = 0; i < json_array_size(ids) && !l->err.code; i++) {
         json_t *id = json_array_get(ids, i);
-        if (js_kind(id) == JS_STRING && job_cancel(l->server, json_string_value(id), &err))
+        if (js_kind(id) == JS_STRING && job_cancel(l->server, json_string_value(id), &l->err))
             json_array_append(gone, id);
     }
-    if (err.code)
-        later_err(l, 0, &err);
-    else
-        later_json(l, 200, json_pack("{s:O}", "cancelled", gone));
-    json_decref(gone);
+    l->failed = l->err.code;
+    later_json(l, 200, json_pack("{s:o}", "cancelled", gone));
 }
 
 void later_jobs_cancel_one(struct later *l)
 {
-    berth_err err = { 0 };
-    bool gone = job_cancel(l->server, str_c(&l->r->param[0]), &err);
-    if (err.code)
-        later_err(l, 0, &err);
-    else
-        later_json(l, 200, json_pack("{s:b}", "cancelled", gone));
+    bool gone = job_cancel(l->server, str_c(&l->r->param[0]), &l->err);
+    l->failed = l->err.code;
+    later_json(l, 200, json_pack("{s:b}", "cancelled", gone));
 }
 
 void route_jobs_cancel(struct http_req *r)

@@ -10,9 +10,7 @@
 
 void later_queue_get(struct later *l)
 {
-    berth_err err = { 0 };
-    if (store_queue_json(l->server->store, &l->body, &err))
-        later_err(l, 0, &err);
+    l->failed = store_queue_json(l->server->store, &l->body, &l->err);
 }
 
 struct change { /* of queue or history; base.json is the body, an object */
@@ -47,16 +45,14 @@ static void queue_change(struct later *l)
 {
     struct change *x = (struct change *)l;
     struct store *st = l->server->store;
-    berth_err err = { 0 };
     size_t n = 0;
     const char **ids = NULL;
     if (py_truth(json_object_get(l->json, "clear")))
-        x->gone += store_clear(st, &err);
-    if (!err.code && json_ids(json_object_get(l->json, "delete"), &ids, &n) && n)
-        x->gone += store_delete(st, ids, n, &err);
+        x->gone += store_clear(st, &l->err);
+    if (!l->err.code && json_ids(json_object_get(l->json, "delete"), &ids, &n) && n)
+        x->gone += store_delete(st, ids, n, &l->err);
+    l->failed = l->err.code;
     free(ids);
-    if (err.code)
-        later_err(l, 0, &err);
 }
 
 static void queue_changed(struct later *l)
@@ -170,9 +166,7 @@ struct listing {
 static void listing_work(struct later *l)
 {
     struct listing *x = (struct listing *)l;
-    berth_err err = { 0 };
-    if (store_history_json(l->server->store, &x->page, &l->body, &err))
-        later_err(l, 0, &err);
+    l->failed = store_history_json(l->server->store, &x->page, &l->body, &l->err);
 }
 
 void route_history_get(struct http_req *r)
@@ -192,25 +186,19 @@ void route_history_get(struct http_req *r)
 
 void later_history_one(struct later *l)
 {
-    berth_err err = { 0 };
-    if (store_history_one(l->server->store, str_c(&l->r->param[0]), &l->body, &err))
-        later_err(l, 0, &err);
+    l->failed = store_history_one(l->server->store, str_c(&l->r->param[0]), &l->body, &l->err);
 }
 
 static void history_change(struct later *l)
 {
     struct store *st = l->server->store;
-    berth_err err = { 0 };
     size_t n = 0;
     const char **ids = NULL;
-    berth_status s = BERTH_OK;
     if (py_truth(json_object_get(l->json, "clear")))
-        s = store_history_clear(st, &err);
-    if (!s && json_ids(json_object_get(l->json, "delete"), &ids, &n) && n)
-        s = store_history_delete(st, ids, n, &err);
+        l->failed = store_history_clear(st, &l->err);
+    if (!l->failed && json_ids(json_object_get(l->json, "delete"), &ids, &n) && n)
+        l->failed = store_history_delete(st, ids, n, &l->err);
     free(ids);
-    if (s)
-        later_err(l, 0, &err);
 }
 
 void route_history_post(struct http_req *r)

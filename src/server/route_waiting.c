@@ -41,11 +41,7 @@ static bool see_job(void *user, const struct store_job *j, bool running)
 static void waiting_work(struct later *l)
 {
     struct waiting *x = (struct waiting *)l;
-    berth_err err = { 0 };
-    if (store_each_job(l->server->store, false, see_job, x, &err)) {
-        later_err(l, 0, &err);
-        return;
-    }
+    l->failed = store_each_job(l->server->store, false, see_job, x, &l->err);
     struct jsonout j = { .out = &l->body };
     l->body.bad |= x->running.bad || x->list.bad;
     jo_open(&j, NULL, '{');

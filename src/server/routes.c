@@ -37,6 +37,8 @@ static void later_work(struct server *s, void *arg)
         return;
     }
     l->work(l);
+    if (l->failed)
+        later_err(l, 0, &l->err);
     if (!l->type && l->body.n)
         l->type = "application/json; charset=utf-8";
     l->packed = l->body.n >= l->gzip_from && http_pack(l->type, &l->body);
@@ -47,7 +49,7 @@ static void later_done(struct server *s, void *arg)
     struct later *l = arg;
     struct http_req *r = l->r;
     (void)s;
-    if (l->disposition)
+    if (l->disposition && !l->failed)
         http_header(r, "Content-Disposition", l->disposition);
     r->packed = l->packed;
     if (l->type || l->body.bad)

@@ -8,8 +8,7 @@
  *            lanes work() only reads: it is skipped when the client is gone or the server ends.
  * Threads    Loop, except compute() and work().
  * Files      routes.c these helpers; tree.c lists folders; one route_*.c per family of routes. */
-#ifndef SERVER_ROUTES_H
-#define SERVER_ROUTES_H
+#pragma once
 
 #include "base/vec.h"
 #include "image/image.h"
@@ -36,6 +35,8 @@ struct later {
     json_t *json;                     /* owned: what work() needs of the body */
     size_t gzip_from;                 /* bytes of the body from which on it is packed */
     bool packed;                      /* it is */
+    berth_status failed; /* work() did, for the reason in err: the answer is later_err(l, 0) */
+    berth_err err;
     /* the answer, work() fills it */
     int status;       /* 200 until somebody says otherwise */
     const char *type; /* static; NULL: JSON, or none without a body */
@@ -140,5 +141,3 @@ berth_status read_change(const json_t *body, const char *const *known, struct wo
  * part of this site (pages, scripts, styles, SVG) is served as bytes to be saved (*bytes), except
  * SVG that an <img> asks for. Adds headers. */
 const char *harmless_type(struct http_req *r, const char *name, bool *bytes);
-
-#endif

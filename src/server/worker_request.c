@@ -125,8 +125,8 @@ void worker_post_free(struct server *s, struct worker_free *f, worker_done_fn *d
     post(s, r, NULL);
 }
 
-static void post_change(struct server *s, struct worker_change *taken, bool look,
-                        worker_done_fn *done, void *user)
+void worker_post_change(struct server *s, struct worker_change *taken, worker_done_fn *done,
+                        void *user)
 {
     struct request *r = new_request(s, done, user);
     if (!r) {
@@ -134,25 +134,13 @@ static void post_change(struct server *s, struct worker_change *taken, bool look
         return;
     }
     const struct worker_change *c = &r->c;
-    r->kind = look ? REQUEST_LOOK : REQUEST_CHANGE;
+    r->kind = taken->look ? REQUEST_LOOK : REQUEST_CHANGE;
     r->c = *taken;
     *taken = (struct worker_change) { 0 };
     /* a mark acts at the end of the prompt */
-    r->q.quick = look || (!c->eject && !changes_plan(c));
-    r->q.model = look ? 0 : c->model;
+    r->q.quick = c->look || (!c->eject && !changes_plan(c));
+    r->q.model = c->look ? 0 : c->model;
     post(s, r, NULL);
-}
-
-void worker_post_change(struct server *s, struct worker_change *taken, worker_done_fn *done,
-                        void *user)
-{
-    post_change(s, taken, false, done, user);
-}
-
-void worker_post_look(struct server *s, struct worker_change *taken, worker_done_fn *done,
-                      void *user)
-{
-    post_change(s, taken, true, done, user);
 }
 
 /* ---- frees ---- */

@@ -21,8 +21,7 @@
  *            host says what else it does (dev_host_access(), dev_host_gone()). Work on memory that
  *            goes away is reported and then runs at once, so that a report is all that happens.
  * Threads    as every driver: one thread, except info. */
-#ifndef DEVICE_NULL_NULL_H
-#define DEVICE_NULL_NULL_H
+#pragma once
 
 #include "device/device.h"
 
@@ -86,5 +85,3 @@ struct null_config { /* zero: defaults */
     null_hazard_fn *on_hazard;
     void *user;
 };
-
-#endif

@@ -4,8 +4,7 @@
  *
  * fused   a constant of the caller: the level has fused multiply-add. Levels differ in the last
  *         bit. */
-#ifndef OP_CPU_VMATH_H
-#define OP_CPU_VMATH_H
+#pragma once
 
 #include "op/cpu/cpu_impl.h"
 
@@ -168,5 +167,3 @@ INLINE_BODY float vm_tanh(const bool fused, float x)
     }                                                                                              \
     CLONES_X86(f, params, __VA_ARGS__)                                                             \
     static void(*const f##_levels[CPU_LEVELS]) params = LEVELS_OF(f);
-
-#endif
