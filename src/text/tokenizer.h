@@ -16,8 +16,7 @@
  *            T5's pieces; emphasis.c prompt weights; chunks.c; embedding.c textual inversion files;
  *            unicode.c NFC, lower case, classes (unicode_tables.h); stand_in.c tokenizers for
  *            people who have none; tokenizers.c the list */
-#ifndef TEXT_TOKENIZER_H
-#define TEXT_TOKENIZER_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -121,5 +120,3 @@ berth_status text_chunks(const char *prompt, size_t n, text_encode_fn *encode, c
 berth_status text_embedding_read(const char *path, const char *key, struct arena *mem,
                                  const float **vectors, uint32_t *count, uint32_t *width,
                                  berth_err *err);
-
-#endif

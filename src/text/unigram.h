@@ -6,8 +6,7 @@
  * Files      unigram.c the best pieces; unigram_normal.c what happens to text before;
  *            unigram_load.c tables, unigram_json.c and unigram_proto.c the files they come from
  *            (unigram_impl.h: whose rules hold for which); charsmap.c precompiled rules; trie.c */
-#ifndef TEXT_UNIGRAM_H
-#define TEXT_UNIGRAM_H
+#pragma once
 
 #include "text/tokenizer.h"
 
@@ -32,5 +31,3 @@ berth_status unigram_encode(const struct unigram *t, const char *text, size_t n,
 /* Writes a tokenizer.json that knows letters and no words, with T5's ids: as
  * bpe_write_stand_in(). */
 berth_status unigram_write_stand_in(const char *dir, berth_err *err);
-
-#endif
