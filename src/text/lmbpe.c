@@ -290,7 +290,5 @@ int32_t lmbpe_find(const void *tok, const char *text)
 struct token_ids lmbpe_ids(const void *tok)
 {
     const struct lmbpe *t = tok;
-    return (struct token_ids) { .start = t->kind->start ? lmbpe_find(t, t->kind->start) : -1,
-                                .end = -1,
-                                .pad = lmbpe_find(t, t->kind->pad) };
+    return (struct token_ids) { .start = t->start, .end = -1, .pad = t->pad };
 }

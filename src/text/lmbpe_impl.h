@@ -35,6 +35,7 @@ struct lmbpe {
     bool byte_fallback, fuse_unknown;
     bool blank_in_front; /* a step puts one in front of every text */
     int32_t unknown;     /* -1: every text has tokens */
+    int32_t start, pad;  /* -1: none */
 };
 
 /* Appends s as it is looked up: well-formed and normal. */
