@@ -651,6 +651,33 @@ static void a_very_long_word(void **state)
     lmbpe_close(t);
 }
 
+/* A step that makes a prompt a thousand times as long. */
+static void a_step_that_grows(void **state)
+{
+    (void)state;
+    struct str normal = { 0 }, json = { 0 };
+    struct lmbpe *t;
+    struct vec out = { .elem = sizeof(int32_t) };
+    berth_err err = { 0 };
+    str_adds(&normal, "{\"type\":\"Sequence\",\"normalizers\":[");
+    for (int i = 0; i < 3; i++) {
+        str_addf(&normal, "%s{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"",
+                 i ? "," : "");
+        str_pad(&normal, 'a', normal.n + 1000);
+        str_adds(&normal, "\"}");
+    }
+    str_adds(&normal, "]}");
+    put_tokenizer(&json, normal.p, QWEN_WORDS, false);
+    assert_ok(lmbpe_from_json(json.p, json.n, "here", &any_kind, &t, &err), err);
+    assert_fails(lmbpe_encode(t, "aaa", 3, &out, &err), err, BERTH_ELIMIT, "16777216 bytes");
+    assert_ok(lmbpe_encode(t, "bc", 2, &out, &err), err);
+    assert_int_equal(out.n, 1);
+    vec_release(&out);
+    lmbpe_close(t);
+    str_release(&normal);
+    str_release(&json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -670,6 +697,7 @@ int main(void)
         cmocka_unit_test(open_survives_oom),
         cmocka_unit_test(encode_survives_oom),
         cmocka_unit_test(a_very_long_word),
+        cmocka_unit_test(a_step_that_grows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
