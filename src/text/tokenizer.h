@@ -111,7 +111,7 @@ struct chunk_rules {         /* tables of text-encoders.md 3, llm-encoders.md 3.
     uint32_t min_length;
     bool pad_to_max;
     bool pad_left; /* in front of the tokens, the start token included */
-    bool plain;    /* parentheses are text, all weights are 1; \\( and \\) lose their backslash */
+    bool plain;    /* parentheses are text, all weights are 1; \( and \) lose their backslash */
 };
 struct chunks {               /* in the arena */
     struct token **chunk;     /* [n][len[i]] */

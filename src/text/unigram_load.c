@@ -195,8 +195,8 @@ static berth_status set_pieces(struct unigram_load *l, berth_err *err)
     return s;
 }
 
-/* Ids of pieces with a meaning of their own. -1: there is no such piece. control: that SentencePiece
- * calls so; in Gemma "</s>" is what ends struck-out text in HTML. */
+/* Ids of pieces with a meaning of their own. -1: there is no such piece. control: those that
+ * SentencePiece calls so; in Gemma "</s>" is what ends struck-out text in HTML. */
 static int32_t id_of(const struct unigram_load *l, const char *text, bool control)
 {
     const struct piece *p = l->piece.p;

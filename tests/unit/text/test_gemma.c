@@ -7,6 +7,7 @@
 
 #include "format/weights.h"
 #include "text/chat.h"
+#include "text/stand_in.h"
 #include "text/unigram_impl.h"
 
 #define META "\xe2\x96\x81"
@@ -271,6 +272,54 @@ static void survives_oom(void **state)
     str_release(&model);
 }
 
+/* What people without files get: ids of special tokens where models expect them, no words. */
+static void stand_ins(void **state)
+{
+    (void)state;
+    static const struct {
+        const struct tokenizer *is;
+        const char *folder, *text;
+        int32_t start, pad, special; /* special: the token "text" begins with */
+        size_t n;                    /* ids of the text */
+    } kind[] = {
+        { &tokenizer_qwen25, "qwen25", "<|im_start|>a \xe7\x8c\xab", -1, 151643, 151644, 6 },
+        { &tokenizer_llama3, "llama3", "<|eot_id|>a b", 128000, 128009, 128009, 4 },
+        { &tokenizer_tekken, "tekken", "[INST]a b", 1, 11, 3, 4 },
+        { &tokenizer_gemma2, "gemma2", "<start_of_turn>a \xe7\x8c\xab", 2, 0, 106, 6 },
+        { &tokenizer_gemma3, "gemma3", "<start_of_turn>a b", 2, 0, 105, 4 },
+        { &tokenizer_gemma4, "gemma4", "<|turn>a \xe7\x8c\xab", 2, 0, 105, 6 },
+    };
+    berth_err err = { 0 };
+    assert_ok(stand_ins_write(tmp_dir(), &err), err);
+    for (size_t i = 0; i < ARRAY_LEN(kind); i++) {
+        const struct tokenizer *is = kind[i].is;
+        struct vec ids = { .elem = sizeof(int32_t) };
+        struct text_decoder d = { .is = is };
+        struct str out = { 0 };
+        void *t;
+        assert_ok(is->open(tmp_path(kind[i].folder), &t, &err), err);
+        assert_int_equal(is->ids(t).start, kind[i].start);
+        assert_int_equal(is->ids(t).pad, kind[i].pad);
+        assert_ok(is->encode(t, kind[i].text, strlen(kind[i].text), &ids, &err), err);
+        assert_int_equal(ids.n, kind[i].n);
+        assert_int_equal(*(int32_t *)vec_at(&ids, 0), kind[i].special);
+        d.tok = t;
+        d.special = true;
+        for (size_t k = 0; k < ids.n; k++)
+            text_decode(&d, *(int32_t *)vec_at(&ids, k), &out);
+        assert_string_equal(str_c(&out), kind[i].text);
+        str_release(&out);
+        vec_release(&ids);
+        is->close(t);
+    }
+    void *t;
+    assert_ok(tokenizer_clip.open(tmp_dir(), &t, &err), err);
+    tokenizer_clip.close(t);
+    assert_ok(tokenizer_t5.open(tmp_dir(), &t, &err), err);
+    tokenizer_t5.close(t);
+    assert_fails(stand_ins_write(tmp_path("nowhere"), &err), err, BERTH_ENOTFOUND, "nowhere");
+}
+
 static void filled_is(const struct chat_template *t, const char *prompt, const char *want)
 {
     struct str got = { 0 };
@@ -302,7 +351,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merging),   cmocka_unit_test(added_tokens), cmocka_unit_test(decoding),
         cmocka_unit_test(refused),   cmocka_unit_test(model_files),  cmocka_unit_test(survives_oom),
-        cmocka_unit_test(templates),
+        cmocka_unit_test(templates), cmocka_unit_test(stand_ins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
