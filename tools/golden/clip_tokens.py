@@ -3,8 +3,8 @@
 
 usage: clip_tokens.py COMFYUI PROMPTS.json OUT.json [--kind KIND] [--random N --seed S] [--unpadded]
 
-KIND is clip_l, clip_g, t5xxl, qwen3_4b (weights are off, as in Z-Image) or qwen25_3b (they are on, as
-in Omnigen2); templates are not part of it.
+KIND is clip_l, clip_g, t5xxl, byt5_small, qwen3_4b (weights are off, as in Z-Image) or qwen25_3b
+(they are on, as in Omnigen2); templates are not part of it.
 
 COMFYUI is a checkout with its requirements installed; its tokenizer classes run as they are.
 PROMPTS.json is an array of texts ("-": none). --random appends N texts made of letters, marks,
@@ -22,7 +22,8 @@ import sys
 KINDS = {"clip_l": ("comfy.sd1_clip", "SDTokenizer"), "clip_g": ("comfy.sdxl_clip", "SDXLClipGTokenizer"),
          "t5xxl": ("comfy.text_encoders.flux", "T5XXLTokenizer"),
          "qwen3_4b": ("comfy.text_encoders.z_image", "Qwen3Tokenizer"),
-         "qwen25_3b": ("comfy.text_encoders.omnigen2", "Qwen25_3BTokenizer")}
+         "qwen25_3b": ("comfy.text_encoders.omnigen2", "Qwen25_3BTokenizer"),
+         "byt5_small": ("comfy.text_encoders.hunyuan_image", "ByT5SmallTokenizer")}
 PLAIN = {"qwen3_4b"}  # weights are off
 
 BLOCKS = [(0x20, 0x7F), (0x41, 0x5B), (0x61, 0x7B), (0xA0, 0x180), (0x180, 0x250), (0x250, 0x300), (0x300, 0x370),
