@@ -77,6 +77,9 @@ struct tokenizer {
     text_bytes_fn *bytes;
     bool each_byte; /* one U+FFFD for each byte of a broken character, else for all of them */
     int32_t (*find)(const void *tok, const char *text); /* id of a token; -1: there is none */
+    /* Appends what people see of a whole text, which was decoded with special tokens. Optional: all
+     * that was decoded without them. */
+    void (*tidy)(const char *text, size_t n, struct str *out);
 };
 #define TOKENIZER(x) extern const struct tokenizer tokenizer_##x;
 #include "text/tokenizers.def"

@@ -320,6 +320,39 @@ static void stand_ins(void **state)
     assert_fails(stand_ins_write(tmp_path("nowhere"), &err), err, BERTH_ENOTFOUND, "nowhere");
 }
 
+/* Turns and channels of Gemma 4; as ComfyUI's regular expressions have it. */
+static void tidying(void **state)
+{
+    (void)state;
+    static const char *const text[][2] = {
+        { "", "" },
+        { " a cat \xe3\x80\x80\n", "a cat" },
+        { "<|channel>thought\nhm\nso<channel|>a cat<turn|>", "<think>\nhm\nso</think>a cat" },
+        { "<|channel>thought\nhm", "<think>\nhm" },
+        { "<|channel>thought\na<channel|><|channel>thought\nb", "<think>\na</think><think>\nb" },
+        { "<|channel>final\na<channel|> b", "a b" },
+        { "<|channel>final a<|channel>x_1\xc3\xa9\n\nb", "a\nb" },
+        { "<|turn>model\n\na<turn|><eos>", "a" },
+        { "<|turn>a<b><turn|", "<b><turn|" },
+        { "<|channel>thought x", "x" },
+        { "<|channel>thought\n<|channel>thought\na<channel|>b<channel|>c",
+          "<think>\n<think>\na</think>bc" },
+        { "a<channel|><|channel>thought\nb<channel|>c<|channel>thought\nd<channel|>",
+          "a<think>\nb</think>c<think>\nd</think>" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(text); i++) {
+        struct str got = { 0 };
+        tokenizer_gemma4.tidy(text[i][0], strlen(text[i][0]), &got);
+        assert_string_equal(str_c(&got), text[i][1]);
+        str_release(&got);
+    }
+    struct str got = { 0 };
+    oom_after(0);
+    tokenizer_gemma4.tidy("<turn|>a", 8, &got);
+    oom_off();
+    assert_true(got.bad);
+}
+
 static void filled_is(const struct chat_template *t, const char *prompt, const char *want)
 {
     struct str got = { 0 };
@@ -351,7 +384,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merging),   cmocka_unit_test(added_tokens), cmocka_unit_test(decoding),
         cmocka_unit_test(refused),   cmocka_unit_test(model_files),  cmocka_unit_test(survives_oom),
-        cmocka_unit_test(templates), cmocka_unit_test(stand_ins),
+        cmocka_unit_test(templates), cmocka_unit_test(stand_ins),    cmocka_unit_test(tidying),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
