@@ -232,7 +232,9 @@ struct act net_attention(struct net_run *r, struct act q, struct act k, struct a
                               .y = heads_of(y, n.heads),
                               .mask = view_of(n.mask),
                               .scale = n.scale,
-                              .causal = n.causal };
+                              .causal = n.causal,
+                              .past = n.past,
+                              .window = n.window };
     use_op_attention(&u, &a);
     return result(&u, y);
 }
@@ -249,17 +251,24 @@ void net_attend(struct net_run *r, struct view q, struct view k, struct view v, 
                                                   .y = y,
                                                   .mask = view_of(n.mask),
                                                   .scale = n.scale,
-                                                  .causal = n.causal });
+                                                  .causal = n.causal,
+                                                  .past = n.past,
+                                                  .window = n.window });
     use_end(&u);
 }
 
-void net_qk_rope(struct net_run *r, struct view q, struct view k, const char *wq, const char *wk,
-                 struct act table, float eps)
+void net_rotate(struct net_run *r, struct view q, struct view k, const struct net_rope *how)
 {
+    const char *wq = how->wq, *wk = how->wk;
     struct use u;
     if (!use_begin(&u, r, wq ? wq : "rope"))
         return;
-    struct op_qk_rope a = { .q = q, .k = k, .table = view_of(table), .eps = eps };
+    struct op_qk_rope a = { .q = q,
+                            .k = k,
+                            .table = view_of(how->table),
+                            .eps = how->eps,
+                            .halves = how->halves,
+                            .from_one = how->from_one };
     const struct net_layer *lq = wq ? net_layer_plain(r, wq, 1, false) : NULL;
     const struct net_layer *lk = wq ? net_layer_plain(r, wk, 1, false) : NULL;
     if (wq && (!lq || !lk))
@@ -271,6 +280,12 @@ void net_qk_rope(struct net_run *r, struct view q, struct view k, const char *wq
     }
     use_op_qk_rope(&u, &a);
     use_end(&u);
+}
+
+void net_qk_rope(struct net_run *r, struct view q, struct view k, const char *wq, const char *wk,
+                 struct act table, float eps)
+{
+    net_rotate(r, q, k, &(struct net_rope) { .wq = wq, .wk = wk, .table = table, .eps = eps });
 }
 
 /* ---- norms ---- */
@@ -306,7 +321,8 @@ void net_group_norm_in_place(struct net_run *r, struct act *x, const char *layer
     *x = group_norm(r, *x, *x, layer, groups, eps, silu);
 }
 
-static struct act row_norm(struct net_run *r, struct act x, const char *layer, float eps, bool rms)
+static struct act row_norm(struct net_run *r, struct act x, const char *layer, float eps, bool rms,
+                           bool from_one)
 {
     struct use u;
     if (!use_begin(&u, r, layer ? layer : "norm"))
@@ -316,6 +332,7 @@ static struct act row_norm(struct net_run *r, struct act x, const char *layer, f
         return (struct act) { 0 };
     struct act y = net_new(r, &x.shape);
     struct op_row_norm a = { .x = view_of(x), .y = view_of(y), .eps = eps, .rms = rms };
+    a.from_one = from_one;
     if (l) {
         u.keep = l->weight.block;
         if (!rms)
@@ -328,12 +345,17 @@ static struct act row_norm(struct net_run *r, struct act x, const char *layer, f
 
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer, float eps)
 {
-    return row_norm(r, x, layer, eps, false);
+    return row_norm(r, x, layer, eps, false, false);
 }
 
 struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, float eps)
 {
-    return row_norm(r, x, layer, eps, true);
+    return row_norm(r, x, layer, eps, true, false);
+}
+
+struct act net_rms_norm_from_one(struct net_run *r, struct act x, const char *layer, float eps)
+{
+    return row_norm(r, x, layer, eps, true, true);
 }
 
 struct act net_modulate(struct net_run *r, struct view x, struct view scale, struct view shift,
