@@ -159,6 +159,11 @@ berth_status text_encoder_do(const struct text_encoder *e, struct encoder_job *j
         BUG("%s has no pooled output", e->is->name);
     if (in->n > 1 && encoder_taps(&job->want, &size) > 1)
         BUG("taps of %zu chunks", in->n);
+    uint32_t taps = job->want.taps,
+             last = taps && taps != TEXT_TAPS_ALL ? job->want.tap[taps - 1] : 0;
+    if (last > size.layers)
+        return err_set(err, BERTH_EINVAL, "layer %u is wanted of one with %u layers", last,
+                       size.layers);
     if (in->n && in->len[0] > size.tokens)
         return err_set(err, BERTH_ELIMIT, "a prompt of %zu tokens, more than %" PRIu64, in->len[0],
                        size.tokens);

@@ -75,7 +75,7 @@ static const char *key_at(const struct weights *w, const char *root)
 /* ---- descriptors ---- */
 
 /* kind: what it is; key: which one of them. */
-#define LM(key_, kind_, name_, ...)                                                                \
+#define LM(key_, kind_, name_, family_, ...)                                                       \
     static bool is_##key_(const struct weights *w, const char *root, const char *place)            \
     {                                                                                              \
         return strcmp(place ? place : key_at(w, root), #key_) == 0;                                \
@@ -87,8 +87,8 @@ static const char *key_at(const struct weights *w, const char *root)
     }                                                                                              \
     const struct encoder_class encoder_##key_ = { .name = name_,                                   \
                                                   .key = #key_,                                    \
-                                                  .family = "language model",                      \
-                                                  .what = "a language model",                      \
+                                                  .family = family_,                               \
+                                                  .what = "a " family_ " text encoder",            \
                                                   .te = LORA_TE,                                   \
                                                   .te_beside = LORA_TE,                            \
                                                   .config_bytes = sizeof(struct lm_net),           \
@@ -113,13 +113,13 @@ DETECT(qwen25)
     ENCODER_ARCH(name_, about_), .detect = kind_##_at, .lora = lm_lora
 
 #define QWEN3 ARCH(qwen3, "qwen3", "Qwen3 language model")
-LM(qwen3_4b, qwen3, "Qwen3 4B", .arch = { QWEN3, .presets = qwen3_presets },
+LM(qwen3_4b, qwen3, "Qwen3 4B", "Qwen3", .arch = { QWEN3, .presets = qwen3_presets },
    .tokenizer = &tokenizer_qwen25);
-LM(qwen3_8b, qwen3, "Qwen3 8B", .arch = { QWEN3 }, .tokenizer = &tokenizer_qwen25);
-LM(qwen3_06b, qwen3, "Qwen3 0.6B", .arch = { QWEN3 }, .tokenizer = &tokenizer_qwen25);
-LM(qwen3_2b, qwen3, "Qwen3 2B", .arch = { QWEN3 }, .tokenizer = &tokenizer_qwen25);
+LM(qwen3_8b, qwen3, "Qwen3 8B", "Qwen3", .arch = { QWEN3 }, .tokenizer = &tokenizer_qwen25);
+LM(qwen3_06b, qwen3, "Qwen3 0.6B", "Qwen3", .arch = { QWEN3 }, .tokenizer = &tokenizer_qwen25);
+LM(qwen3_2b, qwen3, "Qwen3 2B", "Qwen3", .arch = { QWEN3 }, .tokenizer = &tokenizer_qwen25);
 
 #define QWEN25 ARCH(qwen25, "qwen25", "Qwen2.5 and Qwen2.5-VL language model")
-LM(qwen25_7b, qwen25, "Qwen2.5-VL 7B", .arch = { QWEN25, .presets = qwen25_presets },
+LM(qwen25_7b, qwen25, "Qwen2.5-VL 7B", "Qwen2.5", .arch = { QWEN25, .presets = qwen25_presets },
    .tokenizer = &tokenizer_qwen25);
-LM(qwen25_3b, qwen25, "Qwen2.5 3B", .arch = { QWEN25 }, .tokenizer = &tokenizer_qwen25);
+LM(qwen25_3b, qwen25, "Qwen2.5 3B", "Qwen2.5", .arch = { QWEN25 }, .tokenizer = &tokenizer_qwen25);

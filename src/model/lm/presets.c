@@ -63,7 +63,7 @@ const struct preset qwen3_presets[] = {
     PRESET("qwen3-4b", "qwen3", "Qwen3 4B text encoder of Z-Image, full size", QWEN3, .width = 2560,
            .heads = 32, .kv_heads = 8, .mlp = 9728, .layers = 36),
     PRESET("qwen3-8b", "qwen3", "Qwen3 8B text encoder of Flux.2 klein 9B, full size", QWEN3,
-           .width = 4096, .heads = 32, .kv_heads = 8, .mlp = 12288, .layers = 36, .head = true),
+           .width = 4096, .heads = 32, .kv_heads = 8, .mlp = 12288, .layers = 36),
     { .name = NULL },
 };
 
@@ -74,6 +74,6 @@ const struct preset qwen25_presets[] = {
            .layers = 3),
     PRESET("qwen25-7b", "qwen2vl", "Qwen2.5-VL 7B text encoder of Qwen-Image, without its eyes",
            QWEN25, .vocab = 152064, .width = 3584, .heads = 28, .kv_heads = 4, .mlp = 18944,
-           .layers = 28, .head = true),
+           .layers = 28),
     { .name = NULL },
 };

@@ -50,6 +50,12 @@ static void detects_every_preset(void **state)
         { "flux-schnell", &family_flux.arch },
         { "flux-vae", &vae_kl.arch },
         { "t5xxl", &encoder_t5.arch },
+        { "qwen3-tiny", &encoder_qwen3_4b.arch },
+        { "qwen3-0.6b", &encoder_qwen3_4b.arch },
+        { "qwen3-4b", &encoder_qwen3_4b.arch },
+        { "qwen3-8b", &encoder_qwen3_4b.arch },
+        { "qwen25-tiny", &encoder_qwen25_7b.arch },
+        { "qwen25-7b", &encoder_qwen25_7b.arch },
     };
     assert_int_equal(ARRAY_LEN(row), preset_count());
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
