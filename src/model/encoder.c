@@ -36,6 +36,7 @@ berth_status text_encoder_open(struct text_encoder *e, const char *root, struct 
 
 struct work { /* an encoder of the set, and what it is given and gives */
     struct text_encoder *enc;
+    const struct text_prompt *prompt;
     struct chunks in;
     struct text_result r;
 };
@@ -86,8 +87,10 @@ static berth_status tokenize(const struct text_args *a, struct work *k,
     const struct text_use *use = k->r.use;
     if (!prompt || !prompt->text)
         return err_set(err, BERTH_EINVAL, "no prompt for %s", is->name);
-    if (prompt->pictures)
-        return err_set(err, BERTH_EUNSUPPORTED, "%s sees no pictures", is->name);
+    if (prompt->pictures && (!is->sight || !is->sight->there(k->enc->config)))
+        return err_set(err, BERTH_EUNSUPPORTED, "%s sees no pictures%s", is->name,
+                       is->sight ? ": its file has no vision tower" : "");
+    k->prompt = prompt;
     if (!k->enc->tok)
         return err_set(err, BERTH_EINVAL, "no tokenizer for %s", is->name);
     struct token_ids ids = is->tokenizer->ids(k->enc->tok);
@@ -176,24 +179,6 @@ static void warn_ignored(const struct log *log, const struct work *w)
     warn_one(log, w, last, n);
 }
 
-/* All chunks, between begin and end. */
-static berth_status run(const struct text_args *a, struct work *k, struct encoder_job *job,
-                        berth_err *err)
-{
-    struct text_encoder *e = k->enc;
-    job->want = k->r.use->want;
-    job->z = k->r.z;
-    job->pooled = k->r.pooled;
-    if (a->skip)
-        job->want.layer = a->skip;
-    if (a->begin && a->begin(a->user, e, err))
-        return err->code;
-    berth_status s = text_encoder_do(e, job, err);
-    if (a->end)
-        a->end(a->user, e);
-    return s ? err_add(err, "%s", e->is->name) : BERTH_OK;
-}
-
 /* NULL where all is text. */
 static berth_status make_mask(struct text_result *r, const uint8_t *shown, struct arena *mem,
                               berth_err *err)
@@ -224,33 +209,53 @@ static void cut(struct work *k)
     r->mask = r->mask ? r->mask + first : NULL;
 }
 
-static berth_status encode(const struct text_args *a, struct work *k, struct arena *mem,
-                           berth_err *err)
+/* ---- passes ---- */
+
+/* All chunks, and the empty prompt's behind them where there are weights. Its net is open. */
+static berth_status run(const struct text_args *a, struct work *k, struct arena *mem,
+                        berth_err *err)
 {
-    struct chunks all = k->in;
     struct text_result *r = &k->r;
     struct encoder_size size = k->enc->is->size(k->enc->config);
-    struct encoder_job job = { .in = &all };
+    struct encoder_job job = { .want = r->use->want };
     bool weighted = r->use->cond && has_weights(&k->in);
+    if (text_encoder_see(k->enc, k->prompt->picture, k->prompt->pictures, &k->in, &job, mem, err))
+        return err->code;
+    struct chunks all = k->in;
     size_t n, len = k->in.len[0];
+    if (a->skip)
+        job.want.layer = a->skip;
     r->rows = k->in.n * len;
-    r->taps = encoder_taps(&r->use->want, &size);
+    r->taps = encoder_taps(&job.want, &size);
     if (weighted && extend(&all, k->in.n + 1, mem, err))
         return err->code;
-    if (r->use->mask && !(job.shown = arena_alloc(mem, all.n * len)))
-        return no_memory(err);
     if (!sz_mul(all.n * len, r->width, &n) || !sz_mul(n, r->taps, &n) ||
+        (r->use->mask && !(job.shown = arena_alloc(mem, all.n * len))) ||
         (r->use->cond && !(r->z = arena_array(mem, n, sizeof *r->z))) ||
         (r->use->pooled && !(r->pooled = arena_array(mem, r->width, sizeof *r->pooled))))
         return no_memory(err);
-    if (run(a, k, &job, err))
+    job.in = &all;
+    job.z = r->z;
+    job.pooled = r->pooled;
+    if (text_encoder_do(k->enc, &job, err))
         return err->code;
     if (job.dropped && a->emb)
         warn_ignored(a->emb->log, k);
     if (weighted)
         apply_weights(k, r->z + r->rows * r->width);
-    if (job.shown && make_mask(r, job.shown, mem, err))
+    return job.shown ? make_mask(r, job.shown, mem, err) : BERTH_OK;
+}
+
+static berth_status encode(const struct text_args *a, struct work *k, struct arena *mem,
+                           berth_err *err)
+{
+    if (a->begin && a->begin(a->user, k->enc, err))
         return err->code;
+    berth_status s = run(a, k, mem, err);
+    if (a->end)
+        a->end(a->user, k->enc);
+    if (s)
+        return err_add(err, "%s", k->enc->is->name);
     cut(k);
     return BERTH_OK;
 }

@@ -85,6 +85,23 @@ struct encoder_pass { /* what a forward is given */
     float *pooled;   /* [width] of chunk 0; NULL: not wanted */
 };
 
+struct text_picture { /* what a prompt shows beside what it says */
+    const float *rgb; /* [height, width, 3], 0 to 1 */
+    size_t width, height;
+};
+/* How an encoder sees. A picture comes in the place of a token, as rows of the encoder's width. */
+struct encoder_sight {
+    int32_t token;
+    bool (*there)(const void *config); /* files may come without */
+    /* What a pass over the picture needs from the host, freed by free(); and how many rows it
+     * gives, rows->at and deeper left out. */
+    berth_status (*prepare)(const void *config, const struct text_picture *p, void **host,
+                            struct picture_rows *rows, berth_err *err);
+    /* As net.h says. to: [1 + deep][n, width], in any order that arrange() puts right. */
+    void (*forward)(struct net_run *r, const void *config, const void *host, float *to);
+    void (*arrange)(const void *config, const void *host, float *rows, float *spare);
+};
+
 /* One kind of encoder. `config` is config_bytes of its own making; w and root are the file and what
  * stands in front of the encoder's tensors in it. */
 struct encoder_class {
@@ -118,6 +135,7 @@ struct encoder_class {
     /* What else a pass needs from the host (tables of angles, masks), all else of p being known;
      * freed by free(). NULL: out of memory. Optional. */
     void *(*prepare)(const struct encoder_pass *p);
+    const struct encoder_sight *sight; /* NULL: it sees no pictures */
     bool hides_pads; /* what prompts are padded with is hidden from text (encoder_pass.shown) */
     /* The network, as net.h says; gives p->z and p->pooled as far as they are wanted. */
     void (*forward)(struct net_run *r, const struct encoder_pass *p);
@@ -173,6 +191,17 @@ struct encoder_job { /* the same, with all there is */
     size_t dropped;    /* given */
 };
 berth_status text_encoder_do(const struct text_encoder *e, struct encoder_job *job, berth_err *err);
+/* A picture as rows of the encoder's width, in the arena: [rows->n, width], and rows->deeper.
+ * BERTH_EUNSUPPORTED: it does not see. pre: its net is open. */
+berth_status text_encoder_look(const struct text_encoder *e, const struct text_picture *p,
+                               struct arena *mem, struct picture_rows *rows, const float **vectors,
+                               berth_err *err);
+/* The pictures of a prompt in the places of their tokens of chunk 0, which is made anew, in their
+ * order; job gets to know where. A token behind the last picture stays what it is, and so does a
+ * picture without a token. */
+berth_status text_encoder_see(const struct text_encoder *e, const struct text_picture *picture,
+                              size_t pictures, struct chunks *c, struct encoder_job *job,
+                              struct arena *mem, berth_err *err);
 uint32_t encoder_taps(const struct encoder_want *want, const struct encoder_size *size);
 /* Opens its net and checks it; args: without root and names. e stays where it is until
  * net_close(e->net), which is the caller's to do even after a failure: a weight may be missing in a
@@ -266,10 +295,6 @@ struct text_args {
     berth_status (*begin)(void *user, struct text_encoder *e, berth_err *err);
     void (*end)(void *user, struct text_encoder *e);
     void *user;
-};
-struct text_picture { /* what a prompt shows beside what it says */
-    const float *rgb; /* [height, width, 3], 0 to 1 */
-    size_t width, height;
 };
 struct text_prompt {
     const char *text;

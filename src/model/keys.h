@@ -49,6 +49,7 @@ enum keys_bias { KEYS_NO_BIAS, KEYS_BIAS };
 void keys_linear(struct keys *k, const char *name, uint64_t out, uint64_t in, enum keys_bias bias);
 void keys_conv(struct keys *k, const char *name, uint64_t out, uint64_t in, uint64_t side);
 void keys_norm(struct keys *k, const char *name, uint64_t n); /* with weight and bias */
+void keys_shape(struct keys *k, const char *name, const struct shape *s); /* one of any shape */
 
 /* Reads {"name": [dims, outermost first], ...} from a JSON file: hostile until checked. Error names
  * the file and the key. *k must be empty; after a failure it is empty again. */

@@ -2,6 +2,7 @@
  * their width tells them apart, and a checkpoint's name for the place where one stands. */
 #include "model/lm/lm.h"
 #include "model/lm/presets.h"
+#include "model/lm/vision.h"
 
 #include "model/lora_names.h"
 
@@ -10,7 +11,6 @@
 /* ---- kinds ---- */
 
 static const int32_t qwen_stop[] = { 151643, 151645, -1 }; /* <|endoftext|>, <|im_end|> */
-enum { IMAGE_PAD = 151655 };
 
 static const struct lm_kind qwen3 = {
     .name = "Qwen3", .eps = 1e-6f, .theta = 1e6, .act = OP_SILU, .stop = qwen_stop
@@ -20,8 +20,7 @@ static const struct lm_kind qwen25 = { .name = "Qwen2.5",
                                        .theta = 1e6,
                                        .head_dim = 128,
                                        .act = OP_SILU,
-                                       .axis = { 16, 24, 24 },
-                                       .picture = IMAGE_PAD };
+                                       .axis = { 16, 24, 24 } };
 
 /* ---- telling them apart ---- */
 
@@ -121,5 +120,5 @@ LM(qwen3_2b, qwen3, "Qwen3 2B", "Qwen3", .arch = { QWEN3 }, .tokenizer = &tokeni
 
 #define QWEN25 ARCH(qwen25, "qwen25", "Qwen2.5 and Qwen2.5-VL language model")
 LM(qwen25_7b, qwen25, "Qwen2.5-VL 7B", "Qwen2.5", .arch = { QWEN25, .presets = qwen25_presets },
-   .tokenizer = &tokenizer_qwen25);
+   .tokenizer = &tokenizer_qwen25, .sight = &lm_sight);
 LM(qwen25_3b, qwen25, "Qwen2.5 3B", "Qwen2.5", .arch = { QWEN25 }, .tokenizer = &tokenizer_qwen25);

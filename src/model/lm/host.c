@@ -43,13 +43,13 @@ void lm_angles(const struct lm_kind *kind, uint32_t head_dim, double theta, doub
 }
 
 /* A picture's rows share a time and go by row and column; text behind it goes on at a distance of
- * its longer side. */
-static void place_tokens(const struct encoder_pass *p, int64_t *position)
+ * its longer side. Qwen2.5-VL does not count padding there, which stays at 1. */
+static void place_tokens(const struct encoder_pass *p, bool counts_pads, int64_t *position)
 {
-    size_t len = p->in.len;
+    const size_t len = p->in.len, first = p->pictures ? p->picture[0].at : len;
     int64_t off = 0;
     for (size_t t = 0; t < len; t++)
-        position[t] = position[len + t] = position[2 * len + t] = (int64_t)t;
+        position[t] = position[len + t] = position[2 * len + t] = t < first ? (int64_t)t : 1;
     for (size_t i = 0; i < p->pictures; i++) {
         const struct picture_rows *pic = &p->picture[i];
         int64_t side = pic->high > pic->wide ? pic->high : pic->wide, from = (int64_t)pic->at + off;
@@ -58,9 +58,10 @@ static void place_tokens(const struct encoder_pass *p, int64_t *position)
             position[len + pic->at + k] = from + (int64_t)(k / pic->wide);
             position[2 * len + pic->at + k] = from + (int64_t)(k % pic->wide);
         }
+        int64_t next = from + side;
         for (size_t t = pic->at + pic->n; t < len; t++)
-            position[t] = position[len + t] = position[2 * len + t] =
-                from + side + (int64_t)(t - pic->at - pic->n);
+            if (counts_pads || !p->shown || p->shown[t])
+                position[t] = position[len + t] = position[2 * len + t] = next++;
         off += side - (int64_t)pic->n;
     }
 }
@@ -88,7 +89,7 @@ void *lm_prepare(const struct encoder_pass *p)
         return NULL;
     }
     float *full = (float *)(h + 1), *local = full + angles, *mask = local + angles;
-    place_tokens(p, position);
+    place_tokens(p, k->interleaved, position);
     lm_angles(k, c->head_dim, k->theta, k->stretch, position, len, full);
     h->angles = full;
     if (k->window) {

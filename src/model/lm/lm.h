@@ -31,8 +31,7 @@ struct lm_kind { /* what no tensor says */
     uint32_t axis[3];
     bool interleaved;
     const int32_t
-        *stop;       /* ids that end generated text, -1 ends the list; NULL: it generates none */
-    int32_t picture; /* id of the token in whose place a picture comes; 0: it sees none */
+        *stop; /* ids that end generated text, -1 ends the list; NULL: it generates none */
 };
 
 enum lm_style { /* whose names its tensors have */
@@ -40,6 +39,15 @@ enum lm_style { /* whose names its tensors have */
                 LM_HF,
                 LM_GGUF,
                 LM_NESTED, /* model.language_model.: files of models that see, as published */
+};
+
+struct lm_sight_net { /* eyes: vision.h */
+    uint32_t blocks;  /* 0: it has none */
+    uint64_t width;
+    uint32_t patch;    /* pixels of a side */
+    uint32_t deep;     /* rows that it gives beside its result; 0: none, Qwen2.5-VL */
+    uint32_t given[4]; /* behind which block each */
+    uint32_t table;    /* a side of the table of positions; 0: there is none */
 };
 
 struct lm_net {
@@ -51,6 +59,7 @@ struct lm_net {
     bool final_norm;
     bool head;     /* logits have a matrix of their own, not the table of tokens */
     bool adjacent; /* q and k were stored for turning adjacent pairs (llama.cpp's Llama) */
+    struct lm_sight_net sight;
 };
 
 /* config.c */

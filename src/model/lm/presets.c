@@ -24,6 +24,62 @@ static void block(struct keys *k, const struct lm_config *c)
     }
 }
 
+/* A plain feed-forward behind a norm, or a gated one. */
+static void eye_block(struct keys *k, const struct lm_eyes *e)
+{
+    const uint64_t D = e->width;
+    keys_linear(k, "attn.qkv", 3 * D, D, KEYS_BIAS);
+    keys_linear(k, "attn.proj", D, D, KEYS_BIAS);
+    if (e->depths) {
+        keys_linear(k, "mlp.linear_fc1", e->mlp, D, KEYS_BIAS);
+        keys_linear(k, "mlp.linear_fc2", D, e->mlp, KEYS_BIAS);
+        keys_norm(k, "norm1", D);
+        keys_norm(k, "norm2", D);
+        return;
+    }
+    keys_linear(k, "mlp.gate_proj", e->mlp, D, KEYS_BIAS);
+    keys_linear(k, "mlp.up_proj", e->mlp, D, KEYS_BIAS);
+    keys_linear(k, "mlp.down_proj", D, e->mlp, KEYS_BIAS);
+    keys_tensor(k, "norm1.weight", D, 0, 0, 0);
+    keys_tensor(k, "norm2.weight", D, 0, 0, 0);
+}
+
+static void merger(struct keys *k, const struct lm_eyes *e, uint64_t out, bool late)
+{
+    const uint64_t four = 4 * e->width;
+    if (e->depths)
+        keys_norm(k, "norm", late ? four : e->width);
+    else
+        keys_tensor(k, "ln_q.weight", e->width, 0, 0, 0);
+    keys_linear(k, e->depths ? "linear_fc1" : "mlp.0", four, four, KEYS_BIAS);
+    keys_linear(k, e->depths ? "linear_fc2" : "mlp.2", out, four, KEYS_BIAS);
+}
+
+static void eyes(struct keys *k, const struct lm_eyes *e, uint64_t out)
+{
+    size_t top = keys_enter(k, "visual"), mark;
+    keys_shape(k, "patch_embed.proj.weight",
+               &(struct shape) { .ndim = 5, .dim = { e->width, 3, 2, e->patch, e->patch } });
+    if (e->depths)
+        keys_tensor(k, "patch_embed.proj.bias", e->width, 0, 0, 0);
+    if (e->table)
+        keys_tensor(k, "pos_embed.weight", e->table, e->width, 0, 0);
+    for (int i = 0; i < e->blocks; i++) {
+        mark = keys_enter(k, "blocks.%d", i);
+        eye_block(k, e);
+        keys_leave(k, mark);
+    }
+    mark = keys_enter(k, "merger");
+    merger(k, e, out, false);
+    keys_leave(k, mark);
+    for (int i = 0; i < e->depths; i++) {
+        mark = keys_enter(k, "deepstack_merger_list.%d", i);
+        merger(k, e, out, true);
+        keys_leave(k, mark);
+    }
+    keys_leave(k, top);
+}
+
 void keys_lm(struct keys *k, const struct lm_config *c)
 {
     size_t top = keys_enter(k, "model");
@@ -38,6 +94,8 @@ void keys_lm(struct keys *k, const struct lm_config *c)
     keys_leave(k, top);
     if (c->head)
         keys_linear(k, "lm_head", c->vocab, c->width, KEYS_NO_BIAS);
+    if (c->eyes.blocks)
+        eyes(k, &c->eyes, c->width);
 }
 
 static void build(struct keys *k, const void *config)
@@ -67,13 +125,13 @@ const struct preset qwen3_presets[] = {
     { .name = NULL },
 };
 
-#define QWEN25 .bias = true
+#define QWEN25 .vocab = 152064, .bias = true
 const struct preset qwen25_presets[] = {
-    PRESET("qwen25-tiny", "qwen2vl", "Qwen2.5 text encoder for qwen-image-tiny, without its eyes",
-           QWEN25, .vocab = 152064, .width = 192, .heads = 4, .kv_heads = 2, .mlp = 384,
-           .layers = 3),
-    PRESET("qwen25-7b", "qwen2vl", "Qwen2.5-VL 7B text encoder of Qwen-Image, without its eyes",
-           QWEN25, .vocab = 152064, .width = 3584, .heads = 28, .kv_heads = 4, .mlp = 18944,
-           .layers = 28),
+    PRESET("qwen25vl-tiny", "qwen2vl", "Qwen2.5-VL text encoder for qwen-image-tiny", QWEN25,
+           .width = 192, .heads = 4, .kv_heads = 2, .mlp = 384, .layers = 3,
+           .eyes = { .blocks = 9, .width = 128, .mlp = 96, .patch = 14 }),
+    PRESET("qwen25vl-7b", "qwen2vl", "Qwen2.5-VL 7B text encoder of Qwen-Image, full size", QWEN25,
+           .width = 3584, .heads = 28, .kv_heads = 4, .mlp = 18944, .layers = 28,
+           .eyes = { .blocks = 32, .width = 1280, .mlp = 3420, .patch = 14 }),
     { .name = NULL },
 };

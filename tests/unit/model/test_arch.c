@@ -54,8 +54,8 @@ static void detects_every_preset(void **state)
         { "qwen3-0.6b", &encoder_qwen3_4b.arch },
         { "qwen3-4b", &encoder_qwen3_4b.arch },
         { "qwen3-8b", &encoder_qwen3_4b.arch },
-        { "qwen25-tiny", &encoder_qwen25_7b.arch },
-        { "qwen25-7b", &encoder_qwen25_7b.arch },
+        { "qwen25vl-tiny", &encoder_qwen25_7b.arch },
+        { "qwen25vl-7b", &encoder_qwen25_7b.arch },
     };
     assert_int_equal(ARRAY_LEN(row), preset_count());
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
