@@ -246,30 +246,38 @@ static void add_characters(const char *s, size_t n, struct str *out)
         }
 }
 
-void lmbpe_bytes(const void *tok, int32_t id, unsigned how, struct str *out)
+/* Of a vocabulary of characters. The blank that was put in front of the text is left out. */
+static void add_piece(const struct lmbpe *t, const char *s, size_t n, bool first, struct str *out)
+{
+    int byte = t->byte_fallback ? text_byte_piece(s, n) : -1;
+    if (byte >= 0) {
+        str_addc(out, (char)byte);
+        return;
+    }
+    size_t skip = first && t->blank_in_front && str_starts(s, n, METASPACE) ? strlen(METASPACE) : 0;
+    add_characters(s + skip, n - skip, out);
+}
+
+bool lmbpe_bytes(const void *tok, int32_t id, unsigned how, struct str *out)
 {
     const struct lmbpe *t = tok;
     size_t n;
     const char *s = vocab_text(&t->extra, id, &n);
     if (s) {
-        if (!t->special[id] || how & TEXT_SPECIAL)
-            str_add(out, s, n);
-        return;
+        bool shown = !t->special[id] || how & TEXT_SPECIAL;
+        str_add(out, s, shown ? n : 0);
+        return shown;
     }
     s = vocab_text(&t->vocab, id, &n);
     if (!s)
-        return;
-    if (t->symbols == SYMBOL_BYTES) {
+        return false;
+    if (t->symbols == SYMBOL_BYTES)
         add_bytes(t, s, n, out);
-    } else if (t->symbols == SYMBOL_RAW) {
+    else if (t->symbols == SYMBOL_RAW)
         str_add(out, s, n);
-    } else {
-        int byte = t->byte_fallback ? text_byte_piece(s, n) : -1;
-        if (byte >= 0)
-            str_addc(out, (char)byte);
-        else
-            add_characters(s, n, out);
-    }
+    else
+        add_piece(t, s, n, how & TEXT_FIRST, out);
+    return true;
 }
 
 int32_t lmbpe_find(const void *tok, const char *text)

@@ -46,8 +46,9 @@ typedef berth_status text_encode_fn(const void *tok, const char *text, size_t n,
                                     berth_err *err);
 
 /* Appends the bytes that an id stands for: of characters, not always whole ones. An id that the
- * tokenizer does not have stands for nothing. */
-typedef void text_bytes_fn(const void *tok, int32_t id, unsigned how, struct str *out);
+ * tokenizer does not have stands for nothing. True: what follows is not at the beginning of the
+ * text any more. */
+typedef bool text_bytes_fn(const void *tok, int32_t id, unsigned how, struct str *out);
 #define TEXT_SPECIAL 1u /* how: special tokens are written out, too, else left out */
 #define TEXT_FIRST 2u   /* at the beginning of a text */
 

@@ -2,7 +2,8 @@
 """What the reference libraries make of prompts with a language model's tokenizer: ids, and the text
 that they are decoded to.
 
-usage: lm_tokens.py KIND FOLDER PROMPTS.json OUT.json [--random N --seed S] [--comfyui COMFYUI]
+usage: lm_tokens.py KIND FOLDER PROMPTS.json OUT.json [--random N --seed S] [--special TEXT]...
+                    [--comfyui COMFYUI] [--no-decoded]
 
 KIND    FOLDER                                               done by
 qwen    vocab.json, merges.txt, tokenizer_config.json        transformers (Qwen2Tokenizer)
@@ -17,7 +18,9 @@ FOLDER is a folder for qwen and llama, else a file. PROMPTS.json is an array of 
 the same seed. --special adds a text to what random texts are made of.
 
 OUT.json is an array of {"text": ..., "ids": [...], "decoded": ...}; ids without start and end,
-decoded without special tokens. OUT_made_with.json names versions.
+decoded without special tokens. --no-decoded: only ids, for tokenizers whose added tokens the library
+decodes to something else than themselves (characters that stand for bytes elsewhere).
+OUT_made_with.json names versions.
 """
 import argparse
 import importlib.metadata
@@ -118,6 +121,7 @@ def main():
     ap.add_argument("--random", type=int, default=0)
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--special", action="append", default=[])
+    ap.add_argument("--no-decoded", action="store_true")
     ap.add_argument("--comfyui")
     a = ap.parse_args()
     if a.comfyui:
@@ -128,7 +132,7 @@ def main():
     rng = random.Random(a.seed)
     texts += [random_text(rng, [*lib.special, *a.special]) for _ in range(a.random)]
     rows = [{"text": s, "ids": [int(i) for i in lib.encode(s)]} for s in texts]
-    for row in rows:
+    for row in [] if a.no_decoded else rows:
         row["decoded"] = lib.decode(row["ids"])
     with open(a.out, "w") as f:
         f.write("[\n" + ",\n".join(json.dumps(r) for r in rows) + "\n]\n")
