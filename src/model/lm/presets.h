@@ -17,6 +17,8 @@ struct lm_config {
 };
 void keys_lm(struct keys *k, const struct lm_config *c);
 
-extern const struct preset qwen3_presets[], qwen25_presets[]; /* of their descriptors */
+/* Of their descriptors. */
+extern const struct preset qwen3_presets[], qwen25_presets[], qwen3vl_presets[], mistral3_presets[],
+    gemma_presets[];
 
 #endif

@@ -18,6 +18,10 @@ static const struct lm_config tiny = { .vocab = VOCAB,
                                        .layers = LAYERS,
                                        .qk_norm = true };
 
+static const struct lm_eyes small_eyes = {
+    .blocks = 4, .width = 64, .mlp = 8, .patch = 16, .table = 4, .depths = 3
+};
+
 /* ---- files ---- */
 
 /* The name behind a root, as llama.cpp or a published Qwen3-VL has it. */
@@ -106,21 +110,41 @@ static void by_their_size(void **state)
 {
     (void)state;
     static const struct {
-        uint64_t width;
-        bool qk_norm, bias;
         const struct encoder_class *is;
+        uint64_t width;
+        int layers;
+        bool qk_norm, bias, sandwich, sees;
     } row[] = {
-        { 2560, true, false, &encoder_qwen3_4b },  { 4096, true, false, &encoder_qwen3_8b },
-        { 1024, true, false, &encoder_qwen3_06b }, { 2048, true, false, &encoder_qwen3_2b },
-        { 3584, false, true, &encoder_qwen25_7b }, { 2048, false, true, &encoder_qwen25_3b },
+        { &encoder_qwen3_4b, 2560, 1, true, false, false, false },
+        { &encoder_qwen3_8b, 4096, 1, true, false, false, false },
+        { &encoder_qwen3_06b, 1024, 1, true, false, false, false },
+        { &encoder_qwen3_2b, 2048, 1, true, false, false, false },
+        { &encoder_qwen25_7b, 3584, 1, false, true, false, false },
+        { &encoder_qwen25_3b, 2048, 1, false, true, false, false },
+        { &encoder_qwen3vl_4b, 2560, 1, true, false, false, true },
+        { &encoder_qwen3vl_8b, 4096, 1, true, false, false, true },
+        { &encoder_gemma2_2b, 2304, 1, false, false, true, false },
+        { &encoder_gemma3_4b, 2560, 34, true, false, true, false },
+        { &encoder_gemma3_12b, 3840, 48, true, false, true, false },
+        { &encoder_mistral3_24b, 5120, 1, false, false, false, false },
+        { &encoder_ministral3_3b, 3072, 1, false, false, false, false },
+        { &encoder_llama, 4096, 1, false, false, false, false },
     };
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct keys k = { 0 };
         struct text_found found[TEXT_ENCODERS_MAX];
-        struct lm_config c = {
-            .vocab = 256, .heads = 4, .kv_heads = 2, .head_dim = 128, .mlp = 64, .layers = 1
-        };
-        c.width = row[i].width, c.qk_norm = row[i].qk_norm, c.bias = row[i].bias;
+        struct lm_config c = { .vocab = 256,
+                               .width = row[i].width,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .head_dim = 128,
+                               .mlp = 64,
+                               .layers = row[i].layers,
+                               .qk_norm = row[i].qk_norm,
+                               .bias = row[i].bias,
+                               .sandwich = row[i].sandwich };
+        if (row[i].sees)
+            c.eyes = small_eyes;
         keys_lm(&k, &c);
         struct weights *w = sparse_open(&k);
         assert_int_equal(text_find(w, NULL, found), 1);
@@ -146,6 +170,12 @@ static void others(void **state)
     struct weights *w = with(&tiny, "model.layers.0.layer_scalar", 1, 0); /* Gemma 4 */
     assert_int_equal(text_find(w, NULL, found), 0);
     weights_close(w);
+    struct lm_config minimax = tiny; /* a part of Qwen3-VL 32B */
+    minimax.width = 5120;
+    minimax.eyes = small_eyes;
+    w = with(&minimax, NULL, 0, 0);
+    assert_int_equal(text_find(w, NULL, found), 0);
+    weights_close(w);
 }
 
 static void refused(void **state)
@@ -163,6 +193,12 @@ static void refused(void **state)
     odd.head_dim = 15;
     w = with(&odd, NULL, 0, 0);
     assert_fails(encoder_qwen3_4b.configure(w, "", &c, &err), err, BERTH_EFORMAT, "heads of 15");
+    weights_close(w);
+    odd = tiny;
+    odd.eyes = (struct lm_eyes) { .blocks = 2, .width = 72, .mlp = 8, .patch = 14 };
+    w = with(&odd, NULL, 0, 0);
+    assert_fails(encoder_qwen25_7b.configure(w, "", &c, &err), err, BERTH_EFORMAT,
+                 "eyes of width 72, 2 blocks, 0 depths and patches of 14");
     weights_close(w);
     w = with(&tiny, NULL, 0, 0);
     assert_fails(encoder_qwen3_4b.configure(w, "elsewhere.", &c, &err), err, BERTH_ENOTFOUND,
