@@ -436,9 +436,22 @@ static bool make_row_norm(struct bag *b, size_t i, union any *a, double *tol)
                                         { 3, { 2, 1, 4099 } }, { 3, { 3, 2, 1 } } };
     *tol = 2e-6;
     struct op_row_norm *r = &a->row_norm;
-    enum { MOD = sizeof mod / sizeof *mod, WIDE = 4 * MANY + 2 * MOD };
-    if (i >= WIDE + MOD)
+    enum { MOD = sizeof mod / sizeof *mod, WIDE = 4 * MANY + 2 * MOD, SCALED = WIDE + MOD };
+    if (i >= SCALED + 4 * MOD)
         return false;
+    if (i >= SCALED) { /* scale alone, and behind w */
+        struct shape s = mod[(i - SCALED) / 4];
+        uint64_t n = s.dim[s.ndim - 1];
+        struct view vec = side(b, S2(s.dim[0], 4 * n));
+        *r = (struct op_row_norm) { .x = tensor(b, s), .eps = 1e-5f, .rms = i % 3 };
+        r->scale = piece(&vec, i % 3, n);
+        if (i % 2)
+            r->w = param(b, S1(n));
+        if (i % 4 == 3)
+            r->shift = piece(&vec, 3, n);
+        r->y = i % 5 ? r->x : tensor(b, s);
+        return true;
+    }
     if (i >= WIDE) { /* F32, whatever y is */
         struct shape s = mod[i - WIDE];
         *r = (struct op_row_norm) { .x = wide(b, s), .y = tensor(b, s), .eps = 1e-5f };
