@@ -49,25 +49,28 @@ static struct text_encoder *find_encoder(const struct text_args *a, const struct
 }
 
 /* Its own prompt, else the one for all; NULL: neither. */
-static const char *prompt_for(const struct encoder_class *is, const struct text_prompt *prompt,
-                              size_t prompts)
+static const struct text_prompt *prompt_for(const struct encoder_class *is,
+                                            const struct text_prompt *prompt, size_t prompts)
 {
-    const char *text = NULL;
+    const struct text_prompt *for_all = NULL;
     for (size_t i = 0; i < prompts; i++) {
         if (prompt[i].encoder == is)
-            return prompt[i].text;
+            return &prompt[i];
         if (!prompt[i].encoder)
-            text = prompt[i].text;
+            for_all = &prompt[i];
     }
-    return text;
+    return for_all;
 }
 
-static berth_status tokenize(const struct text_args *a, struct work *k, const char *text,
-                             struct arena *mem, berth_err *err)
+static berth_status tokenize(const struct text_args *a, struct work *k,
+                             const struct text_prompt *prompt, struct arena *mem, berth_err *err)
 {
     const struct encoder_class *is = k->enc->is;
+    const char *text = prompt ? prompt->text : NULL;
     if (!text)
         return err_set(err, BERTH_EINVAL, "no prompt for %s", is->name);
+    if (prompt->pictures)
+        return err_set(err, BERTH_EUNSUPPORTED, "%s sees no pictures", is->name);
     if (!k->enc->tok)
         return err_set(err, BERTH_EINVAL, "no tokenizer for %s", is->name);
     struct token_ids ids = is->tokenizer->ids(k->enc->tok);

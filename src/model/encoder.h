@@ -210,9 +210,20 @@ struct text_args {
     void (*end)(void *user, struct text_encoder *e);
     void *user;
 };
+struct text_picture { /* what a prompt shows beside what it says */
+    const float *rgb; /* [height, width, 3], 0 to 1 */
+    size_t width, height;
+};
 struct text_prompt {
     const char *text;
     const struct encoder_class *encoder; /* NULL: every encoder without a prompt of its own */
+    /* Instead of the set's own wording of prompts: "{}" is where the text goes, once. NULL: the
+     * set's, which may have one for prompts with pictures. */
+    const char *wrap;
+    /* In the order of the placeholders in the worded prompt (Qwen: <|image_pad|>): the k-th of
+     * them becomes the rows of picture k. BERTH_EUNSUPPORTED: the encoder sees no pictures. */
+    const struct text_picture *picture;
+    size_t pictures;
 };
 /* prompt: one for all encoders, or one for each (CLIPTextEncodeSDXL, CLIPTextEncodeFlux).
  * BERTH_EINVAL: an encoder has none, or is not there. */

@@ -233,7 +233,9 @@ struct act net_attention(struct net_run *r, struct act q, struct act k, struct a
                               .y = heads_of(y, n.heads),
                               .mask = view_of(n.mask),
                               .scale = n.scale,
-                              .causal = n.causal };
+                              .causal = n.causal,
+                              .past = n.past,
+                              .window = n.window };
     use_op_attention(&u, &a);
     return result(&u, y);
 }
@@ -250,17 +252,24 @@ void net_attend(struct net_run *r, struct view q, struct view k, struct view v, 
                                                   .y = y,
                                                   .mask = view_of(n.mask),
                                                   .scale = n.scale,
-                                                  .causal = n.causal });
+                                                  .causal = n.causal,
+                                                  .past = n.past,
+                                                  .window = n.window });
     use_end(&u);
 }
 
-void net_qk_rope(struct net_run *r, struct view q, struct view k, const char *wq, const char *wk,
-                 struct act table, float eps)
+void net_rotate(struct net_run *r, struct view q, struct view k, const struct net_rope *how)
 {
+    const char *wq = how->wq, *wk = how->wk;
     struct use u;
     if (!use_begin(&u, r, wq ? wq : "rope"))
         return;
-    struct op_qk_rope a = { .q = q, .k = k, .table = view_of(table), .eps = eps };
+    struct op_qk_rope a = { .q = q,
+                            .k = k,
+                            .table = view_of(how->table),
+                            .eps = how->eps,
+                            .halves = how->halves,
+                            .from_one = how->from_one };
     const struct net_layer *lq = wq ? net_layer_plain(r, wq, 1, false) : NULL;
     const struct net_layer *lk = wq ? net_layer_plain(r, wk, 1, false) : NULL;
     if (wq && (!lq || !lk))
@@ -272,6 +281,12 @@ void net_qk_rope(struct net_run *r, struct view q, struct view k, const char *wq
     }
     use_op_qk_rope(&u, &a);
     use_end(&u);
+}
+
+void net_qk_rope(struct net_run *r, struct view q, struct view k, const char *wq, const char *wk,
+                 struct act table, float eps)
+{
+    net_rotate(r, q, k, &(struct net_rope) { .wq = wq, .wk = wk, .table = table, .eps = eps });
 }
 
 /* ---- norms ---- */
@@ -309,7 +324,7 @@ void net_group_norm_in_place(struct net_run *r, struct act *x, const char *layer
 
 /* scale: empty, or what modulates it. */
 static struct act row_norm(struct net_run *r, struct act x, const char *layer, struct view scale,
-                           float eps, bool rms)
+                           float eps, bool rms, bool from_one)
 {
     struct use u;
     if (!use_begin(&u, r, layer ? layer : "norm"))
@@ -318,9 +333,12 @@ static struct act row_norm(struct net_run *r, struct act x, const char *layer, s
     if (layer && !l)
         return (struct act) { 0 };
     struct act y = net_new(r, &x.shape);
-    struct op_row_norm a = {
-        .x = view_of(x), .y = view_of(y), .scale = scale, .eps = eps, .rms = rms
-    };
+    struct op_row_norm a = { .x = view_of(x),
+                             .y = view_of(y),
+                             .scale = scale,
+                             .eps = eps,
+                             .rms = rms,
+                             .from_one = from_one };
     if (l) {
         u.keep = l->weight.block;
         if (!rms)
@@ -333,18 +351,23 @@ static struct act row_norm(struct net_run *r, struct act x, const char *layer, s
 
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer, float eps)
 {
-    return row_norm(r, x, layer, (struct view) { 0 }, eps, false);
+    return row_norm(r, x, layer, (struct view) { 0 }, eps, false, false);
 }
 
 struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, float eps)
 {
-    return row_norm(r, x, layer, (struct view) { 0 }, eps, true);
+    return row_norm(r, x, layer, (struct view) { 0 }, eps, true, false);
+}
+
+struct act net_rms_norm_from_one(struct net_run *r, struct act x, const char *layer, float eps)
+{
+    return row_norm(r, x, layer, (struct view) { 0 }, eps, true, true);
 }
 
 struct act net_rms_modulate(struct net_run *r, struct act x, const char *layer, struct view scale,
                             float eps)
 {
-    return row_norm(r, x, layer, scale, eps, true);
+    return row_norm(r, x, layer, scale, eps, true, false);
 }
 
 struct act net_modulate(struct net_run *r, struct view x, struct view scale, struct view shift,

@@ -250,6 +250,8 @@ void net_group_norm_in_place(struct net_run *r, struct act *x, const char *layer
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer,
                           float eps); /* layer NULL: without parameters */
 struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, float eps);
+struct act net_rms_norm_from_one(struct net_run *r, struct act x, const char *layer,
+                                 float eps); /* its weights count from 1 */
 void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind); /* in place */
 void net_add(struct net_run *r, struct act *x, struct act b);              /* x += b, broadcast */
 struct act net_sum_f32(struct net_run *r, struct act a, struct act b);     /* a + b, in F32 */
@@ -258,11 +260,12 @@ struct act net_geglu(struct net_run *r, struct act x);
  * time. */
 struct act net_feed_forward(struct net_run *r, struct act x, const char *up, const char *down,
                             struct act add);
-/* q [B, Tq, C], k, v [B, Tk, C], heads * head_dim = C. */
+/* q [B, Tq, C], k, v [B, Tk, C], heads * head_dim = C; all else as op_attention has it. */
 struct net_attn {
     uint32_t heads;
     float scale;
     bool causal;
+    uint32_t past, window;
     struct act mask;
 };
 struct act net_attention(struct net_run *r, struct act q, struct act k, struct act v,
@@ -274,6 +277,13 @@ void net_attend(struct net_run *r, struct view q, struct view k, struct view v, 
  * net_input_f32(). */
 void net_qk_rope(struct net_run *r, struct view q, struct view k, const char *wq, const char *wk,
                  struct act table, float eps);
+struct net_rope { /* the same with all that op_qk_rope has */
+    const char *wq, *wk;
+    struct act table;
+    float eps;
+    bool halves, from_one;
+};
+void net_rotate(struct net_run *r, struct view q, struct view k, const struct net_rope *how);
 /* norm(x) * (1 + scale) + shift, layer norm without parameters; scale, shift: [B, C] slices. An
  * empty shift is left out. */
 struct act net_modulate(struct net_run *r, struct view x, struct view scale, struct view shift,

@@ -68,6 +68,11 @@ berth_status conditioning_copy(const struct conditioning *x, struct conditioning
 berth_status conditioning_tokens_fit(size_t tokens, berth_err *err);
 size_t conditioning_tokens(const struct conditioning *x); /* of all prompts; x NULL: 0 */
 void conditioning_free(struct conditioning *x);           /* NULL is fine */
+/* Prompts, and what they show, through the text encoders at input `clip`: what CLIPTextEncode and
+ * its kin are. wants: the set that the node is for; NULL: any. */
+berth_status text_conditioning(struct node_call *c, const struct text_prompt *prompt,
+                               size_t prompts, const struct text_set *wants,
+                               struct conditioning **out, berth_err *err);
 /* Output i; takes it, also on failure. */
 berth_status out_conditioning(struct node_call *c, size_t i, struct conditioning *taken,
                               berth_err *err);

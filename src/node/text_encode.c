@@ -89,9 +89,9 @@ static berth_status check_set(const struct text_set *is, const struct text_set *
     return err->code;
 }
 
-/* wants: the set that the node is for; NULL: any. */
-static berth_status encode(struct node_call *c, const struct text_prompt *prompt, size_t prompts,
-                           const struct text_set *wants, struct conditioning **out, berth_err *err)
+berth_status text_conditioning(struct node_call *c, const struct text_prompt *prompt,
+                               size_t prompts, const struct text_set *wants,
+                               struct conditioning **out, berth_err *err)
 {
     const struct model_ref *ref;
     struct ready_text t = { 0 };
@@ -128,7 +128,7 @@ static berth_status run_encode(struct node_call *c, berth_err *err)
     const char *text;
     struct conditioning *x;
     return in_text(c, "text", &text, err) ||
-                   encode(c, &(struct text_prompt) { text, NULL }, 1, NULL, &x, err)
+                   text_conditioning(c, &(struct text_prompt) { .text = text }, 1, NULL, &x, err)
                ? err->code
                : out_conditioning(c, 0, x, err);
 }
@@ -163,8 +163,9 @@ static berth_status run_sdxl(struct node_call *c, berth_err *err)
         in_side(c, "target_height", &z.target_height, err) || in_text(c, "text_g", &g, err) ||
         in_text(c, "text_l", &l, err))
         return err->code;
-    const struct text_prompt prompt[] = { { g, &encoder_clip_g }, { l, &encoder_clip_l } };
-    if (encode(c, prompt, 2, &text_set_sdxl, &x, err))
+    const struct text_prompt prompt[] = { { .text = g, .encoder = &encoder_clip_g },
+                                          { .text = l, .encoder = &encoder_clip_l } };
+    if (text_conditioning(c, prompt, 2, &text_set_sdxl, &x, err))
         return err->code;
     x->at[0].size = z;
     return out_conditioning(c, 0, x, err);
@@ -187,7 +188,7 @@ static berth_status run_refiner(struct node_call *c, berth_err *err)
     struct conditioning *x;
     if (in_f64(c, "ascore", &score, err) || in_side(c, "width", &z.width, err) ||
         in_side(c, "height", &z.height, err) || in_text(c, "text", &text, err) ||
-        encode(c, &(struct text_prompt) { text, NULL }, 1, NULL, &x, err))
+        text_conditioning(c, &(struct text_prompt) { .text = text }, 1, NULL, &x, err))
         return err->code;
     z.target_width = z.width;
     z.target_height = z.height;
@@ -213,8 +214,9 @@ static berth_status run_flux(struct node_call *c, berth_err *err)
     if (in_text(c, "clip_l", &l, err) || in_text(c, "t5xxl", &t5, err) ||
         in_f64(c, "guidance", &guidance, err))
         return err->code;
-    const struct text_prompt prompt[] = { { t5, &encoder_t5 }, { l, &encoder_clip_l } };
-    if (encode(c, prompt, 2, &text_set_flux, &x, err))
+    const struct text_prompt prompt[] = { { .text = t5, .encoder = &encoder_t5 },
+                                          { .text = l, .encoder = &encoder_clip_l } };
+    if (text_conditioning(c, prompt, 2, &text_set_flux, &x, err))
         return err->code;
     x->at[0].guided = 1;
     x->at[0].guidance = guidance;

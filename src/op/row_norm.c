@@ -44,7 +44,7 @@ static berth_status reference(const struct op_env *env, const struct op_row_norm
         for (size_t i = 0; i < n; i++) {
             double v = ((double)x[i] - mean) * inv;
             if (a->w.data)
-                v *= (double)op_f32(&a->w)[i];
+                v *= (double)op_f32(&a->w)[i] + (a->from_one ? 1 : 0);
             if (a->b.data)
                 v += (double)op_f32(&a->b)[i];
             if (scale)

@@ -194,6 +194,14 @@ static void attention(void **state)
     (void)state;
     struct shape q = S4(1, 3, 2, 4), k = S4(1, 5, 2, 4);
     TAKEN(attention, .q = f(q), .k = f(k), .v = f(k), .y = f(q), .mask = f(S4(1, 2, 3, 5)));
+    TAKEN(attention, .q = f(q), .k = f(S4(1, 5, 1, 4)), .v = f(S4(1, 5, 1, 4)), .y = f(q),
+          .mask = f(S4(1, 1, 1, 5)));
+    TAKEN(attention, .q = f(q), .k = f(k), .v = f(k), .y = f(q), .causal = true, .past = 2,
+          .window = 3);
+    REFUSED(attention, "past and window are for causal", .q = f(q), .k = f(k), .v = f(k), .y = f(q),
+            .window = 3);
+    REFUSED(attention, "q [1, 3, 2, 4] does not fit k [1, 5, 3, 4]", .q = f(q),
+            .k = f(S4(1, 5, 3, 4)), .v = f(S4(1, 5, 3, 4)), .y = f(q));
     REFUSED(attention, "q [1, 3, 2, 4] does not fit k [1, 5, 2, 3]", .q = f(q),
             .k = f(S4(1, 5, 2, 3)), .v = f(S4(1, 5, 2, 3)), .y = f(q));
     REFUSED(attention, "k [1, 5, 2, 4] and v [1, 3, 2, 4] differ", .q = f(q), .k = f(k), .v = f(q),
@@ -276,8 +284,9 @@ static void rotation(void **state)
     TAKEN(qk_rope, .q = f(q), .k = f(q), .table = f(t));
     TAKEN(qk_rope, .q = f(q), .k = f(q), .table = f(t), .wq = f(S1(4)), .wk = f(S1(4)));
     TAKEN(qk_rope, .q = f(S4(0, 3, 2, 4)), .k = f(S4(0, 3, 2, 4)), .table = f(t));
-    REFUSED(qk_rope, "q [1, 3, 2, 4] and k [1, 5, 2, 4] differ", .q = f(q), .k = f(S4(1, 5, 2, 4)),
-            .table = f(t));
+    REFUSED(qk_rope, "q [1, 3, 2, 4] does not fit k [1, 5, 2, 4]", .q = f(q),
+            .k = f(S4(1, 5, 2, 4)), .table = f(t));
+    TAKEN(qk_rope, .q = f(q), .k = f(S4(1, 3, 1, 4)), .table = f(t), .halves = true);
     REFUSED(qk_rope, "heads of an even size", .q = f(S4(1, 3, 2, 5)), .k = f(S4(1, 3, 2, 5)),
             .table = f(t));
     REFUSED(qk_rope, "table [4, 2, 2] is not that of q [1, 3, 2, 4]", .q = f(q), .k = f(q),

@@ -155,7 +155,7 @@ static const float circular_y[] = { 0.5f,  -0.5f,  -0.25f, -1.25f, 0.5f,  -0.5f,
                                     -1,    0.75f,  1,      0,      -1,    0.75f,  1 };
 
 enum { ROOM = 256 };
-static float room[8][ROOM]; /* operands, in order of use */
+static float room[12][ROOM]; /* operands, in order of use */
 static size_t rooms;
 
 /* Element i is ((i * a + b) mod m - m / 2) / d. */
@@ -241,6 +241,31 @@ static void attention(void **state)
     assert_is(y, causal_y, 1e-6);
 }
 
+/* Each of two heads of k and v for two of q, keys from before, a window: as attention with the
+ * heads copied, and everything that is not seen hidden by a mask. */
+static void shared_attention(void **state)
+{
+    (void)state;
+    enum { T = 3, KEYS = 6, H = 4, G = 2, D = 4, PAST = 3, WINDOW = 3 };
+    struct shape q = S4(1, T, H, D);
+    struct view k = seq(S4(1, KEYS, G, D), 5, 2, 13, 2), v = seq(S4(1, KEYS, G, D), 3, 1, 17, 4);
+    struct view wide_k = values(S4(1, KEYS, H, D)), wide_v = values(S4(1, KEYS, H, D));
+    struct view mask = values(S4(1, 1, T, KEYS)), y = values(q), want = values(q);
+    for (size_t i = 0; i < KEYS * H * D; i++) {
+        size_t of = i / (H * D) * G * D + i / D % H / (H / G) * D + i % D;
+        op_f32(&wide_k)[i] = op_f32(&k)[of];
+        op_f32(&wide_v)[i] = op_f32(&v)[of];
+    }
+    for (size_t i = 0; i < T * KEYS; i++) {
+        size_t own = PAST + i / KEYS, key = i % KEYS;
+        op_f32(&mask)[i] = key <= own && key + WINDOW > own ? 0 : -INFINITY;
+    }
+    CALL(attention, .q = seq(q, 7, 3, 11, 2), .k = k, .v = v, .y = y, .causal = true, .past = PAST,
+         .window = WINDOW);
+    CALL(attention, .q = seq(q, 7, 3, 11, 2), .k = wide_k, .v = wide_v, .y = want, .mask = mask);
+    near_all("as a mask says it", &y, op_f32(&want), T * H * D, 1e-7);
+}
+
 static void norms(void **state)
 {
     (void)state;
@@ -260,6 +285,13 @@ static void norms(void **state)
     y = values(S2(2, 5));
     CALL(row_norm, .x = values(S2(2, 5)), .w = seq(S1(5), 5, 2, 13, 4), .y = y, .eps = 1e-6f,
          .rms = true);
+    assert_is(y, rms_norm_y, 1e-6);
+    struct view w = seq(S1(5), 5, 2, 13, 4);
+    for (size_t i = 0; i < 5; i++)
+        op_f32(&w)[i] -= 1;
+    y = values(S2(2, 5));
+    CALL(row_norm, .x = values(S2(2, 5)), .w = w, .y = y, .eps = 1e-6f, .rms = true,
+         .from_one = true);
     assert_is(y, rms_norm_y, 1e-6);
 }
 
@@ -301,6 +333,31 @@ static void modulation(void **state)
         assert_true(op_f32(&q)[i + 1] == op_f32(&was)[i]);
     }
     rooms = 0;
+}
+
+/* Pairs half a head apart are adjacent ones in another order; k has one head where q has two. */
+static void rotated_halves(void **state)
+{
+    (void)state;
+    struct shape heads = S4(1, 3, 2, 4), one = S4(1, 3, 1, 4);
+    struct view q = values(heads), k = seq(one, 5, 2, 13, 4), table = values(S3(3, 2, 2));
+    struct view adjacent = values(heads), other = values(heads), w = seq(S1(4), 5, 2, 13, 4);
+    struct view turned = values(S1(4));
+    static const size_t place[] = { 0, 2, 1, 3 }; /* of each in a head of adjacent pairs */
+    for (size_t i = 0; i < 24; i++)
+        op_f32(&adjacent)[i / 4 * 4 + place[i % 4]] = op_f32(&q)[i];
+    for (size_t i = 0; i < 4; i++) {
+        op_f32(&turned)[place[i]] = op_f32(&w)[i];
+        op_f32(&w)[i] -= 1;
+    }
+    CALL(qk_rope, .q = q, .k = k, .wq = w, .wk = w, .table = table, .eps = 1e-6f, .halves = true,
+         .from_one = true);
+    CALL(qk_rope, .q = adjacent, .k = other, .wq = turned, .wk = turned, .table = table,
+         .eps = 1e-6f);
+    float want[24];
+    for (size_t i = 0; i < 24; i++)
+        want[i] = op_f32(&adjacent)[i / 4 * 4 + place[i % 4]];
+    assert_is(q, want, 1e-6);
 }
 
 static void functions(void **state)
@@ -399,9 +456,11 @@ static void places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),  cmocka_unit_test(attention),  cmocka_unit_test(norms),
-        cmocka_unit_test(functions), cmocka_unit_test(arithmetic), cmocka_unit_test(moving),
-        cmocka_unit_test(places),    cmocka_unit_test(modulation),
+        cmocka_unit_test(products),       cmocka_unit_test(attention),
+        cmocka_unit_test(norms),          cmocka_unit_test(shared_attention),
+        cmocka_unit_test(rotated_halves), cmocka_unit_test(functions),
+        cmocka_unit_test(arithmetic),     cmocka_unit_test(moving),
+        cmocka_unit_test(places),         cmocka_unit_test(modulation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
