@@ -128,7 +128,7 @@ berth_status zimage_detect(const struct weights *w, const char *root, struct zim
     const char *other = relative(w, root);
     if (other)
         return err_set(err, BERTH_EUNSUPPORTED, "%s, a relative of Z-Image: not supported", other);
-    f->lumina = !has(w, root, "layers.0.adaLN_modulation.0.weight");
+    f->lumina = has(w, root, "layers.0.adaLN_modulation.1.weight");
     f->time_scale = f->lumina ? 1.0f : 1000.0f;
     f->pad_to = has(w, root, "cap_pad_token") ? ZIMAGE_PAD_TO : 1;
     if (dim(&k, "cap_embedder.1.weight", 2, 0, &f->hidden) ||

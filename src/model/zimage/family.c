@@ -84,8 +84,8 @@ const struct family family_zimage = {
         FAMILY_CHECKPOINT("z-image-checkpoint", "a Z-Image or Lumina2 checkpoint, or parts of one "
                                                 "(transformer, text encoder, VAE)"),
     .bytes = sizeof(struct own),
-    .usual = { 4, { 1, 16, 128, 128 } },
-    .usual_tokens = 128,
+    .usual = { 4, { 1, 16, 126, 130 } }, /* with pads, so that those are asked for, too */
+    .usual_tokens = 100,
     .at = zimage_at,
     .config = config,
     .describe = describe,

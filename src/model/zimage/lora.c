@@ -15,18 +15,12 @@ struct table {
     struct zimage_net f;
 };
 
+/* What diffusers calls it, behind the leads that no other network has. */
 static void add_theirs(const struct table *k, const char *q, const struct lora_name *m)
 {
-    lora_add(k->t, "diffusion_model.", q, false, m);
     lora_add(k->t, "transformer.", q, false, m);
     lora_add(k->t, "lycoris_", q, true, m);
     lora_add(k->t, "", q, false, m);
-}
-
-static void add_ours(const struct table *k, const char *q, const struct lora_name *m)
-{
-    lora_add(k->t, "lora_unet_", q, true, m);
-    lora_add(k->t, "diffusion_model.", q, false, m);
 }
 
 /* A list of layers behind `block` ("layers.3."), which files of ours and of diffusers call
@@ -50,12 +44,14 @@ static void add_list(const struct table *k, const char *block, const struct zima
             m.from = n->in ? row : 0;
             m.of = n->in ? all + last : 0;
             snprintf(q, sizeof q, "%s%s", block, ours);
-            add_ours(k, q, &m);
+            lora_add(k->t, "lora_unet_", q, true, &m);
+            lora_add(k->t, "diffusion_model.", q, false, &m);
             continue;
         }
         m.row = row;
         m.rows = rows;
         snprintf(q, sizeof q, "%s%s", block, n->theirs);
+        lora_add(k->t, "diffusion_model.", q, false, &m);
         add_theirs(k, q, &m);
     }
 }

@@ -60,31 +60,30 @@ static void build(struct keys *k, const void *config)
 }
 
 /* What ComfyUI-GGUF's converter leaves unquantised: the way in, the way out, and what is small. */
-static const char *const hiprec[] = {
-    "cap_embedder.", "x_embedder.",   "t_embedder.", "final_layer.",
-    "x_pad_token",   "cap_pad_token", NULL
-};
+#define ENDS "cap_embedder.", "x_embedder.", "t_embedder.", "final_layer."
+static const char *const hiprec[] = { ENDS, "x_pad_token", "cap_pad_token", NULL };
+static const char *const hiprec_lumina[] = { ENDS, NULL };
 
-#define PRESET(name_, about_, ...)                                                                 \
+#define PRESET(name_, about_, hiprec_, ...)                                                        \
     {                                                                                              \
-        .name = name_, .about = about_, .arch = "lumina2", .hiprec = hiprec, .build = build,       \
+        .name = name_, .about = about_, .arch = "lumina2", .hiprec = hiprec_, .build = build,      \
         .config = &(const struct zimage_config)                                                    \
         {                                                                                          \
             __VA_ARGS__                                                                            \
         }                                                                                          \
     }
 const struct preset zimage_presets[] = {
-    PRESET("z-image-tiny", "Z-Image transformer, 2 + 2 + 2 blocks of width 256", .hidden = 256,
-           .ffn = 768, .context_dim = 256, .head_dim = 128, .heads = 2, .kv_heads = 2, .time = 256,
-           .mod = 256, .layers = 2, .refiners = 2),
-    PRESET("z-image-turbo", "Z-Image Turbo or base transformer, full size", .hidden = 3840,
+    PRESET("z-image-tiny", "Z-Image transformer, 2 + 2 + 2 blocks of width 256", hiprec,
+           .hidden = 256, .ffn = 768, .context_dim = 256, .head_dim = 128, .heads = 2,
+           .kv_heads = 2, .time = 256, .mod = 256, .layers = 2, .refiners = 2),
+    PRESET("z-image-turbo", "Z-Image Turbo or base transformer, full size", hiprec, .hidden = 3840,
            .ffn = 10240, .context_dim = 2560, .head_dim = 128, .heads = 30, .kv_heads = 30,
            .time = 1024, .mod = 256, .layers = 30, .refiners = 2),
-    PRESET("lumina2-tiny", "Lumina2 transformer, 2 + 2 + 2 blocks of width 192", .hidden = 192,
-           .ffn = 768, .context_dim = 64, .head_dim = 48, .heads = 4, .kv_heads = 2, .time = 192,
-           .mod = 192, .layers = 2, .refiners = 2, .lumina = true),
-    PRESET("lumina2", "Lumina-Image 2.0 transformer, full size", .hidden = 2304, .ffn = 9216,
-           .context_dim = 2304, .head_dim = 96, .heads = 24, .kv_heads = 8, .time = 1024,
-           .mod = 1024, .layers = 26, .refiners = 2, .lumina = true),
+    PRESET("lumina2-tiny", "Lumina2 transformer, 2 + 2 + 2 blocks of width 192", hiprec_lumina,
+           .hidden = 192, .ffn = 768, .context_dim = 64, .head_dim = 48, .heads = 4, .kv_heads = 2,
+           .time = 192, .mod = 192, .layers = 2, .refiners = 2, .lumina = true),
+    PRESET("lumina2", "Lumina-Image 2.0 transformer, full size", hiprec_lumina, .hidden = 2304,
+           .ffn = 9216, .context_dim = 2304, .head_dim = 96, .heads = 24, .kv_heads = 8,
+           .time = 1024, .mod = 1024, .layers = 26, .refiners = 2, .lumina = true),
     { .name = NULL },
 };

@@ -50,6 +50,10 @@ static void detects_every_preset(void **state)
         { "flux-schnell", &family_flux.arch },
         { "flux-vae", &vae_kl.arch },
         { "t5xxl", &encoder_t5.arch },
+        { "z-image-tiny", &family_zimage.arch },
+        { "z-image-turbo", &family_zimage.arch },
+        { "lumina2-tiny", &family_zimage.arch },
+        { "lumina2", &family_zimage.arch },
     };
     assert_int_equal(ARRAY_LEN(row), preset_count());
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
