@@ -62,12 +62,29 @@ static const struct text_prompt *prompt_for(const struct encoder_class *is,
     return for_all;
 }
 
+/* The text with what stands around it; NULL: out of memory. */
+static const char *put(const struct text_use *use, const struct text_prompt *prompt,
+                       struct arena *mem)
+{
+    const struct text_wording *w = use->wording;
+    const struct chat_template *chat = prompt->chat;
+    struct str all = { 0 };
+    if (!chat && w)
+        chat = prompt->pictures && w->chat_seen ? w->chat_seen : w->chat;
+    if (!chat)
+        return prompt->text;
+    chat_fill(chat, prompt->text, strlen(prompt->text), &all);
+    char *text = all.bad ? NULL : arena_strndup(mem, str_c(&all), all.n);
+    str_release(&all);
+    return text;
+}
+
 static berth_status tokenize(const struct text_args *a, struct work *k,
                              const struct text_prompt *prompt, struct arena *mem, berth_err *err)
 {
     const struct encoder_class *is = k->enc->is;
-    const char *text = prompt ? prompt->text : NULL;
-    if (!text)
+    const struct text_use *use = k->r.use;
+    if (!prompt || !prompt->text)
         return err_set(err, BERTH_EINVAL, "no prompt for %s", is->name);
     if (prompt->pictures)
         return err_set(err, BERTH_EUNSUPPORTED, "%s sees no pictures", is->name);
@@ -77,10 +94,15 @@ static berth_status tokenize(const struct text_args *a, struct work *k,
     struct chunk_rules rules = { .start = ids.start, .end = ids.end, .pad = ids.pad };
     if (is->rules)
         is->rules(k->enc->config, &rules);
-    if (k->r.use->min_length)
-        rules.min_length = k->r.use->min_length;
+    if (use->min_length)
+        rules.min_length = use->min_length;
+    rules.pad_left = use->pad_left;
+    rules.plain = use->wording && !use->wording->weights;
+    const char *text = put(use, prompt, mem);
+    if (!text)
+        return no_memory(err);
     return text_chunks(text, strlen(text), is->tokenizer->encode, k->enc->tok, &rules, is->key,
-                       a->emb, mem, &k->in, err);
+                       !use->wording || use->wording->embeddings ? a->emb : NULL, mem, &k->in, err);
 }
 
 /* n chunks, those behind the prompt's own being the empty prompt's. */
@@ -155,19 +177,51 @@ static void warn_ignored(const struct log *log, const struct work *w)
 }
 
 /* All chunks, between begin and end. */
-static berth_status run(const struct text_args *a, struct work *k, const struct chunks *all,
-                        size_t *dropped, berth_err *err)
+static berth_status run(const struct text_args *a, struct work *k, struct encoder_job *job,
+                        berth_err *err)
 {
     struct text_encoder *e = k->enc;
-    struct encoder_want want = k->r.use->want;
+    job->want = k->r.use->want;
+    job->z = k->r.z;
+    job->pooled = k->r.pooled;
     if (a->skip)
-        want.layer = a->skip;
+        job->want.layer = a->skip;
     if (a->begin && a->begin(a->user, e, err))
         return err->code;
-    berth_status s = text_encoder_run(e, all, &want, k->r.z, k->r.pooled, dropped, err);
+    berth_status s = text_encoder_do(e, job, err);
     if (a->end)
         a->end(a->user, e);
     return s ? err_add(err, "%s", e->is->name) : BERTH_OK;
+}
+
+/* NULL where all is text. */
+static berth_status make_mask(struct text_result *r, const uint8_t *shown, struct arena *mem,
+                              berth_err *err)
+{
+    if (!memchr(shown, 0, r->rows))
+        return BERTH_OK;
+    if (!(r->mask = arena_array(mem, r->rows, sizeof *r->mask)))
+        return no_memory(err);
+    for (size_t i = 0; i < r->rows; i++)
+        r->mask[i] = shown[i];
+    return BERTH_OK;
+}
+
+/* Leaves out the rows in front of what the set wants to keep. */
+static void cut(struct work *k)
+{
+    struct text_result *r = &k->r;
+    size_t first = r->use->cut && r->z ? r->use->cut(k->in.chunk[0], k->in.len[0]) : 0;
+    if (!first)
+        return;
+    if (first >= r->rows)
+        BUG("row %zu of %zu", first, r->rows);
+    size_t kept = r->rows - first;
+    for (size_t t = 0; t < r->taps; t++)
+        memmove(r->z + t * kept * r->width, r->z + (t * r->rows + first) * r->width,
+                kept * r->width * sizeof *r->z);
+    r->rows = kept;
+    r->mask = r->mask ? r->mask + first : NULL;
 }
 
 static berth_status encode(const struct text_args *a, struct work *k, struct arena *mem,
@@ -175,21 +229,29 @@ static berth_status encode(const struct text_args *a, struct work *k, struct are
 {
     struct chunks all = k->in;
     struct text_result *r = &k->r;
+    struct encoder_size size = k->enc->is->size(k->enc->config);
+    struct encoder_job job = { .in = &all };
     bool weighted = r->use->cond && has_weights(&k->in);
-    size_t n, dropped = 0, len = k->in.len[0];
+    size_t n, len = k->in.len[0];
     r->rows = k->in.n * len;
+    r->taps = encoder_taps(&r->use->want, &size);
     if (weighted && extend(&all, k->in.n + 1, mem, err))
         return err->code;
-    if (!sz_mul(all.n * len, r->width, &n) ||
+    if (r->use->mask && !(job.shown = arena_alloc(mem, all.n * len)))
+        return no_memory(err);
+    if (!sz_mul(all.n * len, r->width, &n) || !sz_mul(n, r->taps, &n) ||
         (r->use->cond && !(r->z = arena_array(mem, n, sizeof *r->z))) ||
         (r->use->pooled && !(r->pooled = arena_array(mem, r->width, sizeof *r->pooled))))
         return no_memory(err);
-    if (run(a, k, &all, &dropped, err))
+    if (run(a, k, &job, err))
         return err->code;
-    if (dropped && a->emb)
+    if (job.dropped && a->emb)
         warn_ignored(a->emb->log, k);
     if (weighted)
         apply_weights(k, r->z + r->rows * r->width);
+    if (job.shown && make_mask(r, job.shown, mem, err))
+        return err->code;
+    cut(k);
     return BERTH_OK;
 }
 
@@ -208,6 +270,7 @@ berth_status text_join_columns(const struct text_result *r, size_t n, struct are
         out->tokens = r[i].rows < out->tokens ? r[i].rows : out->tokens;
         out->width += r[i].width;
         out->cond = r[i].z;
+        out->mask = r[i].mask;
         columns++;
     }
     if (columns == 1)
@@ -221,6 +284,23 @@ berth_status text_join_columns(const struct text_result *r, size_t n, struct are
                    r[i].width * sizeof *out->cond);
         at += r[i].z ? r[i].width : 0;
     }
+    return BERTH_OK;
+}
+
+berth_status text_join_taps(const struct text_result *r, size_t n, struct arena *mem,
+                            struct text_cond *out, berth_err *err)
+{
+    size_t all, width = r->width;
+    if (n != 1 || !r->z)
+        BUG("taps of %zu encoders", n);
+    *out = (struct text_cond) { .tokens = r->rows, .width = r->taps * width, .mask = r->mask };
+    if (!sz_mul(out->tokens, out->width, &all) ||
+        !(out->cond = arena_array(mem, all, sizeof *out->cond)))
+        return no_memory(err);
+    for (size_t row = 0; row < r->rows; row++)
+        for (size_t t = 0; t < r->taps; t++)
+            memcpy(out->cond + row * out->width + t * width, r->z + (t * r->rows + row) * width,
+                   width * sizeof *out->cond);
     return BERTH_OK;
 }
 

@@ -29,6 +29,7 @@
 #include "model/arch.h"
 #include "model/slots.h"
 #include "net/net.h"
+#include "text/chat.h"
 
 #define TEXT_ENCODERS_MAX 4 /* of a set, and of a file */
 
@@ -39,7 +40,12 @@ struct encoder_want { /* which of its outputs an encoder gives */
                        * before the first means 0 */
     bool norm_hidden; /* final norm on a hidden layer, too */
     bool project;     /* pooled goes through the projection, if there is one */
+    /* Instead of a layer's output: what enters each of these layers, ascending; the number of
+     * layers stands for what leaves the last one, normed. z is then [taps, rows, width]. */
+    const uint32_t *tap;
+    uint32_t taps; /* 0: none; TEXT_TAPS_ALL: of every layer, and the last one's result */
 };
+#define TEXT_TAPS_ALL UINT32_MAX
 
 struct encoder_size { /* what a config says */
     uint64_t width, vocab;
@@ -48,6 +54,17 @@ struct encoder_size { /* what a config says */
     uint32_t chunks; /* of a pass, at most: memory does not grow with the prompt */
     bool pooled;     /* it has a pooled output */
     bool zero_nans;  /* NaNs in the table of tokens count as 0 */
+    float scale;     /* of rows of that table; 0: 1 */
+};
+
+/* A picture's place in a prompt: rows of chunk 0, that were made of it and stand in it as
+ * vectors. */
+struct picture_rows {
+    size_t at, n;        /* first row; how many */
+    uint32_t high, wide; /* n = high * wide, row by row */
+    /* [deep][n, width], added to the rows behind the first so many layers (Qwen3-VL). */
+    const float *deeper;
+    uint32_t deep;
 };
 
 struct encoder_pass { /* what a forward is given */
@@ -56,9 +73,15 @@ struct encoder_pass { /* what a forward is given */
     const struct encoder_want *want;
     struct slots in;
     int32_t *lookup; /* encoder_class.lookup(); NULL: it has none */
+    void *own;       /* encoder_class.prepare(); NULL: it has none */
+    /* [in.n, in.len], encoder_class.hides_pads: 0 is padding, which no token sees; NULL: all is
+     * text. */
+    const uint8_t *shown;
+    const struct picture_rows *picture; /* in order */
+    size_t pictures;
     int64_t hidden;  /* index of the layer whose output is z; -1: the last */
     size_t text_end; /* slot of chunk 0: the first end token, vectors of embeddings counted */
-    float *z;        /* [in.n, in.len, width]; NULL: not wanted */
+    float *z;        /* [in.n, in.len, width], as often as there are taps; NULL: not wanted */
     float *pooled;   /* [width] of chunk 0; NULL: not wanted */
 };
 
@@ -92,6 +115,10 @@ struct encoder_class {
     /* Rows of tables beside that of tokens (positions, distances) for chunks of this length;
      * freed by free(). NULL: out of memory. Optional. */
     int32_t *(*lookup)(size_t len);
+    /* What else a pass needs from the host (tables of angles, masks), all else of p being known;
+     * freed by free(). NULL: out of memory. Optional. */
+    void *(*prepare)(const struct encoder_pass *p);
+    bool hides_pads; /* what prompts are padded with is hidden from text (encoder_pass.shown) */
     /* The network, as net.h says; gives p->z and p->pooled as far as they are wanted. */
     void (*forward)(struct net_run *r, const struct encoder_pass *p);
 };
@@ -136,6 +163,17 @@ berth_status text_encoder_check(const struct text_encoder *e, berth_err *err);
 berth_status text_encoder_run(const struct text_encoder *e, const struct chunks *in,
                               const struct encoder_want *want, float *z, float *pooled,
                               size_t *dropped, berth_err *err);
+struct encoder_job { /* the same, with all there is */
+    const struct chunks *in;
+    const struct picture_rows *picture; /* of chunk 0 */
+    size_t pictures;
+    struct encoder_want want;
+    float *z, *pooled; /* z: [taps or 1, rows, width]; taps are for a single chunk */
+    uint8_t *shown;    /* [rows], given: 0 is padding; NULL: not wanted */
+    size_t dropped;    /* given */
+};
+berth_status text_encoder_do(const struct text_encoder *e, struct encoder_job *job, berth_err *err);
+uint32_t encoder_taps(const struct encoder_want *want, const struct encoder_size *size);
 /* Opens its net and checks it; args: without root and names. e stays where it is until
  * net_close(e->net), which is the caller's to do even after a failure: a weight may be missing in a
  * net that is open. */
@@ -149,26 +187,44 @@ struct text_cond { /* in the arena */
     size_t tokens, width;
     float *pooled; /* [pooled_n]; NULL: none */
     size_t pooled_n;
+    float *mask; /* [tokens]: 1 is text, 0 padding; NULL: all is text */
+};
+
+/* How a prompt is put before it becomes tokens. */
+struct text_wording {
+    const struct chat_template *chat;      /* what stands around it; NULL: nothing */
+    const struct chat_template *chat_seen; /* the same for prompts with pictures; NULL: chat */
+    bool weights;    /* (words:1.2) are weighted; else the parentheses are text like any other */
+    bool embeddings; /* `embedding:name` is looked up */
 };
 
 struct text_use { /* how a set uses an encoder */
     const struct encoder_class *encoder;
-    struct encoder_want want; /* layer: without clip skip */
-    bool cond;                /* its z are wanted */
-    bool pooled;              /* its pooled output is wanted */
-    uint32_t min_length;      /* chunk_rules.min_length; 0: the encoder's */
+    struct encoder_want want;           /* layer: without clip skip */
+    bool cond;                          /* its z are wanted */
+    bool pooled;                        /* its pooled output is wanted */
+    uint32_t min_length;                /* chunk_rules.min_length; 0: the encoder's */
+    bool pad_left;                      /* chunk_rules.pad_left */
+    const struct text_wording *wording; /* NULL: as it is, weighted, with embeddings */
+    /* The first row of z that is kept, of the tokens of chunk 0. NULL: all are. */
+    size_t (*cut)(const struct token *token, size_t n);
+    bool mask; /* which rows are text is wanted */
 };
 struct text_result { /* what an encoder gave */
     const struct text_use *use;
     size_t rows, width;
-    float *z;      /* [rows, width], weighted; NULL: not wanted */
+    float *z;      /* [taps, rows, width], weighted; NULL: not wanted */
     float *pooled; /* [width]; NULL: not wanted */
+    float *mask;   /* [rows], text_cond.mask; NULL: all is text, or not wanted */
+    uint32_t taps; /* 1 where none are asked for */
 };
 typedef berth_status text_join_fn(const struct text_result *r, size_t n, struct arena *mem,
                                   struct text_cond *out, berth_err *err);
 /* z side by side in the order of the uses, as many rows as the shortest has; pooled is the last
  * one's that gave any. */
 text_join_fn text_join_columns;
+/* Of one encoder, the taps of a token side by side. */
+text_join_fn text_join_taps;
 
 #define TEXT_TYPES_MAX 4
 struct text_set {
@@ -176,6 +232,7 @@ struct text_set {
     const char
         *types[TEXT_TYPES_MAX + 1]; /* `type` of CLIPLoader and its kin that ask for it; it is
                                             * also found by its encoders alone (text_set_find()) */
+    bool any_type; /* and by them where no set of that type has them: nobody else wants them */
     struct text_use use[TEXT_ENCODERS_MAX + 1]; /* ends with encoder NULL */
     bool fill_up; /* given several prompts, shorter lists of chunks get empty ones */
     text_join_fn *join;
@@ -217,9 +274,7 @@ struct text_picture { /* what a prompt shows beside what it says */
 struct text_prompt {
     const char *text;
     const struct encoder_class *encoder; /* NULL: every encoder without a prompt of its own */
-    /* Instead of the set's own wording of prompts: "{}" is where the text goes, once. NULL: the
-     * set's, which may have one for prompts with pictures. */
-    const char *wrap;
+    const struct chat_template *chat;    /* instead of the set's own; NULL: the set's */
     /* In the order of the placeholders in the worded prompt (Qwen: <|image_pad|>): the k-th of
      * them becomes the rows of picture k. BERTH_EUNSUPPORTED: the encoder sees no pictures. */
     const struct text_picture *picture;

@@ -16,9 +16,33 @@ static size_t end_of_text(const struct token *t, size_t len, uint64_t width, int
     return n ? n - 1 : 0;
 }
 
-static berth_status make_lookup(struct encoder_pass *p, berth_err *err)
+/* Which slots of a chunk are text: neither pads in front, nor anything from the first pad behind
+ * text on. Vectors are text. Returns how many are not. */
+static size_t mark_text(const struct slots *s, size_t chunk, int32_t pad, uint8_t *shown)
 {
-    if (p->is->lookup && !(p->lookup = p->is->lookup(p->in.len)))
+    bool began = false, ended = false;
+    size_t hidden = 0;
+    for (size_t i = 0; i < s->len; i++) {
+        size_t at = chunk * s->len + i;
+        bool vector = s->vector[at], is_pad = !vector && s->id[at] == pad;
+        began = began || !is_pad;
+        ended = ended || (began && is_pad);
+        shown[at] = vector || (began && !ended);
+        hidden += !shown[at];
+    }
+    return hidden;
+}
+
+/* What a pass needs beside its slots. shown: [slots], where it hides pads. */
+static berth_status pass_prepare(struct encoder_pass *p, int32_t pad, uint8_t *shown,
+                                 berth_err *err)
+{
+    size_t hidden = 0;
+    for (size_t i = 0; shown && i < p->in.n; i++)
+        hidden += mark_text(&p->in, i, pad, shown);
+    p->shown = hidden ? shown : NULL;
+    if ((p->is->lookup && !(p->lookup = p->is->lookup(p->in.len))) ||
+        (p->is->prepare && !(p->own = p->is->prepare(p))))
         return err_set(err, BERTH_ENOMEM, "positions of %zu tokens", p->in.len);
     return BERTH_OK;
 }
@@ -27,6 +51,7 @@ static void pass_release(struct encoder_pass *p)
 {
     slots_release(&p->in);
     free(p->lookup);
+    free(p->own);
     *p = (struct encoder_pass) { 0 };
 }
 
@@ -51,7 +76,7 @@ static berth_status predict(const struct text_encoder *e, berth_err *err)
                               .pooled = size.pooled ? &nowhere : NULL };
     berth_status s = slots_init_one(&p.in, size.width, err);
     if (!s)
-        s = make_lookup(&p, err);
+        s = pass_prepare(&p, -1, NULL, err);
     if (!s)
         s = net_predict(e->net, forward, &p, &peak, err);
     pass_release(&p);
@@ -91,40 +116,75 @@ berth_status text_trace(const struct arch *arch, const struct weights *w, const 
     return s;
 }
 
-berth_status text_encoder_run(const struct text_encoder *e, const struct chunks *in,
-                              const struct encoder_want *want, float *z, float *pooled,
-                              size_t *dropped, berth_err *err)
+uint32_t encoder_taps(const struct encoder_want *want, const struct encoder_size *size)
+{
+    return want->taps == TEXT_TAPS_ALL ? size->layers + 1 : want->taps ? want->taps : 1;
+}
+
+/* n chunks from `from` on. */
+static berth_status run_pass(const struct text_encoder *e, struct encoder_job *job,
+                             const struct encoder_size *size, size_t from, size_t n, uint8_t *shown,
+                             berth_err *err)
+{
+    const struct encoder_want *want = &job->want;
+    size_t len = job->in->len[0];
+    int64_t hidden = (int64_t)size->layers + want->layer;
+    struct encoder_pass p = { .is = e->is,
+                              .config = e->config,
+                              .want = want,
+                              .picture = job->picture,
+                              .pictures = from == 0 ? job->pictures : 0,
+                              .hidden = want->layer < 0 && hidden >= 0 ? hidden : -1,
+                              .z = job->z ? job->z + from * len * size->width : NULL,
+                              .pooled = from == 0 ? job->pooled : NULL };
+    if (!p.z && !p.pooled)
+        return BERTH_OK;
+    berth_status s =
+        slots_init(&p.in, job->in, from, n, size->width, size->zero_nans, &job->dropped, err);
+    p.in.scale = size->scale;
+    if (!s)
+        s = pass_prepare(&p, job->in->rules.pad, shown, err);
+    p.text_end = end_of_text(job->in->chunk[0], len, size->width, job->in->rules.end);
+    if (!s)
+        s = net_forward(e->net, forward, &p, err);
+    pass_release(&p);
+    return s;
+}
+
+berth_status text_encoder_do(const struct text_encoder *e, struct encoder_job *job, berth_err *err)
 {
     struct encoder_size size = e->is->size(e->config);
-    if (pooled && !size.pooled)
+    const struct chunks *in = job->in;
+    if (job->pooled && !size.pooled)
         BUG("%s has no pooled output", e->is->name);
+    if (in->n > 1 && encoder_taps(&job->want, &size) > 1)
+        BUG("taps of %zu chunks", in->n);
     if (in->n && in->len[0] > size.tokens)
         return err_set(err, BERTH_ELIMIT, "a prompt of %zu tokens, more than %" PRIu64, in->len[0],
                        size.tokens);
     if (slots_check(in, size.vocab, err))
         return err->code;
-    size_t len = in->len[0], left_out = 0;
-    int64_t hidden = (int64_t)size.layers + want->layer;
+    uint8_t *shown = NULL, *made = NULL;
+    if (e->is->hides_pads && !(shown = job->shown) &&
+        !(shown = made = calloc(in->n, in->len[0]))) /* sizes: slots_check() saw them */
+        return err_set(err, BERTH_ENOMEM, "%zu tokens", in->len[0]);
     berth_status s = BERTH_OK;
+    job->dropped = 0;
     for (size_t from = 0, n; !s && from < in->n; from += n) {
-        struct encoder_pass p = { .is = e->is,
-                                  .config = e->config,
-                                  .want = want,
-                                  .hidden = want->layer < 0 && hidden >= 0 ? hidden : -1,
-                                  .z = z ? z + from * len * size.width : NULL,
-                                  .pooled = from == 0 ? pooled : NULL };
         n = in->n - from < size.chunks ? in->n - from : size.chunks;
-        if (!p.z && !p.pooled)
-            break;
-        s = slots_init(&p.in, in, from, n, size.width, size.zero_nans, &left_out, err);
-        if (!s)
-            s = make_lookup(&p, err);
-        p.text_end = end_of_text(in->chunk[0], len, size.width, in->rules.end);
-        if (!s)
-            s = net_forward(e->net, forward, &p, err);
-        pass_release(&p);
+        s = run_pass(e, job, &size, from, n, shown ? shown + from * in->len[0] : NULL, err);
     }
+    free(made);
+    return s;
+}
+
+berth_status text_encoder_run(const struct text_encoder *e, const struct chunks *in,
+                              const struct encoder_want *want, float *z, float *pooled,
+                              size_t *dropped, berth_err *err)
+{
+    struct encoder_job job = { .in = in, .want = *want, .z = z, .pooled = pooled };
+    berth_status s = text_encoder_do(e, &job, err);
     if (dropped)
-        *dropped = left_out;
+        *dropped = job.dropped;
     return s;
 }

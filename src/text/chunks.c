@@ -198,18 +198,19 @@ static berth_status add_piece(struct reading *r, const char *s, size_t n, double
     return add_text(r, s, n, weight, err);
 }
 
-/* Cut in front of every reference that a blank or a line end announces. */
+/* Cut in front of every reference that white space announces, which stays where it is. */
 static berth_status add_part(struct reading *r, const struct text_part *p, berth_err *err)
 {
     size_t from = 0;
-    for (size_t i = 0; i + 1 + REFERENCE_LEN <= p->n; i++) {
-        if ((p->text[i] != ' ' && p->text[i] != '\n') ||
-            memcmp(p->text + i + 1, REFERENCE, REFERENCE_LEN) != 0)
+    for (size_t i = 0, len; i + 1 + REFERENCE_LEN <= p->n; i += len ? len : 1) {
+        len = space_at(p->text + i, p->n - i);
+        size_t next = i + len;
+        if (!len || p->n - next < REFERENCE_LEN ||
+            memcmp(p->text + next, REFERENCE, REFERENCE_LEN) != 0)
             continue;
-        if (add_piece(r, p->text + from, i - from, p->weight, err))
+        if (add_piece(r, p->text + from, next - from, p->weight, err))
             return err->code;
-        from = i + 1;
-        i += REFERENCE_LEN;
+        from = next;
     }
     return add_piece(r, p->text + from, p->n - from, p->weight, err);
 }
@@ -241,6 +242,22 @@ static bool add_special(struct vec *v, int32_t id, size_t times)
     return true;
 }
 
+/* Padding of the open chunk, on the side where the rules want it. */
+static bool add_padding(struct cutting *c, size_t times)
+{
+    size_t n = c->open.n;
+    if (!add_special(&c->open, c->rules->pad, times))
+        return false;
+    struct token *t = c->open.p;
+    if (!c->rules->pad_left || times == 0 || n == 0)
+        return true;
+    const struct token pad = t[n];
+    memmove(t + times, t, n * sizeof *t);
+    for (size_t i = 0; i < times; i++)
+        t[i] = pad;
+    return true;
+}
+
 static berth_status close_chunk(struct cutting *c, berth_err *err)
 {
     if (c->chunk.n >= TEXT_CHUNKS_MAX)
@@ -261,7 +278,7 @@ static berth_status add_group(struct cutting *c, const struct token *t, size_t n
     while (n > 0 && c->open.n + n > room) {
         size_t left = room - c->open.n, now = large ? left : 0;
         if (!add_tokens(&c->open, t, now) || !add_special(&c->open, r->end, 1) ||
-            (!large && r->pad_to_max && !add_special(&c->open, r->pad, left)))
+            (!large && r->pad_to_max && !add_padding(c, left)))
             return no_memory(err);
         t += now;
         n -= now;
@@ -277,7 +294,7 @@ static berth_status finish(struct cutting *c, struct chunks *out, berth_err *err
     if (!add_special(&c->open, r->end, 1))
         return no_memory(err);
     size_t want = r->pad_to_max && r->max_length > r->min_length ? r->max_length : r->min_length;
-    if (c->open.n < want && !add_special(&c->open, r->pad, want - c->open.n))
+    if (c->open.n < want && !add_padding(c, want - c->open.n))
         return no_memory(err);
     if (close_chunk(c, err))
         return err->code;
@@ -361,7 +378,8 @@ berth_status text_chunks(const char *prompt, size_t n, text_encode_fn *encode, c
                          .known.elem = sizeof(struct known),
                          .most = (size_t)TEXT_CHUNKS_MAX *
                                  (rules->max_length ? rules->max_length : PLAIN_LENGTH) };
-    berth_status s = text_parts(prompt, n, mem, &parts, err);
+    berth_status s = rules->plain ? text_whole(prompt, n, mem, &parts, err)
+                                  : text_parts(prompt, n, mem, &parts, err);
     if (!s)
         s = check_weights(&parts, err);
     for (size_t i = 0; !s && i < parts.n; i++)
@@ -382,7 +400,9 @@ berth_status text_empty_chunk(const struct chunk_rules *rules, size_t length, st
     struct token *t = arena_array(mem, length, sizeof *t);
     if (!t)
         return no_memory(err);
-    size_t n = 0;
+    size_t own = (size_t)(rules->start >= 0) + (rules->end >= 0), n = 0;
+    while (rules->pad_left && n + own < length)
+        t[n++] = (struct token) { .id = rules->pad, .weight = 1.0 };
     if (rules->start >= 0 && n < length)
         t[n++] = (struct token) { .id = rules->start, .weight = 1.0 };
     if (rules->end >= 0 && n < length)
