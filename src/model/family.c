@@ -99,10 +99,21 @@ static bool wants(const char *asked, const char *role)
     return !asked || (role && strcmp(asked, role) == 0);
 }
 
+static bool is_text_encoder(const struct weights *w)
+{
+    const struct encoder_class *const *e = encoder_list;
+    while (*e && !arch_is(&(*e)->arch, w, "", NULL))
+        e++;
+    return *e;
+}
+
+/* Language models look alike: those that are known go before the rows of the others. */
 static bool find_row(const struct weights *w, const char *role, struct family_info *out)
 {
+    bool text = is_text_encoder(w);
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-        if (wants(role, rows[i].role) && fits(w, &rows[i])) {
+        if (wants(role, rows[i].role) && !(text && wants("clip", rows[i].role)) &&
+            fits(w, &rows[i])) {
             *out = (struct family_info) { .name = rows[i].name, .role = rows[i].role };
             snprintf(out->what, sizeof out->what, "%s", rows[i].what);
             return true;

@@ -53,7 +53,7 @@ static berth_status describe(const struct weights *w, const char *part,
                        latent_flux.channels);
     *info = (struct diffusion_info) { .family = f->lumina ? "Lumina2" : "Z-Image",
                                       .latent = latent_flux,
-                                      .text = &text_set_flux,
+                                      .text = &text_set_z_image,
                                       .predicts = PREDICT_FLOW,
                                       .shift = f->lumina ? LUMINA_SHIFT : SHIFT,
                                       .multiplier = 1.0,
