@@ -1,8 +1,12 @@
 /* Z-Image and Lumina2 through their nodes, on tiny models: every form of the loaders, noise levels, prompts of
  * different length. Numbers are held to ComfyUI's in tests/golden. */
 #include "support/loader_rig.h"
+#include "support/nets.h"
 
+#include "model/lm/presets.h"
 #include "node/compute.h"
+#include "paths/paths.h"
+#include "text/bpe_impl.h"
 
 #include <math.h>
 
@@ -250,12 +254,124 @@ static void other_prompts_are_refused(void **state)
     call_release(&model);
 }
 
+/* ---- a picture ---- */
+
+/* A tokenizer of Qwen's kind that knows bytes and no words. */
+static void write_tokenizer(void)
+{
+    static const char *const special[] = { "<|endoftext|>", "<|im_start|>", "<|im_end|>" };
+    struct str vocab = { 0 }, config = { 0 };
+    for (unsigned b = 0; b < 256; b++) {
+        char symbol[8];
+        symbol[bpe_byte_symbol(b, symbol)] = '\0';
+        bool escape = !strcmp(symbol, "\"") || !strcmp(symbol, "\\");
+        str_addf(&vocab, "%s\"%s%s\": %u", b ? ", " : "{", escape ? "\\" : "", symbol, b);
+    }
+    str_addf(&vocab, "}");
+    str_addf(&config, "{\"added_tokens_decoder\": {");
+    for (unsigned i = 0; i < ARRAY_LEN(special); i++)
+        str_addf(&config, "%s\"%u\": {\"content\": \"%s\", \"special\": true}", i ? ", " : "",
+                 256 + i, special[i]);
+    str_addf(&config, "}}");
+    assert_false(vocab.bad || config.bad);
+    tmp_write("tokenizers/qwen25/vocab.json", str_c(&vocab), strlen(str_c(&vocab)));
+    tmp_write("tokenizers/qwen25/merges.txt", "#version: 0.2\n", sizeof "#version: 0.2\n" - 1);
+    tmp_write("tokenizers/qwen25/tokenizer_config.json", str_c(&config), strlen(str_c(&config)));
+    str_release(&vocab);
+    str_release(&config);
+}
+
+/* UNETLoader, CLIPLoader, VAELoader, an empty latent, KSampler, VAEDecode. */
+static void a_workflow_gives_a_picture(void **state)
+{
+    static const struct lm_config qwen3 = { .vocab = 259,
+                                            .width = 256,
+                                            .heads = 4,
+                                            .kv_heads = 2,
+                                            .head_dim = 128,
+                                            .mlp = 384,
+                                            .layers = 4,
+                                            .qk_norm = true };
+    struct scene *s = *state;
+    struct call model, clip, vae, text, zero, picture, sampled, latent, lumina;
+    const char *folder[1];
+    char dir[512];
+    struct keys k = { 0 };
+    berth_err err = { 0 };
+    snprintf(dir, sizeof dir, "%s", tmp_path("tokenizers"));
+    assert_ok(path_make_dirs(tmp_path("tokenizers/qwen25"), &err), err);
+    write_tokenizer();
+    folder[0] = dir;
+    s->r.env.tokenizers = folder;
+    s->r.env.tokenizers_n = 1;
+    s->r.env.assets = node_assets_new();
+    assert_non_null(s->r.env.assets);
+    keys_lm(&k, &qwen3);
+    assert_int_equal(rename(keys_file(&k, "qwen", DT_F32, "safetensors", NULL),
+                            rig_path(&s->r, "text_encoders/qwen_3_4b.safetensors")),
+                     0);
+    keys_release(&k);
+    rig_preset(&s->r, "vae/ae.safetensors", "flux-tiny-vae");
+    load(s, &model, "zimage");
+    assert_ok(rig_run(&s->r, &clip, "CLIPLoader",
+                      "{\"clip_name\": \"qwen_3_4b.safetensors\", \"type\": \"lumina2\"}", &err),
+              err);
+    assert_ok(rig_run(&s->r, &vae, "VAELoader", "{\"vae_name\": \"ae.safetensors\"}", &err), err);
+    rig_call(&s->r, &text, "CLIPTextEncode", "{\"text\": \"a cat\"}");
+    call_give(&text, "clip", output(&clip));
+    run(&text);
+    const struct conditioning *x = output(&text)->object.obj;
+    /* <|im_start|>user\n ... <|im_end|>\n<|im_start|>assistant\n */
+    assert_int_equal(dim(x->at[0].cond, 1), 1 + 5 + 5 + 1 + 1 + 1 + 10);
+    rig_call(&s->r, &zero, "ConditioningZeroOut", "{}");
+    call_give(&zero, "conditioning", output(&text));
+    run(&zero);
+    assert_ok(rig_run(&s->r, &latent, "EmptySD3LatentImage",
+                      "{\"width\": 64, \"height\": 48, \"batch_size\": 1}", &err),
+              err);
+    rig_call(&s->r, &sampled, "KSampler",
+             "{\"seed\": 5, \"steps\": 3, \"cfg\": 1, \"sampler_name\": \"res_multistep\", "
+             "\"scheduler\": \"simple\"}");
+    call_give(&sampled, "model", output(&model));
+    call_give(&sampled, "positive", output(&text));
+    call_give(&sampled, "negative", output(&zero));
+    call_give(&sampled, "latent_image", output(&latent));
+    run(&sampled);
+    rig_call(&s->r, &picture, "VAEDecode", "{}");
+    call_give(&picture, "samples", output(&sampled));
+    call_give(&picture, "vae", output(&vae));
+    run(&picture);
+    const struct htensor *t = output(&picture)->tensor;
+    assert_int_equal(dim(t, 1), 48);
+    assert_int_equal(dim(t, 2), 64);
+    for (size_t i = 0; i < htensor_count(t); i++)
+        assert_true(t->data[i] >= 0 && t->data[i] <= 1);
+    /* Lumina2's system prompt stands in front of what the user wrote. */
+    rig_call(&s->r, &lumina, "CLIPTextEncodeLumina2",
+             "{\"system_prompt\": \"alignment\", \"user_prompt\": \"a cat\"}");
+    call_give(&lumina, "clip", output(&clip));
+    run(&lumina);
+    x = output(&lumina)->object.obj;
+    assert_int_equal(dim(x->at[0].cond, 1), 24 + strlen("You are an assistant designed to generate "
+                                                        "high-quality images with the highest "
+                                                        "degree of image-text alignment based on "
+                                                        "textual prompts. <Prompt Start> "));
+    struct call *const all[] = { &model,  &clip,    &vae,     &text,  &zero,
+                                 &latent, &sampled, &picture, &lumina };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        call_release(all[i]);
+    node_assets_free(s->r.env.assets);
+    s->r.env.assets = NULL;
+    s->r.env.tokenizers_n = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_of_the_loaders),
         cmocka_unit_test(noise_levels),
         cmocka_unit_test(other_prompts_are_refused),
+        cmocka_unit_test(a_workflow_gives_a_picture),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
