@@ -36,9 +36,7 @@ bool zimage_at(const struct weights *w, const char *root)
 /* Others with such blocks, told by what they have beside them. */
 static const char *relative(const struct weights *w, const char *root)
 {
-    return has(w, root, "dec_net.cond_embed.weight")        ? "Z-Image in pixel space"
-           : has(w, root, "clip_text_pooled_proj.0.weight") ? "NewBie"
-                                                            : NULL;
+    return has(w, root, "dec_net.cond_embed.weight") ? "Z-Image in pixel space" : NULL;
 }
 
 /* A dimension of a tensor that must be there, 1..ZIMAGE_WIDTH_MAX. */
@@ -133,6 +131,8 @@ berth_status zimage_detect(const struct weights *w, const char *root, struct zim
     f->pad_to = has(w, root, "cap_pad_token") ? ZIMAGE_PAD_TO : 1;
     if (dim(&k, "cap_embedder.1.weight", 2, 0, &f->hidden) ||
         dim(&k, "cap_embedder.1.weight", 2, 1, &f->context_dim) ||
+        (has(w, root, "clip_text_pooled_proj.0.weight") &&
+         dim(&k, "clip_text_pooled_proj.0.weight", 1, 0, &f->pooled_dim)) ||
         dim(&k, "x_embedder.weight", 2, 1, &in) ||
         channels(&k, "x_embedder", in, &f->in_channels) ||
         dim(&k, "final_layer.linear.weight", 2, 0, &out) ||

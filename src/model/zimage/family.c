@@ -51,7 +51,9 @@ static berth_status describe(const struct weights *w, const char *part,
                        "a Z-Image transformer of %llu channels in and %llu out, not %u both",
                        (unsigned long long)f->in_channels, (unsigned long long)f->out_channels,
                        latent_flux.channels);
-    *info = (struct diffusion_info) { .family = f->lumina ? "Lumina2" : "Z-Image",
+    *info = (struct diffusion_info) { .family = f->pooled_dim ? "NewBie"
+                                                : f->lumina   ? "Lumina2"
+                                                              : "Z-Image",
                                       .latent = latent_flux,
                                       .text = &text_set_z_image,
                                       .predicts = PREDICT_FLOW,
@@ -59,6 +61,7 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .multiplier = 1.0,
                                       .in_channels = f->in_channels,
                                       .context_dim = f->context_dim,
+                                      .adm_channels = f->pooled_dim ? f->pooled_dim + 1 : 0,
                                       .act = DT_BF16,
                                       .act_else = DT_F32 };
     return BERTH_OK;
@@ -68,6 +71,24 @@ static net_names_fn *names(const struct family_config *cfg)
 {
     (void)cfg;
     return zimage_names;
+}
+
+/* The pooled text of NewBie, and behind it whether there is one: without, its projection is left
+ * out. */
+static berth_status vector(const struct diffusion_info *info, const struct diffusion_cond *c,
+                           const struct shape *latents, float *y, berth_err *err)
+{
+    size_t n = (size_t)info->adm_channels - 1;
+    (void)latents;
+    if (c->pooled && c->pooled_n != n)
+        return err_set(err, BERTH_EINVAL,
+                       "%s wants a pooled text of %zu values, this conditioning has %zu: is it of "
+                       "another model's text encoder?",
+                       info->family, n, c->pooled_n);
+    for (size_t i = 0; i < n; i++)
+        y[i] = c->pooled ? c->pooled[i] : 0;
+    y[n] = c->pooled ? 1 : 0;
+    return BERTH_OK;
 }
 
 static berth_status forward(struct net *net, const struct family_config *cfg,
@@ -91,5 +112,6 @@ const struct family family_zimage = {
     .describe = describe,
     .release = release,
     .names = names,
+    .vector = vector,
     .forward = forward,
 };

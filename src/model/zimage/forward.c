@@ -169,6 +169,29 @@ static void block(struct net_run *r, const struct pass *p, const char *list, uin
 
 /* ---- way in, way out ---- */
 
+/* time_text_embed(silu([time | pooled text])); takes time. */
+static struct act add_pooled(struct net_run *r, const struct pass *p, struct act time)
+{
+    const uint64_t n = p->f->pooled_dim;
+    struct shape s = { .ndim = 2, .dim = { p->z.B, n + 1 } };
+    struct act y = net_input(r, &s, p->in->y), pooled = net_slice(r, y, 1, 0, n);
+    struct act there = net_slice(r, y, 1, n, n + 1);
+    net_drop(r, &y);
+    struct act h = net_rms_norm(r, pooled, "clip_text_pooled_proj.0", EPS);
+    net_drop(r, &pooled);
+    struct act pair[2] = { time, net_linear(r, h, "clip_text_pooled_proj.1") };
+    net_drop(r, &h);
+    net_mul(r, &pair[1], there);
+    net_drop(r, &there);
+    struct act both = net_concat(r, pair, 2, 1);
+    net_drop(r, &pair[0]);
+    net_drop(r, &pair[1]);
+    net_unary(r, &both, OP_SILU);
+    struct act c = net_linear(r, both, "time_text_embed.1");
+    net_drop(r, &both);
+    return c;
+}
+
 static void embed_time(struct net_run *r, struct pass *p)
 {
     struct act a =
@@ -178,6 +201,8 @@ static void embed_time(struct net_run *r, struct pass *p)
     net_unary(r, &h, OP_SILU);
     p->silu = net_linear(r, h, "t_embedder.mlp.2");
     net_drop(r, &h);
+    if (p->f->pooled_dim)
+        p->silu = add_pooled(r, p, p->silu);
     p->vec = p->f->lumina ? p->silu : net_slice(r, p->silu, 0, 0, p->z.B);
     net_unary(r, &p->silu, OP_SILU);
 }

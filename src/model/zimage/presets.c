@@ -49,6 +49,11 @@ void keys_zimage(struct keys *k, const struct zimage_config *c)
     keys_linear(k, "t_embedder.mlp.2", c->mod, c->time, KEYS_BIAS);
     scale(k, "cap_embedder.0", c->context_dim);
     keys_linear(k, "cap_embedder.1", D, c->context_dim, KEYS_BIAS);
+    if (c->pooled) {
+        scale(k, "clip_text_pooled_proj.0", c->pooled);
+        keys_linear(k, "clip_text_pooled_proj.1", c->pooled, c->pooled, KEYS_BIAS);
+        keys_linear(k, "time_text_embed.1", c->mod, c->mod + c->pooled, KEYS_BIAS);
+    }
     blocks(k, c, "layers", c->layers, true);
     keys_linear(k, "final_layer.linear", PATCH, D, KEYS_BIAS);
     keys_linear(k, "final_layer.adaLN_modulation.1", D, c->mod, KEYS_BIAS);

@@ -10,7 +10,8 @@ struct zimage_config {
     uint64_t time; /* width inside of the time's embedding */
     uint64_t mod;  /* of what modulations take */
     int layers, refiners;
-    bool lumina; /* no pad tokens, another name of modulations */
+    bool lumina;     /* no pad tokens, another name of modulations */
+    uint64_t pooled; /* NewBie: of its pooled text; 0: none */
 };
 void keys_zimage(struct keys *k, const struct zimage_config *c);
 

@@ -5,7 +5,8 @@
  *            Which of the two it is, the modulation says: Z-Image's layers take the embedded time
  *            as it is ("adaLN_modulation.0"), Lumina's through SiLU (".1"). Files in diffusers'
  *            names are translated (names.c); they keep q, k and v apart, which the forward knows.
- *            Relatives with more to them (pixel space) are refused by name.
+ *            NewBie is a Lumina2 that also takes a pooled text. A relative with more to it (pixel
+ *            space) is refused by name.
  * Sequence   Text and patches are embedded, filled up with pad tokens to multiples of 32 (Z-Image),
  *            refined apart, then joined: text first.
  * Host       Patches, positions and small vectors are made on the host, in buffers that outlive a
@@ -37,6 +38,7 @@ struct zimage_net {                     /* what a file's transformer looks like 
     uint64_t in_channels, out_channels; /* of a latent */
     uint64_t hidden, ffn;               /* D; width inside of feed-forwards */
     uint64_t context_dim;
+    uint64_t pooled_dim; /* NewBie: of the pooled text that goes into modulations; 0: none does */
     uint32_t heads, kv_heads, head_dim;
     uint32_t axis[ZIMAGE_AXES]; /* of head_dim: how much each axis turns; even, adds up to it */
     double theta;               /* of positions */

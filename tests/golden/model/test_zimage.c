@@ -1,7 +1,8 @@
-/* The Z-Image and Lumina2 transformers of the golden files: every zimage_<model> and lumina2_<model>
- * of the manifest, its weights made from <model>_keys.json.
+/* The Z-Image and Lumina2 transformers of the golden files: every zimage_<x>, lumina2_<x> and
+ * newbie_<x> of the manifest, its weights made from <model>_keys.json.
  *
- * A case is an "out<tail>" of the file: what x<tail>, t<tail> and context<tail> give, as one batch.
+ * A case is an "out<tail>" of the file: what x<tail>, t<tail>, context<tail> and, of NewBie, pooled
+ * give, as one batch.
  * Each runs as it is stored, and Z-Image as a file in diffusers' names, too. */
 #include "support/golden_tensors.h"
 #include "support/json_file.h"
@@ -39,6 +40,7 @@ static void compare_config(const struct zimage_net *f, const json_t *c)
     assert_int_equal(f->context_dim, number(c, "cap_feat_dim", 0));
     assert_int_equal(f->heads, number(c, "n_heads", 0));
     assert_int_equal(f->kv_heads, number(c, "n_kv_heads", 0));
+    assert_int_equal(f->pooled_dim, number(c, "clip_text_dim", 0));
     assert_int_equal(f->layers, number(c, "n_layers", 0));
     assert_int_equal(f->pad_to, number(c, "pad_tokens_multiple", 1));
     assert_int_equal(f->lumina, !json_is_true(json_object_get(c, "z_image_modulation")));
@@ -53,9 +55,10 @@ static void run_case(struct diffusion *d, const struct weights *w, const char *w
                      const char *file, const char *tail)
 {
     const struct where at = where_from_env();
-    struct shape xs, cs, ts, os;
+    struct shape xs, cs, ts, ps, os;
     float *x = tensor(w, "x", tail, &xs), *context = tensor(w, "context", tail, &cs),
-          *t = tensor(w, "t", tail, &ts), *want = tensor(w, "out", tail, &os);
+          *t = tensor(w, "t", tail, &ts), *pooled = tensor(w, "pooled", tail, &ps),
+          *want = tensor(w, "out", tail, &os);
     size_t items = (size_t)xs.dim[0], n = (size_t)(os.dim[0] * os.dim[1] * os.dim[2] * os.dim[3]);
     float *out = calloc(n, sizeof *out);
     struct diffusion_cond c[ITEMS_MAX];
@@ -69,7 +72,9 @@ static void run_case(struct diffusion *d, const struct weights *w, const char *w
         size_t each = (size_t)(cs.dim[1] * cs.dim[2]);
         c[i] = (struct diffusion_cond) { .context = context + i * each,
                                          .tokens = (size_t)cs.dim[1],
-                                         .width = (size_t)cs.dim[2] };
+                                         .width = (size_t)cs.dim[2],
+                                         .pooled_n = (size_t)ps.dim[1] };
+        c[i].pooled = pooled ? pooled + i * c[i].pooled_n : NULL; /* NewBie */
         list[i] = &c[i];
     }
     struct diffusion_in in = { .shape = xs, .x = x, .t = t, .cond = list, .out = out };
@@ -79,7 +84,7 @@ static void run_case(struct diffusion *d, const struct weights *w, const char *w
     snprintf(text, sizeof text, "%s out%s", what, tail);
     snprintf(out_name, sizeof out_name, "out%s", tail);
     assert_near(text, out, want, n, where_limit(&at, WHERE_MODULE, file, out_name));
-    free(x), free(context), free(t), free(want), free(out);
+    free(x), free(context), free(t), free(pooled), free(want), free(out);
 }
 
 /* ---- models ---- */
@@ -139,7 +144,8 @@ static void transformers_equal_the_golden_files(void **state)
     assert_ok(js_parse_file(golden_path("manifest.json"), NULL, &manifest, &err), err);
     json_object_foreach(manifest, name, about)
     {
-        if (strncmp(name, "zimage_", 7) != 0 && strncmp(name, "lumina2_", 8) != 0)
+        if (strncmp(name, "zimage_", 7) != 0 && strncmp(name, "lumina2_", 8) != 0 &&
+            strncmp(name, "newbie_", 7) != 0)
             continue;
         run_model(name, about);
         models++;

@@ -1,13 +1,18 @@
 /* The runs of the Z-Image and Lumina2 files, through UNETLoader and KSampler:
- * <kind>/<sampler>/<scheduler>/<steps>, with the manifest's seed and its cfg of that kind. The prompts are
- * the file's sample/positive and sample/negative, of different length; the latent is empty. */
+ * <kind>/<sampler>/<scheduler>/<steps>, with the manifest's seed and its cfg of that kind. The
+ * prompts are the file's sample/positive and sample/negative, of different length; the latent is
+ * empty. */
 #include "support/tiny_rig.h"
 
 static struct value *prompt(const struct tiny *t, const char *name)
 {
     struct conditioning *x;
     berth_err err = { 0 };
-    assert_ok(conditioning_new(tiny_tensor(t, name), NULL, &x, &err), err);
+    char pooled[64];
+    snprintf(pooled, sizeof pooled, "%s_pooled", name);
+    bool has = weights_find(t->golden, pooled, strlen(pooled)); /* NewBie's */
+    assert_ok(conditioning_new(tiny_tensor(t, name), has ? tiny_tensor(t, pooled) : NULL, &x, &err),
+              err);
     return value_object(&type_conditioning, x);
 }
 
@@ -95,7 +100,8 @@ static void every_run(void **state)
     assert_ok(js_parse_file(golden_path("manifest.json"), NULL, &manifest, &err), err);
     json_object_foreach(manifest, name, about)
     {
-        if (strncmp(name, "zimage_", 7) != 0 && strncmp(name, "lumina2_", 8) != 0)
+        if (strncmp(name, "zimage_", 7) != 0 && strncmp(name, "lumina2_", 8) != 0 &&
+            strncmp(name, "newbie_", 7) != 0)
             continue;
         runs_of(name);
         models++;

@@ -1,5 +1,6 @@
-/* Adapters of Flux and Z-Image under every name they go by: merged weights against a plain computation, rows of q, k, v
- * and of the mlp among them, and the same bits wherever the blocks live. */
+/* Adapters of Flux and Z-Image under every name they go by: merged weights against a plain
+ * computation, rows of q, k, v and of the mlp among them, and the same bits wherever the blocks
+ * live. */
 #include "support/models.h"
 #include "support/presets.h"
 

@@ -1,5 +1,5 @@
-/* The transformers of Z-Image and Lumina2: what files they are read from, patches, pads, batches, placements,
- * memory. Their numbers are in tests/golden/model/test_zimage.c. */
+/* The transformers of Z-Image and Lumina2: what files they are read from, patches, pads, batches,
+ * placements, memory. Their numbers are in tests/golden/model/test_zimage.c. */
 #include "support/oom.h"
 #include "support/presets.h"
 #include "support/sparse.h"
@@ -142,7 +142,6 @@ static void others_are_refused_by_name(void **state)
         struct zimage_config change; /* what is not 0 */
     } list[] = {
         { "dec_net.cond_embed.weight", "pixel space", { 0 } },
-        { "clip_text_pooled_proj.0.weight", "NewBie", { 0 } },
         { NULL, "heads of 8", { .head_dim = 8 } },
         { NULL, "heads of 48", { .head_dim = 48, .kv_heads = 1 } },
         { NULL, "at most 65536", { .hidden = 65536 + 32, .layers = 1, .refiners = 1 } },
@@ -305,8 +304,8 @@ static void items_of_a_batch_are_as_if_alone(void **state)
     batch_of(&lumina, "batch_lumina");
 }
 
-/* Everything on a donor, through a ring with room for two blocks: each of them comes once a pass, in
- * the order that the forward asks. */
+/* Everything on a donor, through a ring: each block comes once a pass, in the order that the
+ * forward asks. */
 static void streams_in_order(const char *path, size_t n)
 {
     struct rig r;

@@ -1,5 +1,5 @@
-/* Z-Image and Lumina2 through their nodes, on tiny models: every form of the loaders, noise levels, prompts of
- * different length. Numbers are held to ComfyUI's in tests/golden. */
+/* Z-Image and Lumina2 through their nodes, on tiny models: every form of the loaders, noise levels,
+ * prompts of different length, a whole workflow. Numbers are held to ComfyUI's in tests/golden. */
 #include "support/loader_rig.h"
 #include "support/nets.h"
 
