@@ -11,7 +11,8 @@ latents. Writes for each model of MODELS
 
     <model>.safetensors  x, t, context -> out, the same with _odd; NewBie's pooled text with the
                          first; <kind>/<sampler>/<scheduler>/<steps>: a run from an empty latent of
-                         the size of x, prompts sample/positive and sample/negative, cfg of that kind
+                         the size of x, prompts sample/positive and sample/negative, cfg of that
+                         kind
     <model>_keys.json    names and shapes of its tensors
 
 and manifest.json, which says how each was made. tests/golden/{model,node}/test_zimage.c read any
