@@ -24,6 +24,9 @@ static const struct zimage_cut zimage_cuts[] = {
     { ".attention.k_norm.weight", ".attention.norm_k.weight", 0, 0 },
 };
 
+/* Name of one of our tensors that is all zeros; NULL: none. */
+static const char *zimage_blank;
+
 struct zimage_piece { /* a tensor of the file in diffusers' names */
     const struct key *from;
     uint64_t first; /* element of it */
@@ -43,6 +46,8 @@ static inline berth_status zimage_fill_piece(void *user, size_t i, uint64_t off,
     (void)err;
     synth_fill(x->from->name, x->from->name_len, &x->from->shape, x->first + off / sizeof(float),
                n / sizeof(float), dst);
+    if (zimage_blank && !strcmp(x->from->name, zimage_blank))
+        memset(dst, 0, n);
     return BERTH_OK;
 }
 
@@ -62,8 +67,7 @@ static inline void zimage_add_piece(struct zimage_pieces *p, const struct key *k
     p->spec[p->n++] = (struct weights_spec) { .name = x->name, .dtype = DT_F32, .shape = s };
 }
 
-/* <name>_diffusers.safetensors, F32: the values of a Z-Image key list as diffusers keeps them. */
-static inline const char *zimage_diffusers_file(const struct keys *k, const char *name)
+static inline const char *zimage_file(const struct keys *k, const char *name, bool theirs)
 {
     struct zimage_pieces *p = calloc(1, sizeof *p);
     char file[96];
@@ -71,13 +75,13 @@ static inline const char *zimage_diffusers_file(const struct keys *k, const char
     assert_non_null(p);
     for (size_t i = 0; i < k->n; i++) {
         size_t before = p->n;
-        for (size_t c = 0; c < ARRAY_LEN(zimage_cuts); c++)
+        for (size_t c = 0; theirs && c < ARRAY_LEN(zimage_cuts); c++)
             if (str_ends(k->at[i].name, k->at[i].name_len, zimage_cuts[c].ours))
                 zimage_add_piece(p, &k->at[i], &zimage_cuts[c]);
         if (p->n == before)
             zimage_add_piece(p, &k->at[i], NULL);
     }
-    snprintf(file, sizeof file, "%s_diffusers.safetensors", name);
+    snprintf(file, sizeof file, "%s_%s.safetensors", name, theirs ? "diffusers" : "own");
     struct weights_write_args args = { .format = "safetensors",
                                        .path = tmp_path(file),
                                        .spec = p->spec,
@@ -87,6 +91,18 @@ static inline const char *zimage_diffusers_file(const struct keys *k, const char
     assert_ok(weights_write(&args, &err), err);
     free(p);
     return args.path;
+}
+
+/* <name>_diffusers.safetensors, F32: the values of a Z-Image key list as diffusers keeps them. */
+static inline const char *zimage_diffusers_file(const struct keys *k, const char *name)
+{
+    return zimage_file(k, name, true);
+}
+
+/* <name>_own.safetensors: the same under its own names. */
+static inline const char *zimage_own_file(const struct keys *k, const char *name)
+{
+    return zimage_file(k, name, false);
 }
 
 #endif

@@ -15,7 +15,12 @@ latents. Writes for each model of MODELS
                          kind
     <model>_keys.json    names and shapes of its tensors
 
-and manifest.json, which says how each was made. tests/golden/{model,node}/test_zimage.c read any
+and for each network of CONTROLS, which steers zimage_steered (a zimage_tiny of more layers),
+
+    <control>.safetensors  x, t, context, hint -> out/<strength>
+    <control>_keys.json    its tensors; that of BLANK is all zeros where it counts as broken
+
+and manifest.json, which says how each was made. tests/golden/{model,node}/test_zimage*.c read any
 such folder:
 
     tools/golden/zimage.py /tmp/fresh ../ComfyUI --seed 77 --text 40 3
@@ -38,6 +43,13 @@ LUMINA2 = dict(COMMON, dim=192, n_heads=4, n_kv_heads=2, cap_feat_dim=64, axes_d
 NEWBIE = dict(LUMINA2, n_layers=1, clip_text_dim=48)
 MODELS = {"zimage_tiny": ("ZImage", ZIMAGE), "lumina2_tiny": ("Lumina2", LUMINA2),
           "newbie_tiny": ("Lumina2", NEWBIE)}
+STEERED = dict(ZIMAGE, n_layers=11)
+CONTROLS = {"zcontrol_3": dict(n_control_layers=3, additional_in_dim=17, refiner_control=True),
+            "zcontrol_6": dict(n_control_layers=6),
+            "zcontrol_15": dict(n_control_layers=15, additional_in_dim=17, refiner_control=True,
+                                broken=True)}
+BLANK = "control_noise_refiner.0.after_proj.weight"
+STRENGTHS = [1.0, -0.6]
 CFG = {"sample": 1.0, "sample_cfg": 4.0}
 RUNS = [("sample", "euler", "simple"), ("sample_cfg", "euler", "simple"),
         ("sample_cfg", "res_multistep", "simple")]
@@ -129,6 +141,47 @@ def runs(comfy, model, config, args, draw):
     return out
 
 
+class Encoder:
+    """In a VAE's place: latents that were drawn, whatever the picture."""
+
+    def __init__(self, *latents):
+        self.latents = list(latents)
+
+    def encode(self, pixels):
+        return self.latents.pop(0)
+
+    def spacial_compression_encode(self):
+        return 8
+
+
+def steered(comfy, args, draw):
+    """Passes of the transformer with ComfyUI's own patch around each control network."""
+    import comfy.ldm.lumina.controlnet
+    import comfy.ops
+    import comfy_extras.nodes_model_patch as nodes
+    net = model_of(comfy, "ZImage", STEERED).diffusion_model
+    yield "zimage_steered", net, None, STEERED
+    for name, config in CONTROLS.items():
+        control = comfy.ldm.lumina.controlnet.ZImage_Control(
+            dim=STEERED["dim"], n_heads=2, n_kv_heads=2, operations=comfy.ops.manual_cast, **config)
+        control.load_state_dict({k: synth(k, list(v.shape)) * (0 if config.get("broken") and
+                                                               k == BLANK else 1)
+                                 for k, v in control.state_dict().items()})
+        holder = type("Patch", (), {"model": control.eval()})()
+        h, w = args.size
+        out = {"x": draw(2, 16, h, w), "t": torch.tensor([0.9, 0.35]),
+               "context": draw(2, args.text[1], STEERED["cap_feat_dim"])}
+        picture = torch.zeros(1, h * 8, w * 8, 3)
+        latents = [draw(1, 16, h, w) for _ in range(2)]
+        for strength in STRENGTHS:
+            patch = nodes.ZImageControlPatch(holder, Encoder(*latents), picture, strength)
+            out["hint"] = patch.encoded_image
+            options = {"patches": {"noise_refiner": [patch], "double_block": [patch]}}
+            out[f"out/{strength:g}"] = net(out["x"], out["t"], out["context"], args.text[1],
+                                           transformer_options=options)
+        yield name, control, out, config
+
+
 def main():
     parse = argparse.ArgumentParser()
     parse.add_argument("folder")
@@ -158,6 +211,19 @@ def main():
         manifest[name] = {"config": config, "seed": args.seed, "cfg": CFG,
                           "shift": model.model_sampling.shift,
                           "tensors": {k: ["float32", list(v.shape)] for k, v in tensors.items()}}
+    generator = torch.Generator().manual_seed(args.seed + 1)
+    with torch.no_grad():
+        for name, net, tensors, config in steered(
+                comfy, args, lambda *shape: torch.randn(*shape, generator=generator)):
+            with open(f"{args.folder}/{name}_keys.json", "w") as f:
+                json.dump({k: list(v.shape) for k, v in net.state_dict().items()}, f)
+            if tensors is None:
+                continue
+            write(f"{args.folder}/{name}.safetensors", tensors)
+            manifest[name] = {"config": config, "base": "zimage_steered", "seed": args.seed,
+                              "blank": BLANK if config.get("broken") else "",
+                              "tensors": {k: ["float32", list(v.shape)]
+                                          for k, v in tensors.items()}}
     with open(f"{args.folder}/manifest.json", "w") as f:
         json.dump(manifest, f, indent=1)
 

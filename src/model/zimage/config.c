@@ -137,6 +137,7 @@ berth_status zimage_detect(const struct weights *w, const char *root, struct zim
         channels(&k, "x_embedder", in, &f->in_channels) ||
         dim(&k, "final_layer.linear.weight", 2, 0, &out) ||
         channels(&k, "final_layer.linear", out, &f->out_channels) ||
+        dim(&k, "final_layer.adaLN_modulation.1.weight", 2, 1, &f->mod) ||
         dim(&k, "layers.0.feed_forward.w1.weight", 2, 0, &f->ffn) ||
         dim(&k, "layers.0.attention.k_norm.weight", 1, 0, &head) || heads(&k, head) ||
         depth(&k, "layers", &f->layers) || depth(&k, "noise_refiner", &f->noise_refiners) ||

@@ -113,5 +113,6 @@ const struct family family_zimage = {
     .release = release,
     .names = names,
     .vector = vector,
+    .control = &zimage_control,
     .forward = forward,
 };

@@ -16,6 +16,7 @@ void zimage_host_release(struct zimage_host *host)
     free(host->result);
     free(host->time);
     free(host->zeros);
+    free(host->steer);
     *host = (struct zimage_host) { 0 };
 }
 
@@ -144,6 +145,12 @@ static void *room(void *p, size_t *cap, size_t n, size_t each)
     if (p)
         *cap = n;
     return p;
+}
+
+bool zimage_host_steer(struct zimage_host *host, size_t n)
+{
+    host->steer = room(host->steer, &host->steer_cap, n, sizeof(float));
+    return host->steer != NULL;
 }
 
 static berth_status make_table(struct zimage_host *host, const struct zimage_net *f,

@@ -60,10 +60,10 @@ static void add_list(const struct table *k, const char *block, const struct zima
 static bool renamed(const char *path)
 {
     size_t len = strlen(path);
-    for (const struct zimage_name *n = zimage_once; n->layer; n++)
+    for (const struct zimage_name *n = zimage_once_names; n->layer; n++)
         if (!strcmp(path, n->layer))
             return true;
-    for (const struct zimage_name *n = zimage_block; n->layer; n++)
+    for (const struct zimage_name *n = zimage_block_names; n->layer; n++)
         if (str_ends(path, len, n->in ? n->in : n->layer))
             return true;
     return false;
@@ -80,9 +80,9 @@ void zimage_lora(struct lora_table *t, const struct weights *w, const struct arc
     for (const char *const *list = zimage_lists; *list; list++)
         for (uint32_t i = 0, n = arch_layers(w, k.root, *list); i < n; i++) {
             snprintf(path, sizeof path, "%s.%u.", *list, i);
-            add_list(&k, path, zimage_block);
+            add_list(&k, path, zimage_block_names);
         }
-    add_list(&k, "", zimage_once);
+    add_list(&k, "", zimage_once_names);
     for (size_t i = 0; i < weights_count(w); i++) {
         const struct weights_entry *e = weights_at(w, i);
         if (lora_path(e, k.root, path) && (k.f.diffusers || !renamed(path)))

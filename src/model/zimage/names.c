@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-const struct zimage_name zimage_once[] = {
+const struct zimage_name zimage_once_names[] = {
     { .theirs = "all_x_embedder.2-1", .layer = "x_embedder" },
     { .theirs = "all_final_layer.2-1.linear", .layer = "final_layer.linear" },
     { .theirs = "all_final_layer.2-1.adaLN_modulation.1",
@@ -23,7 +23,7 @@ const struct zimage_name zimage_once[] = {
     {                                                                                              \
         .theirs = theirs_, .layer = layer_, .in = "attention.qkv", .part = part_                   \
     }
-const struct zimage_name zimage_block[] = {
+const struct zimage_name zimage_block_names[] = {
     ROWS("attention.to_q", "attention.q", ZIMAGE_Q),
     ROWS("attention.to_k", "attention.k", ZIMAGE_K),
     ROWS("attention.to_v", "attention.v", ZIMAGE_V),
@@ -33,7 +33,8 @@ const struct zimage_name zimage_block[] = {
     { 0 },
 };
 
-const char *const zimage_lists[] = { "layers", "noise_refiner", "context_refiner", NULL };
+const char *const zimage_lists[] = { "layers",         "noise_refiner",         "context_refiner",
+                                     "control_layers", "control_noise_refiner", NULL };
 
 void zimage_rows(const struct zimage_net *f, unsigned part, uint64_t *row, uint64_t *rows)
 {
@@ -57,13 +58,13 @@ static bool diffusers_name(const char *canonical, struct net_source *out)
     unsigned i;
     if (!what)
         return false;
-    if ((q = find(zimage_once, canonical, (size_t)(what - canonical))))
+    if ((q = find(zimage_once_names, canonical, (size_t)(what - canonical))))
         return name_print(out->name, sizeof out->name, "%s%s", q, what);
     for (const char *const *list = zimage_lists; *list; list++) {
         const char *in = canonical;
         if (!name_numbered(&in, *list, ZIMAGE_DEPTH_MAX, &i))
             continue;
-        q = in < what ? find(zimage_block, in, (size_t)(what - in)) : NULL;
+        q = in < what ? find(zimage_block_names, in, (size_t)(what - in)) : NULL;
         return q && name_print(out->name, sizeof out->name, "%s.%u.%s%s", *list, i, q, what);
     }
     return false;

@@ -16,7 +16,8 @@
  * Threads    zimage_forward(): executor; the rest any.
  * Numbers    Golden: tests/golden/model/test_zimage.c
  * Files      family.c the descriptor, config.c detection, names.c, host.c patches and positions,
- *            forward.c, lora.c what adapters call its tensors, presets.c */
+ *            forward.c, control.c networks that steer it, lora.c what adapters call its tensors,
+ *            presets.c */
 #ifndef MODEL_ZIMAGE_H
 #define MODEL_ZIMAGE_H
 
@@ -24,6 +25,7 @@
 #include "net/net.h"
 
 struct arch_net;
+struct control_class;
 struct family_batch;
 struct lora_table;
 
@@ -42,6 +44,7 @@ struct zimage_net {                     /* what a file's transformer looks like 
     uint32_t heads, kv_heads, head_dim;
     uint32_t axis[ZIMAGE_AXES]; /* of head_dim: how much each axis turns; even, adds up to it */
     double theta;               /* of positions */
+    uint64_t mod;               /* width of what modulations take */
     float time_scale;           /* of 1 - noise level, before it is embedded */
     uint32_t layers, noise_refiners, context_refiners;
     uint32_t pad_to; /* tokens of text, and of the picture, come in multiples of it; 1: any */
@@ -63,12 +66,13 @@ struct zimage_name {
     const char *in;             /* our stacked layer that it is rows of; NULL: it is whole there */
     enum { ZIMAGE_Q, ZIMAGE_K, ZIMAGE_V } part; /* of `in` */
 };
-extern const struct zimage_name zimage_once[], zimage_block[];
+extern const struct zimage_name zimage_once_names[], zimage_block_names[];
 extern const char *const zimage_lists[]; /* of blocks: "layers", ...; NULL ends it */
 /* Rows of "attention.qkv" that are queries, keys or values. */
 void zimage_rows(const struct zimage_net *f, unsigned part, uint64_t *row, uint64_t *rows);
 
 /* For its descriptor. */
+extern const struct control_class zimage_control;
 void zimage_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net);
 
 /* Host memory that passes use; zeroed is empty. Owner: who runs the net. */
@@ -84,7 +88,11 @@ struct zimage_host {
     size_t time_cap;
     int32_t *zeros; /* rows of pad tokens to look up: there is one */
     size_t zeros_cap;
+    float *steer; /* what networks that steer a pass and it hand over (control.c) */
+    size_t steer_cap;
 };
+/* Room for n floats in host->steer; what was in it is gone. */
+bool zimage_host_steer(struct zimage_host *host, size_t n);
 void zimage_host_release(struct zimage_host *host);
 
 /* family.forward of it; host: for the latents it computes. */
