@@ -18,6 +18,9 @@ struct diffusion { /* owner: executor */
     /* What had no room in one pass, with this many tokens or fewer: latents * values. 0: none
      * yet. Forgotten with the object: a later run may find other models gone. */
     size_t too_much, too_much_tokens;
+    struct net_args args; /* of the net, for those that steer it */
+    struct family_control control[FAMILY_CONTROLS];
+    size_t controls;
 };
 
 /* Of models that have an embedding of it, where the conditioning says nothing. */
@@ -172,6 +175,7 @@ berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **o
                              .act_else = act != i->act ? i->act : i->act_else,
                              .fp8 = a->fp8,
                              .times = a->times };
+    d->args = args;
     if (net_open(&args, &d->net, err) || ask_for_all(d, err))
         goto fail;
     *out = d;
@@ -185,6 +189,10 @@ void diffusion_close(struct diffusion *d)
 {
     if (!d)
         return;
+    for (size_t i = 0; i < d->controls; i++) {
+        net_close(d->control[i].net);
+        free(d->control[i].own);
+    }
     net_close(d->net);
     if (d->family)
         config_release(d->family, &d->cfg);
@@ -199,6 +207,80 @@ const struct diffusion_info *diffusion_info(const struct diffusion *d)
 struct net_report diffusion_report(struct diffusion *d)
 {
     return net_report(d->net);
+}
+
+/* ---- networks that steer it ---- */
+
+/* Where such a network stands in a file; NULL: nowhere. */
+static const struct control_class *find_control(const struct weights *w, const char *part,
+                                                char root[ARCH_ROOT_MAX])
+{
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (all[i]->control && place_join(part ? part : "", "", root) &&
+            all[i]->control->at(w, root))
+            return all[i]->control;
+    return NULL;
+}
+
+static berth_status no_control(const struct weights *w, berth_err *err)
+{
+    return err_set(err, BERTH_EUNSUPPORTED,
+                   "'%.120s' holds no network that can steer a diffusion model here",
+                   weights_path(w));
+}
+
+berth_status diffusion_control_channels(const struct weights *w, const char *part,
+                                        uint64_t *channels, berth_err *err)
+{
+    char root[ARCH_ROOT_MAX];
+    const struct control_class *c = find_control(w, part, root);
+    *channels = c ? c->channels(w, root) : 0;
+    return c ? BERTH_OK : no_control(w, err);
+}
+
+berth_status diffusion_add_control(struct diffusion *d, const struct diffusion_control *a,
+                                   berth_err *err)
+{
+    const struct weights *w = res_weights(a->m);
+    char root[ARCH_ROOT_MAX];
+    const struct control_class *c = find_control(w, a->part, root);
+    if (!c || c != d->family->control)
+        return c ? err_set(err, BERTH_EUNSUPPORTED, "'%.120s' is not for %s models",
+                           weights_path(w), d->info.family)
+                 : no_control(w, err);
+    if (d->controls == FAMILY_CONTROLS)
+        return err_set(err, BERTH_ELIMIT, "more than %d networks that steer one", FAMILY_CONTROLS);
+    struct family_control *to = &d->control[d->controls];
+    *to = (struct family_control) {
+        .own = calloc(1, c->bytes), .hint = a->hint, .h = a->h, .w = a->w, .strength = a->strength
+    };
+    struct net_args args = d->args;
+    args.m = a->m;
+    args.root = root;
+    args.names = c->names;
+    args.names_user = to->own;
+    berth_status s = to->own ? c->config(w, root, &d->cfg, to->own, err)
+                             : err_set(err, BERTH_ENOMEM, "a control network");
+    if (!s)
+        s = net_open(&args, &to->net, err);
+    if (s) {
+        free(to->own);
+        return err_add(err, "'%.120s'", weights_path(w));
+    }
+    d->controls++;
+    return BERTH_OK;
+}
+
+/* Latents of any other size, as areas have, would need another hint. */
+static berth_status check_hints(const struct diffusion *d, const struct diffusion_in *in,
+                                berth_err *err)
+{
+    const uint64_t h = shape_last(&in->shape, 2), w = shape_last(&in->shape, 1);
+    for (size_t i = 0; i < d->controls; i++)
+        if (d->control[i].h != h + h % 2 || d->control[i].w != w + w % 2)
+            return err_set(err, BERTH_EUNSUPPORTED,
+                           "a control network together with areas of prompts");
+    return BERTH_OK;
 }
 
 /* ---- batches ---- */
@@ -402,6 +484,8 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
             n = piece = (n + 1) / 2;
         struct family_batch part = batch_of(d, in, n, b->tokens);
         part.exact_guidance = d->exact_guidance;
+        part.control = d->control;
+        part.controls = d->controls;
         part.x = g->x + first * whole;
         part.t = g->t + first;
         part.context = g->context + first * b->tokens * (size_t)info->context_dim;
@@ -491,7 +575,7 @@ static berth_status each_batch(struct diffusion *d, const struct diffusion_in *i
 
 berth_status diffusion_forward(struct diffusion *d, const struct diffusion_in *in, berth_err *err)
 {
-    if (check(d, in, err))
+    if (check(d, in, err) || check_hints(d, in, err))
         return err->code;
     berth_status s = each_batch(d, in, NULL, err);
     return s && s != BERTH_ECANCELED ? err_add(err, "%s, %zu latents of %s", d->info.family,

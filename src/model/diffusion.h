@@ -71,6 +71,22 @@ struct diffusion_args {
 };
 berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **out, berth_err *err);
 void diffusion_close(struct diffusion *d); /* NULL is fine */
+
+/* A network that steers it by a picture (a "model patch" for ComfyUI). */
+struct diffusion_control {
+    struct res_model *m; /* loaded */
+    const char *part;    /* as of diffusion_args */
+    const float *hint;   /* [channels, h, w] in the model's scale; stays until diffusion_close() */
+    uint64_t h, w;
+    float strength;
+};
+/* Channels of its hint: as many as latents have, or with them a mask and what that leaves.
+ * BERTH_EUNSUPPORTED: no such network. */
+berth_status diffusion_control_channels(const struct weights *w, const char *part,
+                                        uint64_t *channels, berth_err *err);
+/* From now on it steers every pass; latents have the hint's size then. */
+berth_status diffusion_add_control(struct diffusion *d, const struct diffusion_control *a,
+                                   berth_err *err);
 const struct diffusion_info *diffusion_info(const struct diffusion *d);
 struct net_report diffusion_report(struct diffusion *d);
 

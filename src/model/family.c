@@ -38,10 +38,6 @@ static const struct row {
          "blocks.0.modulation"),
     UNET("Qwen-Image", "a Qwen-Image model", "time_text_embed.timestep_embedder.linear_1.weight",
          "txt_norm.weight", "transformer_blocks.0.img_mod.1.weight"),
-    UNET("Z-Image", "a Z-Image model", "x_pad_token", "cap_pad_token",
-         "noise_refiner.0.attention.k_norm.weight"),
-    UNET("Lumina 2", "a Lumina 2 model", "cap_embedder.1.weight",
-         "noise_refiner.0.attention.k_norm.weight"),
     UNET("LTX-2", "an LTX-2 audio and video model", "audio_patchify_proj.weight",
          "patchify_proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight"),
     UNET("LTX-Video", "an LTX-Video video model", "patchify_proj.weight",
@@ -98,10 +94,21 @@ static bool wants(const char *asked, const char *role)
     return !asked || (role && strcmp(asked, role) == 0);
 }
 
+static bool is_text_encoder(const struct weights *w)
+{
+    const struct encoder_class *const *e = encoder_list;
+    while (*e && !arch_is(&(*e)->arch, w, "", NULL))
+        e++;
+    return *e;
+}
+
+/* Language models look alike: those that are known go before the rows of the others. */
 static bool find_row(const struct weights *w, const char *role, struct family_info *out)
 {
+    bool text = is_text_encoder(w);
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-        if (wants(role, rows[i].role) && fits(w, &rows[i])) {
+        if (wants(role, rows[i].role) && !(text && wants("clip", rows[i].role)) &&
+            fits(w, &rows[i])) {
             *out = (struct family_info) { .name = rows[i].name, .role = rows[i].role };
             snprintf(out->what, sizeof out->what, "%s", rows[i].what);
             return true;

@@ -118,7 +118,7 @@ static void product(struct use *u, const struct net_layer *l, struct shape ws,
     struct net_tensor w, bias;
     size_t before = u->places;
     if (!some_rows(&l->weight, p->row, p->rows, &w) ||
-        !some_rows(&l->bias, p->row, p->rows, &bias)) {
+        (!p->no_bias && !some_rows(&l->bias, p->row, p->rows, &bias))) {
         net_fail(u->r, BERTH_EINVAL, "%s: no rows %" PRIu64 " to %" PRIu64 " in it", p->layer,
                  p->row, p->row + p->rows);
         return;
@@ -128,7 +128,8 @@ static void product(struct use *u, const struct net_layer *l, struct shape ws,
     struct op_linear a = {
         .x = p->x, .y = p->y, .after = p->after, .scaled = l->scale.there, .scale = l->scale_value
     };
-    a.bias = use_param(u, &bias);
+    if (!p->no_bias)
+        a.bias = use_param(u, &bias);
     a.w = use_weight(u, &w, &ws);
     use_op_linear(u, &a);
     use_give(u, before);
@@ -140,7 +141,7 @@ void net_products(struct net_run *r, const struct net_product *p, size_t n)
     struct shape ws;
     if (!n || !use_begin(&u, r, p->layer))
         return;
-    const struct net_layer *l = net_layer_with(r, p->layer, 2, true, &ws);
+    const struct net_layer *l = net_layer_with(r, p->layer, 2, !p->no_bias, &ws);
     for (size_t i = 0; i < n && l && !r->bad; i++) {
         if (strcmp(p[i].layer, p->layer) != 0)
             BUG("products of '%s' and '%s' at once", p->layer, p[i].layer);
@@ -321,8 +322,9 @@ void net_group_norm_in_place(struct net_run *r, struct act *x, const char *layer
     *x = group_norm(r, *x, *x, layer, groups, eps, silu);
 }
 
-static struct act row_norm(struct net_run *r, struct act x, const char *layer, float eps, bool rms,
-                           bool from_one)
+/* scale: empty, or what modulates it. */
+static struct act row_norm(struct net_run *r, struct act x, const char *layer, struct view scale,
+                           float eps, bool rms, bool from_one)
 {
     struct use u;
     if (!use_begin(&u, r, layer ? layer : "norm"))
@@ -331,8 +333,12 @@ static struct act row_norm(struct net_run *r, struct act x, const char *layer, f
     if (layer && !l)
         return (struct act) { 0 };
     struct act y = net_new(r, &x.shape);
-    struct op_row_norm a = { .x = view_of(x), .y = view_of(y), .eps = eps, .rms = rms };
-    a.from_one = from_one;
+    struct op_row_norm a = { .x = view_of(x),
+                             .y = view_of(y),
+                             .scale = scale,
+                             .eps = eps,
+                             .rms = rms,
+                             .from_one = from_one };
     if (l) {
         u.keep = l->weight.block;
         if (!rms)
@@ -345,17 +351,23 @@ static struct act row_norm(struct net_run *r, struct act x, const char *layer, f
 
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer, float eps)
 {
-    return row_norm(r, x, layer, eps, false, false);
+    return row_norm(r, x, layer, (struct view) { 0 }, eps, false, false);
 }
 
 struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, float eps)
 {
-    return row_norm(r, x, layer, eps, true, false);
+    return row_norm(r, x, layer, (struct view) { 0 }, eps, true, false);
 }
 
 struct act net_rms_norm_from_one(struct net_run *r, struct act x, const char *layer, float eps)
 {
-    return row_norm(r, x, layer, eps, true, true);
+    return row_norm(r, x, layer, (struct view) { 0 }, eps, true, true);
+}
+
+struct act net_rms_modulate(struct net_run *r, struct act x, const char *layer, struct view scale,
+                            float eps)
+{
+    return row_norm(r, x, layer, scale, eps, true, false);
 }
 
 struct act net_modulate(struct net_run *r, struct view x, struct view scale, struct view shift,

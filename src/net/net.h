@@ -227,6 +227,7 @@ struct net_product {
     struct view x, y;
     uint64_t row, rows; /* of the weight; rows 0: all */
     enum op_after after;
+    bool no_bias; /* as net_linear_no_bias() */
 };
 void net_product(struct net_run *r, const struct net_product *p);
 /* Several of one layer: its block is acquired once. A layer that is asked for twice may be streamed
@@ -283,9 +284,13 @@ struct net_rope { /* the same with all that op_qk_rope has */
     bool halves, from_one;
 };
 void net_rotate(struct net_run *r, struct view q, struct view k, const struct net_rope *how);
-/* norm(x) * (1 + scale) + shift, layer norm without parameters; scale, shift: [B, C] slices. */
+/* norm(x) * (1 + scale) + shift, layer norm without parameters; scale, shift: [B, C] slices. An
+ * empty shift is left out. */
 struct act net_modulate(struct net_run *r, struct view x, struct view scale, struct view shift,
                         float eps);
+/* rms_norm(x) * weight of layer * (1 + scale); scale: [B, C] slice, empty: left out. */
+struct act net_rms_modulate(struct net_run *r, struct act x, const char *layer, struct view scale,
+                            float eps);
 /* x += gate * z; x, z: [B, T, C] slices; gate: [B, C]. */
 void net_gate(struct net_run *r, struct view x, struct view gate, struct act z);
 void net_mul(struct net_run *r, struct act *x, struct act b); /* x *= b */

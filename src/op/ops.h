@@ -148,9 +148,9 @@ struct op_group_norm { /* x, y: [n, C, ...]; w, b: [C] */
 };
 struct op_row_norm { /* over rows: layer norm, or without mean RMS norm; w, b: [row], optional */
     struct view x, w, b, y;
-    struct view scale, shift; /* optional, both or none, not with w or b: x is [B, ..., row], they
-                                 are [B, row] with any stride between rows:
-                                 y = norm(x) * (1 + scale[b]) + shift[b] */
+    struct view scale, shift; /* optional, not with b, shift not without scale: x is [B, ..., row],
+                                 they are [B, row] with any stride between rows:
+                                 y = norm(x) * w * (1 + scale[b]) + shift[b] */
     float eps;
     bool rms;
     bool from_one; /* w counts from 1: norm(x) * (1 + w) */

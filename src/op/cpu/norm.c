@@ -116,6 +116,18 @@ CLONES(affine_mod,
         const float *shift),
        x, y, n, f, scale, shift)
 
+/* y *= 1 + scale[i], and + shift[i] where it is there. */
+INLINE_BODY void scale_row_body(const bool fused, float *y, size_t n, const float *scale,
+                                const float *shift)
+{
+    if (shift)
+        VM_LOOP
+    for (size_t i = 0; i < n; i++)
+        y[i] = vm_fma(fused, y[i], 1 + scale[i], shift[i]);
+    else VM_LOOP for (size_t i = 0; i < n; i++) y[i] *= 1 + scale[i];
+}
+CLONES(scale_row, (float *y, size_t n, const float *scale, const float *shift), y, n, scale, shift)
+
 /* One head: x * inv * (one + w[i]). */
 INLINE_BODY void head_norm_body(const bool fused, float *x, size_t D, float inv, const float *w,
                                 float one)
@@ -221,13 +233,16 @@ static void norm_rows(const void *user, size_t from, size_t to)
         float *y = op_f32(&a->y) + r * n;
         struct moments m = moments_of(j->level, a->rms, x, n);
         struct affine f = affine_of(&m, (double)a->eps);
-        if (a->scale.data) {
-            size_t item = r / j->per_item;
-            affine_mod_levels[j->level](x, y, n, f, op_row_at(&a->scale, item),
-                                        op_row_at(&a->shift, item));
-        } else {
-            affine_row_levels[j->level](x, y, n, f, a->w.data, a->from_one ? 1 : 0, a->b.data);
+        size_t item = r / j->per_item;
+        const float *scale = a->scale.data ? op_row_at(&a->scale, item) : NULL;
+        const float *shift = a->shift.data ? op_row_at(&a->shift, item) : NULL;
+        if (shift && !a->w.data) {
+            affine_mod_levels[j->level](x, y, n, f, scale, shift);
+            continue;
         }
+        affine_row_levels[j->level](x, y, n, f, a->w.data, a->from_one ? 1 : 0, a->b.data);
+        if (scale)
+            scale_row_levels[j->level](y, n, scale, shift);
     }
 }
 

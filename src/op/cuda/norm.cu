@@ -41,16 +41,19 @@ DEV void row_out(const struct row_norm_args &a, u64 r, const uint4 *v, struct af
         unpack<X>(v[k], x);
         for (int j = 0; j < N; j++)
             x[j] = (x[j] - f.mean) * f.inv;
-        if (a.scale.p) {
-            param_load<N>(a.scale.type, item_of(&a.scale, item), i, w);
-            param_load<N>(a.shift.type, item_of(&a.shift, item), i, b);
-            for (int j = 0; j < N; j++)
-                x[j] = x[j] * (1.0f + w[j]) + b[j];
-        }
         if (a.w.p) {
             param_load<N>(a.w.type, a.w.p, i, w);
             for (int j = 0; j < N; j++)
                 x[j] *= a.from + w[j];
+        }
+        if (a.scale.p) {
+            param_load<N>(a.scale.type, item_of(&a.scale, item), i, w);
+            for (int j = 0; j < N; j++)
+                b[j] = 0.0f;
+            if (a.shift.p)
+                param_load<N>(a.shift.type, item_of(&a.shift, item), i, b);
+            for (int j = 0; j < N; j++)
+                x[j] = x[j] * (1.0f + w[j]) + b[j];
         }
         if (a.b.p) {
             param_load<N>(a.b.type, a.b.p, i, b);
@@ -143,11 +146,11 @@ template <class X, class Y = X> DEV void row_norm_any_body(const struct row_norm
         u64 item = a.scale.p ? fast_div_by(&a.per_item, r) : 0;
         for (u64 i = threadIdx.x; i < a.row; i += blockDim.x) {
             float v = (to_f32(x[i]) - f.mean) * f.inv;
-            if (a.scale.p)
-                v = v * (1.0f + param_at(a.scale.type, item_of(&a.scale, item), i)) +
-                    param_at(a.shift.type, item_of(&a.shift, item), i);
             if (a.w.p)
                 v *= a.from + param_at(a.w.type, a.w.p, i);
+            if (a.scale.p)
+                v = v * (1.0f + param_at(a.scale.type, item_of(&a.scale, item), i)) +
+                    (a.shift.p ? param_at(a.shift.type, item_of(&a.shift, item), i) : 0.0f);
             if (a.b.p)
                 v += param_at(a.b.type, a.b.p, i);
             y[i] = of_f32<Y>(v); /* y may be x: this thread alone reads it from here on */

@@ -1,5 +1,6 @@
-/* Adapters of Flux under every name they go by: merged weights against a plain computation, rows of q, k, v
- * and of the mlp among them, and the same bits wherever the blocks live. */
+/* Adapters of Flux and Z-Image under every name they go by: merged weights against a plain
+ * computation, rows of q, k, v and of the mlp among them, and the same bits wherever the blocks
+ * live. */
 #include "support/models.h"
 #include "support/presets.h"
 
@@ -86,6 +87,31 @@ static const struct row lycoris[] = {
       false },
     { LYCORIS("proj_out"), "final_layer.linear.weight", 0, 0, false },
 };
+/* Z-Image's are as wide as flux-tiny. */
+static const struct row zimage_kohya[] = {
+    { KOHYA("layers_1_attention_qkv"), "layers.1.attention.qkv.weight", 0, 0, false },
+    { KOHYA("noise_refiner_0_feed_forward_w1"), "noise_refiner.0.feed_forward.w1.weight", 0, 0,
+      false },
+    { KOHYA("layers_0_adaLN_modulation_0"), "layers.0.adaLN_modulation.0.weight", 0, 0, false },
+};
+static const struct row zimage_own[] = {
+    { BFL("context_refiner.1.attention.out"), "context_refiner.1.attention.out.weight", 0, 0,
+      false },
+    { BFL("layers.0.attention.to_k"), "layers.0.attention.qkv.weight", D, D, false },
+    { BFL("cap_embedder.1"), "cap_embedder.1.weight", 0, 0, false },
+};
+static const struct row zimage_diffusers[] = {
+    { DIFFUSERS("layers.0.attention.to_q"), "layers.0.attention.qkv.weight", 0, D, false },
+    { DIFFUSERS("layers.0.attention.to_v"), "layers.0.attention.qkv.weight", 2 * D, D, false },
+    { DIFFUSERS("layers.1.attention.to_out.0"), "layers.1.attention.out.weight", 0, 0, false },
+    { DIFFUSERS("all_final_layer.2-1.linear"), "final_layer.linear.weight", 0, 0, false },
+    { "layers.1.feed_forward.w3", "layers.1.feed_forward.w3.weight", 0, 0, false },
+};
+static const struct row zimage_lycoris[] = {
+    { LYCORIS("noise_refiner_1_attention_to_k"), "noise_refiner.1.attention.qkv.weight", D, D,
+      false },
+    { LYCORIS("layers_0_feed_forward_w2"), "layers.0.feed_forward.w2.weight", 0, 0, false },
+};
 static const struct row t5[] = {
     { "lora_te2_encoder_block_0_layer_0_SelfAttention_q",
       "encoder.block.0.layer.0.SelfAttention.q.weight", 0, 0, false },
@@ -114,9 +140,17 @@ static const struct list {
     const struct row *row;
     size_t n;
 } lists[] = {
-    LIST("flux-tiny", kohya),       LIST("flux-tiny", bfl),     LIST("flux-tiny", diffusers),
-    LIST("flux-tiny", one_trainer), LIST("flux-tiny", lycoris), LIST("t5-tiny", t5),
+    LIST("flux-tiny", kohya),
+    LIST("flux-tiny", bfl),
+    LIST("flux-tiny", diffusers),
+    LIST("flux-tiny", one_trainer),
+    LIST("flux-tiny", lycoris),
+    LIST("t5-tiny", t5),
     LIST("clip-l-tiny", clip_l),
+    LIST("z-image-tiny", zimage_kohya),
+    LIST("z-image-tiny", zimage_own),
+    LIST("z-image-tiny", zimage_diffusers),
+    LIST("z-image-tiny", zimage_lycoris),
 };
 
 /* ---- a file of adapters ---- */

@@ -485,11 +485,29 @@ static bool make_row_norm(struct bag *b, size_t i, union any *a, double *tol)
                                         { 3, { 2, 1, 4099 } }, { 3, { 3, 2, 1 } } };
     *tol = 2e-6;
     struct op_row_norm *r = &a->row_norm;
-    enum { MOD = sizeof mod / sizeof *mod, WIDE = 4 * MANY + 2 * MOD };
-    if (i >= WIDE + MOD + MANY)
+    enum {
+        MOD = sizeof mod / sizeof *mod,
+        WIDE = 4 * MANY + 2 * MOD,
+        FROM_ONE = WIDE + MOD,
+        SCALED = FROM_ONE + MANY
+    };
+    if (i >= SCALED + 4 * MOD)
         return false;
-    if (i >= WIDE + MOD) { /* weights that count from 1, as Gemma's */
-        struct shape s = many[i - WIDE - MOD];
+    if (i >= SCALED) { /* scale alone, and behind w */
+        struct shape s = mod[(i - SCALED) / 4];
+        uint64_t n = s.dim[s.ndim - 1];
+        struct view vec = side(b, S2(s.dim[0], 4 * n));
+        *r = (struct op_row_norm) { .x = tensor(b, s), .eps = 1e-5f, .rms = i % 3 };
+        r->scale = piece(&vec, i % 3, n);
+        if (i % 2)
+            r->w = param(b, S1(n));
+        if (i % 4 == 3)
+            r->shift = piece(&vec, 3, n);
+        r->y = i % 5 ? r->x : tensor(b, s);
+        return true;
+    }
+    if (i >= FROM_ONE) { /* weights that count from 1, as Gemma's */
+        struct shape s = many[i - FROM_ONE];
         *r = (struct op_row_norm) { .x = tensor(b, s), .eps = 1e-6f, .rms = true };
         r->from_one = true;
         r->w = param(b, S1(op_row(&r->x)));

@@ -247,9 +247,12 @@ static void modulation(void **state)
     struct shape s = S3(2, 6, 4), item = S2(2, 4);
     TAKEN(row_norm, .x = f(s), .y = f(s), .scale = f(item), .shift = f(item));
     TAKEN(row_norm, .x = f(s), .y = f(s), .scale = apart_by(item, 0, 96), .shift = f(item));
-    REFUSED(row_norm, "scale and shift come together", .x = f(s), .y = f(s), .scale = f(item));
-    REFUSED(row_norm, "not for one call with w or b", .x = f(s), .y = f(s), .scale = f(item),
-            .shift = f(item), .w = f(S1(4)));
+    TAKEN(row_norm, .x = f(s), .y = f(s), .scale = f(item));
+    TAKEN(row_norm, .x = f(s), .y = f(s), .scale = f(item), .w = f(S1(4)));
+    TAKEN(row_norm, .x = f(s), .y = f(s), .scale = f(item), .shift = f(item), .w = f(S1(4)));
+    REFUSED(row_norm, "shift without scale", .x = f(s), .y = f(s), .shift = f(item));
+    REFUSED(row_norm, "not for one call with b", .x = f(s), .y = f(s), .scale = f(item),
+            .shift = f(item), .b = f(S1(4)));
     REFUSED(row_norm, "shift [2, 6] is not the first and last dimension of x [2, 6, 4]", .x = f(s),
             .y = f(s), .scale = f(item), .shift = f(S2(2, 6)));
     REFUSED(row_norm, "is not the first and last dimension of x [4]", .x = f(S1(4)), .y = f(S1(4)),
