@@ -146,6 +146,13 @@ struct op_group_norm { /* x, y: [n, C, ...]; w, b: [C] */
     float eps;
     bool silu; /* y = silu(norm(x)) */
 };
+/* Over the channels of each pixel: y = w[c] * sqrt(C) * x / max(|x|, eps), |x| being the length of
+ * all C of them. x, y: [n, C, ...], of one type; w: [C] */
+struct op_channel_norm {
+    struct view x, w, y;
+    float eps;
+    bool silu; /* y = silu(norm(x)) */
+};
 struct op_row_norm { /* over rows: layer norm, or without mean RMS norm; w, b: [row], optional */
     struct view x, w, b, y;
     struct view scale, shift; /* optional, not with b, shift not without scale: x is [B, ..., row],

@@ -21,6 +21,18 @@ struct param {       /* parameters, as they are stored */
     int32_t type, pad;
 };
 
+/* ---- channel_norm.cu ---- */
+
+struct channel_norm_args {
+    const void *x;
+    void *y;
+    struct param w;
+    uint64_t channels, pixels; /* pixels of all items */
+    struct fast_div inner;     /* of one */
+    float root, eps;           /* root of channels */
+    uint32_t silu;
+};
+
 /* ---- norm.cu ---- */
 
 struct row_norm_args {

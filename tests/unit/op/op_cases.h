@@ -469,6 +469,22 @@ static bool make_group_norm(struct bag *b, size_t i, union any *a, double *tol)
     return true;
 }
 
+static bool make_channel_norm(struct bag *b, size_t i, union any *a, double *tol)
+{
+    *tol = 4e-6;
+    if (i >= 2 * MANY)
+        return false;
+    size_t s = i / 2;
+    struct op_channel_norm *g = &a->channel_norm;
+    *g = (struct op_channel_norm) {
+        .x = tensor(b, many[s]), .w = param(b, S1(many[s].dim[1])), .eps = 1e-12f, .silu = i % 2
+    };
+    for (size_t e = 0; s == 2 && e < op_count(&g->x); e++)
+        op_f32(&g->x)[e] = 0; /* a length of 0 */
+    g->y = s % 2 ? g->x : tensor(b, many[s]);
+    return true;
+}
+
 /* Piece p of n of a modulation vector: [B, row] out of [B, n * row]. */
 static struct view piece(const struct view *vec, uint64_t p, uint64_t row)
 {
@@ -816,6 +832,7 @@ OPERANDS_OF(attention, Y(attention, y), EACH(attention, q), EACH(attention, k), 
             EACH(attention, mask))
 OPERANDS_OF(group_norm, Y(group_norm, y), EACH(group_norm, x), ALL(group_norm, w),
             ALL(group_norm, b))
+OPERANDS_OF(channel_norm, Y(channel_norm, y), EACH(channel_norm, x), ALL(channel_norm, w))
 OPERANDS_OF(row_norm, Y(row_norm, y), EACH(row_norm, x), EACH(row_norm, scale),
             EACH(row_norm, shift), ALL(row_norm, w), ALL(row_norm, b))
 OPERANDS_OF(qk_rope, IS(qk_rope, q, WRITTEN | BATCHED | IN_PLACE),

@@ -228,6 +228,9 @@ static void norms_and_functions(void **state)
             .b = f(S1(6)));
     REFUSED(group_norm, "w [5] is not [6]", .x = f(s), .y = f(s), .w = f(S1(5)), .b = f(S1(6)),
             .groups = 2);
+    REFUSED(channel_norm, "w [5] is not [6]", .x = f(s), .y = f(s), .w = f(S1(5)));
+    REFUSED(channel_norm, "x [2, 6, 5] and y [2, 5, 6] differ", .x = f(s), .y = f(S3(2, 5, 6)),
+            .w = f(S1(6)));
     REFUSED(row_norm, "b [6] is not [5]", .x = f(s), .y = f(s), .b = f(S1(6)));
     REFUSED(unary, "there is no kind 99", .kind = (enum op_unary_kind)99, .x = f(s), .y = f(s));
     REFUSED(unary, "x [2, 6, 5] and y [2, 5, 6] differ", .x = f(s), .y = f(S3(2, 5, 6)));
