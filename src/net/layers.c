@@ -322,6 +322,35 @@ void net_group_norm_in_place(struct net_run *r, struct act *x, const char *layer
     *x = group_norm(r, *x, *x, layer, groups, eps, silu);
 }
 
+/* Into y; y may be x. */
+static struct act channel_norm(struct net_run *r, struct act x, struct act y, const char *layer,
+                               float eps, bool silu)
+{
+    struct use u;
+    if (!use_begin(&u, r, layer))
+        return (struct act) { 0 };
+    const struct net_layer *l = net_layer_plain(r, layer, 1, false);
+    if (!l)
+        return (struct act) { 0 };
+    u.keep = l->weight.block;
+    struct op_channel_norm a = { .x = view_of(x), .y = view_of(y), .eps = eps, .silu = silu };
+    a.w = use_param(&u, &l->weight);
+    use_op_channel_norm(&u, &a);
+    return result(&u, y);
+}
+
+struct act net_channel_norm(struct net_run *r, struct act x, const char *layer, float eps,
+                            bool silu)
+{
+    return channel_norm(r, x, net_new(r, &x.shape), layer, eps, silu);
+}
+
+void net_channel_norm_in_place(struct net_run *r, struct act *x, const char *layer, float eps,
+                               bool silu)
+{
+    *x = channel_norm(r, *x, *x, layer, eps, silu);
+}
+
 /* scale: empty, or what modulates it. */
 static struct act row_norm(struct net_run *r, struct act x, const char *layer, struct view scale,
                            float eps, bool rms, bool from_one)
@@ -434,6 +463,15 @@ void net_convert(struct net_run *r, struct view x, struct view y)
 {
     struct use u;
     if (!use_begin(&u, r, "convert"))
+        return;
+    use_op_copy(&u, &(struct op_copy) { .x = x, .y = y });
+    use_end(&u);
+}
+
+void net_copy(struct net_run *r, struct view x, struct view y)
+{
+    struct use u;
+    if (!use_begin(&u, r, "copy"))
         return;
     use_op_copy(&u, &(struct op_copy) { .x = x, .y = y });
     use_end(&u);

@@ -81,6 +81,11 @@ static bool take_shape(struct net_tensor *t, const struct net_source *from)
         t->shape.dim[0] = t->stored.dim[1];
         t->shape.dim[1] = t->stored.dim[0];
     }
+    if (from->flat) { /* fits: the file's index saw to it */
+        t->shape = (struct shape) { .ndim = 1, .dim = { 1 } };
+        for (int i = 0; i < t->stored.ndim; i++)
+            t->shape.dim[0] *= t->stored.dim[i];
+    }
     if (!from->as.ndim)
         return true;
     if (!shape_count(&t->shape, &have) || !shape_count(&from->as, &want) || have != want)
@@ -285,7 +290,8 @@ berth_status net_missing(const struct net *n, const char *layer, const char *wha
 }
 
 /* What files carry along that no network computes with: buffers, training's own, markers that
- * configs are read from, scales of activations. ComfyUI ignores them, too. name: without root. */
+ * configs are read from (those without values need no name here), scales of activations. ComfyUI
+ * ignores them, too. name: without root. */
 static bool carried_along(const char *name, size_t len)
 {
     static const char *const begin[] = { "loss.",   "model_ema.",         "vision_model.",
@@ -318,7 +324,7 @@ size_t net_unused(const struct net *n, const char **first)
     *first = NULL;
     for (size_t i = 0; i < b->tensors; i++) {
         const struct weights_entry *e = b->tensor[i].entry;
-        if (!e || n->used[i] || !str_starts(e->name, e->name_len, n->root) ||
+        if (!e || !e->size || n->used[i] || !str_starts(e->name, e->name_len, n->root) ||
             carried_along(e->name + root, e->name_len - root))
             continue;
         if (!count++)

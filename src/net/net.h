@@ -56,8 +56,9 @@
  *            peak ...) at net_close().
  * Files      net.c open, names, ways of storing; run.c passes, ladder; replay.c recorded
  *            kernels; slab.c places; acts.c
- *            activations; layers.c the doors of layers; use.c what an op holds while it runs;
- *            tensors.c tensors of layers; trace.c traces; use.h, net_impl.h what they share. */
+ *            activations; layers.c the doors of layers, frames.c of those over frames; use.c what
+ *            an op holds while it runs; tensors.c tensors of layers; trace.c traces; use.h,
+ *            net_impl.h what they share. */
 #ifndef NET_NET_H
 #define NET_NET_H
 
@@ -76,6 +77,7 @@ struct net_source {
     uint64_t row, rows; /* rows of the outermost dimension that are meant; 0: all */
     bool transpose;     /* a matrix that the file keeps the other way round */
     struct shape as;    /* ndim 0: the file's shape; else that many elements under this shape */
+    bool flat;          /* all its elements as a vector */
 };
 /* Translates `canonical` ("text_model.final_layer_norm.weight"). False: called so in the file
  * too. */
@@ -243,10 +245,27 @@ struct act net_conv2d_plus(struct net_run *r, struct act x, const char *layer, s
                            struct act add); /* + add, which stays */
 #define NET_PAD1 ((struct net_conv) { .stride = 1, .top = 1, .left = 1, .bottom = 1, .right = 1 })
 #define NET_1X1 ((struct net_conv) { .stride = 1 })
+/* Over frames, causal: x [frames, C, h, w], the weight [OC, C, t, kh, kw]. Result j sees the t
+ * frames that end with frame step * (j + 1) - 1 of x. Those before the first are `before`, [n, C,
+ * h, w], and before these there is nothing: zeros. With as many frames as a multiple of step. */
+struct net_frames {
+    struct net_conv plane;
+    struct act before; /* empty: zeros */
+    uint32_t step;     /* 0 means 1 */
+};
+struct act net_conv3d(struct net_run *r, struct act x, const char *layer, struct net_frames f);
+struct act net_conv3d_add(struct net_run *r, struct act x, const char *layer, struct net_frames f,
+                          struct act add); /* + add, in its place: takes it */
+/* Frames begin..end of such an act, or rows of another, in the same place: not to be dropped. */
+struct act net_rows(struct net_run *r, struct act a, uint64_t begin, uint64_t end);
 struct act net_group_norm(struct net_run *r, struct act x, const char *layer, uint32_t groups,
                           float eps, bool silu);
 void net_group_norm_in_place(struct net_run *r, struct act *x, const char *layer, uint32_t groups,
                              float eps, bool silu);
+struct act net_channel_norm(struct net_run *r, struct act x, const char *layer, float eps,
+                            bool silu); /* op_channel_norm */
+void net_channel_norm_in_place(struct net_run *r, struct act *x, const char *layer, float eps,
+                               bool silu);
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer,
                           float eps); /* layer NULL: without parameters */
 struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, float eps);
@@ -301,6 +320,7 @@ struct act net_timestep(struct net_run *r, const float *t, size_t n,
 struct act net_nearest(struct net_run *r, struct act x, uint64_t h, uint64_t w);
 struct act net_concat(struct net_run *r, const struct act *x, size_t n, int axis);
 struct act net_permute(struct net_run *r, struct act x, const int *axis); /* a copy */
+void net_copy(struct net_run *r, struct view x, struct view y); /* op_copy between slices */
 struct act net_round(struct net_run *r, struct act x); /* a copy of F32 in the net's type */
 struct act net_slice(struct net_run *r, struct act x, int axis, uint64_t begin,
                      uint64_t end); /* a copy */
