@@ -85,6 +85,11 @@ void keys_tensor(struct keys *k, const char *name, uint64_t d0, uint64_t d1, uin
     add(k, name, "", &s);
 }
 
+void keys_mark(struct keys *k, const char *name)
+{
+    add(k, name, "", &(struct shape) { .ndim = 1, .dim = { 0 } });
+}
+
 static void add_bias(struct keys *k, const char *name, uint64_t n)
 {
     add(k, name, ".bias", &(struct shape) { .ndim = 1, .dim = { n } });
@@ -100,6 +105,13 @@ void keys_linear(struct keys *k, const char *name, uint64_t out, uint64_t in, en
 void keys_conv(struct keys *k, const char *name, uint64_t out, uint64_t in, uint64_t side)
 {
     add(k, name, ".weight", &(struct shape) { .ndim = 4, .dim = { out, in, side, side } });
+    add_bias(k, name, out);
+}
+
+void keys_conv3d(struct keys *k, const char *name, uint64_t out, uint64_t in, uint64_t frames,
+                 uint64_t side)
+{
+    add(k, name, ".weight", &(struct shape) { .ndim = 5, .dim = { out, in, frames, side, side } });
     add_bias(k, name, out);
 }
 
