@@ -356,22 +356,48 @@ static const char *sides(const struct diffusion_in *in, char text[SIDES_MAX])
     return text;
 }
 
+/* Do two prompts look at pictures of the same sizes, in the same way? */
+static bool same_refs(const struct diffusion_cond *a, const struct diffusion_cond *b)
+{
+    if (a->refs != b->refs || (a->refs && a->ref_method != b->ref_method))
+        return false;
+    for (size_t i = 0; i < a->refs; i++) {
+        struct shape s = a->ref[i].shape;
+        s.dim[0] = b->ref[i].shape.dim[0];
+        if (!shape_eq(&s, &b->ref[i].shape))
+            return false;
+    }
+    return true;
+}
+
+/* Do they hide the same tokens? */
+static bool same_hidden(const struct diffusion_cond *a, const struct diffusion_cond *b)
+{
+    if (!a->hidden || !b->hidden)
+        return !a->hidden && !b->hidden;
+    return a->tokens == b->tokens && !memcmp(a->hidden, b->hidden, a->tokens * sizeof *a->hidden);
+}
+
 /* The first latent that is not taken yet, and all that can join it. n 0: none is left. */
 static void next_batch(const struct diffusion *d, const struct diffusion_in *in, bool *taken,
                        struct batch *b)
 {
+    const struct diffusion_cond *first = NULL;
     size_t min = 0;
     b->n = b->tokens = 0;
     for (size_t i = 0; i < latents(in); i++) {
         size_t tokens = in->cond[i]->tokens;
         bool guided = is_guided(d, in->cond[i]);
-        if (taken[i] || (b->n && guided != b->guided))
+        if (taken[i] || (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
+                                  !same_hidden(first, in->cond[i]))))
             continue;
         b->guided = guided;
-        if (!b->n)
+        if (!b->n) {
+            first = in->cond[i];
             min = b->tokens = tokens;
-        else if (!joins(d->family, tokens, &min, &b->tokens))
+        } else if (!joins(d->family, tokens, &min, &b->tokens)) {
             continue;
+        }
         taken[i] = true;
         b->item[b->n++] = i;
     }
@@ -381,6 +407,7 @@ struct gathered { /* a batch in contiguous memory */
     const float *x, *context;
     float *t, *y, *guidance, *out;    /* y, guidance: NULL without */
     float *copied_x, *copied_context; /* NULL: the caller's own are read */
+    struct diffusion_ref *ref;        /* [n, refs]; NULL without */
 };
 
 /* A single latent lies together as it is: megabytes a step that need not be copied. */
@@ -414,7 +441,10 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     g->t = arena_array(mem, n, sizeof(float));
     g->y = adm ? arena_array(mem, n, adm * sizeof(float)) : NULL;
     g->guidance = b->guided ? arena_array(mem, n, sizeof(float)) : NULL;
-    if (!g->x || !g->out || !g->context || !g->t || (adm && !g->y) || (b->guided && !g->guidance))
+    size_t refs = in->cond[b->item[0]]->refs;
+    g->ref = refs ? arena_array(mem, n, refs * sizeof *g->ref) : NULL;
+    if ((refs && !g->ref) || !g->x || !g->out || !g->context || !g->t || (adm && !g->y) ||
+        (b->guided && !g->guidance))
         return err_set(err, BERTH_ENOMEM, "%zu latents of %s", n,
                        sides(in, (char[SIDES_MAX]) { 0 }));
     return BERTH_OK;
@@ -439,6 +469,15 @@ static void copy_item(const struct diffusion *d, const struct diffusion_in *in,
         memcpy(row + at * width, cond->context, cond->tokens * width * sizeof(float));
 }
 
+/* An item's own of a picture to look at. */
+static struct diffusion_ref ref_of(const struct diffusion_ref *of, size_t item)
+{
+    struct diffusion_ref r = *of;
+    r.x += item % (size_t)r.shape.dim[0] * (size_t)shape_inner(&r.shape, 1);
+    r.shape.dim[0] = 1;
+    return r;
+}
+
 static berth_status gather(const struct diffusion *d, const struct diffusion_in *in,
                            const struct batch *b, struct gathered *g, berth_err *err)
 {
@@ -449,6 +488,8 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
         if (g->copied_x)
             copy_item(d, in, b, k, g);
         g->t[k] = in->t[i];
+        for (size_t r = 0; r < cond->refs; r++)
+            g->ref[k * cond->refs + r] = ref_of(&cond->ref[r], in->item ? in->item[i] : i);
         if (g->guidance)
             g->guidance[k] = cond->guided ? cond->guidance : default_guidance;
         if (g->y &&
@@ -458,11 +499,18 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
     return BERTH_OK;
 }
 
-/* n of them, with the channels beside them; sizes alone. */
+/* n of them, with the channels beside them and what all of them have in common with `like`; sizes
+ * alone. */
 static struct family_batch batch_of(const struct diffusion *d, const struct diffusion_in *in,
-                                    size_t n, size_t tokens)
+                                    const struct diffusion_cond *like, size_t n, size_t tokens)
 {
-    struct family_batch b = { .shape = in->shape, .mores = in->mores, .tokens = tokens };
+    struct family_batch b = { .shape = in->shape,
+                              .mores = in->mores,
+                              .tokens = tokens,
+                              .hidden = like->hidden,
+                              .ref = like->ref,
+                              .refs = like->refs,
+                              .ref_method = like->ref_method };
     b.shape.dim[0] = n;
     b.shape.dim[1] = d->info.in_channels;
     for (size_t i = 0; i < in->mores; i++) {
@@ -482,7 +530,8 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
         size_t n = piece < b->n - first ? piece : b->n - first;
         while (n > 1 && d->too_much && n * each >= d->too_much && b->tokens >= d->too_much_tokens)
             n = piece = (n + 1) / 2;
-        struct family_batch part = batch_of(d, in, n, b->tokens);
+        struct family_batch part = batch_of(d, in, in->cond[b->item[0]], n, b->tokens);
+        part.ref = g->ref ? g->ref + first * part.refs : NULL;
         part.exact_guidance = d->exact_guidance;
         part.control = d->control;
         part.controls = d->controls;
@@ -508,6 +557,19 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
     return BERTH_OK;
 }
 
+static berth_status check_refs(const struct diffusion *d, const struct diffusion_cond *c,
+                               berth_err *err)
+{
+    char text[SHAPE_TEXT_MAX];
+    if (c->refs && !d->info.refs)
+        return err_set(err, BERTH_EINVAL, "%s takes no pictures to look at", d->info.family);
+    for (size_t i = 0; i < c->refs; i++)
+        if (!latent_is(&d->info.latent, &c->ref[i].shape))
+            return err_set(err, BERTH_EINVAL, "%s cannot look at a latent %s", d->info.family,
+                           shape_text(&c->ref[i].shape, text));
+    return BERTH_OK;
+}
+
 static berth_status check(const struct diffusion *d, const struct diffusion_in *in, berth_err *err)
 {
     char text[SHAPE_TEXT_MAX];
@@ -519,6 +581,9 @@ static berth_status check(const struct diffusion *d, const struct diffusion_in *
             in->more[i].dim[0] != in->shape.dim[0])
             return err_set(err, BERTH_EINVAL, "%s does not sample latents %s with its own",
                            d->info.family, shape_text(&in->more[i], text));
+    for (size_t i = 0; i < latents(in); i++)
+        if (check_refs(d, in->cond[i], err))
+            return err->code;
     for (size_t i = 0; i < latents(in); i++)
         if (!in->cond[i]->tokens || in->cond[i]->width != d->info.context_dim)
             return err_set(err, BERTH_EINVAL,
@@ -563,7 +628,7 @@ static berth_status each_batch(struct diffusion *d, const struct diffusion_in *i
             s = one_batch(d, in, &b, err);
             continue;
         }
-        struct family_batch part = batch_of(d, in, b.n, b.tokens);
+        struct family_batch part = batch_of(d, in, in->cond[b.item[0]], b.n, b.tokens);
         part.guidance = b.guided ? &default_guidance : NULL;
         uint64_t one = 0;
         s = d->family->forward(d->net, &d->cfg, &part, &one, err);

@@ -37,7 +37,8 @@ struct control_class {
     net_names_fn *names; /* names_user: own; NULL: the file has our names */
 };
 
-/* Latents whose conditionings have one length: what a family gets. Host memory, borrowed. */
+/* Latents whose conditionings have one length, and look at pictures of the same sizes: what a
+ * family gets. Host memory, borrowed. */
 struct family_batch {
     struct shape shape;             /* [n, in_channels, ..., h, w] */
     struct shape more[LATENT_MORE]; /* [n, ...] of latents that are sampled with them */
@@ -46,6 +47,10 @@ struct family_batch {
     const float *t;       /* [n] */
     const float *context; /* [n, tokens, context_dim] */
     size_t tokens;
+    const bool *hidden;              /* [tokens], of all items; NULL: none */
+    const struct diffusion_ref *ref; /* [n, refs]: of every item its own, [1, channels, ...] each */
+    size_t refs;
+    enum diffusion_ref_method ref_method;
     const float *y;        /* [n, adm_channels]; NULL without */
     const float *guidance; /* [n]; NULL: without that term. In a prediction only that counts */
     bool exact_guidance;   /* diffusion_args */

@@ -36,8 +36,6 @@ static const struct row {
          "txt_in.individual_token_refiner.blocks.0.norm1.weight"),
     UNET("Wan", "a Wan video model (2.1 or 2.2)", "head.modulation", "patch_embedding.weight",
          "blocks.0.modulation"),
-    UNET("Qwen-Image", "a Qwen-Image model", "time_text_embed.timestep_embedder.linear_1.weight",
-         "txt_norm.weight", "transformer_blocks.0.img_mod.1.weight"),
     UNET("LTX-2", "an LTX-2 audio and video model", "audio_patchify_proj.weight",
          "patchify_proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight"),
     UNET("LTX-Video", "an LTX-Video video model", "patchify_proj.weight",
@@ -63,7 +61,6 @@ static const struct row {
     UNET("SVD", "a Stable Video Diffusion model",
          "input_blocks.1.1.time_stack.0.attn1.to_q.weight"),
     CODEC("Wan", "a Wan 2.2 VAE", "decoder.upsamples.0.upsamples.0.residual.0.gamma"),
-    CODEC("Wan", "a Wan 2.1 VAE", "decoder.middle.0.residual.0.gamma"),
     CODEC("LTX-Video", "an LTX-Video VAE", "per_channel_statistics.std-of-means",
           "decoder.conv_in.conv.weight"),
     CODEC("HunyuanVideo", "a HunyuanVideo VAE", "decoder.conv_in.conv.weight"),
@@ -157,7 +154,7 @@ static bool find_vae(const struct weights *w, struct family_info *out)
     berth_status s = vae_find(w, NULL, root, &v, &err);
     if (!v.family->arch.detect(w, root))
         return false;
-    *out = (struct family_info) { .name = "AutoencoderKL", .role = "vae", .runs = !s };
+    *out = (struct family_info) { .name = v.family->name, .role = "vae", .runs = !s };
     snprintf(out->what, sizeof out->what, "%s", v.family->what);
     snprintf(out->why, sizeof out->why, "%.199s", s ? err.msg : "");
     return true;

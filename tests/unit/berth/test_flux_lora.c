@@ -1,4 +1,4 @@
-/* Adapters of Flux and Z-Image under every name they go by: merged weights against a plain
+/* Adapters of Flux, Z-Image and Qwen-Image under every name they go by: merged weights against a plain
  * computation, rows of q, k, v and of the mlp among them, and the same bits wherever the blocks
  * live. */
 #include "support/models.h"
@@ -112,6 +112,26 @@ static const struct row zimage_lycoris[] = {
       false },
     { LYCORIS("layers_0_feed_forward_w2"), "layers.0.feed_forward.w2.weight", 0, 0, false },
 };
+#define BLOCK(n) "transformer_blocks." n
+static const struct row qwen_own[] = {
+    { BFL(BLOCK("0.attn.to_q")), BLOCK("0.attn.to_q.weight"), 0, 0, false },
+    { BFL(BLOCK("1.txt_mlp.net.0.proj")), BLOCK("1.txt_mlp.net.0.proj.weight"), 0, 0, false },
+    { BFL("txt_in"), "txt_in.weight", 0, 0, false },
+};
+static const struct row qwen_bare[] = {
+    { BLOCK("0.attn.to_add_out"), BLOCK("0.attn.to_add_out.weight"), 0, 0, false },
+    { BLOCK("1.img_mod.1"), BLOCK("1.img_mod.1.weight"), 0, 0, false },
+};
+static const struct row qwen_diffusers[] = {
+    { DIFFUSERS(BLOCK("0.attn.to_out.0")), BLOCK("0.attn.to_out.0.weight"), 0, 0, false },
+    { DIFFUSERS(BLOCK("1.attn.add_k_proj")), BLOCK("1.attn.add_k_proj.weight"), 0, 0, false },
+    { DIFFUSERS("norm_out.linear"), "norm_out.linear.weight", 0, 0, false },
+};
+static const struct row qwen_flat[] = {
+    { KOHYA("transformer_blocks_0_img_mlp_net_2"), BLOCK("0.img_mlp.net.2.weight"), 0, 0, false },
+    { LYCORIS("transformer_blocks_1_attn_to_v"), BLOCK("1.attn.to_v.weight"), 0, 0, false },
+    { KOHYA("proj_out"), "proj_out.weight", 0, 0, false },
+};
 static const struct row t5[] = {
     { "lora_te2_encoder_block_0_layer_0_SelfAttention_q",
       "encoder.block.0.layer.0.SelfAttention.q.weight", 0, 0, false },
@@ -151,6 +171,10 @@ static const struct list {
     LIST("z-image-tiny", zimage_own),
     LIST("z-image-tiny", zimage_diffusers),
     LIST("z-image-tiny", zimage_lycoris),
+    LIST("qwen-image-tiny", qwen_own),
+    LIST("qwen-image-tiny", qwen_bare),
+    LIST("qwen-image-tiny", qwen_diffusers),
+    LIST("qwen-image-tiny", qwen_flat),
 };
 
 /* ---- a file of adapters ---- */
