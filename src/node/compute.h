@@ -10,10 +10,10 @@
  *            computes next finds what the other left. The same set again costs nothing.
  * Threads    Executor, as everything that runs.
  * Files      compute.c ready_*; assets.c tokenizers; cond.c the CONDITIONING value, conditioning.c
- *            its nodes; text_encode.c; sample_latent.c a run of a sampler, sample_conds.c what it
- *            makes of conditionings; sampling.c KSampler and kin; sampler.c noise.c guider.c the
- *            objects of custom sampling; model_sampling.c what is said about a MODEL, and schedules
- *            that ask one; vae.c */
+ *            its nodes; edit_model.c pictures that prompts show; text_encode.c; sample_latent.c a
+ *            run of a sampler, sample_conds.c what it makes of conditionings; sampling.c KSampler
+ *            and kin; sampler.c noise.c guider.c the objects of custom sampling; model_sampling.c
+ *            what is said about a MODEL, and schedules that ask one; vae.c */
 #ifndef NODE_COMPUTE_H
 #define NODE_COMPUTE_H
 
@@ -29,9 +29,20 @@
 berth_status in_object(const struct node_call *c, const char *name, const struct value_type *type,
                        const void **out, berth_err *err);
 
+/* A latent to look at, behind those that were said before it: lists share their beginnings. */
+struct cond_ref {
+    unsigned counts;
+    struct htensor *latent;
+    struct cond_ref *before; /* NULL: it is the first */
+};
+/* Adds one to the list; the latent is shared. */
+berth_status cond_ref_add(struct cond_ref **list, struct htensor *latent, berth_err *err);
+size_t cond_refs(const struct cond_ref *list); /* how many */
+
 struct cond_entry {
     struct htensor *cond;   /* [1, tokens, width] */
     struct htensor *pooled; /* [1, n]; NULL: none */
+    struct htensor *shown;  /* [1, tokens]: 0 is padding, to be seen by nobody; NULL: all is text */
     struct diffusion_size size;
     double strength; /* 1 */
     enum cond_area { AREA_NONE, AREA_PIXELS, AREA_PERCENT } area_kind;
@@ -42,6 +53,8 @@ struct cond_entry {
     double start_percent, end_percent;
     bool ranged;                                 /* those two count */
     struct htensor *concat_latent, *concat_mask; /* inpaint models: [n, c, h, w], [n, h, w]; NULL */
+    struct cond_ref *ref; /* pictures to look at, the last one; NULL: none */
+    enum diffusion_ref_method ref_method;
     int guided; /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
     double guidance;
 };
@@ -131,6 +144,10 @@ struct ready_vae { /* stays where it is until its release: the net looks at `vae
 berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct ready_vae *out,
                        berth_err *err);
 void ready_vae_release(struct ready_vae *v); /* zeroed is fine */
+
+/* The pictures [n, h, w, c] as latents, by the VAE at this input. */
+berth_status encode_image(struct node_call *c, const char *vae, const struct htensor *image,
+                          struct htensor **out, berth_err *err);
 
 struct asset { /* an opened tokenizer; executor's thread */
     const struct tokenizer *kind;

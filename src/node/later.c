@@ -11,23 +11,6 @@ NOT_YET(CLIPTextEncodeSD3, .category = "advanced/conditioning", V3("sd3"),
             COMBO_IN("empty_padding", CHOICES("none", "empty_prompt"))),
         OUT_OF("CONDITIONING"));
 
-NOT_YET(TextEncodeQwenImageEdit, .category = "advanced/conditioning", V3("qwen"),
-        INS(SOCKET("clip", "CLIP"),
-            TEXT_IN("prompt", NULL, .no_default = true, .more = PROMPT_TEXT),
-            OPTIONAL("vae", "VAE"), OPTIONAL("image", "IMAGE")),
-        OUT_OF("CONDITIONING"));
-
-NOT_YET(TextEncodeQwenImageEditPlus, .category = "advanced/conditioning", V3("qwen"),
-        INS(SOCKET("clip", "CLIP"),
-            TEXT_IN("prompt", NULL, .no_default = true, .more = PROMPT_TEXT),
-            OPTIONAL("vae", "VAE"), OPTIONAL("image1", "IMAGE"), OPTIONAL("image2", "IMAGE"),
-            OPTIONAL("image3", "IMAGE")),
-        OUT_OF("CONDITIONING"));
-
-NOT_YET(ReferenceLatent, .category = "advanced/conditioning/edit_models", V3("edit_model"),
-        INS(SOCKET("conditioning", "CONDITIONING"), OPTIONAL("latent", "LATENT")),
-        OUT_OF("CONDITIONING"));
-
 NOT_YET(CLIPVisionEncode, .display = "CLIP Vision Encode", .category = "conditioning",
         .module = "nodes",
         INS(SOCKET("clip_vision", "CLIP_VISION"), SOCKET("image", "IMAGE"),

@@ -300,6 +300,7 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
                                .mores = r->parts - 1,
                                .x = b->x + from * each,
                                .t = b->t + from,
+                               .item = b->item + from,
                                .out = b->out + from * each };
     float *concat = NULL;
     const struct diffusion_cond **of = calloc(n, sizeof *of);

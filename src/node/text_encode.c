@@ -97,7 +97,7 @@ berth_status text_conditioning(struct node_call *c, const struct text_prompt *pr
     struct ready_text t = { 0 };
     struct arena mem = { 0 };
     struct text_cond got = { 0 };
-    struct htensor *cond = NULL, *pooled = NULL;
+    struct htensor *cond = NULL, *pooled = NULL, *shown = NULL;
     struct text_embeddings emb = { .find = find_embedding, .user = c, .log = c->env->log };
     *out = NULL;
     if (in_clip(c, &ref, err) || ready_text(c, ref, &t, err))
@@ -116,11 +116,20 @@ berth_status text_conditioning(struct node_call *c, const struct text_prompt *pr
     if (!s && got.pooled)
         s = to_tensor(&(struct shape) { .ndim = 2, .dim = { 1, got.pooled_n } }, got.pooled,
                       &pooled, err);
+    if (!s && got.mask)
+        s = to_tensor(&(struct shape) { .ndim = 2, .dim = { 1, got.tokens } }, got.mask, &shown,
+                      err);
     arena_release(&mem);
-    if (!s)
-        return conditioning_new(cond, pooled, out, err);
-    htensor_unref(cond);
-    return s;
+    if (!s && !conditioning_new(cond, pooled, out, err)) {
+        (*out)->at[0].shown = shown;
+        return BERTH_OK;
+    }
+    if (s) {
+        htensor_unref(cond);
+        htensor_unref(pooled);
+    }
+    htensor_unref(shown);
+    return err->code;
 }
 
 static berth_status run_encode(struct node_call *c, berth_err *err)
