@@ -18,6 +18,8 @@ Writes for each model of MODELS
                           size of x, prompts context and negative;
                           sample_ref/...: the same, both prompts looking at ref
     <model>_keys.json     names and shapes of its tensors
+    <model>_control_keys.json   the same of a network that steers it: out_control/<strength> is what
+                          it makes of x with hint, out_control_ref/<strength> when looking at ref, too
 
 and manifest.json, which says how each was made. tests/golden/{model,node}/test_qwen_image.c read
 any such folder:
@@ -124,6 +126,35 @@ def cases(net, config, args, draw):
     return out
 
 
+def control_of(config):
+    """DiffSynth's network that steers block by block, with synthetic weights."""
+    import comfy.ops
+    import comfy_extras.nodes_model_patch as patches
+    width = config["attention_head_dim"] * config["num_attention_heads"]
+    net = patches.QwenImageBlockWiseControlNet(num_layers=config["num_layers"], dim=width,
+                                               operations=comfy.ops.disable_weight_init)
+    net.load_state_dict({k: synth(k, list(v.shape)) for k, v in net.state_dict().items()})
+    return net.eval().float()
+
+
+def steered(comfy, net, control, t, draw):
+    """out_control/<strength>, and the same looking at ref: steered by a latent, `hint`."""
+    raw = draw(1, 16, 1, *t["x"].shape[-2:])
+    out = {"hint": comfy.latent_formats.Wan21().process_in(raw)}
+    y = control.process_input_latent_image(raw.clone())
+    for strength in (1.0, 0.5):
+        def patch(a):
+            a["img"][:, :y.shape[1]] += strength * control.control_block(
+                a["img"][:, :y.shape[1]], y, a["block_index"])
+            return a
+
+        more = {"transformer_options": {"patches": {"double_block": [patch]}}}
+        out[f"out_control/{strength}"] = net(t["x"], t["t"], t["context"], **more)
+        out[f"out_control_ref/{strength}"] = net(t["x"], t["t"], t["context"],
+                                                 ref_latents=[t["ref"]], **more)
+    return out
+
+
 def runs(comfy, model, args, t):
     patcher = comfy.model_patcher.ModelPatcher(model, torch.device("cpu"), torch.device("cpu"))
     latent, out = torch.zeros_like(t["x"]), {}
@@ -162,10 +193,15 @@ def main():
         with torch.no_grad():
             model = model_of(comfy, config)
             tensors = cases(model.diffusion_model, config, args, draw)
+            control = control_of(config)
+            if args.size[0] % 2 == 0 and args.size[1] % 2 == 0:
+                tensors |= steered(comfy, model.diffusion_model, control, tensors, draw)
             tensors |= runs(comfy, model, args, tensors)
         write(f"{args.folder}/{name}.safetensors", tensors)
         with open(f"{args.folder}/{name}_keys.json", "w") as f:
             json.dump({k: list(v.shape) for k, v in model.diffusion_model.state_dict().items()}, f)
+        with open(f"{args.folder}/{name}_control_keys.json", "w") as f:
+            json.dump({k: list(v.shape) for k, v in control.state_dict().items()}, f)
         about = {k: [str(v.dtype)[6:], list(v.shape)] for k, v in tensors.items()}
         manifest[name] = {"config": config, "seed": args.seed, "cfg": args.cfg,
                           "shift": model.model_sampling.shift, "tensors": about}

@@ -79,5 +79,6 @@ const struct family family_qwen_image = {
     .config = config,
     .describe = describe,
     .release = release,
+    .control = &qwen_image_control,
     .forward = forward,
 };

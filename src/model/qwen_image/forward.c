@@ -5,6 +5,9 @@
  * block are slices of it, and their queries, keys and values are slices of one [B, T, 3D], so
  * nothing is joined or taken apart. A thrifty pass does feed-forwards in two halves.
  *
+ * A steered pass goes block by block: the tokens travel through host memory, where the network that
+ * steers it takes its turn (control.c).
+ *
  * A stream's tokens go piece by piece: of every item its own, and where pictures to look at count
  * as free of noise, those apart from the picture's, because they are modulated by another time.
  * Products do all pieces within one use of their layer. */
@@ -27,6 +30,10 @@ struct pass {
     const struct qwen_image_host *host; /* NULL: sizes alone are asked for */
     struct qwen_image_sizes size;
     uint64_t B, L, T;
+    /* Of a steered pass, what goes on between its parts; NULL: it is one part. */
+    struct qwen_image_between *between;
+    uint32_t first,
+        last;       /* blocks of this part; the first one has the way in, the last the way out */
     struct act x;   /* [B, T, D] */
     struct act vec; /* [B or 2B, D], SiLU applied: what every modulation wants; then of time 0 */
     struct act table;
@@ -302,6 +309,27 @@ static struct act way_out(struct net_run *r, const struct pass *p)
     return y;
 }
 
+static void give(struct net_run *r, const struct pass *p)
+{
+    struct act y = way_out(r, p);
+    net_finite(r, y, "Qwen-Image's output");
+    net_output(r, y, p->host ? p->host->result.p : NULL);
+    net_drop(r, &y);
+}
+
+/* What is left after the last block of a steered pass. */
+static void forward_end(struct net_run *r, void *user)
+{
+    struct pass p = *(const struct pass *)user;
+    struct shape xs = shape3(p.B, p.T, p.q->hidden);
+    struct shape vs = { .ndim = 2, .dim = { p.size.zero ? 2 * p.B : p.B, p.q->hidden } };
+    p.x = net_input(r, &xs, p.between->x);
+    p.vec = net_input(r, &vs, p.between->vec);
+    give(r, &p);
+    net_drop(r, &p.vec);
+    net_drop(r, &p.x);
+}
+
 static void forward(struct net_run *r, void *user)
 {
     struct pass p = *(const struct pass *)user;
@@ -309,20 +337,29 @@ static void forward(struct net_run *r, void *user)
     struct shape xs = shape3(p.B, p.T, q->hidden);
     struct shape ps = shape3(p.B, p.T - p.L, q->in_channels * QWEN_IMAGE_PATCH * QWEN_IMAGE_PATCH);
     struct shape ts = shape3(p.T, q->head_dim / 2, 2);
-    p.x = net_new(r, &xs);
-    way_in(r, &p, "img_in", net_input(r, &ps, p.host ? p.host->patches.p : NULL), p.L, p.T);
-    text_in(r, &p);
-    p.vec = embed(r, &p);
+    struct shape vs = { .ndim = 2, .dim = { p.size.zero ? 2 * p.B : p.B, q->hidden } };
+    if (p.first) {
+        p.x = net_input(r, &xs, p.between->x);
+        p.vec = net_input(r, &vs, p.between->vec);
+    } else {
+        p.x = net_new(r, &xs);
+        way_in(r, &p, "img_in", net_input(r, &ps, p.host ? p.host->patches.p : NULL), p.L, p.T);
+        text_in(r, &p);
+        p.vec = embed(r, &p);
+    }
     p.table = net_input_f32(r, &ts, p.host ? p.host->table.p : NULL);
-    for (uint32_t i = 0; i < q->depth && !net_bad(r); i++)
+    for (uint32_t i = p.first; i < p.last && !net_bad(r); i++)
         block(r, &p, i);
     net_drop(r, &p.table);
-    struct act y = way_out(r, &p);
+    if (p.between) {
+        net_output(r, p.x, p.between->x_out);
+        if (!p.first)
+            net_output(r, p.vec, p.between->vec);
+    } else {
+        give(r, &p);
+    }
     net_drop(r, &p.vec);
     net_drop(r, &p.x);
-    net_finite(r, y, "Qwen-Image's output");
-    net_output(r, y, p.host ? p.host->result.p : NULL);
-    net_drop(r, &y);
 }
 
 /* ---- doors ---- */
@@ -332,7 +369,7 @@ static berth_status pass_open(struct pass *p, const struct qwen_image_net *q,
                               berth_err *err)
 {
     const uint64_t n = in->shape.dim[0];
-    *p = (struct pass) { .q = q, .in = in, .host = host, .B = n };
+    *p = (struct pass) { .q = q, .in = in, .host = host, .B = n, .last = q->depth };
     if (qwen_image_sizes(q, in, &p->size, err))
         return err->code;
     p->L = p->size.text;
@@ -356,6 +393,23 @@ static void pass_close(struct pass *p)
     free(p->each);
 }
 
+/* Block by block, each followed by what steers it. */
+static berth_status steered(struct net *net, struct pass *p, struct qwen_image_host *host,
+                            berth_err *err)
+{
+    struct qwen_image_between between = { .q = p->q, .in = p->in, .size = p->size };
+    berth_status s = qwen_image_between_open(&between, host, err);
+    p->between = &between;
+    for (uint32_t i = 0; !s && i < p->q->depth; i++) {
+        p->first = i;
+        p->last = i + 1;
+        s = net_forward(net, forward, p, err);
+        if (!s)
+            s = qwen_image_steer(&between, i, err);
+    }
+    return s ? s : net_forward(net, forward_end, p, err);
+}
+
 berth_status qwen_image_forward(struct net *net, const struct qwen_image_net *q,
                                 const struct family_batch *b, struct qwen_image_host *host,
                                 uint64_t *peak, berth_err *err)
@@ -367,7 +421,7 @@ berth_status qwen_image_forward(struct net *net, const struct qwen_image_net *q,
     if (!s && !peak)
         s = qwen_image_host_fill(host, q, b, &p.size, err);
     if (!s && !peak)
-        s = net_forward(net, forward, &p, err);
+        s = b->controls ? steered(net, &p, host, err) : net_forward(net, forward, &p, err);
     if (!s && !peak)
         qwen_image_host_give(host, q, b);
     pass_close(&p);

@@ -13,15 +13,14 @@
 #define TIMES 1000.0f /* noise levels, before they are embedded */
 #define PATCH QWEN_IMAGE_PATCH
 
-static uint64_t side(uint64_t n) /* rows or columns of patches */
+uint64_t qwen_image_side(uint64_t n)
 {
     return (n + PATCH - 1) / PATCH;
 }
 
-/* Patches of a latent [n, channels, t, h, w]. */
-static uint64_t tokens_of(const struct shape *s)
+uint64_t qwen_image_tokens(const struct shape *s)
 {
-    return s->dim[2] * side(s->dim[3]) * side(s->dim[4]);
+    return s->dim[2] * qwen_image_side(s->dim[3]) * qwen_image_side(s->dim[4]);
 }
 
 /* ---- sizes ---- */
@@ -47,7 +46,7 @@ berth_status qwen_image_sizes(const struct qwen_image_net *q, const struct famil
 {
     char text[SHAPE_TEXT_MAX];
     enum diffusion_ref_method how = b->ref_method == REF_OWN ? q->refs : b->ref_method;
-    *out = (struct qwen_image_sizes) { .text = seen(b), .picture = tokens_of(&b->shape) };
+    *out = (struct qwen_image_sizes) { .text = seen(b), .picture = qwen_image_tokens(&b->shape) };
     if (!moderate(&b->shape) || b->tokens > UINT32_MAX)
         return err_set(err, BERTH_ELIMIT, "latents %s with %zu tokens", shape_text(&b->shape, text),
                        b->tokens);
@@ -60,7 +59,7 @@ berth_status qwen_image_sizes(const struct qwen_image_net *q, const struct famil
         if (!moderate(&b->ref[i].shape))
             return err_set(err, BERTH_ELIMIT, "a latent %s to look at",
                            shape_text(&b->ref[i].shape, text));
-        out->refs += tokens_of(&b->ref[i].shape);
+        out->refs += qwen_image_tokens(&b->ref[i].shape);
     }
     out->zero = b->refs && how == REF_INDEX_TIMESTEP_ZERO;
     return BERTH_OK;
@@ -69,8 +68,8 @@ berth_status qwen_image_sizes(const struct qwen_image_net *q, const struct famil
 /* ---- patches ---- */
 
 /* A token's features are ordered channel, row, column of its pixels. Odd sizes wrap around to the
- * first row and column. Returns what is behind the last. */
-static float *patchify(const float *x, const struct shape *s, float *out)
+ * first row and column. */
+float *qwen_image_patchify(const float *x, const struct shape *s, float *out)
 {
     const size_t channels = (size_t)s->dim[1], frames = (size_t)s->dim[2];
     const size_t h = (size_t)s->dim[3], w = (size_t)s->dim[4];
@@ -108,9 +107,10 @@ static void fill_patches(const struct family_batch *b, float *out)
 {
     const size_t n = (size_t)b->shape.dim[0], each = (size_t)shape_inner(&b->shape, 1);
     for (size_t i = 0; i < n; i++) {
-        out = patchify(b->x + i * each, &b->shape, out);
+        out = qwen_image_patchify(b->x + i * each, &b->shape, out);
         for (size_t k = 0; k < b->refs; k++)
-            out = patchify(b->ref[i * b->refs + k].x, &b->ref[i * b->refs + k].shape, out);
+            out =
+                qwen_image_patchify(b->ref[i * b->refs + k].x, &b->ref[i * b->refs + k].shape, out);
     }
 }
 
@@ -135,7 +135,8 @@ struct place { /* of a picture: its layer, and where its middle is */
 static float *fill_picture(const struct qwen_image_net *q, const struct shape *s, struct place at,
                            float *out)
 {
-    const size_t rows = (size_t)side(s->dim[3]), cols = (size_t)side(s->dim[4]);
+    const size_t rows = (size_t)qwen_image_side(s->dim[3]),
+                 cols = (size_t)qwen_image_side(s->dim[4]);
     const size_t wide = q->head_dim, a0 = q->axis[0], a1 = q->axis[1], a2 = q->axis[2];
     const double top = at.row - (double)(rows / 2), left = at.column - (double)(cols / 2);
     for (size_t t = 0; t < (size_t)s->dim[2]; t++) {
@@ -162,7 +163,8 @@ static float *fill_picture(const struct qwen_image_net *q, const struct shape *s
 /* Text is on the diagonal, behind the picture's corner. */
 static float *fill_text(const struct qwen_image_net *q, const struct family_batch *b, float *out)
 {
-    const uint64_t rows = side(b->shape.dim[3]) / 2, cols = side(b->shape.dim[4]) / 2;
+    const uint64_t rows = qwen_image_side(b->shape.dim[3]) / 2,
+                   cols = qwen_image_side(b->shape.dim[4]) / 2;
     const uint64_t first = rows > cols ? rows : cols;
     for (size_t i = 0; i < b->tokens; i++) {
         if (b->hidden && b->hidden[i])
@@ -186,7 +188,7 @@ static void fill_refs(const struct qwen_image_net *q, const struct family_batch 
             at.layer = -at.layer;
         if (how == REF_OFFSET || how == REF_UXO) {
             const uint64_t x = h + H > w + W ? W : 0, y = h + H > w + W ? 0 : H;
-            at = (struct place) { 1, (double)side(y), (double)side(x) };
+            at = (struct place) { 1, (double)qwen_image_side(y), (double)qwen_image_side(x) };
             H = h + y > H ? h + y : H;
             W = w + x > W ? w + x : W;
         }
@@ -203,11 +205,11 @@ void qwen_image_host_release(struct qwen_image_host *host)
     free(host->result.p);
     free(host->context.p);
     free(host->time.p);
+    free(host->steer.p);
     *host = (struct qwen_image_host) { .table = { NULL, 0 } };
 }
 
-/* Room for a * b * c floats; what was in it is gone. */
-static bool room(struct qwen_image_buffer *to, uint64_t a, uint64_t b, uint64_t c)
+bool qwen_image_room(struct qwen_image_buffer *to, uint64_t a, uint64_t b, uint64_t c)
 {
     size_t n, bytes;
     if (!sz_mul((size_t)a, (size_t)b, &n) || !sz_mul(n, (size_t)c, &n) ||
@@ -241,11 +243,11 @@ berth_status qwen_image_host_fill(struct qwen_image_host *host, const struct qwe
 {
     const uint64_t n = b->shape.dim[0], wide = q->in_channels * PATCH * PATCH;
     char text[SHAPE_TEXT_MAX];
-    if (!room(&host->table, s->text + s->picture + s->refs, q->head_dim, 1) ||
-        !room(&host->patches, n, s->picture + s->refs, wide) ||
-        !room(&host->result, n, s->picture, q->out_channels * PATCH * PATCH) ||
-        !room(&host->time, n, 2, 1) ||
-        (b->hidden && !room(&host->context, n, s->text, q->context_dim)))
+    if (!qwen_image_room(&host->table, s->text + s->picture + s->refs, q->head_dim, 1) ||
+        !qwen_image_room(&host->patches, n, s->picture + s->refs, wide) ||
+        !qwen_image_room(&host->result, n, s->picture, q->out_channels * PATCH * PATCH) ||
+        !qwen_image_room(&host->time, n, 2, 1) ||
+        (b->hidden && !qwen_image_room(&host->context, n, s->text, q->context_dim)))
         return err_set(err, BERTH_ENOMEM, "patches of latents %s", shape_text(&b->shape, text));
     fill_patches(b, host->patches.p);
     float *at = fill_text(q, b, host->table.p);

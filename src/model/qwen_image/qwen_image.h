@@ -17,7 +17,7 @@
  * Threads    qwen_image_forward(): executor; the rest any.
  * Numbers    Golden: tests/golden/model/test_qwen_image.c
  * Files      family.c the descriptor, config.c detection, host.c patches and positions, forward.c,
- *            lora.c what adapters call its tensors, presets.c */
+ *            control.c networks that steer it, lora.c what adapters call its tensors, presets.c */
 #ifndef MODEL_QWEN_IMAGE_H
 #define MODEL_QWEN_IMAGE_H
 
@@ -72,7 +72,8 @@ struct qwen_image_host {
         patches, /* [n, picture + refs, 4 * channels] */
         result,  /* [n, picture, 4 * channels] */
         context, /* [n, text, context_dim], where some of it is hidden */
-        time;    /* [n or 2 n]: as they are embedded, then the same number of zeros */
+        time,    /* [n or 2 n]: as they are embedded, then the same number of zeros */
+        steer;   /* what a steered pass hands over */
 };
 void qwen_image_host_release(struct qwen_image_host *host);
 /* All of it, for such a pass. */
@@ -82,6 +83,33 @@ berth_status qwen_image_host_fill(struct qwen_image_host *host, const struct qwe
 /* What came out, as latents. */
 void qwen_image_host_give(const struct qwen_image_host *host, const struct qwen_image_net *q,
                           const struct family_batch *b);
+
+/* Rows or columns of patches; and patches of a latent [n, channels, t, h, w]. */
+uint64_t qwen_image_side(uint64_t n);
+uint64_t qwen_image_tokens(const struct shape *s);
+/* Patches of one such latent; returns what is behind the last. */
+float *qwen_image_patchify(const float *x, const struct shape *s, float *out);
+/* Room for a * b * c floats; what was in it is gone. False: there is none. */
+bool qwen_image_room(struct qwen_image_buffer *to, uint64_t a, uint64_t b, uint64_t c);
+
+/* control.c: networks that steer it by a picture, block by block (DiffSynth's). */
+extern const struct control_class qwen_image_control;
+struct qwen_image_between { /* what a steered pass hands over from part to part */
+    const struct qwen_image_net *q;
+    const struct family_batch *in;
+    struct qwen_image_sizes size;
+    /* What goes into a part and what comes out of it are apart: one that goes wrong on the way back
+     * is run again. */
+    float *x, *x_out;           /* [n, tokens, D] */
+    float *vec;                 /* [n or 2 n, D]: made by the first part */
+    float *tokens, *tokens_out; /* [n, picture, D] */
+    float *patches;             /* of every network, [picture, 4 * channels] */
+};
+/* All but the first three, in host memory. */
+berth_status qwen_image_between_open(struct qwen_image_between *b, struct qwen_image_host *host,
+                                     berth_err *err);
+/* x behind this block, out of x_out, as all networks want it. */
+berth_status qwen_image_steer(struct qwen_image_between *b, uint32_t block, berth_err *err);
 
 /* family.forward of it; host: for the latents it computes. */
 berth_status qwen_image_forward(struct net *net, const struct qwen_image_net *q,

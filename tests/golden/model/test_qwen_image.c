@@ -179,6 +179,66 @@ static void run_case(struct diffusion *d, const struct weights *w, const char *f
     case_release(&c);
 }
 
+/* "out_control/<strength>" and "out_control_ref/<strength>" (looking at ref): steered by hint. */
+static void run_control(struct net_rig *g, struct res_model *control, const struct weights *w,
+                        const char *file, const char *name)
+{
+    const struct where at = where_from_env();
+    struct golden_case c;
+    struct diffusion *d;
+    struct shape s;
+    berth_err err = { 0 };
+    case_read(&c, w, "out");
+    free(c.want);
+    c.want = tensor(w, name, &s);
+    float *hint = tensor(w, "hint", &s), *out = calloc(c.n, sizeof *out);
+    if (!strncmp(name, "out_control_ref/", 16)) {
+        c.ref[0].x = tensor(w, "ref", &c.ref[0].shape);
+        c.cond.ref = c.ref;
+        c.cond.refs = 1;
+    }
+    struct diffusion_args args = { .res = g->f.r, .m = g->m, .pool = g->pool, .act = at.act };
+    struct diffusion_control by = { .m = control,
+                                    .hint = hint,
+                                    .h = s.dim[3],
+                                    .w = s.dim[4],
+                                    .strength = strtof(strchr(name, '/') + 1, NULL) };
+    const struct diffusion_cond *const list[] = { &c.cond };
+    struct diffusion_in in = { .shape = c.shape, .x = c.x, .t = &c.t, .cond = list, .out = out };
+    assert_ok(diffusion_open(&args, &d, &err), err);
+    assert_ok(diffusion_add_control(d, &by, &err), err);
+    assert_ok(diffusion_forward(d, &in, &err), err);
+    assert_near(name, out, c.want, c.n, where_limit(&at, WHERE_MODULE, file, name));
+    run_together(d, &c, out);
+    diffusion_close(d);
+    free(hint), free(out);
+    case_release(&c);
+}
+
+static size_t run_controls(struct net_rig *g, const struct weights *w, const char *name)
+{
+    struct keys k = { 0 };
+    struct res_model *control;
+    char file[96];
+    size_t cases = 0;
+    berth_err err = { 0 };
+    if (!weights_find(w, "hint", 4))
+        return 0;
+    snprintf(file, sizeof file, "%s_control_keys.json", name);
+    assert_ok(keys_read(golden_path(file), &k, &err), err);
+    struct res_open_args args = { .path = keys_file(&k, "control", DT_F32, "safetensors", NULL) };
+    keys_release(&k);
+    assert_ok(res_open(g->f.r, &args, &control, NULL, &err), err);
+    assert_ok(res_load(control, NULL, NULL, &err), err);
+    for (size_t i = 0; i < weights_count(w); i++)
+        if (!strncmp(weights_at(w, i)->name, "out_control", 11)) {
+            run_control(g, control, w, name, weights_at(w, i)->name);
+            cases++;
+        }
+    res_unref(control);
+    return cases;
+}
+
 static void run_model(const char *name, const json_t *about)
 {
     const struct where at = where_from_env();
@@ -201,12 +261,14 @@ static void run_model(const char *name, const json_t *about)
     struct diffusion_args args = { .res = g.f.r, .m = g.m, .pool = g.pool, .act = at.act };
     assert_ok(diffusion_open(&args, &d, &err), err);
     for (size_t i = 0; i < weights_count(w); i++)
-        if (!strncmp(weights_at(w, i)->name, "out", 3)) {
+        if (!strncmp(weights_at(w, i)->name, "out", 3) &&
+            strncmp(weights_at(w, i)->name, "out_control", 11)) {
             run_case(d, w, name, weights_at(w, i)->name);
             cases++;
         }
     assert_true(cases > 0);
     diffusion_close(d);
+    run_controls(&g, w, name);
     net_rig_close(&g);
     weights_close(w);
 }

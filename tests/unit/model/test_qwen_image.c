@@ -443,6 +443,113 @@ static void every_stored_type_computes(void **state)
     free(exact);
 }
 
+/* ---- networks that steer it ---- */
+
+static const char *control_file(uint64_t width, uint64_t channels, int blocks)
+{
+    struct keys k = { 0 };
+    keys_linear(&k, "img_in", width, 4 * channels, KEYS_BIAS);
+    for (int i = 0; i < blocks; i++) {
+        size_t mark = keys_enter(&k, "controlnet_blocks.%d", i);
+        keys_tensor(&k, "x_rms.weight", width, 0, 0, 0);
+        keys_tensor(&k, "y_rms.weight", width, 0, 0, 0);
+        keys_linear(&k, "input_proj", width, width, KEYS_BIAS);
+        keys_linear(&k, "output_proj", width, width, KEYS_BIAS);
+        keys_leave(&k, mark);
+    }
+    assert_false(k.bad);
+    const char *path = keys_file(&k, "control", DT_F32, "safetensors", NULL);
+    keys_release(&k);
+    return path;
+}
+
+static void control_open(struct rig *r, const char *path, const char *alloc, struct res_model **out)
+{
+    struct res_open_args args = { .path = path, .plan.alloc = alloc };
+    berth_err err = { 0 };
+    assert_ok(res_open(r->g.f.r, &args, out, NULL, &err), err);
+    assert_ok(res_load(*out, NULL, NULL, &err), err);
+}
+
+/* It counts, as strongly as it is told, and gives the same bits wherever either network lives. */
+static void steered_passes(void **state)
+{
+    static const struct {
+        const char *devices, *alloc, *control;
+        float strength;
+    } row[] = { { "cpu=256m", NULL, NULL, 1 },
+                { "cpu=256m", NULL, NULL, 0.5f },
+                { "cpu=256m", NULL, NULL, 0 },
+                { "cuda:0@cpu=32m,cpu=64m,null:0=32m", "cuda:0,20%;null:0,50%;cpu,30%#cuda:0",
+                  "null:0,50%;cpu,50%#cpu", 1 } };
+    float *got[ARRAY_LEN(row) + 1], *hint = noise_floats(9, (size_t)C * 8 * 6);
+    (void)state;
+    for (size_t i = 0; i <= ARRAY_LEN(row); i++) {
+        const size_t k = i < ARRAY_LEN(row) ? i : 0;
+        struct rig r;
+        struct res_model *m = NULL;
+        berth_err err = { 0 };
+        rig_open(&r, row[k].devices, file_of(&small, "steered", DT_F32, "safetensors"),
+                 row[k].alloc, 2);
+        r.in.shape = (struct shape) { 5, { 2, C, 1, 8, 6 } };
+        r.cond[0].refs = r.cond[1].refs = 1;
+        if (i < ARRAY_LEN(row)) {
+            control_open(&r, control_file(64, C, 3), row[k].control, &m);
+            struct diffusion_control by = {
+                .m = m, .hint = hint, .h = 8, .w = 6, .strength = row[k].strength
+            };
+            assert_ok(diffusion_add_control(r.d, &by, &err), err);
+        }
+        got[i] = run(&r);
+        diffusion_close(r.d);
+        r.d = NULL;
+        res_unref(m);
+        rig_close(&r);
+    }
+    const size_t n = 2 * (size_t)C * 8 * 6;
+    assert_memory_equal(got[2], got[ARRAY_LEN(row)],
+                        n * sizeof **got); /* as if it were not there */
+    assert_memory_equal(got[0], got[3], n * sizeof **got);
+    assert_true(rel_error(got[0], got[1], n) > 1e-4 && rel_error(got[0], got[2], n) > 1e-4);
+    for (size_t i = 0; i <= ARRAY_LEN(row); i++)
+        free(got[i]);
+    free(hint);
+}
+
+static void other_control_networks_are_refused(void **state)
+{
+    static const struct {
+        uint64_t width, channels;
+        int blocks;
+        const char *said;
+    } row[] = { { 96, C, 3, "3 blocks of width 96 for a transformer of 3 of width 64" },
+                { 64, C, 2, "2 blocks of width 64" },
+                { 64, C + 1, 3, "over 17 channels" } };
+    struct rig r;
+    float *hint = noise_floats(9, (size_t)(C + 1) * 10 * 6);
+    struct res_model *m;
+    berth_err err = { 0 };
+    (void)state;
+    rig_open(&r, "cpu=256m", file_of(&small, "refuses", DT_F32, "safetensors"), NULL, 1);
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        control_open(&r, control_file(row[i].width, row[i].channels, row[i].blocks), NULL, &m);
+        struct diffusion_control by = { .m = m, .hint = hint, .h = 10, .w = 6, .strength = 1 };
+        assert_fails(diffusion_add_control(r.d, &by, &err), err, BERTH_EUNSUPPORTED, row[i].said);
+        res_unref(m);
+    }
+    control_open(&r, control_file(64, C, 3), NULL, &m);
+    struct diffusion_control by = { .m = m, .hint = hint, .h = 10, .w = 6, .strength = 1 };
+    assert_ok(diffusion_add_control(r.d, &by, &err), err);
+    assert_fails(diffusion_forward(r.d, &r.in, &err), err, BERTH_EUNSUPPORTED, "odd sides"); /* 9 */
+    diffusion_close(r.d);
+    r.d = NULL;
+    res_unref(m);
+    rig_close(&r);
+    free(hint);
+}
+
+/* ---- what goes wrong ---- */
+
 static bool leave_out(const void *user, const struct key *key, char *name, size_t cap,
                       struct shape *s)
 {
@@ -518,6 +625,8 @@ int main(void)
         cmocka_unit_test(blocks_stream_in_order),
         cmocka_unit_test(thrifty_passes_give_the_same_bits),
         cmocka_unit_test(every_stored_type_computes),
+        cmocka_unit_test(steered_passes),
+        cmocka_unit_test(other_control_networks_are_refused),
         cmocka_unit_test(what_is_missing_is_said),
         cmocka_unit_test(no_memory_is_survived),
     };
