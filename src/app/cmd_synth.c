@@ -14,7 +14,7 @@
 struct options {
     const char *preset, *keys, *dtype, *format, *output, *tokenizer;
     uint64_t threads; /* 0: one per core it may use */
-    bool list, json, force;
+    bool list, force;
 };
 
 struct job {                     /* zeroed is empty */
@@ -469,7 +469,7 @@ static int make_tokenizer(struct app *a, const struct options *o)
     if (!code &&
         (bpe_write_stand_in(o->tokenizer, &err) || unigram_write_stand_in(o->tokenizer, &err)))
         code = app_fail(a, &err);
-    if (!code && o->json) {
+    if (!code && a->json) {
         struct jsonout out;
         app_json_begin(a, &out);
         jo_open(&out, NULL, '{');
@@ -507,7 +507,7 @@ static int run(struct app *a, int argc, char **argv)
         opt_text("tokenizer", "DIR", "instead: stand-ins for tokenizers; see below", &o.tokenizer),
         opt_flag("force", "replace an existing file", &o.force),
         opt_flag("list", "show the presets and their sizes, with -d in that type", &o.list),
-        opt_flag("json", "print the result, or the list, as JSON", &o.json),
+        opt_flag("json", "print the result, or the list, as JSON", &a->json),
     };
     int n, code;
     if (!app_args(a, &command_synth, opt, ARRAY_LEN(opt), argc, argv, &n, &code))
@@ -515,7 +515,6 @@ static int run(struct app *a, int argc, char **argv)
     if (n)
         return app_usage(a, "unexpected argument '%.80s' (the file is given with --output)",
                          argv[0]);
-    a->json = o.json;
     if (o.list)
         return list(a, &o);
     if (o.tokenizer)

@@ -23,8 +23,7 @@
  *            stands around a prompt; decode.c ids to text; embedding.c textual inversion files;
  *            unicode.c NFC, lower case, classes (unicode_tables.h); stand_in.c tokenizers for
  *            people who have none; tokenizers.c the list */
-#ifndef TEXT_TOKENIZER_H
-#define TEXT_TOKENIZER_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -161,5 +160,3 @@ int text_byte_piece(const char *s, size_t n);
 berth_status text_embedding_read(const char *path, const char *key, struct arena *mem,
                                  const float **vectors, uint32_t *count, uint32_t *width,
                                  berth_err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* The tensors of Qwen-Image transformers of any size: what presets and tests are made of. */
-#ifndef MODEL_QWEN_IMAGE_PRESETS_H
-#define MODEL_QWEN_IMAGE_PRESETS_H
+#pragma once
 
 #include "model/preset.h"
 
@@ -13,5 +12,3 @@ struct qwen_image_config {
 void keys_qwen_image(struct keys *k, const struct qwen_image_config *c);
 
 extern const struct preset qwen_image_presets[]; /* of its descriptor */
-
-#endif

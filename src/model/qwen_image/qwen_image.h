@@ -18,8 +18,7 @@
  * Numbers    Golden: tests/golden/model/test_qwen_image.c
  * Files      family.c the descriptor, config.c detection, host.c patches and positions, forward.c,
  *            control.c networks that steer it, lora.c what adapters call its tensors, presets.c */
-#ifndef MODEL_QWEN_IMAGE_H
-#define MODEL_QWEN_IMAGE_H
+#pragma once
 
 #include "format/weights.h"
 #include "model/diffusion.h"
@@ -115,5 +114,3 @@ berth_status qwen_image_steer(struct qwen_image_between *b, uint32_t block, bert
 berth_status qwen_image_forward(struct net *net, const struct qwen_image_net *q,
                                 const struct family_batch *b, struct qwen_image_host *host,
                                 uint64_t *peak, berth_err *err);
-
-#endif

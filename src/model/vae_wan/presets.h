@@ -1,6 +1,5 @@
 /* The tensors of Wan VAEs of any size: what presets and tests are made of. */
-#ifndef MODEL_VAE_WAN_PRESETS_H
-#define MODEL_VAE_WAN_PRESETS_H
+#pragma once
 
 #include "model/preset.h"
 
@@ -11,5 +10,3 @@ struct vae_wan_config {
 void keys_vae_wan(struct keys *k, const struct vae_wan_config *c);
 
 extern const struct preset vae_wan_presets[]; /* of its descriptor */
-
-#endif

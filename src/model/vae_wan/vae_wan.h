@@ -8,8 +8,7 @@
  * Config     from names and shapes. Which of a list's members halve or double, and what, their own
  *            tensors say. A file may have one of the halves.
  * Files      family.c the descriptor, config.c detection, names.c, forward.c, presets.c */
-#ifndef MODEL_VAE_WAN_VAE_WAN_H
-#define MODEL_VAE_WAN_VAE_WAN_H
+#pragma once
 
 #include "model/vae.h"
 
@@ -35,5 +34,3 @@ berth_status vae_wan_config(const struct weights *w, const char *root, struct va
                             berth_err *err);
 net_names_fn *vae_wan_names(const struct vae_net *v);
 net_forward_fn vae_wan_decode, vae_wan_encode;
-
-#endif
