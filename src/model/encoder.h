@@ -28,8 +28,11 @@
 
 #include "model/arch.h"
 #include "model/slots.h"
+#include "model/speech.h"
 #include "net/net.h"
 #include "text/chat.h"
+
+struct text_encoder;
 
 #define TEXT_ENCODERS_MAX 4 /* of a set, and of a file */
 
@@ -102,6 +105,15 @@ struct encoder_sight {
     void (*arrange)(const void *config, const void *host, float *rows, float *spare);
 };
 
+struct encoder_job;
+struct encoder_speech { /* how an encoder writes text */
+    bool (*there)(const void *config);
+    /* Appends int32_t ids that follow chunk 0 of the job, the one that ends them included. Its net
+     * is open. */
+    berth_status (*speak)(const struct text_encoder *e, const struct encoder_job *job,
+                          const struct speech_how *how, struct vec *said, berth_err *err);
+};
+
 /* One kind of encoder. `config` is config_bytes of its own making; w and root are the file and what
  * stands in front of the encoder's tensors in it. */
 struct encoder_class {
@@ -135,7 +147,8 @@ struct encoder_class {
     /* What else a pass needs from the host (tables of angles, masks), all else of p being known;
      * freed by free(). NULL: out of memory. Optional. */
     void *(*prepare)(const struct encoder_pass *p);
-    const struct encoder_sight *sight; /* NULL: it sees no pictures */
+    const struct encoder_sight *sight;   /* NULL: it sees no pictures */
+    const struct encoder_speech *speech; /* NULL: it writes no text */
     bool hides_pads; /* what prompts are padded with is hidden from text (encoder_pass.shown) */
     /* The network, as net.h says; gives p->z and p->pooled as far as they are wanted. */
     void (*forward)(struct net_run *r, const struct encoder_pass *p);

@@ -132,6 +132,7 @@ static const char *key_at(const struct weights *w, const char *root)
                                                   .prepare = lm_prepare,                           \
                                                   .hides_pads = true,                              \
                                                   .forward = lm_forward,                           \
+                                                  .speech = &lm_speech,                            \
                                                   __VA_ARGS__ }
 
 #define DETECT(kind_)                                                                              \
