@@ -3,6 +3,8 @@
 
 static const struct text_wording wording = { .weights = true };
 
+static const struct text_speech speech = { .before = "", .after = "" };
+
 const struct text_set text_set_lumina2 = {
     .name = "Lumina 2",
     .types = { "lumina2" },
@@ -14,4 +16,5 @@ const struct text_set text_set_lumina2 = {
                .wording = &wording,
                .mask = true } },
     .join = text_join_columns,
+    .speech = &speech,
 };
