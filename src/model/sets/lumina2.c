@@ -1,4 +1,4 @@
-/* Lumina 2: Gemma 2 2B, what leaves its last layer but one (z-image.md 3). Its words are weighted. */
+/* Lumina 2: Gemma 2 2B, what leaves its last layer but one (z-image.md 3). Words are weighted. */
 #include "model/encoder.h"
 
 static const struct text_wording wording = { .weights = true };
