@@ -27,8 +27,11 @@
 
 #include "model/arch.h"
 #include "model/slots.h"
+#include "model/speech.h"
 #include "net/net.h"
 #include "text/chat.h"
+
+struct text_encoder;
 
 #define TEXT_ENCODERS_MAX 4 /* of a set, and of a file */
 
@@ -101,6 +104,15 @@ struct encoder_sight {
     void (*arrange)(const void *config, const void *host, float *rows, float *spare);
 };
 
+struct encoder_job;
+struct encoder_speech { /* how an encoder writes text */
+    bool (*there)(const void *config);
+    /* Appends int32_t ids that follow chunk 0 of the job, the one that ends them included. Its net
+     * is open. */
+    berth_status (*speak)(const struct text_encoder *e, const struct encoder_job *job,
+                          const struct speech_how *how, struct vec *said, berth_err *err);
+};
+
 /* One kind of encoder. `config` is config_bytes of its own making; w and root are the file and what
  * stands in front of the encoder's tensors in it. */
 struct encoder_class {
@@ -134,7 +146,8 @@ struct encoder_class {
     /* What else a pass needs from the host (tables of angles, masks), all else of p being known;
      * freed by free(). NULL: out of memory. Optional. */
     void *(*prepare)(const struct encoder_pass *p);
-    const struct encoder_sight *sight; /* NULL: it sees no pictures */
+    const struct encoder_sight *sight;   /* NULL: it sees no pictures */
+    const struct encoder_speech *speech; /* NULL: it writes no text */
     bool hides_pads; /* what prompts are padded with is hidden from text (encoder_pass.shown) */
     /* The network, as net.h says; gives p->z and p->pooled as far as they are wanted. */
     void (*forward)(struct net_run *r, const struct encoder_pass *p);
@@ -254,6 +267,18 @@ text_join_fn text_join_columns;
 /* Of one encoder, the taps of a token side by side. */
 text_join_fn text_join_taps;
 
+/* How a prompt is put that is to be answered in words. */
+struct text_speech {
+    const char *before, *after;
+    const char *seen;           /* `before` where there are pictures; NULL: the same */
+    const char *picture;        /* stands behind it for each picture; NULL: they are not shown */
+    const char *after_thinking; /* `after` where it may think first; NULL: the same */
+    const char *const *unless;  /* a text that begins with one of these is used as it is; NULL ends
+                                 * the list; NULL: none */
+    bool always;                /* also where somebody asked for the bare text */
+    uint32_t min_length;        /* text_use.min_length */
+};
+
 #define TEXT_TYPES_MAX 4
 struct text_set {
     const char *name; /* for messages: "SDXL" */
@@ -262,6 +287,7 @@ struct text_set {
                                             * also found by its encoders alone (text_set_find()) */
     bool any_type; /* and by them where no set of that type has them: nobody else wants them */
     struct text_use use[TEXT_ENCODERS_MAX + 1]; /* ends with encoder NULL */
+    const struct text_speech *speech; /* of its only encoder; NULL: it is not asked for words */
     bool fill_up; /* given several prompts, shorter lists of chunks get empty ones */
     text_join_fn *join;
 };
@@ -308,3 +334,13 @@ struct text_prompt {
  * BERTH_EINVAL: an encoder has none, or is not there. */
 berth_status text_encode(const struct text_args *a, const struct text_prompt *prompt,
                          size_t prompts, struct arena *mem, struct text_cond *out, berth_err *err);
+
+struct text_ask {
+    bool bare;     /* the text as it is, without what the set puts around it */
+    bool thinking; /* it may think first */
+    struct speech_how how;
+};
+/* Appends what the set's language model answers, as int32_t ids of its tokenizer, the one that ends
+ * it included. BERTH_EUNSUPPORTED: it writes no text. */
+berth_status text_answer(const struct text_args *a, const struct text_prompt *prompt,
+                         const struct text_ask *ask, struct vec *ids, berth_err *err);

@@ -80,6 +80,8 @@ berth_status conditioning_copy(const struct conditioning *x, struct conditioning
 berth_status conditioning_tokens_fit(size_t tokens, berth_err *err);
 size_t conditioning_tokens(const struct conditioning *x); /* of all prompts; x NULL: 0 */
 void conditioning_free(struct conditioning *x);           /* NULL is fine */
+/* Input `clip`: one that is not there gets what its loader said, else ComfyUI's hint. */
+berth_status in_clip(const struct node_call *c, const struct model_ref **out, berth_err *err);
 /* Prompts, and what they show, through the text encoders at input `clip`: what CLIPTextEncode and
  * its kin are. wants: the set that the node is for; NULL: any. */
 berth_status text_conditioning(struct node_call *c, const struct text_prompt *prompt,

@@ -63,11 +63,12 @@ MODELS = {
                            want={"layer": 0}, prompts=[[5]],
                            generate=dict(
                                g0=dict(n=6, max_length=16),
-                               g1=dict(n=6, max_length=16, do_sample=True, temperature=0.7, top_k=64,
-                                       top_p=0.95, min_p=0.05, repetition_penalty=1.05, seed=3),
-                               g2=dict(n=4, max_length=12, do_sample=True, temperature=1.3, top_k=0,
-                                       top_p=0.9, min_p=0.0, repetition_penalty=1.0, seed=12345678901,
-                                       presence_penalty=0.5),
+                               g1=dict(n=6, max_length=16, do_sample=True, temperature=0.7,
+                                       top_k=64, top_p=0.95, min_p=0.05, repetition_penalty=1.05,
+                                       seed=3),
+                               g2=dict(n=4, max_length=12, do_sample=True, temperature=1.3,
+                                       top_k=0, top_p=0.9, min_p=0.0, repetition_penalty=1.0,
+                                       seed=12345678901, presence_penalty=0.5),
                                g3=dict(n=4, max_length=12, do_sample=True, temperature=1.0, top_k=0,
                                        top_p=1.0, min_p=0.0, repetition_penalty=1.2, seed=7),
                                g4=dict(n=9, max_length=40, stop=6))),
@@ -153,8 +154,9 @@ def generate(clip, ids, how, out):
         first, _ = generate(clip, ids, dict(how, n=0, max_length=stop), out)
         how["stop"] = stop = [first[-1]]
     embeds = clip.process_tokens([ids], "cpu")[0]
-    args = dict(dict(do_sample=False, temperature=1.0, top_k=50, top_p=1.0, min_p=0.0,
-                     repetition_penalty=1.0, seed=0), **{k: v for k, v in how.items() if k != "stop"})
+    args = dict(do_sample=False, temperature=1.0, top_k=50, top_p=1.0, min_p=0.0,
+                repetition_penalty=1.0, seed=0)
+    args.update({k: v for k, v in how.items() if k != "stop"})
     return clip.transformer.generate(embeds, stop_tokens=stop, execution_dtype=torch.float32,
                                      **args), how
 

@@ -18,8 +18,9 @@ Writes for each model of MODELS
                           size of x, prompts context and negative;
                           sample_ref/...: the same, both prompts looking at ref
     <model>_keys.json     names and shapes of its tensors
-    <model>_control_keys.json   the same of a network that steers it: out_control/<strength> is what
-                          it makes of x with hint, out_control_ref/<strength> when looking at ref, too
+    <model>_control_keys.json
+                          the same of a network that steers it: out_control/<strength> is what it
+                          makes of x with hint, out_control_ref/<strength> when looking at ref, too
 
 and manifest.json, which says how each was made. tests/golden/{model,node}/test_qwen_image.c read
 any such folder:

@@ -130,7 +130,8 @@ berth_status lm_configure(const struct lm_kind *kind, const struct weights *w, c
     c->bias = IN_LAYER("self_attn.k_proj.bias") != NULL;
 #undef IN_LAYER
     c->final_norm = canonical_find(&in, "model.norm.weight") != NULL;
-    c->head = canonical_find(&in, "model.lm_head.weight") != NULL;
+    c->head_inside = arch_find(w, root, "model.lm_head.weight") != NULL;
+    c->head = c->head_inside || canonical_find(&in, "model.lm_head.weight") != NULL;
     c->adjacent = c->style == LM_GGUF && is_gguf_llama(w);
     uint64_t head_dim = norm ? arch_dim(norm, 0) : kind->head_dim;
     c->head_dim = head_dim <= WIDTH_MAX ? (uint32_t)head_dim : 0;

@@ -35,10 +35,11 @@ static const struct lm_kind ministral3 = { LLAMA, .name = "Ministral 3", .theta 
     .scaled = true
 static const struct lm_kind gemma2 = { GEMMA, .name = "Gemma 2", .theta = 1e4,
                                        .stop = (const int32_t[]) { 1, -1 } };
-static const struct lm_kind gemma3 = {
-    GEMMA,          .name = "Gemma 3", .theta = 1e6,        .stretch = 8,
-    .window = 1024, .full_every = 6,   .window_theta = 1e4, .stop = (const int32_t[]) { 1, 106, -1 }
-};
+#define GEMMA3                                                                                     \
+    GEMMA, .name = "Gemma 3", .theta = 1e6, .stretch = 8, .window = 1024, .full_every = 6,         \
+           .window_theta = 1e4
+static const struct lm_kind gemma3 = { GEMMA3, .stop = (const int32_t[]) { 1, 106, -1 } };
+static const struct lm_kind gemma3_large = { GEMMA3, .stop = (const int32_t[]) { 106, -1 } };
 
 /* ---- telling them apart ---- */
 
@@ -132,6 +133,7 @@ static const char *key_at(const struct weights *w, const char *root)
                                                   .prepare = lm_prepare,                           \
                                                   .hides_pads = true,                              \
                                                   .forward = lm_forward,                           \
+                                                  .speech = &lm_speech,                            \
                                                   __VA_ARGS__ }
 
 #define DETECT(kind_)                                                                              \
@@ -181,7 +183,8 @@ LM(ministral3_3b, ministral3, "Ministral 3 3B", "Ministral 3",
 LM(gemma2_2b, gemma2, "Gemma 2 2B", "Gemma 2",
    .arch = { ARCH(gemma2, "gemma2", "Gemma 2 language model"), .presets = gemma_presets },
    .tokenizer = &tokenizer_gemma2);
-#define GEMMA3 ARCH(gemma3, "gemma3", "Gemma 3 language model")
-LM(gemma3_4b, gemma3, "Gemma 3 4B", "Gemma 3", .arch = { GEMMA3 }, .tokenizer = &tokenizer_gemma3);
-LM(gemma3_12b, gemma3, "Gemma 3 12B", "Gemma 3", .arch = { GEMMA3 },
+#define GEMMA3_ARCH ARCH(gemma3, "gemma3", "Gemma 3 language model")
+LM(gemma3_4b, gemma3, "Gemma 3 4B", "Gemma 3", .arch = { GEMMA3_ARCH },
+   .tokenizer = &tokenizer_gemma3);
+LM(gemma3_12b, gemma3_large, "Gemma 3 12B", "Gemma 3", .arch = { GEMMA3_ARCH },
    .tokenizer = &tokenizer_gemma3);

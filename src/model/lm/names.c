@@ -82,6 +82,8 @@ static bool is_patches(const struct lm_net *c, const char *canonical, struct net
 bool lm_names(const void *user, const char *canonical, struct net_source *out)
 {
     const struct lm_net *c = user;
+    if (c->head_inside && strcmp(canonical, "model.lm_head.weight") == 0)
+        return false;
     return is_patches(c, canonical, out) || lm_rename(c->style, canonical, out);
 }
 

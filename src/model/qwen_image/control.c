@@ -1,8 +1,8 @@
 /* Networks that steer Qwen-Image by a picture: DiffSynth's (qwen-image-edit.md 5.3).
  *
- * One has a small feed-forward for every block of the transformer. Behind that block it looks at the
- * picture's tokens and at those of edges, depths, poses, and what it makes of both is added to the
- * former. So the two take turns, sixty times a step for the full model, and the tokens travel
+ * One has a small feed-forward for every block of the transformer. Behind that block it looks at
+ * the picture's tokens and at those of edges, depths, poses, and what it makes of both is added to
+ * the former. So the two take turns, sixty times a step for the full model, and the tokens travel
  * through host memory each time: either may compute anywhere. */
 #include "model/qwen_image/qwen_image.h"
 

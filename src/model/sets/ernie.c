@@ -3,6 +3,8 @@
 
 static const struct text_wording wording = { .embeddings = true };
 
+static const struct text_speech speech = { .before = "", .after = "" };
+
 const struct text_set text_set_ernie = {
     .name = "Ernie",
     .types = { "ernie" },
@@ -14,4 +16,5 @@ const struct text_set text_set_ernie = {
                .wording = &wording,
                .mask = true } },
     .join = text_join_columns,
+    .speech = &speech,
 };

@@ -12,6 +12,18 @@ static const struct text_wording wording = { .chat = &chat_qwen_image,
                                              .embeddings = true };
 static const uint32_t taps[] = { 2, 5, 8, 11, 14, 17, 20, 23, 26, 29, 32, 35 };
 
+static const struct text_speech speech = {
+    .before =
+        "<|im_start|>system\nDescribe the image by detailing the color, shape, size, texture, "
+        "quantity, text, spatial relationships of the objects and "
+        "background:<|im_end|>\n" CHAT_QWEN_USER,
+    .seen = CHAT_QWEN_USER,
+    .picture = CHAT_QWEN_IMAGE,
+    .after = CHAT_QWEN_END CHAT_QWEN_NO_THOUGHT,
+    .after_thinking = CHAT_QWEN_END,
+    .unless = (const char *const[]) { "<|im_start|>", NULL },
+};
+
 const struct text_set text_set_krea2 = {
     .name = "Krea 2",
     .types = { "krea2" },
@@ -23,4 +35,5 @@ const struct text_set text_set_krea2 = {
                .cut = lm_cut_qwen,
                .mask = true } },
     .join = text_join_taps,
+    .speech = &speech,
 };

@@ -1,7 +1,9 @@
-/* Lumina 2: Gemma 2 2B, what leaves its last layer but one (z-image.md 3). Its words are weighted. */
+/* Lumina 2: Gemma 2 2B, what leaves its last layer but one (z-image.md 3). Words are weighted. */
 #include "model/encoder.h"
 
 static const struct text_wording wording = { .weights = true };
+
+static const struct text_speech speech = { .before = "", .after = "" };
 
 const struct text_set text_set_lumina2 = {
     .name = "Lumina 2",
@@ -14,4 +16,5 @@ const struct text_set text_set_lumina2 = {
                .wording = &wording,
                .mask = true } },
     .join = text_join_columns,
+    .speech = &speech,
 };

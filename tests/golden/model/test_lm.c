@@ -5,6 +5,7 @@
  *     p<n>/attention_mask       which tokens are text
  *     p<n>/rows<k>              what is seen of p<n>/image<k>, which stands in the prompt as the
  *                               k-th placeholder
+ *     g<n>/ids                  tokens written behind g<n>/tokens, as the entry's `generate` says
  * Made by tools/golden/lm.py, or as the README of the folder says.
  *
  * Error: largest absolute difference over the largest absolute value of the reference, at most
@@ -165,6 +166,53 @@ static void compare_mask(struct model *m, const char *what, const struct weights
         }
 }
 
+static double real(const json_t *o, const char *key, double otherwise)
+{
+    const json_t *v = json_object_get(o, key);
+    return v ? json_number_value(v) : otherwise;
+}
+
+/* Ids that are written behind a prompt. */
+static void run_speech(struct model *m, const struct weights_entry *e, const char *prompt)
+{
+    struct arena mem = { 0 };
+    struct vec said = { .elem = sizeof(int32_t) };
+    berth_err err = { 0 };
+    const json_t *g = json_object_get(json_object_get(m->entry, "generate"), prompt);
+    int32_t stop[2] = { -1, -1 };
+    int64_t want[256];
+    assert_non_null(g);
+    if (json_object_get(g, "stop"))
+        stop[0] = (int32_t)json_integer_value(json_array_get(json_object_get(g, "stop"), 0));
+    m->kind.stop = stop;
+    const struct speech_how how = { .most = (uint32_t)number(g, "max_length", 0),
+                                    .sample = json_is_true(json_object_get(g, "do_sample")),
+                                    .temperature = real(g, "temperature", 1),
+                                    .top_k = (uint32_t)number(g, "top_k", 50),
+                                    .top_p = real(g, "top_p", 1),
+                                    .min_p = real(g, "min_p", 0),
+                                    .repetition = real(g, "repetition_penalty", 1),
+                                    .presence = real(g, "presence_penalty", 0),
+                                    .seed = (uint64_t)number(g, "seed", 0) };
+    struct chunks in = tokens_of(m, prompt, &mem);
+    struct encoder_job job = { .in = &in };
+    const struct text_encoder *enc = &m->g.enc[0];
+    assert_true(enc->is->speech && enc->is->speech->there(enc->config));
+    assert_ok(enc->is->speech->speak(enc, &job, &how, &said, &err), err);
+    assert_true(e->size <= sizeof want);
+    assert_ok(weights_read(m->want, e, 0, want, e->size, &err), err);
+    size_t n = (size_t)(e->size / sizeof *want), same = 0;
+    while (same < n && same < said.n && *(int32_t *)vec_at(&said, same) == want[same])
+        same++;
+    if (same < n || said.n != n) {
+        print_message("%s %s: %zu of %zu tokens, then another: WRONG\n", m->name, e->name, same, n);
+        m->wrong++;
+    }
+    m->cases++;
+    vec_release(&said);
+    arena_release(&mem);
+}
+
 static void run_case(struct model *m, const struct weights_entry *e)
 {
     struct arena mem = { 0 };
@@ -174,8 +222,12 @@ static void run_case(struct model *m, const struct weights_entry *e)
     assert_non_null(kind++);
     snprintf(prompt, sizeof prompt, "%.*s", (int)(kind - 1 - e->name), e->name);
     snprintf(what, sizeof what, "%s %s", m->name, e->name);
-    if (strcmp(kind, "tokens") == 0 || strncmp(kind, "image", 5) == 0 || *e->name == 'g')
+    if (strcmp(kind, "tokens") == 0 || strncmp(kind, "image", 5) == 0)
         return;
+    if (strcmp(kind, "ids") == 0) {
+        run_speech(m, e, prompt);
+        return;
+    }
     size_t pictures;
     struct text_picture *picture = pictures_of(m, prompt, &pictures, &mem);
     if (strncmp(kind, "rows", 4) == 0) {

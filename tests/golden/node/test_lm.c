@@ -1,6 +1,7 @@
 /* Prompts through CLIPLoader and CLIPTextEncode with a language model, for each type of the golden
  * list of token ids: what comes out is what the network makes of those very ids. So the loader's
- * choice of a set, the template, the tokenizer, padding, taps and the cut are all as ComfyUI's. */
+ * choice of a set, the template, the tokenizer, padding, taps and the cut are all as ComfyUI's. And
+ * what TextGenerate writes is what the network writes behind the ids of its question. */
 #include "support/clips.h"
 #include "support/golden.h"
 #include "support/json_file.h"
@@ -117,6 +118,14 @@ static void compare(struct scene *s, const struct kind *k, struct value *clip, c
     json_decref(in);
 }
 
+static void load(struct scene *s, struct call *clip, const char *type)
+{
+    berth_err err = { 0 };
+    char in[128];
+    snprintf(in, sizeof in, "{\"clip_name\": \"lm.safetensors\", \"type\": \"%s\"}", type);
+    assert_ok(rig_run(&s->r, clip, "CLIPLoader", in, &err), err);
+}
+
 static void every_type(void **state)
 {
     (void)state;
@@ -129,15 +138,12 @@ static void every_type(void **state)
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
         struct scene s;
         struct call clip;
-        char load[128];
         struct lm_config c = tiny;
         if (kinds[i].bias) {
             c.bias = true, c.qk_norm = false, c.head_dim = 128, c.layers = 2;
         }
         scene_open(&s, &c);
-        snprintf(load, sizeof load, "{\"clip_name\": \"lm.safetensors\", \"type\": \"%s\"}",
-                 kinds[i].type);
-        assert_ok(rig_run(&s.r, &clip, "CLIPLoader", load, &err), err);
+        load(&s, &clip, kinds[i].type);
         json_array_foreach(list, n, entry) compare(&s, &kinds[i], clip.out[0].at[0], entry);
         call_release(&clip);
         scene_close(&s);
@@ -145,8 +151,196 @@ static void every_type(void **state)
     json_decref(list);
 }
 
+/* ---- TextGenerate ---- */
+
+struct heard { /* what clients were sent */
+    char text[4096];
+    unsigned texts, steps;
+    double most;
+};
+
+static void hear_text(void *user, const char *s, size_t n)
+{
+    struct heard *h = user;
+    h->texts++;
+    snprintf(h->text, sizeof h->text, "%.*s", (int)n, s);
+}
+
+static berth_status hear_step(void *user, const struct node_step *s, berth_err *err)
+{
+    struct heard *h = user;
+    (void)err;
+    h->steps++;
+    h->most = s->max;
+    assert_true(s->value == h->steps);
+    return BERTH_OK;
+}
+
+/* Runs the node; its inputs are of JSON, but for clip and image. */
+static berth_status ask(struct scene *s, struct call *x, const char *inputs, struct value *clip,
+                        struct value *image, struct heard *h, berth_err *err)
+{
+    struct arena mem = { 0 };
+    json_t *o = NULL;
+    *h = (struct heard) { 0 };
+    *x = (struct call) { .c.id = "1" };
+    x->c.env = &s->r.env;
+    x->c.cls = node_find("TextGenerate");
+    x->c.in = x->in;
+    x->c.out = x->out;
+    x->host = (struct node_host) { .user = h, .text = hear_text, .progress = hear_step };
+    x->c.host = &x->host;
+    assert_ok(js_parse(inputs, strlen(inputs), NULL, &o, err), *err);
+    json_object_set_new(o, "clip", json_true());
+    if (image)
+        json_object_set_new(o, "image", json_true());
+    assert_ok(node_live_inputs(x->c.cls, o, &mem, &x->c.live, err), *err);
+    for (size_t i = 0; i < x->c.live.n; i++) {
+        const char *name = x->c.live.in[i].name;
+        const json_t *v = json_object_get(o, name);
+        struct value *given = strcmp(name, "clip") == 0    ? value_ref(clip)
+                              : strcmp(name, "image") == 0 ? (image ? value_ref(image) : NULL)
+                              : v                          ? value_from_json(v)
+                                                           : NULL;
+        if (given)
+            assert_ok(values_add(&x->in[i], given, err), *err);
+    }
+    berth_status st = x->c.cls->run(&x->c, err);
+    json_decref(o);
+    arena_release(&mem);
+    return st;
+}
+
+/* What is written behind these ids, as text. */
+static void written(struct scene *s, struct chunks *in, struct encoder_job *job,
+                    const struct speech_how *how, struct str *out)
+{
+    const struct text_encoder *e = &s->direct.enc[0];
+    struct vec ids = { .elem = sizeof(int32_t) };
+    berth_err err = { 0 };
+    void *tok;
+    job->in = in;
+    assert_ok(e->is->tokenizer->open(tokenizer_dir("qwen25"), &tok, &err), err);
+    assert_ok(e->is->speech->speak(e, job, how, &ids, &err), err);
+    struct text_decoder d = { .is = e->is->tokenizer, .tok = tok };
+    for (size_t i = 0; i < ids.n; i++)
+        text_decode(&d, *(int32_t *)vec_at(&ids, i), out);
+    text_decode_end(&d, out);
+    assert_false(out->bad);
+    e->is->tokenizer->close(tok);
+    vec_release(&ids);
+}
+
+static const char off[] = "{\"prompt\": \"a cat\", \"max_length\": 12, \"sampling_mode\": \"off\"}";
+static const char on[] = "{\"prompt\": \"a cat\", \"max_length\": 9, \"sampling_mode\": \"on\", "
+                         "\"sampling_mode.temperature\": 1.5, \"sampling_mode.top_k\": 40, "
+                         "\"sampling_mode.top_p\": 0.9, \"sampling_mode.min_p\": 0.01, "
+                         "\"sampling_mode.repetition_penalty\": 1.1, \"sampling_mode.seed\": 77}";
+
+/* T3 with "a cat", as llm-encoders.md 4 has it. */
+static const int32_t a_cat[] = { 151644, 872, 198, 64, 8251, 151645, 198, 151644, 77091, 198 };
+
+static void answers(void **state)
+{
+    (void)state;
+    tokenizer_or_skip("qwen25");
+    const struct speech_how plain = { .most = 12 }, dice = { .most = 9,
+                                                             .sample = true,
+                                                             .temperature = 1.5,
+                                                             .top_k = 40,
+                                                             .top_p = 0.9,
+                                                             .min_p = 0.01,
+                                                             .repetition = 1.1,
+                                                             .seed = 77 };
+    struct scene s;
+    struct call clip, x;
+    struct heard h;
+    berth_err err = { 0 };
+    struct lm_config c = tiny;
+    c.layers = 3;
+    scene_open(&s, &c);
+    load(&s, &clip, "lumina2");
+    for (int sampled = 0; sampled < 2; sampled++) {
+        struct token t[ARRAY_LEN(a_cat)], *chunk = t;
+        size_t len = ARRAY_LEN(a_cat);
+        struct chunks in = { .chunk = &chunk, .len = &len, .n = 1, .rules = { .pad = PAD } };
+        struct encoder_job job = { 0 };
+        struct str want = { 0 };
+        for (size_t i = 0; i < len; i++)
+            t[i] = (struct token) { .id = a_cat[i], .weight = 1 };
+        written(&s, &in, &job, sampled ? &dice : &plain, &want);
+        struct value *v = clip.out[0].at[0];
+        assert_ok(ask(&s, &x, sampled ? on : off, v, NULL, &h, &err), err);
+        assert_string_equal(x.out[0].at[0]->s.p, str_c(&want));
+        assert_true(h.steps > 0 && h.most == (sampled ? 9 : 12) && h.texts >= 1);
+        assert_int_equal(strncmp(h.text, str_c(&want), strlen(h.text)), 0);
+        call_release(&x);
+        str_release(&want);
+    }
+    call_release(&clip);
+    scene_close(&s);
+}
+
+/* A picture is seen: another one gives another text. A model without eyes does not look. */
+static void answers_pictures(void **state)
+{
+    (void)state;
+    tokenizer_or_skip("qwen25");
+    struct scene s;
+    struct call clip, first, second;
+    struct heard h;
+    berth_err err = { 0 };
+    struct lm_config c = tiny;
+    c.layers = 4;
+    c.eyes = (struct lm_eyes) {
+        .blocks = 4, .width = 64, .mlp = 32, .patch = 16, .table = 16, .depths = 3
+    };
+    struct htensor *t;
+    const struct shape size = { .ndim = 4, .dim = { 2, 70, 100, 3 } };
+    assert_ok(htensor_zeros(&size, &t, &err), err);
+    scene_open(&s, &c);
+    load(&s, &clip, "stable_diffusion");
+    struct value *v = clip.out[0].at[0], *black = value_tensor(t);
+    assert_non_null(black);
+    assert_ok(ask(&s, &first, off, v, black, &h, &err), err);
+    assert_ok(htensor_zeros(&size, &t, &err), err);
+    for (size_t i = 0; i < htensor_count(t); i++)
+        t->data[i] = (float)(i % 7) / 6;
+    struct value *other = value_tensor(t);
+    assert_ok(ask(&s, &second, off, v, other, &h, &err), err);
+    assert_string_not_equal(first.out[0].at[0]->s.p, second.out[0].at[0]->s.p);
+    call_release(&first);
+    call_release(&second);
+    call_release(&clip);
+    value_unref(black);
+    value_unref(other);
+    scene_close(&s);
+}
+
+/* Qwen2.5-VL has nothing that ends its text; ComfyUI fails, too. */
+static void says_nothing(void **state)
+{
+    (void)state;
+    tokenizer_or_skip("qwen25");
+    struct scene s;
+    struct call clip, x;
+    struct heard h;
+    berth_err err = { 0 };
+    struct lm_config c = tiny;
+    c.bias = true, c.qk_norm = false, c.head_dim = 128, c.layers = 1;
+    scene_open(&s, &c);
+    load(&s, &clip, "qwen_image");
+    assert_fails(ask(&s, &x, off, clip.out[0].at[0], NULL, &h, &err), err, BERTH_EUNSUPPORTED,
+                 "Qwen2.5-VL 7B writes no text");
+    call_release(&x);
+    call_release(&clip);
+    scene_close(&s);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_type) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_type), cmocka_unit_test(answers),
+                                        cmocka_unit_test(answers_pictures),
+                                        cmocka_unit_test(says_nothing) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
