@@ -23,8 +23,7 @@
  * Files      clip/, t5/ the encoders; sets/ the sets; slots.c tokens and vectors to what networks
  *            take; encoder_find.c where encoders are in a file; text_sets.c which set they make;
  *            encoder_run.c passes; encoder.c tokens, weighting */
-#ifndef MODEL_ENCODER_H
-#define MODEL_ENCODER_H
+#pragma once
 
 #include "model/arch.h"
 #include "model/slots.h"
@@ -345,5 +344,3 @@ struct text_ask {
  * it included. BERTH_EUNSUPPORTED: it writes no text. */
 berth_status text_answer(const struct text_args *a, const struct text_prompt *prompt,
                          const struct text_ask *ask, struct vec *ids, berth_err *err);
-
-#endif

@@ -20,8 +20,7 @@
  *            conditioning.c sampling.c sampler.c noise.c guider.c model_sampling.c vae.c.
  *            video.c wanvideo.c third_party.c later.c declare what cannot be computed yet.
  * Checked    tests/golden/node holds every class that ComfyUI has too to its own definition. */
-#ifndef NODE_NODE_H
-#define NODE_NODE_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/map.h"
@@ -355,5 +354,3 @@ berth_status node_input_spec(const struct node_env *env, const struct node_class
 /* One definition. A class whose choices cannot be listed is an error; the caller leaves it out. */
 berth_status node_info(const struct node_env *env, const struct node_class *c, json_t **out,
                        berth_err *err);
-
-#endif

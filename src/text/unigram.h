@@ -4,11 +4,11 @@
  * is "BPE" (Gemma, Llama 2), its characters are merged, the pair of the best score first.
  *
  * Limits     UNIGRAM_VOCAB_MAX ids, UNIGRAM_FILE_MAX bytes a file: BERTH_ELIMIT.
- * Files      unigram.c the best pieces; unigram_merge.c merging, and ids to bytes; unigram_normal.c what happens to text before;
- *            unigram_load.c tables, unigram_json.c and unigram_proto.c the files they come from
- *            (unigram_impl.h: whose rules hold for which); charsmap.c precompiled rules; trie.c */
-#ifndef TEXT_UNIGRAM_H
-#define TEXT_UNIGRAM_H
+ * Files      unigram.c the best pieces; unigram_merge.c merging, and ids to bytes;
+ *            unigram_normal.c what happens to text before; unigram_load.c tables, unigram_json.c
+ *            and unigram_proto.c the files they come from (unigram_impl.h: whose rules hold for
+ *            which); charsmap.c precompiled rules; trie.c */
+#pragma once
 
 #include "text/tokenizer.h"
 
@@ -40,5 +40,3 @@ int32_t unigram_find(const void *t, const char *text);
 /* Writes a tokenizer.json that knows letters and no words, with T5's ids: as
  * bpe_write_stand_in(). */
 berth_status unigram_write_stand_in(const char *dir, berth_err *err);
-
-#endif

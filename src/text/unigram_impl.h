@@ -9,8 +9,7 @@
  *     words               cut in front of every U+2581          none, it is one
  *     special tokens      added_tokens, before all else         pieces that users defined
  *     sums of scores      double                                float */
-#ifndef TEXT_UNIGRAM_IMPL_H
-#define TEXT_UNIGRAM_IMPL_H
+#pragma once
 
 #include "base/str.h"
 #include "text/charsmap.h"
@@ -128,5 +127,3 @@ berth_status unigram_normalize(const struct unigram *t, const char *s, size_t n,
                                struct str *out, berth_err *err);
 /* Without the white space (White_Space of Unicode) at its beginning, at its end. */
 void unigram_strip(bool left, bool right, const char **s, size_t *n);
-
-#endif
