@@ -2,6 +2,7 @@
 #include "net/net_impl.h"
 
 #include "base/json.h"
+#include "base/sz.h"
 #include "plan/convert.h"
 #include "tensor/convert.h"
 
