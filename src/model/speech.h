@@ -3,8 +3,7 @@
  * Numbers   as torch on a cpu has them: floats, and one draw of an exponential for each candidate,
  *           from the Mersenne Twister. A card of ComfyUI's draws other ones.
  * Memory    of the caller's: a list of candidates as long as the vocabulary, once. */
-#ifndef MODEL_SPEECH_H
-#define MODEL_SPEECH_H
+#pragma once
 
 #include "base/err.h"
 #include "base/mt19937.h"
@@ -39,5 +38,3 @@ berth_status speech_init(struct speech *s, const struct speech_how *how, size_t 
 void speech_release(struct speech *s);
 /* The next token. logits: [vocab], changed; said: int32_t, what came before. */
 int32_t speech_next(struct speech *s, float *logits, const struct vec *said);
-
-#endif

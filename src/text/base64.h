@@ -1,6 +1,5 @@
 /* base64: as JSON files carry bytes (RFC 4648, with padding). For text/ alone. */
-#ifndef TEXT_BASE64_H
-#define TEXT_BASE64_H
+#pragma once
 
 #include "base/attr.h"
 
@@ -9,5 +8,3 @@
 
 /* In place: three bytes for each four characters; *out of them. False: this is no base64. */
 WARN_UNUSED bool base64_decode(char *s, size_t n, size_t *out);
-
-#endif

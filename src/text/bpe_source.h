@@ -10,8 +10,7 @@
  *
  * Trust      Hostile until checked: BPE_VOCAB_MAX ids and merges, texts of BPE_TEXT_MAX bytes,
  *            BPE_STEPS_MAX steps. Errors say where. */
-#ifndef TEXT_BPE_SOURCE_H
-#define TEXT_BPE_SOURCE_H
+#pragma once
 
 #include "base/arena.h"
 #include "text/added.h"
@@ -66,5 +65,3 @@ berth_status bpe_add_token(struct bpe_source *b, const struct added_token *t, be
 berth_status bpe_push_token(struct bpe_source *b, const struct added_token *t, berth_err *err);
 int32_t bpe_id_of(const struct bpe_source *b, const char *text, size_t n); /* -1: none */
 size_t bpe_ids(const struct bpe_source *b);                                /* highest + 1 */
-
-#endif

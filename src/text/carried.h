@@ -1,7 +1,6 @@
 /* carried: tokenizers that a model's file brings as a tensor of bytes, as ComfyUI writes them
  * ("spiece_model", "tekken_model", "tokenizer_json"). For text/ alone. */
-#ifndef TEXT_CARRIED_H
-#define TEXT_CARRIED_H
+#pragma once
 
 #include "base/err.h"
 
@@ -14,5 +13,3 @@ struct carried {
 /* By itself, or in a whole checkpoint. BERTH_ENOTFOUND: there is none. */
 berth_status carried_find(const struct weights *w, const char *name, struct carried *out,
                           berth_err *err);
-
-#endif

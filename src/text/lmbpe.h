@@ -10,8 +10,7 @@
  * Files        lmbpe.c text to ids and back; lmbpe_load.c its files; lmbpe_tekken.c Mistral's;
  *              lmbpe_gguf.c metadata; bpe_source.c reads, merge.c merges, split.c words,
  *              added.c added tokens, vocab.c */
-#ifndef TEXT_LMBPE_H
-#define TEXT_LMBPE_H
+#pragma once
 
 #include "text/bpe.h"
 #include "text/split.h"
@@ -48,5 +47,3 @@ struct token_ids lmbpe_ids(const void *t);
 text_encode_fn lmbpe_encode;
 text_bytes_fn lmbpe_bytes;
 int32_t lmbpe_find(const void *t, const char *text);
-
-#endif

@@ -1,6 +1,5 @@
 /* lmbpe_impl: inside of language models' tokenizers, for the lmbpe_*.c files. */
-#ifndef TEXT_LMBPE_IMPL_H
-#define TEXT_LMBPE_IMPL_H
+#pragma once
 
 #include "base/str.h"
 #include "text/bpe_source.h"
@@ -35,6 +34,7 @@ struct lmbpe {
     bool byte_fallback, fuse_unknown;
     bool blank_in_front; /* a step puts one in front of every text */
     int32_t unknown;     /* -1: every text has tokens */
+    int32_t start, pad;  /* -1: none */
 };
 
 /* Appends s as it is looked up: well-formed and normal. */
@@ -47,5 +47,3 @@ berth_status lmbpe_take(struct lmbpe *t, struct bpe_source *b, berth_err *err);
 berth_status lmbpe_take_plain(struct lmbpe *t, struct bpe_source *b, berth_err *err);
 /* A new one; NULL: memory is exhausted. */
 struct lmbpe *lmbpe_new(const struct lmbpe_kind *kind);
-
-#endif

@@ -18,7 +18,7 @@ struct lmbpe *lmbpe_new(const struct lmbpe_kind *kind)
     if (!t)
         return NULL;
     t->kind = kind;
-    t->unknown = -1;
+    t->unknown = t->start = t->pad = -1;
     for (unsigned b = 0, high = 0; b < 256; b++)
         if (!bpe_byte_is_printable(b))
             t->high[high++] = (uint8_t)b;
@@ -148,6 +148,10 @@ berth_status lmbpe_take(struct lmbpe *t, struct bpe_source *b, berth_err *err)
     t->fuse_unknown = b->fuse_unknown;
     if (!s)
         s = set_bytes(t, err);
+    if (t->kind->start && t->start < 0)
+        t->start = lmbpe_find(t, t->kind->start);
+    if (t->pad < 0)
+        t->pad = lmbpe_find(t, t->kind->pad);
     return s ? s : check_kind(t, err);
 }
 

@@ -192,6 +192,17 @@ static berth_status read_all(struct tekken *t, const char *text, size_t n, berth
     return s;
 }
 
+/* A special token whose text an ordinary one has too is that one, wherever it is written out: so it
+ * is in ComfyUI, which looks both up by their text. */
+static void prefer_ordinary(struct bpe_source *b)
+{
+    struct added_token *a = b->added.p;
+    for (size_t i = 0; i < b->added.n; i++) {
+        int32_t id = vocab_find(&b->vocab, a[i].text, a[i].n);
+        a[i].id = id >= 0 ? id : a[i].id;
+    }
+}
+
 berth_status lmbpe_from_tekken(const char *text, size_t n, const char *what,
                                const struct lmbpe_kind *kind, struct lmbpe **out, berth_err *err)
 {
@@ -204,6 +215,9 @@ berth_status lmbpe_from_tekken(const char *text, size_t n, const char *what,
         t->symbols = SYMBOL_RAW;
         t->by_text = true;
         t->split = *kind->split;
+        t->start = bpe_id_of(&k.b, kind->start, strlen(kind->start));
+        t->pad = bpe_id_of(&k.b, kind->pad, strlen(kind->pad));
+        prefer_ordinary(&k.b);
         s = lmbpe_take(t, &k.b, err);
     }
     bpe_source_release(&k.b);

@@ -76,6 +76,9 @@ struct tokenizer {
     text_bytes_fn *bytes;
     bool each_byte; /* one U+FFFD for each byte of a broken character, else for all of them */
     int32_t (*find)(const void *tok, const char *text); /* id of a token; -1: there is none */
+    /* Appends what people see of a whole text, which was decoded with special tokens. Optional: all
+     * that was decoded without them. */
+    void (*tidy)(const char *text, size_t n, struct str *out);
 };
 #define TOKENIZER(x) extern const struct tokenizer tokenizer_##x;
 #include "text/tokenizers.def"
@@ -110,7 +113,7 @@ struct chunk_rules {         /* tables of text-encoders.md 3, llm-encoders.md 3.
     uint32_t min_length;
     bool pad_to_max;
     bool pad_left; /* in front of the tokens, the start token included */
-    bool plain;    /* parentheses are text, all weights are 1; \\( and \\) lose their backslash */
+    bool plain;    /* parentheses are text, all weights are 1; \( and \) lose their backslash */
 };
 struct chunks {               /* in the arena */
     struct token **chunk;     /* [n][len[i]] */

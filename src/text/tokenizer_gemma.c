@@ -71,20 +71,18 @@ static struct token_ids ids(const void *tok)
 
 /* ---- text to ids ---- */
 
-/* The first added token in s; NULL: none. *at: where. */
+/* The first added token in s; NULL: none. *at: where. All of them begin with '<'. */
 static const struct extra *next_extra(const struct extra *extra, const char *s, size_t n,
                                       size_t *at)
 {
-    const struct extra *found = NULL;
-    *at = n;
-    for (; extra->text; extra++) {
-        const char *hit = memmem(s, n, extra->text, strlen(extra->text));
-        if (hit && (size_t)(hit - s) < *at) {
-            *at = (size_t)(hit - s);
-            found = extra;
-        }
+    for (const char *p = s; (p = n ? memchr(p, '<', n - (size_t)(p - s)) : NULL); p++) {
+        *at = (size_t)(p - s);
+        for (const struct extra *e = extra; e->text; e++)
+            if (str_starts(p, n - *at, e->text))
+                return e;
     }
-    return found;
+    *at = n;
+    return NULL;
 }
 
 static berth_status encode(const void *tok, const struct extra *extra, const char *s, size_t n,

@@ -4,9 +4,10 @@
  * is "BPE" (Gemma, Llama 2), its characters are merged, the pair of the best score first.
  *
  * Limits     UNIGRAM_VOCAB_MAX ids, UNIGRAM_FILE_MAX bytes a file: BERTH_ELIMIT.
- * Files      unigram.c the best pieces; unigram_merge.c merging, and ids to bytes; unigram_normal.c what happens to text before;
- *            unigram_load.c tables, unigram_json.c and unigram_proto.c the files they come from
- *            (unigram_impl.h: whose rules hold for which); charsmap.c precompiled rules; trie.c */
+ * Files      unigram.c the best pieces; unigram_merge.c merging, and ids to bytes;
+ *            unigram_normal.c what happens to text before; unigram_load.c tables, unigram_json.c
+ *            and unigram_proto.c the files they come from (unigram_impl.h: whose rules hold for
+ *            which); charsmap.c precompiled rules; trie.c */
 #pragma once
 
 #include "text/tokenizer.h"

@@ -195,13 +195,16 @@ static berth_status set_pieces(struct unigram_load *l, berth_err *err)
     return s;
 }
 
-/* Ids of pieces with a meaning of their own. -1: there is no such piece. */
-static int32_t id_of(const struct unigram_load *l, const char *text)
+/* Ids of pieces with a meaning of their own. -1: there is no such piece. control: those that
+ * SentencePiece calls so; in Gemma "</s>" is what ends struck-out text in HTML. */
+static int32_t id_of(const struct unigram_load *l, const char *text, bool control)
 {
     const struct piece *p = l->piece.p;
     for (size_t i = 0; i < l->piece.n; i++)
-        if (str_eq(p[i].text, p[i].n, text))
+        if ((!control || p[i].type == PIECE_CONTROL) && str_eq(p[i].text, p[i].n, text))
             return (int32_t)i;
+    if (control)
+        return -1;
     const struct trie_key *k = l->added.p;
     for (size_t i = 0; i < l->added.n; i++)
         if (str_eq(k[i].s, k[i].n, text))
@@ -240,12 +243,12 @@ static berth_status set_ids(struct unigram_load *l, berth_err *err)
         return err_set(err, BERTH_EFORMAT, "no piece for what is unknown among its %zu",
                        l->piece.n);
     t->unknown = (int32_t)l->unknown;
-    t->end = id_of(l, "</s>");
-    t->eos = t->end < 0;
-    if (t->eos)
-        t->end = id_of(l, "<eos>");
-    t->start = id_of(l, t->eos ? "<bos>" : "<s>");
-    t->pad = id_of(l, "<pad>");
+    t->end = id_of(l, "</s>", t->sentencepiece);
+    t->eos = t->end < 0 && (t->end = id_of(l, "<eos>", t->sentencepiece)) >= 0;
+    if (t->end < 0)
+        t->end = id_of(l, "</s>", false);
+    t->start = id_of(l, t->eos ? "<bos>" : "<s>", t->sentencepiece);
+    t->pad = id_of(l, "<pad>", false);
     t->pad = t->pad < 0 ? 0 : t->pad;
     if (t->end < 0)
         return err_set(err, BERTH_EFORMAT, "no '</s>' among its %zu pieces: no tokenizer of T5",

@@ -97,8 +97,8 @@ bool unigram_bytes(const void *tok, int32_t id, unsigned how, struct str *out)
         BUG("a tokenizer that keeps no texts");
     if (!s || (t->type[id] == PIECE_CONTROL && !(how & TEXT_SPECIAL)))
         return false;
-    if (t->type[id] == PIECE_UNKNOWN || t->type[id] == PIECE_CONTROL) {
-        str_adds(out, t->type[id] == PIECE_UNKNOWN ? " \xe2\x81\x87 " : s);
+    if (t->type[id] == PIECE_UNKNOWN) {
+        str_adds(out, " \xe2\x81\x87 ");
         return true;
     }
     int byte = t->type[id] == PIECE_BYTE ? text_byte_piece(s, n) : -1;

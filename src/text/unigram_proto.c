@@ -3,7 +3,8 @@
  * Protocol buffers, what is read of them (field: type):
  *     ModelProto      1: SentencePiece, repeated   2: TrainerSpec   3: NormalizerSpec
  *     SentencePiece   1: text   2: score, float   3: enum piece_type
- *     TrainerSpec     3: kind of model, 1 is unigram, 2 BPE   24: blanks behind words   35: byte fallback
+ *     TrainerSpec     3: kind of model (1 unigram, 2 BPE)   24: blanks behind words
+ *                     35: byte fallback
  *     NormalizerSpec  2: character map   3: prefix   4: squeeze blanks   5: U+2581 for blanks
  * A field is a varint (number << 3 | wire type) and its value. Others are passed over. */
 #include "text/unigram_impl.h"

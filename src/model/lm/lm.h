@@ -9,8 +9,7 @@
  * Files      lm.c network; host.c tables of angles, masks; speak.c writing text; vision.c
  *            picture.c pictures; cuts.c; config.c; names.c other names of its
  *            tensors; encoders.c descriptors; lora.c; presets.c */
-#ifndef MODEL_LM_LM_H
-#define MODEL_LM_LM_H
+#pragma once
 
 #include "model/encoder.h"
 
@@ -117,5 +116,3 @@ extern const struct encoder_speech lm_speech;
 
 /* lora.c */
 void lm_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net);
-
-#endif

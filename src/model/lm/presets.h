@@ -1,6 +1,5 @@
 /* The tensors of language models of any size: what presets and tests are made of. */
-#ifndef MODEL_LM_PRESETS_H
-#define MODEL_LM_PRESETS_H
+#pragma once
 
 #include "model/preset.h"
 
@@ -20,5 +19,3 @@ void keys_lm(struct keys *k, const struct lm_config *c);
 /* Of their descriptors. */
 extern const struct preset qwen3_presets[], qwen25_presets[], qwen3vl_presets[], mistral3_presets[],
     gemma_presets[];
-
-#endif

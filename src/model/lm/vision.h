@@ -7,8 +7,7 @@
  *                     attend inside of windows, so patches enter in their order
  * Config     from shapes; both have 16 heads.
  * Files      vision.c networks; picture.c what they take from the host */
-#ifndef MODEL_LM_VISION_H
-#define MODEL_LM_VISION_H
+#pragma once
 
 #include "model/lm/lm.h"
 
@@ -39,5 +38,3 @@ berth_status sight_host_new(const struct lm_net *c, const struct text_picture *p
 
 /* Sides of the picture that is looked at, for one of this size (2.1). */
 void sight_sides(size_t high, size_t wide, uint32_t patch, size_t *to_high, size_t *to_wide);
-
-#endif

@@ -1,6 +1,7 @@
 /* Language models: where they are in files and under which names, which one a file holds, what of
  * them is refused, and what stays the same however prompts are put. Numbers: golden.model.lm. */
 #include "support/clips.h"
+#include "support/oom.h"
 #include "support/sparse_open.h"
 
 #include "model/lm/cuts.h"
@@ -305,6 +306,56 @@ static void cuts(void **state)
     }
 }
 
+/* ---- want of memory ---- */
+
+/* Looks at a picture, encodes a prompt with it, and writes two tokens. */
+static berth_status everything(const struct clip_rig *r, berth_err *err)
+{
+    static float rgb[40 * 70 * 3], z[64 * WIDTH];
+    const struct text_picture p = { .rgb = rgb, .width = 70, .height = 40 };
+    const struct text_encoder *e = &r->enc[0];
+    const struct speech_how how = { .most = 2 };
+    struct vec said = { .elem = sizeof(int32_t) };
+    struct arena mem = { 0 };
+    struct token t[3] = { { .id = 3, .weight = 1 },
+                          { .id = e->is->sight->token, .weight = 1 },
+                          { .id = 5, .weight = 1 } };
+    struct token *chunk = t;
+    size_t len = 3;
+    struct chunks in = { .chunk = &chunk, .len = &len, .n = 1 };
+    struct encoder_job job = { .in = &in, .z = z };
+    berth_status s = text_encoder_see(e, &p, 1, &in, &job, &mem, err);
+    assert_true(len <= 64);
+    if (!s)
+        s = text_encoder_do(e, &job, err);
+    if (!s)
+        s = e->is->speech->speak(e, &job, &how, &said, err);
+    vec_release(&said);
+    arena_release(&mem);
+    return s;
+}
+
+static void failing_allocations(void **state)
+{
+    (void)state;
+    struct lm_config c = tiny;
+    struct clip_rig r;
+    berth_err err = { 0 };
+    berth_status s = BERTH_ENOMEM;
+    c.eyes = small_eyes;
+    open_as(&r, &c, &(struct names) { "", LM_HF });
+    for (long k = 0; s != BERTH_OK; k++) {
+        assert_true(k < 5000);
+        oom_once(k);
+        s = everything(&r, &err);
+        oom_off();
+        assert_true(s == BERTH_OK || s == BERTH_ENOMEM || s == BERTH_ENODEVMEM);
+        if (!s && oom_seen() > k)
+            s = BERTH_ENOMEM; /* whoever had none of it went on without */
+    }
+    clip_rig_close(&r);
+}
+
 /* ---- adapters ---- */
 
 static bool has_name(const struct lora_names *n, const char *base, const char *key)
@@ -344,6 +395,7 @@ int main(void)
         cmocka_unit_test(taps_beyond),
         cmocka_unit_test(masks),
         cmocka_unit_test(cuts),
+        cmocka_unit_test(failing_allocations),
         cmocka_unit_test(adapters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -531,7 +531,8 @@ static void survives_oom(void **state)
             struct unigram *t = NULL;
             err = (berth_err) { 0 };
             oom_after(k);
-            s = kind ? unigram_from_gguf(w, "t5", &t, &err) : unigram_open(tmp_path("oom"), &t, &err);
+            s = kind ? unigram_from_gguf(w, "t5", &t, &err)
+                     : unigram_open(tmp_path("oom"), &t, &err);
             oom_off();
             assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && !t && err.msg[0]));
             unigram_close(t);
