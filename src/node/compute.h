@@ -167,6 +167,26 @@ void ready_text_release(struct ready_text *t); /* zeroed is fine */
 berth_status in_model_copy(struct node_call *c, const char *input, struct model_ref *out,
                            berth_err *err);
 
+/* The pictures [n, h, w, c] as latents, by this VAE. *out is new. */
+berth_status encode_picture(struct node_call *c, const struct model_ref *vae,
+                            const struct htensor *image, struct htensor **out, berth_err *err);
+
+/* ---- networks that steer a diffusion model (model_patch.c) ---- */
+
+#define STEERING_MAX 4
+struct steering { /* those of a MODEL, for latents of one size */
+    struct diffusion_control at[STEERING_MAX];
+    const struct model_ref *net[STEERING_MAX]; /* borrowed from the MODEL */
+    size_t n;
+};
+/* Encodes what they look at; hints live in mem. */
+berth_status steer_hints(struct node_call *c, const struct model_ref *ref,
+                         const struct diffusion_info *info, const struct shape *latents,
+                         struct arena *mem, struct steering *out, berth_err *err);
+/* Loads them and lets them steer d, an open one. */
+berth_status steer(struct node_call *c, const struct steering *s, struct diffusion *d,
+                   berth_err *err);
+
 /* ---- sampling ---- */
 
 struct sampling_request { /* borrowed for the call */

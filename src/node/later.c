@@ -87,13 +87,6 @@ NOT_YET(ControlNetInpaintingAliMamaApply, .category = "conditioning/controlnet",
             FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001)),
         OUTS(PAIR_OUT));
 
-NOT_YET(QwenImageDiffsynthControlnet, .category = "advanced/loaders/qwen",
-        .module = MOD("model_patch"), .flags = NODE_EXPERIMENTAL,
-        INS(SOCKET("model", "MODEL"), SOCKET("model_patch", "MODEL_PATCH"), SOCKET("vae", "VAE"),
-            SOCKET("image", "IMAGE"), FLOAT_IN("strength", 1.0, -10.0, 10.0, 0.01),
-            OPTIONAL("mask", "MASK")),
-        OUT_OF("MODEL"));
-
 NOT_YET(ModelSamplingLTXV, .category = "advanced/model", V3("lt"),
         INS(SOCKET("model", "MODEL"), FLOAT_IN("max_shift", 2.05, 0.0, 100.0, 0.01),
             FLOAT_IN("base_shift", 0.95, 0.0, 100.0, 0.01), OPTIONAL("latent", "LATENT")),

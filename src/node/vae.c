@@ -143,6 +143,18 @@ static berth_status in_vae(struct node_call *c, struct ready_vae *out, berth_err
     return in_model(c, "vae", &ref, err) ? err->code : ready_vae(c, ref, out, err);
 }
 
+berth_status encode_picture(struct node_call *c, const struct model_ref *vae,
+                            const struct htensor *image, struct htensor **out, berth_err *err)
+{
+    struct ready_vae v = { 0 };
+    *out = NULL;
+    if (ready_vae(c, vae, &v, err))
+        return err->code;
+    berth_status s = encode(c, &v, image, (struct tiling) { 0 }, out, err);
+    ready_vae_release(&v);
+    return htensor_made(s, out);
+}
+
 /* ---- latents to pictures ---- */
 
 static berth_status give_decoded(struct node_call *c, size_t tile_px, size_t overlap_px,
