@@ -23,13 +23,15 @@
  * Files      clip/, t5/ the encoders; sets/ the sets; slots.c tokens and vectors to what networks
  *            take; encoder_find.c where encoders are in a file; text_sets.c which set they make;
  *            encoder_run.c passes; encoder.c tokens, weighting */
-#ifndef MODEL_ENCODER_H
-#define MODEL_ENCODER_H
+#pragma once
 
 #include "model/arch.h"
 #include "model/slots.h"
+#include "model/speech.h"
 #include "net/net.h"
 #include "text/chat.h"
+
+struct text_encoder;
 
 #define TEXT_ENCODERS_MAX 4 /* of a set, and of a file */
 
@@ -85,6 +87,32 @@ struct encoder_pass { /* what a forward is given */
     float *pooled;   /* [width] of chunk 0; NULL: not wanted */
 };
 
+struct text_picture { /* what a prompt shows beside what it says */
+    const float *rgb; /* [height, width, 3], 0 to 1 */
+    size_t width, height;
+};
+/* How an encoder sees. A picture comes in the place of a token, as rows of the encoder's width. */
+struct encoder_sight {
+    int32_t token;
+    bool (*there)(const void *config); /* files may come without */
+    /* What a pass over the picture needs from the host, freed by free(); and how many rows it
+     * gives, rows->at and deeper left out. */
+    berth_status (*prepare)(const void *config, const struct text_picture *p, void **host,
+                            struct picture_rows *rows, berth_err *err);
+    /* As net.h says. to: [1 + deep][n, width], in any order that arrange() puts right. */
+    void (*forward)(struct net_run *r, const void *config, const void *host, float *to);
+    void (*arrange)(const void *config, const void *host, float *rows, float *spare);
+};
+
+struct encoder_job;
+struct encoder_speech { /* how an encoder writes text */
+    bool (*there)(const void *config);
+    /* Appends int32_t ids that follow chunk 0 of the job, the one that ends them included. Its net
+     * is open. */
+    berth_status (*speak)(const struct text_encoder *e, const struct encoder_job *job,
+                          const struct speech_how *how, struct vec *said, berth_err *err);
+};
+
 /* One kind of encoder. `config` is config_bytes of its own making; w and root are the file and what
  * stands in front of the encoder's tensors in it. */
 struct encoder_class {
@@ -118,6 +146,8 @@ struct encoder_class {
     /* What else a pass needs from the host (tables of angles, masks), all else of p being known;
      * freed by free(). NULL: out of memory. Optional. */
     void *(*prepare)(const struct encoder_pass *p);
+    const struct encoder_sight *sight;   /* NULL: it sees no pictures */
+    const struct encoder_speech *speech; /* NULL: it writes no text */
     bool hides_pads; /* what prompts are padded with is hidden from text (encoder_pass.shown) */
     /* The network, as net.h says; gives p->z and p->pooled as far as they are wanted. */
     void (*forward)(struct net_run *r, const struct encoder_pass *p);
@@ -173,6 +203,17 @@ struct encoder_job { /* the same, with all there is */
     size_t dropped;    /* given */
 };
 berth_status text_encoder_do(const struct text_encoder *e, struct encoder_job *job, berth_err *err);
+/* A picture as rows of the encoder's width, in the arena: [rows->n, width], and rows->deeper.
+ * BERTH_EUNSUPPORTED: it does not see. pre: its net is open. */
+berth_status text_encoder_look(const struct text_encoder *e, const struct text_picture *p,
+                               struct arena *mem, struct picture_rows *rows, const float **vectors,
+                               berth_err *err);
+/* The pictures of a prompt in the places of their tokens of chunk 0, which is made anew, in their
+ * order; job gets to know where. A token behind the last picture stays what it is, and so does a
+ * picture without a token. */
+berth_status text_encoder_see(const struct text_encoder *e, const struct text_picture *picture,
+                              size_t pictures, struct chunks *c, struct encoder_job *job,
+                              struct arena *mem, berth_err *err);
 uint32_t encoder_taps(const struct encoder_want *want, const struct encoder_size *size);
 /* Opens its net and checks it; args: without root and names. e stays where it is until
  * net_close(e->net), which is the caller's to do even after a failure: a weight may be missing in a
@@ -226,6 +267,18 @@ text_join_fn text_join_columns;
 /* Of one encoder, the taps of a token side by side. */
 text_join_fn text_join_taps;
 
+/* How a prompt is put that is to be answered in words. */
+struct text_speech {
+    const char *before, *after;
+    const char *seen;           /* `before` where there are pictures; NULL: the same */
+    const char *picture;        /* stands behind it for each picture; NULL: they are not shown */
+    const char *after_thinking; /* `after` where it may think first; NULL: the same */
+    const char *const *unless;  /* a text that begins with one of these is used as it is; NULL ends
+                                 * the list; NULL: none */
+    bool always;                /* also where somebody asked for the bare text */
+    uint32_t min_length;        /* text_use.min_length */
+};
+
 #define TEXT_TYPES_MAX 4
 struct text_set {
     const char *name; /* for messages: "SDXL" */
@@ -234,6 +287,7 @@ struct text_set {
                                             * also found by its encoders alone (text_set_find()) */
     bool any_type; /* and by them where no set of that type has them: nobody else wants them */
     struct text_use use[TEXT_ENCODERS_MAX + 1]; /* ends with encoder NULL */
+    const struct text_speech *speech; /* of its only encoder; NULL: it is not asked for words */
     bool fill_up; /* given several prompts, shorter lists of chunks get empty ones */
     text_join_fn *join;
 };
@@ -267,10 +321,6 @@ struct text_args {
     void (*end)(void *user, struct text_encoder *e);
     void *user;
 };
-struct text_picture { /* what a prompt shows beside what it says */
-    const float *rgb; /* [height, width, 3], 0 to 1 */
-    size_t width, height;
-};
 struct text_prompt {
     const char *text;
     const struct encoder_class *encoder; /* NULL: every encoder without a prompt of its own */
@@ -285,4 +335,12 @@ struct text_prompt {
 berth_status text_encode(const struct text_args *a, const struct text_prompt *prompt,
                          size_t prompts, struct arena *mem, struct text_cond *out, berth_err *err);
 
-#endif
+struct text_ask {
+    bool bare;     /* the text as it is, without what the set puts around it */
+    bool thinking; /* it may think first */
+    struct speech_how how;
+};
+/* Appends what the set's language model answers, as int32_t ids of its tokenizer, the one that ends
+ * it included. BERTH_EUNSUPPORTED: it writes no text. */
+berth_status text_answer(const struct text_args *a, const struct text_prompt *prompt,
+                         const struct text_ask *ask, struct vec *ids, berth_err *err);

@@ -1,8 +1,11 @@
 /* encoder_run.c: chunks through an encoder's network, so many at a time. */
 #include "model/encoder.h"
 
+#include "base/sz.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* As many slots as are up to the first end token, and every vector, counted. */
 static size_t end_of_text(const struct token *t, size_t len, uint64_t width, int32_t end)
@@ -83,10 +86,122 @@ static berth_status predict(const struct text_encoder *e, berth_err *err)
     return s;
 }
 
+/* ---- pictures ---- */
+
+struct look { /* a pass over a picture */
+    const struct text_encoder *e;
+    void *host;
+    float *to;
+};
+
+static void look_forward(struct net_run *r, void *user)
+{
+    const struct look *l = user;
+    l->e->is->sight->forward(r, l->e->config, l->host, l->to);
+}
+
+static bool sees(const struct text_encoder *e)
+{
+    return e->is->sight && e->is->sight->there(e->config);
+}
+
+/* A dry run of its eyes, over the smallest picture. */
+static berth_status predict_look(const struct text_encoder *e, berth_err *err)
+{
+    static const float pixel[3];
+    const struct text_picture p = { .rgb = pixel, .width = 1, .height = 1 };
+    struct picture_rows rows;
+    float nowhere = 0; /* dry: nothing is written */
+    struct look l = { .e = e, .to = &nowhere };
+    uint64_t peak;
+    berth_status s = e->is->sight->prepare(e->config, &p, &l.host, &rows, err);
+    if (!s)
+        s = net_predict(e->net, look_forward, &l, &peak, err);
+    free(l.host);
+    return s;
+}
+
+berth_status text_encoder_look(const struct text_encoder *e, const struct text_picture *p,
+                               struct arena *mem, struct picture_rows *rows, const float **vectors,
+                               berth_err *err)
+{
+    struct look l = { .e = e };
+    size_t width = (size_t)e->is->size(e->config).width, n;
+    if (!sees(e))
+        return err_set(err, BERTH_EUNSUPPORTED, "%s sees no pictures", e->is->name);
+    berth_status s = e->is->sight->prepare(e->config, p, &l.host, rows, err);
+    float *spare = NULL;
+    if (!s && (!sz_mul(rows->n, width, &n) ||
+               !(l.to = arena_array(mem, n * (1 + rows->deep), sizeof *l.to)) ||
+               !(spare = malloc(n * sizeof *spare))))
+        s = err_set(err, BERTH_ENOMEM, "a picture of %zu rows", rows->n);
+    if (!s)
+        s = net_forward(e->net, look_forward, &l, err);
+    if (!s) {
+        e->is->sight->arrange(e->config, l.host, l.to, spare);
+        rows->deeper = l.to + n;
+        *vectors = l.to;
+    }
+    free(spare);
+    free(l.host);
+    return s;
+}
+
+/* n rows in the place of token `at` of chunk 0. */
+static berth_status put_rows(struct chunks *c, size_t at, const float *rows, size_t n,
+                             uint32_t width, struct arena *mem, berth_err *err)
+{
+    size_t len = c->len[0], all;
+    struct token *t = sz_add(len - 1, n, &all) ? arena_array(mem, all, sizeof *t) : NULL;
+    if (!t)
+        return err_set(err, BERTH_ENOMEM, "a picture of %zu rows", n);
+    memcpy(t, c->chunk[0], at * sizeof *t);
+    for (size_t i = 0; i < n; i++)
+        t[at + i] = (struct token) {
+            .id = -1, .weight = 1.0, .vector = rows + i * width, .width = width, .embedding = ""
+        };
+    memcpy(t + at + n, c->chunk[0] + at + 1, (len - at - 1) * sizeof *t);
+    c->chunk[0] = t;
+    c->len[0] = all;
+    return BERTH_OK;
+}
+
+berth_status text_encoder_see(const struct text_encoder *e, const struct text_picture *picture,
+                              size_t pictures, struct chunks *c, struct encoder_job *job,
+                              struct arena *mem, berth_err *err)
+{
+    struct picture_rows *rows = pictures ? arena_array(mem, pictures, sizeof *rows) : NULL;
+    const uint32_t width = (uint32_t)e->is->size(e->config).width;
+    const float *vectors;
+    if (pictures && !rows)
+        return err_set(err, BERTH_ENOMEM, "%zu pictures", pictures);
+    job->picture = rows;
+    for (size_t at = 0; at < c->len[0] && job->pictures < pictures; at++) {
+        struct picture_rows *r = &rows[job->pictures];
+        if (c->chunk[0][at].vector || c->chunk[0][at].id != e->is->sight->token)
+            continue;
+        if (text_encoder_look(e, &picture[job->pictures], mem, r, &vectors, err) ||
+            put_rows(c, at, vectors, r->n, width, mem, err))
+            return err->code;
+        r->at = at;
+        at += r->n - 1;
+        job->pictures++;
+    }
+    return BERTH_OK;
+}
+
+/* In the order that its layers run: pictures come first. */
+static berth_status predict_all(const struct text_encoder *e, berth_err *err)
+{
+    return sees(e) && predict_look(e, err) ? err->code : predict(e, err);
+}
+
+/* ---- chunks ---- */
+
 berth_status text_encoder_check(const struct text_encoder *e, berth_err *err)
 {
     const char *first;
-    berth_status s = predict(e, err);
+    berth_status s = predict_all(e, err);
     if (!s)
         net_unused(e->net, &first);
     return s;
@@ -110,7 +225,7 @@ berth_status text_trace(const struct arch *arch, const struct weights *w, const 
                                                       .out = out },
                            &e.net, err);
     if (!s)
-        s = predict(&e, err);
+        s = predict_all(&e, err);
     net_close(e.net);
     arena_release(&mem);
     return s;
@@ -159,6 +274,11 @@ berth_status text_encoder_do(const struct text_encoder *e, struct encoder_job *j
         BUG("%s has no pooled output", e->is->name);
     if (in->n > 1 && encoder_taps(&job->want, &size) > 1)
         BUG("taps of %zu chunks", in->n);
+    uint32_t taps = job->want.taps,
+             last = taps && taps != TEXT_TAPS_ALL ? job->want.tap[taps - 1] : 0;
+    if (last > size.layers)
+        return err_set(err, BERTH_EINVAL, "layer %u is wanted of one with %u layers", last,
+                       size.layers);
     if (in->n && in->len[0] > size.tokens)
         return err_set(err, BERTH_ELIMIT, "a prompt of %zu tokens, more than %" PRIu64, in->len[0],
                        size.tokens);

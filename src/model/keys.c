@@ -109,6 +109,11 @@ void keys_norm(struct keys *k, const char *name, uint64_t n)
     add_bias(k, name, n);
 }
 
+void keys_shape(struct keys *k, const char *name, const struct shape *s)
+{
+    add(k, name, "", s);
+}
+
 /* One "name": [dims] of a file. */
 static berth_status read_key(struct keys *k, const char *name, size_t len, const json_t *dims,
                              berth_err *err)

@@ -8,8 +8,7 @@
  *         the end.
  * Threads One owner while it is built; read-only afterwards.
  * Files   keys.c the list and its JSON reader; walks are in presets.c of the networks' folders. */
-#ifndef MODEL_KEYS_H
-#define MODEL_KEYS_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -49,10 +48,9 @@ enum keys_bias { KEYS_NO_BIAS, KEYS_BIAS };
 void keys_linear(struct keys *k, const char *name, uint64_t out, uint64_t in, enum keys_bias bias);
 void keys_conv(struct keys *k, const char *name, uint64_t out, uint64_t in, uint64_t side);
 void keys_norm(struct keys *k, const char *name, uint64_t n); /* with weight and bias */
+void keys_shape(struct keys *k, const char *name, const struct shape *s); /* one of any shape */
 
 /* Reads {"name": [dims, outermost first], ...} from a JSON file: hostile until checked. Error names
  * the file and the key. *k must be empty; after a failure it is empty again. */
 berth_status keys_read(const char *path, struct keys *k, berth_err *err);
 berth_status keys_parse(const char *text, size_t n, struct keys *k, berth_err *err); /* the same */
-
-#endif

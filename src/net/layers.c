@@ -430,7 +430,7 @@ void net_gate(struct net_run *r, struct view x, struct view gate, struct act z)
     use_end(&u);
 }
 
-void net_convert(struct net_run *r, struct view x, struct view y)
+void net_copy(struct net_run *r, struct view x, struct view y)
 {
     struct use u;
     if (!use_begin(&u, r, "convert"))
@@ -442,7 +442,7 @@ void net_convert(struct net_run *r, struct view x, struct view y)
 struct act net_round(struct net_run *r, struct act x)
 {
     struct act y = net_new(r, &x.shape);
-    net_convert(r, view_of(x), view_of(y));
+    net_copy(r, view_of(x), view_of(y));
     return r->bad ? (struct act) { 0 } : y;
 }
 

@@ -7,7 +7,6 @@
 #include "tensor/convert.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 /* ---- names ---- */
 
@@ -444,6 +443,20 @@ fail:
     return s;
 }
 
+berth_status net_keep(struct net *n, uint64_t bytes, berth_err *err)
+{
+    size_t size;
+    dev_free(&n->kept);
+    n->kept_bytes = 0;
+    if (!sz_from_u64(bytes, &size))
+        return err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes to be kept", bytes);
+    if (res_alloc(n->res, &(struct res_alloc_args) { n->compute, n->owner, size, n->m }, &n->kept,
+                  err))
+        return err->code;
+    n->kept_bytes = bytes;
+    return BERTH_OK;
+}
+
 static void log_memory(struct net *n)
 {
     struct net_report x = net_report(n);
@@ -463,6 +476,7 @@ void net_close(struct net *n)
     stream_close(n->stream);
     replay_close(&n->replay);
     dev_stream_free(n->queue);
+    dev_free(&n->kept);
     dev_owner_close(n->owner);
     slab_release(&n->slab);
     free(n->seen.at);
@@ -473,6 +487,11 @@ void net_close(struct net *n)
     if (n->m)
         res_unref(n->m); /* may be its end */
     free(n);
+}
+
+enum dtype net_act(const struct net *n)
+{
+    return n->act;
 }
 
 struct net_report net_report(struct net *n)

@@ -58,8 +58,7 @@
  *            kernels; slab.c places; acts.c
  *            activations; layers.c the doors of layers; use.c what an op holds while it runs;
  *            tensors.c tensors of layers; trace.c traces; use.h, net_impl.h what they share. */
-#ifndef NET_NET_H
-#define NET_NET_H
+#pragma once
 
 #include "op/ops.h"
 #include "residency/residency.h"
@@ -153,6 +152,7 @@ struct net_report {     /* of the last net_forward(), and what all of them did *
     struct stream_stats stream;
 };
 struct net_report net_report(struct net *n);
+enum dtype net_act(const struct net *n); /* of activations */
 
 /* ---- runs ---- */
 
@@ -183,6 +183,15 @@ size_t net_enter(struct net_run *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void net_leave(struct net_run *r, size_t mark);
 /* Is there any of <prefix><layer>: weight or bias. */
 bool net_has(struct net_run *r, const char *layer);
+
+/* ---- memory that stays ----
+ * Passes leave nothing behind but what net_output() gave; a language model goes on where its last
+ * pass ended. So many bytes of the compute device are the net's until net_close(), or until it is
+ * asked again. They hold what passes wrote there; a pass that is run again writes it again. Not for
+ * traces. BERTH_ENODEVMEM: no room. */
+berth_status net_keep(struct net *n, uint64_t bytes, berth_err *err);
+/* A part of it, `at` bytes behind its beginning, under a shape; not to be dropped. */
+struct act net_kept(struct net_run *r, uint64_t at, const struct shape *s);
 
 /* ---- activations ---- */
 struct act net_new(struct net_run *r, const struct shape *s); /* contents unspecified */
@@ -301,8 +310,7 @@ struct act net_timestep(struct net_run *r, const float *t, size_t n,
 struct act net_nearest(struct net_run *r, struct act x, uint64_t h, uint64_t w);
 struct act net_concat(struct net_run *r, const struct act *x, size_t n, int axis);
 struct act net_permute(struct net_run *r, struct act x, const int *axis); /* a copy */
+void net_copy(struct net_run *r, struct view x, struct view y);           /* y = x, in y's type */
 struct act net_round(struct net_run *r, struct act x); /* a copy of F32 in the net's type */
 struct act net_slice(struct net_run *r, struct act x, int axis, uint64_t begin,
                      uint64_t end); /* a copy */
-
-#endif

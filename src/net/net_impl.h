@@ -1,6 +1,5 @@
 /* net_impl: what the files of net/ share. */
-#ifndef NET_NET_IMPL_H
-#define NET_NET_IMPL_H
+#pragma once
 
 #include "base/map.h"
 #include "base/vec.h"
@@ -87,6 +86,8 @@ struct net {
     bool tight;            /* the usual one without spare room, too (stream_config.ring_least) */
     bool thrifty;          /* rung 2 was taken: kernels do with little scratch, rows go in pieces */
     struct slab slab;
+    struct dev_mem kept; /* net_keep() */
+    uint64_t kept_bytes;
     struct net_foreseen seen;
     struct net_replay replay;
     struct net_report rep;
@@ -135,9 +136,6 @@ size_t net_type_bytes(enum dtype t); /* of an element */
 struct act net_new_of(struct net_run *r, enum dtype t,
                       const struct shape *s); /* contents unspecified */
 
-/* layers.c: x as another type of activations, in y. */
-void net_convert(struct net_run *r, struct view x, struct view y);
-
 /* run.c: places in the slab as addresses; 0: the run is bad. */
 uint64_t net_take(struct net_run *r, uint64_t bytes);
 struct op_operand;
@@ -158,5 +156,3 @@ berth_status replay_end(struct net *n, bool ok, berth_err *err);
 bool net_stop(struct net_run *r);
 /* r->err was set by a callee: the run is bad, and the error names the layer ("" : only where). */
 void net_failed(struct net_run *r, const char *layer);
-
-#endif

@@ -14,8 +14,7 @@
  *            makes of conditionings; sampling.c KSampler and kin; sampler.c noise.c guider.c the
  *            objects of custom sampling; model_sampling.c what is said about a MODEL, and schedules
  *            that ask one; vae.c */
-#ifndef NODE_COMPUTE_H
-#define NODE_COMPUTE_H
+#pragma once
 
 #include "model/diffusion.h"
 #include "model/encoder.h"
@@ -68,6 +67,8 @@ berth_status conditioning_copy(const struct conditioning *x, struct conditioning
 berth_status conditioning_tokens_fit(size_t tokens, berth_err *err);
 size_t conditioning_tokens(const struct conditioning *x); /* of all prompts; x NULL: 0 */
 void conditioning_free(struct conditioning *x);           /* NULL is fine */
+/* Input `clip`: one that is not there gets what its loader said, else ComfyUI's hint. */
+berth_status in_clip(const struct node_call *c, const struct model_ref **out, berth_err *err);
 /* Prompts, and what they show, through the text encoders at input `clip`: what CLIPTextEncode and
  * its kin are. wants: the set that the node is for; NULL: any. */
 berth_status text_conditioning(struct node_call *c, const struct text_prompt *prompt,
@@ -249,5 +250,3 @@ berth_status conds_resolve(struct node_call *c, const struct conditioning *x, bo
  * all areas are cut to the latent. BERTH_EINVAL: one lies outside of it. */
 berth_status conds_pair(struct node_call *c, struct cond_list *list, size_t lists,
                         const struct cond_scene *scene, berth_err *err);
-
-#endif

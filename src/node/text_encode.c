@@ -47,8 +47,7 @@ static berth_status find_embedding(void *user, const char *name, size_t n, const
 
 /* ---- encoding ---- */
 
-/* CLIP that is not there gets what its loader said, else ComfyUI's hint. */
-static berth_status in_clip(const struct node_call *c, const struct model_ref **out, berth_err *err)
+berth_status in_clip(const struct node_call *c, const struct model_ref **out, berth_err *err)
 {
     const struct value *v = in_value(c, "clip");
     if (v && v->kind == V_NULL && v->why)

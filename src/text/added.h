@@ -3,8 +3,7 @@
  *
  * The rules are those of Hugging Face's tokenizers: the first one in the text, of those that begin
  * there the longest. Threads: immutable once built. */
-#ifndef TEXT_ADDED_H
-#define TEXT_ADDED_H
+#pragma once
 
 #include "base/err.h"
 #include "base/vec.h"
@@ -35,5 +34,3 @@ struct added_hit {
 };
 /* The first token in s from `from` on. False: there is none. */
 bool added_find(const struct added *a, const char *s, size_t n, size_t from, struct added_hit *out);
-
-#endif

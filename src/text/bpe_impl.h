@@ -1,6 +1,5 @@
 /* bpe_impl: inside of CLIP's tokenizer, for bpe.c and bpe_load.c. */
-#ifndef TEXT_BPE_IMPL_H
-#define TEXT_BPE_IMPL_H
+#pragma once
 
 #include "text/bpe.h"
 #include "text/merge.h"
@@ -21,5 +20,3 @@ bool bpe_byte_is_printable(unsigned byte);
 /* bpe_open() from memory: vocab.json and merges.txt, or, when merges is NULL, tokenizer.json. */
 berth_status bpe_from_text(const char *vocab, size_t n, const char *merges, size_t m,
                            struct bpe **out, berth_err *err);
-
-#endif

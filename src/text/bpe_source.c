@@ -82,19 +82,24 @@ berth_status bpe_add_merge_line(struct bpe_source *b, const char *text, size_t n
     return bpe_add_merge(b, text, left, gap + 1, n - left - 1, err);
 }
 
-berth_status bpe_add_token(struct bpe_source *b, const struct added_token *t, berth_err *err)
+berth_status bpe_push_token(struct bpe_source *b, const struct added_token *t, berth_err *err)
 {
     struct added_token copy = *t;
     if (t->n == 0 || t->n > BPE_TEXT_MAX)
         return err_set(err, BERTH_EFORMAT, "an added token of %zu bytes", t->n);
     if (b->added.n >= BPE_VOCAB_MAX)
         return err_set(err, BERTH_ELIMIT, "more than %u added tokens", BPE_VOCAB_MAX);
-    int32_t have = vocab_find(&b->vocab, t->text, t->n);
-    if (have >= 0 && have != t->id)
-        return err_set(err, BERTH_EFORMAT, "a piece of vocabulary twice");
     b->added.elem = sizeof copy;
     copy.text = arena_strndup(&b->mem, t->text, t->n);
     return copy.text && vec_push(&b->added, &copy) ? BERTH_OK : no_memory(err);
+}
+
+berth_status bpe_add_token(struct bpe_source *b, const struct added_token *t, berth_err *err)
+{
+    int32_t have = vocab_find(&b->vocab, t->text, t->n);
+    if (have >= 0 && have != t->id)
+        return err_set(err, BERTH_EFORMAT, "a piece of vocabulary twice");
+    return bpe_push_token(b, t, err);
 }
 
 int32_t bpe_id_of(const struct bpe_source *b, const char *text, size_t n)

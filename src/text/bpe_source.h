@@ -10,8 +10,7 @@
  *
  * Trust      Hostile until checked: BPE_VOCAB_MAX ids and merges, texts of BPE_TEXT_MAX bytes,
  *            BPE_STEPS_MAX steps. Errors say where. */
-#ifndef TEXT_BPE_SOURCE_H
-#define TEXT_BPE_SOURCE_H
+#pragma once
 
 #include "base/arena.h"
 #include "text/added.h"
@@ -62,7 +61,7 @@ berth_status bpe_add_merge(struct bpe_source *b, const char *left, size_t n, con
 berth_status bpe_add_merge_line(struct bpe_source *b, const char *text, size_t n, berth_err *err);
 /* t->text: borrowed for the call */
 berth_status bpe_add_token(struct bpe_source *b, const struct added_token *t, berth_err *err);
+/* The same, whether or not the vocabulary has that text under another id. */
+berth_status bpe_push_token(struct bpe_source *b, const struct added_token *t, berth_err *err);
 int32_t bpe_id_of(const struct bpe_source *b, const char *text, size_t n); /* -1: none */
 size_t bpe_ids(const struct bpe_source *b);                                /* highest + 1 */
-
-#endif

@@ -6,8 +6,7 @@
  *
  * A template of one family alone is best kept beside that family. Here are those that several
  * share, and what they are made of. */
-#ifndef TEXT_CHAT_H
-#define TEXT_CHAT_H
+#pragma once
 
 #include "base/str.h"
 
@@ -33,5 +32,3 @@ extern const struct chat_template chat_mistral;    /* T5: Flux 2 */
 extern const struct chat_template chat_gemma3;     /* T7, where it is asked for */
 extern const struct chat_template chat_hunyuan_image, chat_hunyuan_video15; /* T9, T10 */
 extern const struct chat_template chat_hunyuan_video;                       /* T11: Llama 3 */
-
-#endif

@@ -150,6 +150,15 @@ static char *join_words(char *to, const char *s, size_t n)
     return to;
 }
 
+/* Bytes of a name: a word, up to where a token ("<|im_end|>", "[/INST]") may stand behind it. */
+static size_t name_at(const char *s, size_t n)
+{
+    size_t i = 0;
+    while (i < n && s[i] != '<' && s[i] != '[' && !space_at(s + i, n - i))
+        i++;
+    return i;
+}
+
 /* s: what follows "embedding:". A name with commas around it is also tried without them; the rest
  * of the piece is text. */
 static berth_status add_reference(struct reading *r, const char *s, size_t n, double weight,
@@ -159,7 +168,7 @@ static berth_status add_reference(struct reading *r, const char *s, size_t n, do
     while (skip < n && (len = space_at(s + skip, n - skip)))
         skip += len;
     s += skip, n -= skip;
-    size_t name = word_at(s, n);
+    size_t name = name_at(s, n);
     bool found;
     if (add_vectors(r, s, name, weight, &found, err))
         return err->code;
@@ -400,9 +409,7 @@ berth_status text_empty_chunk(const struct chunk_rules *rules, size_t length, st
     struct token *t = arena_array(mem, length, sizeof *t);
     if (!t)
         return no_memory(err);
-    size_t own = (size_t)(rules->start >= 0) + (rules->end >= 0), n = 0;
-    while (rules->pad_left && n + own < length)
-        t[n++] = (struct token) { .id = rules->pad, .weight = 1.0 };
+    size_t n = 0;
     if (rules->start >= 0 && n < length)
         t[n++] = (struct token) { .id = rules->start, .weight = 1.0 };
     if (rules->end >= 0 && n < length)

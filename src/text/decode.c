@@ -63,8 +63,8 @@ void text_decode(struct text_decoder *d, int32_t id, struct str *out)
 {
     struct str bytes = { 0 };
     str_add(&bytes, d->held, d->held_n);
-    d->is->bytes(d->tok, id, (d->special ? TEXT_SPECIAL : 0) | (d->begun ? 0 : TEXT_FIRST), &bytes);
-    d->begun = d->begun || bytes.n;
+    unsigned how = (d->special ? TEXT_SPECIAL : 0) | (d->begun ? 0 : TEXT_FIRST);
+    d->begun |= d->is->bytes(d->tok, id, how, &bytes);
     take(d, str_c(&bytes), bytes.n, false, out);
     out->bad |= bytes.bad;
     str_release(&bytes);

@@ -50,11 +50,14 @@ static bool add_composed(const char *s, size_t n, struct str *out)
     return ok;
 }
 
+/* Stops where the limit is passed: what comes behind does not matter any more. */
 static void replace(const struct bpe_step *p, const char *s, size_t n, struct str *out)
 {
     size_t from = 0, len = strlen(p->pattern);
-    for (const char *hit;
-         (hit = n - from >= len ? memmem(s + from, n - from, p->pattern, len) : NULL);) {
+    while (n - from >= len && out->n <= LMBPE_NORMAL_MAX) {
+        const char *hit = memmem(s + from, n - from, p->pattern, len);
+        if (!hit)
+            break;
         str_add(out, s + from, (size_t)(hit - (s + from)));
         str_adds(out, p->to);
         from = (size_t)(hit - s) + len;
@@ -63,7 +66,7 @@ static void replace(const struct bpe_step *p, const char *s, size_t n, struct st
 }
 
 /* *text becomes what a step makes of it. */
-static berth_status take_step(const struct bpe_step *p, struct str *text, berth_err *err)
+static void take_step(const struct bpe_step *p, struct str *text)
 {
     struct str next = { 0 };
     if (p->pattern) {
@@ -72,12 +75,9 @@ static berth_status take_step(const struct bpe_step *p, struct str *text, berth_
         str_adds(&next, p->to);
         str_add(&next, str_c(text), text->n);
     }
+    next.bad |= text->bad;
     str_release(text);
     *text = next;
-    if (text->n > LMBPE_NORMAL_MAX)
-        return err_set(err, BERTH_ELIMIT, "a prompt whose normal form has more than %u bytes",
-                       LMBPE_NORMAL_MAX);
-    return BERTH_OK;
 }
 
 berth_status lmbpe_normalize(const struct lmbpe *t, const char *s, size_t n, struct str *out,
@@ -89,19 +89,24 @@ berth_status lmbpe_normalize(const struct lmbpe *t, const char *s, size_t n, str
         ok = add_composed(s, n, &text);
     else
         add_well_formed(s, n, &text);
-    berth_status status = BERTH_OK;
-    for (size_t i = 0; !status && i < t->steps; i++)
-        status = take_step(&t->step[i], &text, err);
-    str_add(out, str_c(&text), text.n);
+    for (size_t i = 0; i < t->steps && text.n <= LMBPE_NORMAL_MAX; i++)
+        take_step(&t->step[i], &text);
+    bool large = text.n > LMBPE_NORMAL_MAX - out->n;
+    if (!large)
+        str_add(out, str_c(&text), text.n);
     ok = ok && !text.bad && !out->bad;
     str_release(&text);
-    return status ? status : ok ? BERTH_OK : no_memory(n, err);
+    if (!ok)
+        return no_memory(n, err);
+    return large ? err_set(err, BERTH_ELIMIT, "a prompt whose normal form has more than %u bytes",
+                           LMBPE_NORMAL_MAX)
+                 : BERTH_OK;
 }
 
 /* ---- words ---- */
 
-struct scratch { /* of one lmbpe_encode() */
-    struct str normal;
+struct scratch {       /* of one lmbpe_encode() */
+    struct str normal; /* all of it that was, one part behind the other */
     struct merge_work merge;
 };
 struct word {
@@ -185,15 +190,15 @@ static berth_status encode_plain(const struct lmbpe *t, const char *s, size_t n,
                                  struct vec *out, berth_err *err)
 {
     struct added_hit hit;
-    size_t from = 0;
-    str_clear(&k->normal);
+    size_t from = 0, begin = k->normal.n;
     if (lmbpe_normalize(t, s, n, &k->normal, err))
         return err->code;
-    s = str_c(&k->normal);
-    for (; added_find(&t->normal, s, k->normal.n, from, &hit); from = hit.to)
+    s = str_c(&k->normal) + begin;
+    size_t len = k->normal.n - begin;
+    for (; added_find(&t->normal, s, len, from, &hit); from = hit.to)
         if (!encode_words(t, s + from, hit.from - from, k, out) || !vec_push(out, &hit.id))
             return no_memory(n, err);
-    return encode_words(t, s + from, k->normal.n - from, k, out) ? BERTH_OK : no_memory(n, err);
+    return encode_words(t, s + from, len - from, k, out) ? BERTH_OK : no_memory(n, err);
 }
 
 berth_status lmbpe_encode(const void *tok, const char *text, size_t n, struct vec *out,
@@ -246,30 +251,38 @@ static void add_characters(const char *s, size_t n, struct str *out)
         }
 }
 
-void lmbpe_bytes(const void *tok, int32_t id, unsigned how, struct str *out)
+/* Of a vocabulary of characters. The blank that was put in front of the text is left out. */
+static void add_piece(const struct lmbpe *t, const char *s, size_t n, bool first, struct str *out)
+{
+    int byte = t->byte_fallback ? text_byte_piece(s, n) : -1;
+    if (byte >= 0) {
+        str_addc(out, (char)byte);
+        return;
+    }
+    size_t skip = first && t->blank_in_front && str_starts(s, n, METASPACE) ? strlen(METASPACE) : 0;
+    add_characters(s + skip, n - skip, out);
+}
+
+bool lmbpe_bytes(const void *tok, int32_t id, unsigned how, struct str *out)
 {
     const struct lmbpe *t = tok;
     size_t n;
     const char *s = vocab_text(&t->extra, id, &n);
     if (s) {
-        if (!t->special[id] || how & TEXT_SPECIAL)
-            str_add(out, s, n);
-        return;
+        bool shown = !t->special[id] || how & TEXT_SPECIAL;
+        str_add(out, s, shown ? n : 0);
+        return shown;
     }
     s = vocab_text(&t->vocab, id, &n);
     if (!s)
-        return;
-    if (t->symbols == SYMBOL_BYTES) {
+        return false;
+    if (t->symbols == SYMBOL_BYTES)
         add_bytes(t, s, n, out);
-    } else if (t->symbols == SYMBOL_RAW) {
+    else if (t->symbols == SYMBOL_RAW)
         str_add(out, s, n);
-    } else {
-        int byte = t->byte_fallback ? text_byte_piece(s, n) : -1;
-        if (byte >= 0)
-            str_addc(out, (char)byte);
-        else
-            add_characters(s, n, out);
-    }
+    else
+        add_piece(t, s, n, how & TEXT_FIRST, out);
+    return true;
 }
 
 int32_t lmbpe_find(const void *tok, const char *text)
@@ -282,7 +295,5 @@ int32_t lmbpe_find(const void *tok, const char *text)
 struct token_ids lmbpe_ids(const void *tok)
 {
     const struct lmbpe *t = tok;
-    return (struct token_ids) { .start = t->kind->start ? lmbpe_find(t, t->kind->start) : -1,
-                                .end = -1,
-                                .pad = lmbpe_find(t, t->kind->pad) };
+    return (struct token_ids) { .start = t->start, .end = -1, .pad = t->pad };
 }

@@ -8,9 +8,9 @@
  *              do is refused by name: text would become other tokens than the model learned.
  * Limits       BPE_VOCAB_MAX ids and merges, BPE_FILE_MAX bytes a file: BERTH_ELIMIT.
  * Files        lmbpe.c text to ids and back; lmbpe_load.c its files; lmbpe_tekken.c Mistral's;
- *              bpe_source.c reads, merge.c merges, split.c words, added.c added tokens, vocab.c */
-#ifndef TEXT_LMBPE_H
-#define TEXT_LMBPE_H
+ *              lmbpe_gguf.c metadata; bpe_source.c reads, merge.c merges, split.c words,
+ *              added.c added tokens, vocab.c */
+#pragma once
 
 #include "text/bpe.h"
 #include "text/split.h"
@@ -23,7 +23,7 @@ struct lmbpe_kind {
     const char *const *must;        /* tokens it has; NULL ends the list */
     const char *start;              /* stands in front of every text; NULL: nothing does */
     const char *pad;                /* must be one of `must` */
-    const char *gguf;               /* its tokenizer.ggml.pre; NULL: there are none */
+    const char *const *gguf;        /* its tokenizer.ggml.pre; NULL ends the list */
 };
 
 struct lmbpe;
@@ -34,6 +34,12 @@ berth_status lmbpe_open(const char *path, const struct lmbpe_kind *kind, struct 
 /* The text of a tokenizer.json. what: for messages. */
 berth_status lmbpe_from_json(const char *text, size_t n, const char *what,
                              const struct lmbpe_kind *kind, struct lmbpe **out, berth_err *err);
+/* The text of a tekken.json. */
+berth_status lmbpe_from_tekken(const char *text, size_t n, const char *what,
+                               const struct lmbpe_kind *kind, struct lmbpe **out, berth_err *err);
+/* BERTH_ENOTFOUND: the file has none. */
+berth_status lmbpe_from_gguf(const struct weights *w, const struct lmbpe_kind *kind,
+                             struct lmbpe **out, berth_err *err);
 void lmbpe_close(void *t); /* NULL is fine */
 
 /* For struct tokenizer. */
@@ -41,5 +47,3 @@ struct token_ids lmbpe_ids(const void *t);
 text_encode_fn lmbpe_encode;
 text_bytes_fn lmbpe_bytes;
 int32_t lmbpe_find(const void *t, const char *text);
-
-#endif

@@ -1,6 +1,5 @@
 /* lmbpe_impl: inside of language models' tokenizers, for the lmbpe_*.c files. */
-#ifndef TEXT_LMBPE_IMPL_H
-#define TEXT_LMBPE_IMPL_H
+#pragma once
 
 #include "base/str.h"
 #include "text/bpe_source.h"
@@ -33,7 +32,9 @@ struct lmbpe {
     int32_t byte[256];        /* their ids; -1: none, where symbols are characters */
     uint8_t high[LMBPE_HIGH]; /* the bytes that U+0100 and up stand for */
     bool byte_fallback, fuse_unknown;
-    int32_t unknown; /* -1: every text has tokens */
+    bool blank_in_front; /* a step puts one in front of every text */
+    int32_t unknown;     /* -1: every text has tokens */
+    int32_t start, pad;  /* -1: none */
 };
 
 /* Appends s as it is looked up: well-formed and normal. */
@@ -42,7 +43,7 @@ berth_status lmbpe_normalize(const struct lmbpe *t, const char *s, size_t n, str
 /* Takes vocabulary, merges and added tokens out of b, and makes the tables that all kinds have.
  * pre: t's symbols, kind and steps are set */
 berth_status lmbpe_take(struct lmbpe *t, struct bpe_source *b, berth_err *err);
+/* The same of vocab.json and merges.txt, or GGUF: what they do not say is the kind's. */
+berth_status lmbpe_take_plain(struct lmbpe *t, struct bpe_source *b, berth_err *err);
 /* A new one; NULL: memory is exhausted. */
 struct lmbpe *lmbpe_new(const struct lmbpe_kind *kind);
-
-#endif

@@ -18,7 +18,7 @@ struct lmbpe *lmbpe_new(const struct lmbpe_kind *kind)
     if (!t)
         return NULL;
     t->kind = kind;
-    t->unknown = -1;
+    t->unknown = t->start = t->pad = -1;
     for (unsigned b = 0, high = 0; b < 256; b++)
         if (!bpe_byte_is_printable(b))
             t->high[high++] = (uint8_t)b;
@@ -148,6 +148,10 @@ berth_status lmbpe_take(struct lmbpe *t, struct bpe_source *b, berth_err *err)
     t->fuse_unknown = b->fuse_unknown;
     if (!s)
         s = set_bytes(t, err);
+    if (t->kind->start && t->start < 0)
+        t->start = lmbpe_find(t, t->kind->start);
+    if (t->pad < 0)
+        t->pad = lmbpe_find(t, t->kind->pad);
     return s ? s : check_kind(t, err);
 }
 
@@ -186,6 +190,7 @@ static berth_status set_normal(struct lmbpe *t, const struct bpe_source *b, bert
         *to = (struct bpe_step) { .pattern = keep(t, p->pattern), .to = keep(t, p->to) };
         if ((replaces && !to->pattern) || !to->to)
             return no_memory(err);
+        t->blank_in_front |= prepends && (is(p->to, METASPACE) || is(p->to, " "));
     }
     return BERTH_OK;
 }
@@ -239,8 +244,7 @@ static berth_status take_json(struct lmbpe *t, struct bpe_source *b, berth_err *
     return lmbpe_take(t, b, err);
 }
 
-/* vocab.json, merges.txt: what they do not say is the kind's. */
-static berth_status take_files(struct lmbpe *t, struct bpe_source *b, berth_err *err)
+berth_status lmbpe_take_plain(struct lmbpe *t, struct bpe_source *b, berth_err *err)
 {
     t->symbols = SYMBOL_BYTES;
     t->split = *t->kind->split;
@@ -280,13 +284,14 @@ static berth_status open_folder(const char *path, const struct lmbpe_kind *kind,
     struct bpe_source b = { 0 };
     berth_status s = kind->split ? read_files(&b, path, err) : BERTH_ENOTFOUND;
     if (s != BERTH_ENOTFOUND)
-        return finish(&b, s, take_files, kind, out, err);
+        return finish(&b, s, lmbpe_take_plain, kind, out, err);
+    bool some = vocab_ids(&b.vocab) > 0;
     bpe_source_release(&b);
     b = (struct bpe_source) { 0 };
     s = bpe_read_in(&b, path, "tokenizer.json", bpe_read_tokenizer, err);
     if (s == BERTH_ENOTFOUND)
-        s = err_set(err, s,
-                    "'%s' has neither vocab.json, merges.txt and tokenizer_config.json nor "
+        s = err_set(err, some ? BERTH_EFORMAT : s,
+                    "'%s' has neither all of vocab.json, merges.txt and tokenizer_config.json nor "
                     "tokenizer.json",
                     path);
     return finish(&b, s, take_json, kind, out, err);

@@ -6,8 +6,7 @@
  * Words      pair    two neighbours;  rank: the lowest is merged first, of equal ones the leftmost
  * Time       n log n for n symbols, whatever the pairs are.
  * Threads    struct merge_work: one owner; struct pairs is immutable once filled. */
-#ifndef TEXT_MERGE_H
-#define TEXT_MERGE_H
+#pragma once
 
 #include "base/attr.h"
 #include "base/vec.h"
@@ -52,5 +51,3 @@ WARN_UNUSED bool pairs_set(struct pairs *p, int32_t left, int32_t right, uint32_
 bool pairs_get(const struct pairs *p, int32_t left, int32_t right, struct joined *out);
 void pairs_release(struct pairs *p);
 join_fn pairs_join; /* user: struct pairs */
-
-#endif

@@ -6,8 +6,7 @@
  *     's|'t|'re|'ve|'m|'ll|'d | LEAD? LETTERS+ | NUMBERS | BLANK? REST+ | \s+(?!\S) | \s+
  *
  * A word is what the first of them matches that matches at all. Any text is made of words. */
-#ifndef TEXT_SPLIT_H
-#define TEXT_SPLIT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,5 +25,3 @@ extern const struct split_rule split_gpt2, split_qwen2, split_llama3;
 const struct split_rule *split_of_regex(const char *regex, size_t n);
 /* Bytes of the word at s; 0: n is 0. Well-formed UTF-8. */
 size_t split_word(const struct split_rule *r, const char *s, size_t n);
-
-#endif

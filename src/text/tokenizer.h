@@ -23,8 +23,7 @@
  *            stands around a prompt; decode.c ids to text; embedding.c textual inversion files;
  *            unicode.c NFC, lower case, classes (unicode_tables.h); stand_in.c tokenizers for
  *            people who have none; tokenizers.c the list */
-#ifndef TEXT_TOKENIZER_H
-#define TEXT_TOKENIZER_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -46,8 +45,9 @@ typedef berth_status text_encode_fn(const void *tok, const char *text, size_t n,
                                     berth_err *err);
 
 /* Appends the bytes that an id stands for: of characters, not always whole ones. An id that the
- * tokenizer does not have stands for nothing. */
-typedef void text_bytes_fn(const void *tok, int32_t id, unsigned how, struct str *out);
+ * tokenizer does not have stands for nothing. True: what follows is not at the beginning of the
+ * text any more. */
+typedef bool text_bytes_fn(const void *tok, int32_t id, unsigned how, struct str *out);
 #define TEXT_SPECIAL 1u /* how: special tokens are written out, too, else left out */
 #define TEXT_FIRST 2u   /* at the beginning of a text */
 
@@ -76,6 +76,9 @@ struct tokenizer {
     text_bytes_fn *bytes;
     bool each_byte; /* one U+FFFD for each byte of a broken character, else for all of them */
     int32_t (*find)(const void *tok, const char *text); /* id of a token; -1: there is none */
+    /* Appends what people see of a whole text, which was decoded with special tokens. Optional: all
+     * that was decoded without them. */
+    void (*tidy)(const char *text, size_t n, struct str *out);
 };
 #define TOKENIZER(x) extern const struct tokenizer tokenizer_##x;
 #include "text/tokenizers.def"
@@ -110,7 +113,7 @@ struct chunk_rules {         /* tables of text-encoders.md 3, llm-encoders.md 3.
     uint32_t min_length;
     bool pad_to_max;
     bool pad_left; /* in front of the tokens, the start token included */
-    bool plain;    /* parentheses are text, all weights are 1; \\( and \\) lose their backslash */
+    bool plain;    /* parentheses are text, all weights are 1; \( and \) lose their backslash */
 };
 struct chunks {               /* in the arena */
     struct token **chunk;     /* [n][len[i]] */
@@ -160,5 +163,3 @@ int text_byte_piece(const char *s, size_t n);
 berth_status text_embedding_read(const char *path, const char *key, struct arena *mem,
                                  const float **vectors, uint32_t *count, uint32_t *width,
                                  berth_err *err);
-
-#endif

@@ -7,13 +7,21 @@ static const struct lmbpe_kind kind = {
     .nfc = true,
     .must = (const char *const[]) { "<|endoftext|>", "<|im_start|>", "<|im_end|>", NULL },
     .pad = "<|endoftext|>",
-    .gguf = "qwen2",
+    .gguf = (const char *const[]) { "qwen2", NULL },
 };
 
 static berth_status open_path(const char *path, void **out, berth_err *err)
 {
     struct lmbpe *t;
     berth_status s = lmbpe_open(path, &kind, &t, err);
+    *out = t;
+    return s;
+}
+
+static berth_status spare(const struct weights *w, void **out, berth_err *err)
+{
+    struct lmbpe *t;
+    berth_status s = lmbpe_from_gguf(w, &kind, &t, err);
     *out = t;
     return s;
 }
@@ -29,6 +37,7 @@ const struct tokenizer tokenizer_qwen25 = {
     .any_of =
         (const char *const[][2]) { { "vocab.json", "merges.txt" }, { "tokenizer.json" }, { NULL } },
     .open = open_path,
+    .spare = spare,
     .close = lmbpe_close,
     .ids = lmbpe_ids,
     .encode = lmbpe_encode,

@@ -3,8 +3,7 @@
  * Ids may come in any order and leave gaps. Made for the 150,000 to 260,000 texts of a language
  * model: one block of bytes, eight more for each id, and a table of four for each text.
  * Threads    Immutable once filled: any. */
-#ifndef TEXT_VOCAB_H
-#define TEXT_VOCAB_H
+#pragma once
 
 #include "base/attr.h"
 #include "base/vec.h"
@@ -35,5 +34,3 @@ size_t vocab_ids(const struct vocab *v);                               /* highes
 /* NULL: there is no such id. Borrowed until the next vocab_add(). */
 const char *vocab_text(const struct vocab *v, int32_t id, size_t *n);
 void vocab_release(struct vocab *v);
-
-#endif

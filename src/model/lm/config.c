@@ -2,9 +2,11 @@
 #include "model/lm/lm.h"
 
 #include "model/canonical.h"
+#include "model/lm/vision.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define WIDTH_MAX 65536
@@ -57,6 +59,55 @@ static berth_status check(const struct lm_net *c, const char *root, uint64_t q, 
     return BERTH_OK;
 }
 
+/* Qwen3-VL 8B's are not at equal distances. */
+static void depths(struct lm_sight_net *s)
+{
+    const uint32_t step = s->blocks / (s->deep + 1);
+    static const uint32_t of_27[] = { 8, 16, 24 };
+    for (uint32_t i = 0; i < s->deep; i++)
+        s->given[i] = s->blocks == 27 && i < 3 ? of_27[i] : (i + 1) * step - 1;
+}
+
+/* The table of positions is square. */
+static uint32_t table_side(uint64_t rows)
+{
+    uint32_t side = 0;
+    while (rows < UINT32_MAX && (uint64_t)(side + 1) * (side + 1) <= rows)
+        side++;
+    return (uint64_t)side * side == rows ? side : 0;
+}
+
+static berth_status configure_sight(const struct weights *w, const char *root, struct lm_net *c,
+                                    berth_err *err)
+{
+    const struct weights_entry *patch = lm_entry(w, root, "visual.patch_embed.proj.weight"),
+                               *table = lm_entry(w, root, "visual.pos_embed.weight");
+    struct lm_sight_net s = { .width = arch_dim(patch, 0) };
+    if (!patch)
+        return BERTH_OK;
+    const char *top = c->style == LM_NESTED ? "model.visual" : "visual";
+    char list[64];
+    snprintf(list, sizeof list, "%s.deepstack_merger_list", top);
+    s.deep = arch_layers(w, root, list);
+    snprintf(list, sizeof list, "%s.blocks", top);
+    s.blocks = arch_layers(w, root, list);
+    uint64_t side = patch->shape.ndim == 5 ? arch_dim(patch, 4) : 0;
+    s.patch = side && side <= 64 && arch_dim(patch, 3) == side ? (uint32_t)side : 0;
+    s.table = table ? table_side(arch_dim(table, 0)) : 0;
+    bool fits = s.patch && arch_dim(patch, 1) == 3 && arch_dim(patch, 2) == 2 && s.blocks &&
+                s.blocks <= LAYERS_MAX && s.width && s.width <= WIDTH_MAX &&
+                s.width % (4 * SIGHT_HEADS) == 0 && s.deep <= ARRAY_LEN(s.given) &&
+                (table != NULL) == (s.deep > 0) && (!table || s.table) && s.deep < s.blocks;
+    if (!fits)
+        return err_set(err, BERTH_EFORMAT,
+                       "%s at '%.60s': eyes of width %" PRIu64 ", %u blocks, %u depths and patches "
+                       "of %" PRIu64,
+                       c->kind->name, root, s.width, s.blocks, s.deep, side);
+    depths(&s);
+    c->sight = s;
+    return BERTH_OK;
+}
+
 berth_status lm_configure(const struct lm_kind *kind, const struct weights *w, const char *root,
                           struct lm_net *c, berth_err *err)
 {
@@ -79,7 +130,8 @@ berth_status lm_configure(const struct lm_kind *kind, const struct weights *w, c
     c->bias = IN_LAYER("self_attn.k_proj.bias") != NULL;
 #undef IN_LAYER
     c->final_norm = canonical_find(&in, "model.norm.weight") != NULL;
-    c->head = canonical_find(&in, "model.lm_head.weight") != NULL;
+    c->head_inside = arch_find(w, root, "model.lm_head.weight") != NULL;
+    c->head = c->head_inside || canonical_find(&in, "model.lm_head.weight") != NULL;
     c->adjacent = c->style == LM_GGUF && is_gguf_llama(w);
     uint64_t head_dim = norm ? arch_dim(norm, 0) : kind->head_dim;
     c->head_dim = head_dim <= WIDTH_MAX ? (uint32_t)head_dim : 0;
@@ -87,7 +139,7 @@ berth_status lm_configure(const struct lm_kind *kind, const struct weights *w, c
         return err->code;
     c->heads = (uint32_t)(arch_dim(q, 0) / head_dim);
     c->kv_heads = (uint32_t)(arch_dim(k, 0) / head_dim);
-    return BERTH_OK;
+    return configure_sight(w, root, c, err);
 }
 
 struct encoder_size lm_size(const void *config)

@@ -43,13 +43,13 @@ void lm_angles(const struct lm_kind *kind, uint32_t head_dim, double theta, doub
 }
 
 /* A picture's rows share a time and go by row and column; text behind it goes on at a distance of
- * its longer side. */
-static void place_tokens(const struct encoder_pass *p, int64_t *position)
+ * its longer side. Qwen2.5-VL does not count padding there, which stays at 1. */
+static void place_tokens(const struct encoder_pass *p, bool counts_pads, int64_t *position)
 {
-    size_t len = p->in.len;
+    const size_t len = p->in.len, first = p->pictures ? p->picture[0].at : len;
     int64_t off = 0;
     for (size_t t = 0; t < len; t++)
-        position[t] = position[len + t] = position[2 * len + t] = (int64_t)t;
+        position[t] = position[len + t] = position[2 * len + t] = t < first ? (int64_t)t : 1;
     for (size_t i = 0; i < p->pictures; i++) {
         const struct picture_rows *pic = &p->picture[i];
         int64_t side = pic->high > pic->wide ? pic->high : pic->wide, from = (int64_t)pic->at + off;
@@ -58,47 +58,56 @@ static void place_tokens(const struct encoder_pass *p, int64_t *position)
             position[len + pic->at + k] = from + (int64_t)(k / pic->wide);
             position[2 * len + pic->at + k] = from + (int64_t)(k % pic->wide);
         }
+        int64_t next = from + side;
         for (size_t t = pic->at + pic->n; t < len; t++)
-            position[t] = position[len + t] = position[2 * len + t] =
-                from + side + (int64_t)(t - pic->at - pic->n);
+            if (counts_pads || !p->shown || p->shown[t])
+                position[t] = position[len + t] = position[2 * len + t] = next++;
         off += side - (int64_t)pic->n;
     }
 }
 
 /* Lowest of a float / 4, as the reference has it: scores vanish beside it, so that a token with
  * nothing but hidden ones to see sees all of them alike. */
-static void hide(const struct encoder_pass *p, float *mask)
+static void hide(const uint8_t *shown, size_t n, float *mask)
 {
-    for (size_t i = 0; i < p->in.n * p->in.len; i++)
-        mask[i] = p->shown[i] ? 0 : -FLT_MAX / 4;
+    for (size_t i = 0; i < n; i++)
+        mask[i] = shown[i] ? 0 : -FLT_MAX / 4;
 }
 
-void *lm_prepare(const struct encoder_pass *p)
+struct lm_host *lm_host_new(const struct lm_net *c, const int64_t *position, size_t len,
+                            const uint8_t *shown, size_t n)
 {
-    const struct lm_net *c = p->config;
     const struct lm_kind *k = c->kind;
-    size_t len = p->in.len, angles, floats, bytes;
-    int64_t *position;
+    size_t angles, floats, bytes;
     struct lm_host *h;
-    if (!sz_mul(len, c->head_dim, &angles) || !sz_mul(angles + p->in.n * len, 2, &floats) ||
+    if (!sz_mul(len, c->head_dim, &angles) || !sz_mul(angles + n * len, 2, &floats) ||
         !sz_mul(floats, sizeof(float), &bytes) || !(h = calloc(1, sizeof *h + bytes)))
         return NULL;
-    if (!(position = calloc(len, 3 * sizeof *position))) {
-        free(h);
-        return NULL;
-    }
     float *full = (float *)(h + 1), *local = full + angles, *mask = local + angles;
-    place_tokens(p, position);
     lm_angles(k, c->head_dim, k->theta, k->stretch, position, len, full);
     h->angles = full;
     if (k->window) {
         lm_angles(k, c->head_dim, k->window_theta, 0, position, len, local);
         h->local = local;
     }
-    if (p->shown) {
-        hide(p, mask);
+    if (shown) {
+        hide(shown, n * len, mask);
         h->mask = mask;
     }
+    for (size_t axis = 0; axis < 3; axis++)
+        h->last =
+            position[(axis + 1) * len - 1] > h->last ? position[(axis + 1) * len - 1] : h->last;
+    return h;
+}
+
+void *lm_prepare(const struct encoder_pass *p)
+{
+    const struct lm_net *c = p->config;
+    int64_t *position = calloc(p->in.len, 3 * sizeof *position);
+    if (!position)
+        return NULL;
+    place_tokens(p, c->kind->interleaved, position);
+    struct lm_host *h = lm_host_new(c, position, p->in.len, p->shown, p->in.n);
     free(position);
     return h;
 }

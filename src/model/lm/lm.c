@@ -7,7 +7,41 @@ struct state { /* of a pass */
     const struct lm_net *net;
     size_t n, len;
     struct act angles, local, mask;
+    size_t past, room; /* of tokens that are kept; no room: none are */
 };
+
+/* ---- what is kept of tokens: keys and values of layer 0, of layer 1 ... ---- */
+
+static uint64_t kept_row(const struct lm_net *c)
+{
+    return (uint64_t)c->kv_heads * c->head_dim;
+}
+
+uint64_t lm_kept_bytes(const struct lm_net *c, size_t room, size_t bytes_of_act)
+{
+    uint64_t n;
+    return __builtin_mul_overflow(kept_row(c) * 2 * c->layers, room, &n) ||
+                   __builtin_mul_overflow(n, bytes_of_act, &n)
+               ? UINT64_MAX
+               : n;
+}
+
+/* Keys (0) or values (1) of all tokens up to the newest ones, x, which are put there. Drops x. */
+static struct act keep(struct net_run *r, const struct state *s, uint32_t layer, uint64_t which,
+                       struct act x)
+{
+    const struct lm_net *c = s->net;
+    const uint64_t row = kept_row(c), bytes = dtype_desc(net_dtype(r))->bytes;
+    const uint64_t at = ((uint64_t)layer * 2 + which) * s->room * row * bytes;
+    const struct shape all = { .ndim = 3, .dim = { 1, s->past + s->len, row } };
+    struct act kept = net_kept(r, at, &all);
+    if (!net_bad(r))
+        net_copy(r, net_view(&x), net_part(r, net_view(&kept), 1, s->past, s->past + s->len));
+    net_drop(r, &x);
+    return kept;
+}
+
+/* ---- layers ---- */
 
 static struct act norm(struct net_run *r, const struct lm_net *c, struct act x, const char *layer)
 {
@@ -44,13 +78,21 @@ static struct act attention(struct net_run *r, const struct state *s, uint32_t i
                                     .eps = c->kind->eps,
                                     .halves = !c->adjacent,
                                     .from_one = c->kind->from_one });
-    net_attend(r, qh, kh, net_split(r, net_view(&v), c->kv_heads),
-               net_split(r, net_view(&y), c->heads),
-               (struct net_attn) {
-                   .causal = true, .window = local ? c->kind->window : 0, .mask = s->mask });
+    if (s->room) {
+        k = keep(r, s, i, 0, k);
+        v = keep(r, s, i, 1, v);
+    }
+    net_attend(r, qh, net_split(r, net_view(&k), c->kv_heads),
+               net_split(r, net_view(&v), c->kv_heads), net_split(r, net_view(&y), c->heads),
+               (struct net_attn) { .causal = true,
+                                   .past = (uint32_t)s->past,
+                                   .window = local ? c->kind->window : 0,
+                                   .mask = s->mask });
     net_drop(r, &q);
-    net_drop(r, &k);
-    net_drop(r, &v);
+    if (!s->room) {
+        net_drop(r, &k);
+        net_drop(r, &v);
+    }
     struct act o = net_linear_no_bias(r, y, "self_attn.o_proj");
     net_drop(r, &y);
     return o;
@@ -151,15 +193,17 @@ static bool is_done(const struct encoder_pass *p, uint32_t i, uint32_t taken)
 }
 
 /* Features of pictures that are added behind the first layers. */
-static void deepen(struct net_run *r, const struct encoder_pass *p, uint32_t layer, struct act x)
+static void deepen(struct net_run *r, const struct picture_rows *picture, size_t pictures,
+                   uint32_t layer, struct act x)
 {
-    for (size_t i = 0; i < p->pictures; i++) {
-        const struct picture_rows *pic = &p->picture[i];
-        const struct shape s = { .ndim = 2, .dim = { pic->n, p->in.width } };
+    for (size_t i = 0; i < pictures && x.shape.ndim == 3; i++) {
+        const struct picture_rows *pic = &picture[i];
+        const uint64_t width = x.shape.dim[2];
+        const struct shape s = { .ndim = 2, .dim = { pic->n, width } };
         if (layer >= pic->deep)
             continue;
         struct act to = rows_of(&x, pic->at, pic->n);
-        struct act f = net_input(r, &s, pic->deeper + (size_t)layer * pic->n * p->in.width);
+        struct act f = net_input(r, &s, pic->deeper + (size_t)layer * pic->n * width);
         net_add(r, &to, f);
         net_drop(r, &f);
     }
@@ -189,7 +233,7 @@ void lm_forward(struct net_run *r, const struct encoder_pass *p)
         if (is_done(p, i, taken))
             break;
         block(r, &s, i, x);
-        deepen(r, p, i, x);
+        deepen(r, p->picture, p->pictures, i, x);
     }
     bool whole = i == c->layers && (p->hidden < 0 || p->want->taps);
     if (whole || (p->want->norm_hidden && !p->want->taps))
@@ -202,4 +246,27 @@ void lm_forward(struct net_run *r, const struct encoder_pass *p)
     net_drop(r, &s.local);
     net_drop(r, &s.mask);
     net_drop(r, &x);
+}
+
+void lm_step_forward(struct net_run *r, void *step)
+{
+    const struct lm_step *t = step;
+    const struct lm_net *c = t->net;
+    struct state s = { .net = c, .n = 1, .len = t->in.len, .past = t->past, .room = t->room };
+    struct act x = slots_embed(r, &t->in, "model.embed_tokens");
+    s.angles = table(r, &s, t->host->angles);
+    s.local = table(r, &s, t->host->local);
+    for (uint32_t i = 0; i < c->layers && !net_bad(r); i++) {
+        block(r, &s, i, x);
+        deepen(r, t->picture, t->pictures, i, x);
+    }
+    net_drop(r, &s.angles);
+    net_drop(r, &s.local);
+    struct act last = norm(r, c, rows_of(&x, s.len - 1, 1), "model.norm");
+    net_drop(r, &x);
+    struct act z = net_linear_no_bias(r, last, c->head ? "model.lm_head" : "model.embed_tokens");
+    net_drop(r, &last);
+    net_finite(r, z, c->kind->name);
+    net_output(r, z, t->logits);
+    net_drop(r, &z);
 }

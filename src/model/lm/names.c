@@ -67,9 +67,24 @@ bool lm_rename(enum lm_style style, const char *canonical, struct net_source *ou
                                   lead(canonical, "model.", "model.language_model.", to, cap));
 }
 
+/* A patch is multiplied as a row of numbers, whatever its sides. */
+static bool is_patches(const struct lm_net *c, const char *canonical, struct net_source *out)
+{
+    const uint64_t p = c->sight.patch;
+    if (strcmp(canonical, "visual.patch_embed.proj.weight") != 0)
+        return false;
+    if (!lm_rename(c->style, canonical, out))
+        snprintf(out->name, sizeof out->name, "%s", canonical);
+    out->as = (struct shape) { .ndim = 2, .dim = { c->sight.width, 3 * 2 * p * p } };
+    return true;
+}
+
 bool lm_names(const void *user, const char *canonical, struct net_source *out)
 {
-    return lm_rename(((const struct lm_net *)user)->style, canonical, out);
+    const struct lm_net *c = user;
+    if (c->head_inside && strcmp(canonical, "model.lm_head.weight") == 0)
+        return false;
+    return is_patches(c, canonical, out) || lm_rename(c->style, canonical, out);
 }
 
 bool lm_hf_path(enum lm_style style, const char *path, char *out, size_t n)

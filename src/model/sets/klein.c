@@ -2,6 +2,9 @@
 #include "model/encoder.h"
 
 static const struct text_wording wording = { .chat = &chat_qwen_quick, .embeddings = true };
+static const struct text_speech speech = { .before = CHAT_QWEN_USER,
+                                           .after = CHAT_QWEN_END CHAT_QWEN_NO_THOUGHT,
+                                           .always = true };
 static const uint32_t taps[] = { 9, 18, 27 };
 
 #define KLEIN(x, ...)                                                                              \
@@ -15,6 +18,7 @@ static const uint32_t taps[] = { 9, 18, 27 };
                    .wording = &wording,                                                            \
                    .mask = true } },                                                               \
         .join = text_join_taps,                                                                    \
+        .speech = &speech,                                                                         \
         __VA_ARGS__                                                                                \
     }
 KLEIN(4b, .any_type = false);

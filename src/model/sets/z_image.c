@@ -3,6 +3,10 @@
 
 static const struct text_wording wording = { .chat = &chat_qwen, .embeddings = true };
 
+static const struct text_speech speech = { .before = CHAT_QWEN_USER,
+                                           .after = CHAT_QWEN_END,
+                                           .always = true };
+
 const struct text_set text_set_z_image = {
     .name = "Z-Image",
     .types = { "lumina2" },
@@ -14,4 +18,5 @@ const struct text_set text_set_z_image = {
                .wording = &wording,
                .mask = true } },
     .join = text_join_columns,
+    .speech = &speech,
 };

@@ -3,6 +3,10 @@
  *     p<n>/cond                 what the entry's `want` asks for: layer, taps, norm, cut
  *     p<n>/all, p<n>/last_normed   the last layer, normed
  *     p<n>/attention_mask       which tokens are text
+ *     p<n>/rows<k>              what is seen of p<n>/image<k>, which stands in the prompt as the
+ *                               k-th placeholder
+ *     g<n>/ids                  tokens written behind g<n>/tokens, as the entry's `generate` says
+ * Made by tools/golden/lm.py, or as the README of the folder says.
  *
  * Error: largest absolute difference over the largest absolute value of the reference, at most
  * 1e-4; 1e-3 on a card. */
@@ -23,6 +27,7 @@ struct model {
     struct where at;
     struct weights *want;
     struct clip_rig g;
+    struct lm_kind kind; /* with a window that prompts of a test are longer than */
     uint32_t tap[TAPS_MAX];
     size_t cases, wrong;
 };
@@ -46,6 +51,48 @@ static void compare_config(const struct lm_net *c, const json_t *config)
     const json_t *theta = json_object_get(config, "rope_theta");
     if (json_is_number(theta))
         assert_true(c->kind->theta == json_number_value(theta));
+}
+
+/* The pictures of a prompt, in the arena. */
+static struct text_picture *pictures_of(const struct model *m, const char *prompt, size_t *n,
+                                        struct arena *mem)
+{
+    struct text_picture *p = arena_array(mem, 8, sizeof *p);
+    assert_non_null(p);
+    for (*n = 0;; ++*n) {
+        char name[64];
+        berth_err err = { 0 };
+        int len = snprintf(name, sizeof name, "%s/image%zu", prompt, *n);
+        const struct weights_entry *e = weights_find(m->want, name, (size_t)len);
+        if (!e)
+            return p;
+        float *rgb = arena_alloc(mem, (size_t)e->size);
+        assert_true(rgb && *n < 8 && e->shape.ndim == 3);
+        assert_ok(weights_read(m->want, e, 0, rgb, e->size, &err), err);
+        p[*n] = (struct text_picture) { .rgb = rgb,
+                                        .height = (size_t)e->shape.dim[0],
+                                        .width = (size_t)e->shape.dim[1] };
+    }
+}
+
+/* What is seen of the k-th picture, and deeper. */
+static void run_rows(struct model *m, const struct weights_entry *e, const char *what, size_t k,
+                     const struct text_picture *p, size_t pictures)
+{
+    struct arena mem = { 0 };
+    struct picture_rows rows;
+    const float *got;
+    berth_err err = { 0 };
+    size_t n;
+    assert_true(k < pictures);
+    float *want = golden_floats(m->want, e, &n);
+    const struct text_encoder *enc = &m->g.enc[0];
+    assert_ok(text_encoder_look(enc, &p[k], &mem, &rows, &got, &err), err);
+    assert_int_equal(rows.n * (1 + rows.deep) * enc->is->size(enc->config).width, n);
+    assert_int_equal(rows.n, rows.high * rows.wide);
+    m->wrong += !is_near(what, got, want, n, where_limit_f32(&m->at, WHERE_MODULE));
+    free(want);
+    arena_release(&mem);
 }
 
 /* Ids of an I64 tensor as one chunk. */
@@ -119,6 +166,53 @@ static void compare_mask(struct model *m, const char *what, const struct weights
         }
 }
 
+static double real(const json_t *o, const char *key, double otherwise)
+{
+    const json_t *v = json_object_get(o, key);
+    return v ? json_number_value(v) : otherwise;
+}
+
+/* Ids that are written behind a prompt. */
+static void run_speech(struct model *m, const struct weights_entry *e, const char *prompt)
+{
+    struct arena mem = { 0 };
+    struct vec said = { .elem = sizeof(int32_t) };
+    berth_err err = { 0 };
+    const json_t *g = json_object_get(json_object_get(m->entry, "generate"), prompt);
+    int32_t stop[2] = { -1, -1 };
+    int64_t want[256];
+    assert_non_null(g);
+    if (json_object_get(g, "stop"))
+        stop[0] = (int32_t)json_integer_value(json_array_get(json_object_get(g, "stop"), 0));
+    m->kind.stop = stop;
+    const struct speech_how how = { .most = (uint32_t)number(g, "max_length", 0),
+                                    .sample = json_is_true(json_object_get(g, "do_sample")),
+                                    .temperature = real(g, "temperature", 1),
+                                    .top_k = (uint32_t)number(g, "top_k", 50),
+                                    .top_p = real(g, "top_p", 1),
+                                    .min_p = real(g, "min_p", 0),
+                                    .repetition = real(g, "repetition_penalty", 1),
+                                    .presence = real(g, "presence_penalty", 0),
+                                    .seed = (uint64_t)number(g, "seed", 0) };
+    struct chunks in = tokens_of(m, prompt, &mem);
+    struct encoder_job job = { .in = &in };
+    const struct text_encoder *enc = &m->g.enc[0];
+    assert_true(enc->is->speech && enc->is->speech->there(enc->config));
+    assert_ok(enc->is->speech->speak(enc, &job, &how, &said, &err), err);
+    assert_true(e->size <= sizeof want);
+    assert_ok(weights_read(m->want, e, 0, want, e->size, &err), err);
+    size_t n = (size_t)(e->size / sizeof *want), same = 0;
+    while (same < n && same < said.n && *(int32_t *)vec_at(&said, same) == want[same])
+        same++;
+    if (same < n || said.n != n) {
+        print_message("%s %s: %zu of %zu tokens, then another: WRONG\n", m->name, e->name, same, n);
+        m->wrong++;
+    }
+    m->cases++;
+    vec_release(&said);
+    arena_release(&mem);
+}
+
 static void run_case(struct model *m, const struct weights_entry *e)
 {
     struct arena mem = { 0 };
@@ -128,15 +222,29 @@ static void run_case(struct model *m, const struct weights_entry *e)
     assert_non_null(kind++);
     snprintf(prompt, sizeof prompt, "%.*s", (int)(kind - 1 - e->name), e->name);
     snprintf(what, sizeof what, "%s %s", m->name, e->name);
-    if (strcmp(kind, "tokens") == 0)
+    if (strcmp(kind, "tokens") == 0 || strncmp(kind, "image", 5) == 0)
         return;
-    const json_t *want = json_object_get(m->entry, "want");
+    if (strcmp(kind, "ids") == 0) {
+        run_speech(m, e, prompt);
+        return;
+    }
+    size_t pictures;
+    struct text_picture *picture = pictures_of(m, prompt, &pictures, &mem);
+    if (strncmp(kind, "rows", 4) == 0) {
+        run_rows(m, e, what, strtoul(kind + 4, NULL, 10), picture, pictures);
+        m->cases++;
+        arena_release(&mem);
+        return;
+    }
+    const json_t *want = json_object_get(json_object_get(m->entry, "wants"), prompt);
+    want = want ? want : json_object_get(m->entry, "want");
     bool cond = strcmp(kind, "cond") == 0, mask = strcmp(kind, "attention_mask") == 0;
     assert_true(cond || mask || strcmp(kind, "all") == 0 || strcmp(kind, "last_normed") == 0);
     struct text_encoder *enc = &m->g.enc[0];
     struct encoder_size size = enc->is->size(enc->config);
     struct chunks in = tokens_of(m, prompt, &mem);
     struct encoder_job job = { .in = &in, .want = wanted(m, cond ? want : NULL) };
+    assert_ok(text_encoder_see(enc, picture, pictures, &in, &job, &mem, &err), err);
     size_t taps = encoder_taps(&job.want, &size), rows = in.len[0], width = (size_t)size.width, n;
     job.z = arena_array(&mem, taps * rows * width, sizeof *job.z);
     job.shown = arena_alloc(&mem, rows);
@@ -151,7 +259,11 @@ static void run_case(struct model *m, const struct weights_entry *e)
         size_t first = !cond || !how ? 0 : lm_cut_qwen(in.chunk[0], rows);
         float *got = arrange(job.z, taps, rows, width, first);
         assert_int_equal((rows - first) * taps * width, n);
-        m->wrong += !is_near(what, got, expect, n, where_limit_f32(&m->at, WHERE_MODULE));
+        /* Nobody reads what becomes of pads in front of a prompt, and the reference lets them see
+         * what comes behind. */
+        size_t left = (size_t)number(want, "left", 0) * taps * width;
+        m->wrong += !is_near(what, got + left, expect + left, n - left,
+                             where_limit_f32(&m->at, WHERE_MODULE));
         free(got);
         free(expect);
     }
@@ -173,7 +285,12 @@ static size_t run_model(const char *name, const json_t *entry)
     keys_release(&k);
     assert_int_equal(m.g.n, 1);
     assert_string_equal(m.g.enc[0].is->key, json_string_value(json_object_get(entry, "encoder")));
-    compare_config(m.g.enc[0].config, json_object_get(entry, "config"));
+    struct lm_net *net = m.g.enc[0].config;
+    const json_t *config = json_object_get(entry, "config");
+    compare_config(net, config);
+    m.kind = *net->kind;
+    m.kind.window = (uint32_t)number(config, "window", net->kind->window);
+    net->kind = &m.kind;
     for (size_t i = 0; i < weights_count(m.want); i++)
         run_case(&m, weights_at(m.want, i));
     assert_true(m.cases > 0);

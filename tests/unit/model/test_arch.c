@@ -54,6 +54,20 @@ static void detects_every_preset(void **state)
         { "z-image-turbo", &family_zimage.arch },
         { "lumina2-tiny", &family_zimage.arch },
         { "lumina2", &family_zimage.arch },
+        { "qwen3-tiny", &encoder_qwen3_4b.arch },
+        { "qwen3-0.6b", &encoder_qwen3_4b.arch },
+        { "qwen3-4b", &encoder_qwen3_4b.arch },
+        { "qwen3-8b", &encoder_qwen3_4b.arch },
+        { "qwen25vl-tiny", &encoder_qwen25_7b.arch },
+        { "qwen25vl-7b", &encoder_qwen25_7b.arch },
+        { "qwen3vl-tiny", &encoder_qwen3vl_4b.arch },
+        { "qwen3vl-4b", &encoder_qwen3vl_4b.arch },
+        { "mistral3-tiny", &encoder_mistral3_24b.arch },
+        { "mistral3-24b", &encoder_mistral3_24b.arch },
+        { "gemma2-tiny", &encoder_gemma2_2b.arch },
+        { "gemma2-2b", &encoder_gemma2_2b.arch },
+        { "gemma3-4b", &encoder_gemma3_4b.arch },
+        { "gemma3-12b", &encoder_gemma3_4b.arch },
     };
     assert_int_equal(ARRAY_LEN(row), preset_count());
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
