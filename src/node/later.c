@@ -28,6 +28,14 @@ NOT_YET(ReferenceLatent, .category = "advanced/conditioning/edit_models", V3("ed
         INS(SOCKET("conditioning", "CONDITIONING"), OPTIONAL("latent", "LATENT")),
         OUT_OF("CONDITIONING"));
 
+NOT_YET(TextEncodeZImageOmni, .category = "model/conditioning/z-image", .module = MOD("zimage"),
+        .flags = NODE_V3 | NODE_EXPERIMENTAL,
+        INS(SOCKET("clip", "CLIP"), OPTIONAL("image_encoder", "CLIP_VISION"),
+            TEXT_IN("prompt", NULL, .no_default = true, .more = PROMPT_TEXT),
+            BOOL_IN("auto_resize_images", true), OPTIONAL("vae", "VAE"),
+            OPTIONAL("image1", "IMAGE"), OPTIONAL("image2", "IMAGE"), OPTIONAL("image3", "IMAGE")),
+        OUT_OF("CONDITIONING"));
+
 NOT_YET(CLIPVisionEncode, .display = "CLIP Vision Encode", .category = "conditioning",
         .module = "nodes",
         INS(SOCKET("clip_vision", "CLIP_VISION"), SOCKET("image", "IMAGE"),

@@ -259,11 +259,21 @@ berth_status steer_hints(struct node_call *c, const struct model_ref *ref,
     return BERTH_OK;
 }
 
+/* Does one before it have the same network? That is in use then, and needs no loading. */
+static bool is_open(const struct steering *s, size_t i)
+{
+    size_t k = 0;
+    while (k < i && s->at[k].m != s->at[i].m)
+        k++;
+    return k < i;
+}
+
 berth_status steer(struct node_call *c, const struct steering *s, struct diffusion *d,
                    berth_err *err)
 {
     for (size_t i = 0; i < s->n; i++)
-        if (ready_load(c, s->net[i], 0, err) || diffusion_add_control(d, &s->at[i], err))
+        if ((!is_open(s, i) && ready_load(c, s->net[i], 0, err)) ||
+            diffusion_add_control(d, &s->at[i], err))
             return err->code;
     return BERTH_OK;
 }
