@@ -146,10 +146,6 @@ berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct 
                        berth_err *err);
 void ready_vae_release(struct ready_vae *v); /* zeroed is fine */
 
-/* The pictures [n, h, w, c] as latents, by the VAE at this input. */
-berth_status encode_image(struct node_call *c, const char *vae, const struct htensor *image,
-                          struct htensor **out, berth_err *err);
-
 struct asset { /* an opened tokenizer; executor's thread */
     const struct tokenizer *kind;
     void *tok;
@@ -184,6 +180,26 @@ void ready_text_release(struct ready_text *t); /* zeroed is fine */
 /* A copy of the input, to say something about (model_ref.said). */
 berth_status in_model_copy(struct node_call *c, const char *input, struct model_ref *out,
                            berth_err *err);
+
+/* The pictures [n, h, w, c] as latents, by this VAE. *out is new. */
+berth_status encode_picture(struct node_call *c, const struct model_ref *vae,
+                            const struct htensor *image, struct htensor **out, berth_err *err);
+
+/* ---- networks that steer a diffusion model (model_patch.c) ---- */
+
+#define STEERING_MAX 4
+struct steering { /* those of a MODEL, for latents of one size */
+    struct diffusion_control at[STEERING_MAX];
+    const struct model_ref *net[STEERING_MAX]; /* borrowed from the MODEL */
+    size_t n;
+};
+/* Encodes what they look at; hints live in mem. */
+berth_status steer_hints(struct node_call *c, const struct model_ref *ref,
+                         const struct diffusion_info *info, const struct shape *latents,
+                         struct arena *mem, struct steering *out, berth_err *err);
+/* Loads them and lets them steer d, an open one. */
+berth_status steer(struct node_call *c, const struct steering *s, struct diffusion *d,
+                   berth_err *err);
 
 /* ---- sampling ---- */
 

@@ -36,12 +36,6 @@ static berth_status give(struct node_call *c, berth_status s, struct conditionin
     return s;
 }
 
-static bool is_given(const struct node_call *c, const char *name)
-{
-    const struct value *v = in_value(c, name);
-    return v && v->kind != V_NULL;
-}
-
 static berth_status run_reference(struct node_call *c, berth_err *err)
 {
     const struct conditioning *from;
@@ -50,7 +44,7 @@ static berth_status run_reference(struct node_call *c, berth_err *err)
     if (in_conditioning(c, "conditioning", &from, err) || conditioning_copy(from, &x, err))
         return err->code;
     berth_status s = BERTH_OK;
-    if (is_given(c, "latent"))
+    if (in_given(c, "latent"))
         s = in_latent(c, "latent", &l, err) ? err->code : add_ref(x, l->samples, err);
     return give(c, s, x, err);
 }
@@ -100,6 +94,15 @@ NODE_CLASS(FluxKontextMultiReferenceLatentMethod, .display = "Edit Model Referen
            OUT_OF("CONDITIONING"), .run = run_method);
 
 /* ---- prompts that show pictures ---- */
+
+/* Its latent, by the VAE that is given. */
+static berth_status encode(struct node_call *c, const struct htensor *image, struct htensor **out,
+                           berth_err *err)
+{
+    const struct model_ref *vae;
+    *out = NULL;
+    return in_model(c, "vae", &vae, err) ? err->code : encode_picture(c, vae, image, out, err);
+}
 
 #define SEEN_AREA (384.0 * 384.0)     /* pixels that a text encoder is shown of several */
 #define LATENT_AREA (1024.0 * 1024.0) /* pixels of what is encoded to be looked at */
@@ -172,14 +175,14 @@ static berth_status run_edit(struct node_call *c, berth_err *err)
     struct htensor *image, *sized;
     struct shown x = { .n = 0 };
     berth_status s = in_text(c, "prompt", &text, err);
-    if (!s && is_given(c, "image")) {
+    if (!s && in_given(c, "image")) {
         s = in_image(c, "image", &image, err);
         if (!s)
             s = with_area(c, image, LATENT_AREA, 1, &sized, err);
         if (!s)
             show(&x, sized);
-        if (!s && is_given(c, "vae"))
-            s = encode_image(c, "vae", sized, &x.latent[x.latents++], err);
+        if (!s && in_given(c, "vae"))
+            s = encode(c, sized, &x.latent[x.latents++], err);
     }
     if (!s)
         return give_shown(
@@ -217,17 +220,17 @@ static berth_status take_picture(struct node_call *c, size_t k, struct shown *x,
     char name[16];
     struct htensor *image, *seen, *sized = NULL;
     snprintf(name, sizeof name, "image%zu", k);
-    if (!is_given(c, name))
+    if (!in_given(c, name))
         return BERTH_OK;
     if (in_image(c, name, &image, err) || with_area(c, image, SEEN_AREA, 1, &seen, err))
         return err->code;
     show(x, seen);
     str_addf(text, "Picture %zu: " CHAT_QWEN_IMAGE, k);
-    if (!is_given(c, "vae"))
+    if (!in_given(c, "vae"))
         return BERTH_OK;
     berth_status s = with_area(c, image, LATENT_AREA, USUAL_RATIO, &sized, err);
     if (!s)
-        s = encode_image(c, "vae", sized, &x->latent[x->latents++], err);
+        s = encode(c, sized, &x->latent[x->latents++], err);
     htensor_unref(sized);
     return s;
 }

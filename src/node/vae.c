@@ -143,13 +143,12 @@ static berth_status in_vae(struct node_call *c, struct ready_vae *out, berth_err
     return in_model(c, "vae", &ref, err) ? err->code : ready_vae(c, ref, out, err);
 }
 
-berth_status encode_image(struct node_call *c, const char *vae, const struct htensor *image,
-                          struct htensor **out, berth_err *err)
+berth_status encode_picture(struct node_call *c, const struct model_ref *vae,
+                            const struct htensor *image, struct htensor **out, berth_err *err)
 {
-    const struct model_ref *ref;
     struct ready_vae v = { 0 };
     *out = NULL;
-    if (in_model(c, vae, &ref, err) || ready_vae(c, ref, &v, err))
+    if (ready_vae(c, vae, &v, err))
         return err->code;
     berth_status s = encode(c, &v, image, (struct tiling) { 0 }, out, err);
     ready_vae_release(&v);

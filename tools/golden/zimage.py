@@ -20,6 +20,9 @@ and for each network of CONTROLS, which steers zimage_steered (a zimage_tiny of 
     <control>.safetensors  x, t, context, hint -> out/<strength>
     <control>_keys.json    its tensors; that of BLANK is all zeros where it counts as broken
 
+    zcontrol.safetensors   runs of two steps with ZImageFunControlnet: <control>/<what it is given>
+    zcontrol_vae_keys.json the VAE of those
+
 and manifest.json, which says how each was made. tests/golden/{model,node}/test_zimage*.c read any
 such folder:
 
@@ -154,20 +157,25 @@ class Encoder:
         return 8
 
 
-def steered(comfy, args, draw):
-    """Passes of the transformer with ComfyUI's own patch around each control network."""
+def control_of(comfy, config):
     import comfy.ldm.lumina.controlnet
     import comfy.ops
+    net = comfy.ldm.lumina.controlnet.ZImage_Control(
+        dim=STEERED["dim"], n_heads=2, n_kv_heads=2, operations=comfy.ops.manual_cast, **config)
+    blank = BLANK if config.get("broken") else None
+    net.load_state_dict({k: synth(k, list(v.shape)) * (0 if k == blank else 1)
+                         for k, v in net.state_dict().items()})
+    return net.eval()
+
+
+def steered(comfy, args, draw):
+    """Passes of the transformer with ComfyUI's own patch around each control network."""
     import comfy_extras.nodes_model_patch as nodes
     net = model_of(comfy, "ZImage", STEERED).diffusion_model
     yield "zimage_steered", net, None, STEERED
     for name, config in CONTROLS.items():
-        control = comfy.ldm.lumina.controlnet.ZImage_Control(
-            dim=STEERED["dim"], n_heads=2, n_kv_heads=2, operations=comfy.ops.manual_cast, **config)
-        control.load_state_dict({k: synth(k, list(v.shape)) * (0 if config.get("broken") and
-                                                               k == BLANK else 1)
-                                 for k, v in control.state_dict().items()})
-        holder = type("Patch", (), {"model": control.eval()})()
+        control = control_of(comfy, config)
+        holder = type("Patch", (), {"model": control})()
         h, w = args.size
         out = {"x": draw(2, 16, h, w), "t": torch.tensor([0.9, 0.35]),
                "context": draw(2, args.text[1], STEERED["cap_feat_dim"])}
@@ -180,6 +188,71 @@ def steered(comfy, args, draw):
             out[f"out/{strength:g}"] = net(out["x"], out["t"], out["context"], args.text[1],
                                            transformer_options=options)
         yield name, control, out, config
+
+
+# Pictures that are grey all over are left out: a tiny VAE's norms blow their rounding errors up (by
+# 5 % of the latent between ComfyUI's own float32 and float64).
+VAE = dict(double_z=True, z_channels=16, resolution=256, in_channels=3, out_ch=3, ch=64,
+           ch_mult=[1, 1, 1, 1], num_res_blocks=2, attn_resolutions=[], dropout=0.0)
+
+
+class Vae:
+    """What the node asks of a VAE, around ComfyUI's network."""
+
+    def __init__(self, comfy):
+        import comfy.ldm.models.autoencoder
+        parts = "comfy.ldm.modules.diffusionmodules.model."
+        self.net = comfy.ldm.models.autoencoder.AutoencodingEngine(
+            regularizer_config={"target": "comfy.ldm.models.autoencoder."
+                                          "DiagonalGaussianRegularizer",
+                                "params": {"sample": False}},
+            encoder_config={"target": parts + "Encoder", "params": VAE},
+            decoder_config={"target": parts + "Decoder", "params": VAE})
+        self.keys = {k: list(v.shape) for k, v in self.net.state_dict().items()}
+        self.net.load_state_dict({k: synth(k, s) for k, s in self.keys.items()})
+        self.net.eval()
+
+    def encode(self, pixels):
+        return self.net.encode(pixels.movedim(-1, 1) * 2.0 - 1.0)
+
+    def spacial_compression_encode(self):
+        return 8
+
+
+def pictures(comfy, args, draw):
+    """Runs with ComfyUI's nodes: a picture of another size, a mask, one to fill in."""
+    import comfy.model_patcher
+    import comfy_extras.nodes_model_patch as nodes
+    vae = Vae(comfy)
+    with open(f"{args.folder}/zcontrol_vae_keys.json", "w") as f:
+        json.dump(vae.keys, f)
+    model = model_of(comfy, "ZImage", STEERED)
+    patcher = comfy.model_patcher.ModelPatcher(model, torch.device("cpu"), torch.device("cpu"))
+    out = {"positive": draw(1, args.text[0], STEERED["cap_feat_dim"]),
+           "image": draw(1, 72, 120, 3).sigmoid(), "inpaint": draw(1, 80, 112, 3).sigmoid(),
+           "mask": (draw(1, 60, 90) > 0).float()}
+    both = dict(image=out["image"], inpaint_image=out["inpaint"])
+    given = {"image": dict(image=out["image"]), "both": both,
+             "masked": both | {"mask": out["mask"]}}
+    latent = torch.zeros(1, 16, *args.size)
+    kept = []  # ComfyUI's list of loaded models holds none of them, and wants all to be there
+    comfy.model_management.current_loaded_models.clear()
+    for name, config in CONTROLS.items():
+        if config.get("broken"):
+            continue
+        control = control_of(comfy, config)
+        held = comfy.model_patcher.ModelPatcher(control, torch.device("cpu"), torch.device("cpu"))
+        for kind, inputs in given.items():
+            if (kind == "image") == ("additional_in_dim" in config):
+                continue
+            steered = nodes.ZImageFunControlnet().diffsynth_controlnet(patcher, held, vae,
+                                                                       strength=0.8, **inputs)[0]
+            kept += [steered, held]
+            prompt = [[out["positive"], {}]]
+            out[f"{name}/{kind}"] = comfy.sample.sample(
+                steered, comfy.sample.prepare_noise(latent, args.seed), 2, 1.0, "euler", "simple",
+                prompt, prompt, latent, seed=args.seed, disable_pbar=True)
+    return out
 
 
 def main():
@@ -224,6 +297,10 @@ def main():
                               "blank": BLANK if config.get("broken") else "",
                               "tensors": {k: ["float32", list(v.shape)]
                                           for k, v in tensors.items()}}
+        tensors = pictures(comfy, args, lambda *s: torch.randn(*s, generator=generator))
+    write(f"{args.folder}/zcontrol.safetensors", tensors)
+    manifest["zcontrol"] = {"base": "zimage_steered", "seed": args.seed, "steps": 2,
+                            "strength": 0.8}
     with open(f"{args.folder}/manifest.json", "w") as f:
         json.dump(manifest, f, indent=1)
 

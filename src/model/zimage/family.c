@@ -55,7 +55,7 @@ static berth_status describe(const struct weights *w, const char *part,
                                                 : f->lumina   ? "Lumina2"
                                                               : "Z-Image",
                                       .latent = latent_flux,
-                                      .text = &text_set_z_image,
+                                      .text = f->lumina ? &text_set_lumina2 : &text_set_z_image,
                                       .predicts = PREDICT_FLOW,
                                       .shift = f->lumina ? LUMINA_SHIFT : SHIFT,
                                       .multiplier = 1.0,

@@ -1,7 +1,6 @@
 /* The tensors of Z-Image and Lumina2 transformers of any size: what presets and tests are made
  * of. */
-#ifndef MODEL_ZIMAGE_PRESETS_H
-#define MODEL_ZIMAGE_PRESETS_H
+#pragma once
 
 #include "model/preset.h"
 
@@ -16,5 +15,3 @@ struct zimage_config {
 void keys_zimage(struct keys *k, const struct zimage_config *c);
 
 extern const struct preset zimage_presets[]; /* of its descriptor */
-
-#endif

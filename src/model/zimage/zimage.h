@@ -18,8 +18,7 @@
  * Files      family.c the descriptor, config.c detection, names.c, host.c patches and positions,
  *            forward.c, control.c networks that steer it, lora.c what adapters call its tensors,
  *            presets.c */
-#ifndef MODEL_ZIMAGE_H
-#define MODEL_ZIMAGE_H
+#pragma once
 
 #include "format/weights.h"
 #include "net/net.h"
@@ -121,5 +120,3 @@ void zimage_patchify(const float *x, const struct shape *s, float *out);
  * predicts the picture's way. What was wrapped around is left out. */
 void zimage_unpatchify(const float *result, uint64_t tokens, uint64_t first, const struct shape *s,
                        float *out);
-
-#endif

@@ -4,8 +4,7 @@
  * reads, whichever device each computes on. They look at a picture's tokens where it enters the
  * refiners and where it enters the layers, never in between, so a pass is cut there and only there
  * (control.c). */
-#ifndef MODEL_ZIMAGE_IMPL_H
-#define MODEL_ZIMAGE_IMPL_H
+#pragma once
 
 #include "model/families.h"
 #include "model/zimage/zimage.h"
@@ -53,5 +52,3 @@ net_forward_fn zimage_layers; /* joined, skips of layers -> host->result */
 /* All of them, with the networks of b->control in between; results in host->result. */
 berth_status zimage_steered(struct net *net, struct zimage_pass *p, struct zimage_host *host,
                             berth_err *err);
-
-#endif

@@ -1,7 +1,7 @@
-/* Networks that steer Z-Image, as the golden files have them: every zcontrol_<x> of the manifest, with
- * its weights from <name>_keys.json and those of the transformer from the list of its `base`. The
- * tensor `blank` is all zeros. A case is an out/<strength>: what x, t, context and hint give. Each
- * control network runs as it is stored, and in diffusers' names as its authors have it. */
+/* Networks that steer Z-Image, as the golden files have them: every zcontrol_<x> of the manifest,
+ * with its weights from <name>_keys.json and those of the transformer from the list of its `base`.
+ * The tensor `blank` is all zeros. A case is an out/<strength>: what x, t, context and hint give.
+ * Each control network runs as it is stored, and in diffusers' names as its authors have it. */
 #include "support/golden_tensors.h"
 #include "support/json_file.h"
 #include "support/where.h"

@@ -497,6 +497,82 @@ static void other_models_do_without(void **state)
     call_release(&x);
 }
 
+/* ---- control ---- */
+
+static void write_control(struct scene *s, const char *path, uint64_t channels)
+{
+    struct keys k = { 0 };
+    keys_linear(&k, "img_in", 256, 4 * channels, KEYS_BIAS);
+    for (int i = 0; i < 2; i++) {
+        size_t mark = keys_enter(&k, "controlnet_blocks.%d", i);
+        keys_tensor(&k, "x_rms.weight", 256, 0, 0, 0);
+        keys_tensor(&k, "y_rms.weight", 256, 0, 0, 0);
+        keys_linear(&k, "input_proj", 256, 256, KEYS_BIAS);
+        keys_linear(&k, "output_proj", 256, 256, KEYS_BIAS);
+        keys_leave(&k, mark);
+    }
+    assert_int_equal(
+        rename(keys_file(&k, "control", DT_F32, "safetensors", NULL), rig_path(&s->r, path)), 0);
+    keys_release(&k);
+}
+
+static void steered_fails(struct scene *s, struct value *model, const char *why)
+{
+    struct call x, empty;
+    berth_err err = { 0 };
+    assert_ok(rig_run(&s->r, &empty, "EmptySD3LatentImage",
+                      "{\"width\": 64, \"height\": 48, \"batch_size\": 1}", &err),
+              err);
+    rig_call(&s->r, &x, "KSampler",
+             "{\"seed\": 5, \"steps\": 1, \"cfg\": 1, \"sampler_name\": \"euler\", "
+             "\"scheduler\": \"simple\"}");
+    call_give(&x, "model", model);
+    call_give(&x, "positive", s->prompt[0]);
+    call_give(&x, "negative", s->prompt[1]);
+    call_give(&x, "latent_image", output(&empty));
+    assert_fails(x.c.cls->run(&x.c, &err), err, BERTH_EUNSUPPORTED, why);
+    call_release(&x);
+    call_release(&empty);
+}
+
+/* A network of DiffSynth's, whatever the size of its picture. */
+static void a_picture_steers(void **state)
+{
+    static const char *const strength[] = { "1.0", "0.5", "0.0" };
+    struct scene *s = *state;
+    struct call patch, masked, x;
+    struct value *image = picture(1, 70, 90, 3);
+    struct htensor *plain = sample(s, output(&s->unet), s->prompt[0], s->prompt[1], NULL);
+    struct htensor *got[ARRAY_LEN(strength)];
+    write_control(s, "model_patches/canny.safetensors", 16);
+    write_control(s, "model_patches/inpaint.safetensors", 17);
+    load(s, &patch, "ModelPatchLoader", "name", "canny.safetensors", "");
+    load(s, &masked, "ModelPatchLoader", "name", "inpaint.safetensors", "");
+    for (size_t i = 0; i <= ARRAY_LEN(strength); i++) {
+        const bool other = i == ARRAY_LEN(strength);
+        char inputs[64];
+        snprintf(inputs, sizeof inputs, "{\"strength\": %s}", strength[other ? 0 : i]);
+        rig_call(&s->r, &x, "QwenImageDiffsynthControlnet", inputs);
+        call_give(&x, "model", output(&s->unet));
+        call_give(&x, "model_patch", output(other ? &masked : &patch));
+        call_give(&x, "vae", output(&s->vae));
+        call_give(&x, "image", image);
+        run(&x);
+        if (!other)
+            got[i] = sample(s, output(&x), s->prompt[0], s->prompt[1], NULL);
+        else /* with a mask beside the latent */
+            steered_fails(s, output(&x), "over 17 channels");
+        call_release(&x);
+    }
+    assert_true(same(got[2], plain) && !same(got[0], plain) && !same(got[0], got[1]));
+    for (size_t i = 0; i < ARRAY_LEN(strength); i++)
+        htensor_unref(got[i]);
+    htensor_unref(plain);
+    value_unref(image);
+    call_release(&patch);
+    call_release(&masked);
+}
+
 /* ---- whole workflows ---- */
 
 static void text(struct scene *s, struct call *x, const char *prompt_text)
@@ -662,6 +738,7 @@ int main(void)
         cmocka_unit_test(references_are_a_list),
         cmocka_unit_test(too_many_references),
         cmocka_unit_test(other_models_do_without),
+        cmocka_unit_test(a_picture_steers),
         cmocka_unit_test(a_workflow_gives_a_picture),
         cmocka_unit_test(layers),
         cmocka_unit_test(edit_prompts_without_pictures),

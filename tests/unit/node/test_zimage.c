@@ -1,5 +1,6 @@
 /* Z-Image and Lumina2 through their nodes, on tiny models: every form of the loaders, noise levels,
  * prompts of different length, a whole workflow. Numbers are held to ComfyUI's in tests/golden. */
+#include "support/golden.h"
 #include "support/loader_rig.h"
 #include "support/nets.h"
 
@@ -365,6 +366,159 @@ static void a_workflow_gives_a_picture(void **state)
     s->r.env.tokenizers_n = 0;
 }
 
+/* ---- control networks ---- */
+
+struct steered { /* what a MODEL is steered by */
+    struct call model, patch, vae;
+    struct value *image, *grey;
+};
+
+static struct value *picture_of(float base, float step, size_t h, size_t w)
+{
+    const struct shape s = { 4, { 1, h, w, 3 } };
+    struct htensor *t;
+    berth_err err = { 0 };
+    assert_ok(htensor_new(&s, &t, &err), err);
+    for (size_t i = 0; i < htensor_count(t); i++)
+        t->data[i] = base + step * (float)(i * 7919 % 97);
+    return value_tensor(t);
+}
+
+static void steered_open(struct scene *s, struct steered *k)
+{
+    struct keys keys = { 0 };
+    berth_err err = { 0 };
+    assert_ok(keys_read(golden_path("zcontrol_3_keys.json"), &keys, &err), err);
+    assert_int_equal(rename(keys_file(&keys, "control", DT_F32, "safetensors", NULL),
+                            rig_path(&s->r, "model_patches/fun.safetensors")),
+                     0);
+    keys_release(&keys);
+    rig_preset(&s->r, "vae/ae.safetensors", "flux-tiny-vae");
+    load(s, &k->model, "zimage");
+    assert_ok(
+        rig_run(&s->r, &k->patch, "ModelPatchLoader", "{\"name\": \"fun.safetensors\"}", &err),
+        err);
+    assert_ok(rig_run(&s->r, &k->vae, "VAELoader", "{\"vae_name\": \"ae.safetensors\"}", &err),
+              err);
+    k->image = picture_of(0.1f, 0.009f, 40, 72);
+    k->grey = picture_of(0.5f, 0, 48, 64);
+}
+
+static void steered_close(struct steered *k)
+{
+    call_release(&k->model);
+    call_release(&k->patch);
+    call_release(&k->vae);
+    value_unref(k->image);
+    value_unref(k->grey);
+}
+
+static berth_status steer_by(struct scene *s, struct steered *k, struct value *model,
+                             double strength, struct value *inpaint, struct call *x, berth_err *err)
+{
+    char inputs[64];
+    snprintf(inputs, sizeof inputs, "{\"strength\": %g}", strength);
+    rig_call(&s->r, x, "ZImageFunControlnet", inputs);
+    call_give(x, "model", model);
+    call_give(x, "model_patch", output(&k->patch));
+    call_give(x, "vae", output(&k->vae));
+    call_give(x, "image", k->image);
+    if (inpaint)
+        call_give(x, "inpaint_image", inpaint);
+    return x->c.cls->run(&x->c, err);
+}
+
+/* A picture with `times` networks of this strength, one on top of the other. */
+static struct htensor *with(struct scene *s, struct steered *k, double strength, size_t times,
+                            struct value *inpaint)
+{
+    struct call x[2];
+    struct value *model = output(&k->model);
+    berth_err err = { 0 };
+    for (size_t i = 0; i < times; i++) {
+        assert_ok(steer_by(s, k, model, strength, inpaint, &x[i], &err), err);
+        model = output(&x[i]);
+    }
+    struct htensor *t = sample(s, model, s->longer, s->shorter);
+    for (size_t i = 0; i < times; i++)
+        call_release(&x[i]);
+    return t;
+}
+
+static void pictures_steer(void **state)
+{
+    struct scene *s = *state;
+    struct steered k;
+    steered_open(s, &k);
+    struct htensor *plain = with(s, &k, 1, 0, NULL), *none = with(s, &k, 0, 1, NULL);
+    struct htensor *one = with(s, &k, 1, 1, NULL), *again = with(s, &k, 1, 1, NULL);
+    struct htensor *grey = with(s, &k, 1, 1, k.grey), *two = with(s, &k, 1, 2, NULL);
+    assert_true(same(plain, none)); /* cut into turns, the same bits */
+    assert_true(same(one, again));
+    assert_true(same(one, grey)); /* grey is what it sees where there is nothing */
+    assert_false(same(one, plain));
+    assert_false(same(two, one));
+    struct htensor *const all[] = { plain, none, one, again, grey, two };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        htensor_unref(all[i]);
+    steered_close(&k);
+}
+
+static void what_cannot_steer_is_refused(void **state)
+{
+    struct scene *s = *state;
+    struct steered k;
+    struct call x, other, latent, area, sampled;
+    berth_err err = { 0 };
+    steered_open(s, &k);
+    /* a network for another model */
+    load(s, &other, "lumina");
+    assert_ok(steer_by(s, &k, output(&other), 1, NULL, &x, &err), err);
+    assert_ok(rig_run(&s->r, &latent, "EmptySD3LatentImage",
+                      "{\"width\": 64, \"height\": 48, \"batch_size\": 1}", &err),
+              err);
+    rig_call(&s->r, &sampled, "KSampler",
+             "{\"seed\": 5, \"steps\": 1, \"cfg\": 1, \"sampler_name\": \"euler\", "
+             "\"scheduler\": \"simple\"}");
+    call_give(&sampled, "model", output(&x));
+    call_give(&sampled, "positive", s->lumina);
+    call_give(&sampled, "negative", s->lumina);
+    call_give(&sampled, "latent_image", output(&latent));
+    assert_fails(sampled.c.cls->run(&sampled.c, &err), err, BERTH_EUNSUPPORTED, "Lumina2");
+    call_release(&sampled);
+    call_release(&x);
+    call_release(&other);
+    /* areas, which would need a picture of their size */
+    err = (berth_err) { 0 };
+    rig_call(&s->r, &area, "ConditioningSetArea",
+             "{\"width\": 32, \"height\": 32, \"x\": 0, \"y\": 0, \"strength\": 1}");
+    call_give(&area, "conditioning", s->longer);
+    run(&area);
+    assert_ok(steer_by(s, &k, output(&k.model), 1, NULL, &x, &err), err);
+    rig_call(&s->r, &sampled, "KSampler",
+             "{\"seed\": 5, \"steps\": 1, \"cfg\": 1, \"sampler_name\": \"euler\", "
+             "\"scheduler\": \"simple\"}");
+    call_give(&sampled, "model", output(&x));
+    call_give(&sampled, "positive", output(&area));
+    call_give(&sampled, "negative", s->longer);
+    call_give(&sampled, "latent_image", output(&latent));
+    assert_fails(sampled.c.cls->run(&sampled.c, &err), err, BERTH_EUNSUPPORTED, "areas");
+    call_release(&sampled);
+    call_release(&area);
+    call_release(&x);
+    /* a file that holds none */
+    err = (berth_err) { 0 };
+    call_release(&k.patch);
+    rig_preset(&s->r, "model_patches/vae.safetensors", "flux-tiny-vae");
+    assert_ok(rig_run(&s->r, &k.patch, "ModelPatchLoader", "{\"name\": \"vae.safetensors\"}", &err),
+              err);
+    assert_fails(steer_by(s, &k, output(&k.model), 1, NULL, &x, &err), err, BERTH_EUNSUPPORTED,
+                 "holds no network that can steer");
+    call_release(&x);
+    call_release(&latent);
+    steered_close(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +526,8 @@ int main(void)
         cmocka_unit_test(noise_levels),
         cmocka_unit_test(other_prompts_are_refused),
         cmocka_unit_test(a_workflow_gives_a_picture),
+        cmocka_unit_test(pictures_steer),
+        cmocka_unit_test(what_cannot_steer_is_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
