@@ -272,6 +272,9 @@ berth_status py_convert(enum input_kind kind, const json_t *v, struct conversion
         return json_is_boolean(v) ? BERTH_OK : set_value(c, json_boolean(py_truth(v)), err);
     case IN_SOCKET:
     case IN_COMBO:
+    case IN_DYNCOMBO:
+    case IN_AUTOGROW:
+    case IN_DYNSLOT:
         break;
     }
     return BERTH_OK;

@@ -35,7 +35,7 @@ bool js_get_int(const json_t *v, node_int *out); /* false: no integer */
 /* ---- workflow.c: a prompt whose nodes have numbers ---- */
 
 struct wf_link {
-    unsigned in;   /* declared input of the node */
+    unsigned in;   /* of the node's inputs */
     unsigned from; /* node */
     unsigned slot; /* output of that node */
 };
@@ -45,8 +45,10 @@ struct wf_node { /* all borrowed from the prompt */
     json_t *inputs;               /* NULL: none, or no object */
     const json_t *class_type;     /* NULL: none */
     const struct node_class *cls; /* NULL: no such class */
-    size_t link, links;           /* of workflow.link; in order of the inputs */
-    bool broken;                  /* no class, no inputs, or a link that leads nowhere */
+    const struct node_input *in;  /* its inputs, dynamic ones as the prompt has them */
+    size_t ins;
+    size_t link, links; /* of workflow.link; in order of the inputs */
+    bool broken;        /* no class, no inputs, or a link that leads nowhere */
 };
 struct workflow {
     struct wf_node *node; /* prompt order */
@@ -54,6 +56,7 @@ struct workflow {
     struct wf_link *link;
     size_t links;
     struct map by_id;
+    struct arena mem; /* inputs of classes that have dynamic ones */
 };
 /* pre: an object of at most GRAPH_NODES_MAX members. Links of undeclared inputs do not count:
  * no node gets their values. BERTH_ENOMEM. */

@@ -179,7 +179,7 @@ static json_t *traceback(const struct run *r, size_t node, const berth_err *why)
         chain[n++] = at;
     for (size_t i = n; i-- > 0 && ok;) {
         const struct wf_node *k = &r->wf.node[chain[i]];
-        ok = trace_add(trace, k, k->cls->in[in[i]].name);
+        ok = trace_add(trace, k, k->in[in[i]].name);
     }
     ok = ok && trace_add(trace, &r->wf.node[node], NULL);
     if (ok && src)

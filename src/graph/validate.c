@@ -141,11 +141,10 @@ static bool type_fits(const char *received, const struct node_input *in)
 {
     static const char *const name[] = {
         [IN_INT] = "INT",         [IN_FLOAT] = "FLOAT", [IN_STRING] = "STRING",
-        [IN_BOOLEAN] = "BOOLEAN", [IN_COMBO] = "COMBO", [IN_SOCKET] = NULL
+        [IN_BOOLEAN] = "BOOLEAN", [IN_COMBO] = "COMBO", [IN_DYNCOMBO] = "COMFY_DYNAMICCOMBO_V3"
     };
-    static const char match[] = "COMFY_MATCHTYPE_V3";
-    const char *wanted = in->kind == IN_SOCKET ? in->type : name[in->kind];
-    return strcmp(received, match) == 0 || strcmp(wanted, match) == 0 ||
+    const char *wanted = in->type ? in->type : name[in->kind];
+    return strcmp(received, NODE_MATCH) == 0 || strcmp(wanted, NODE_MATCH) == 0 ||
            types_meet(received, wanted);
 }
 
@@ -350,13 +349,28 @@ static berth_status choices_of(struct check *c, const struct node_input *in,
     return s;
 }
 
+static bool is_choice(const json_t *v, const char *const *choice, size_t n)
+{
+    for (size_t i = 0; i < n && js_kind(v) == JS_STRING; i++)
+        if (str_eq(json_string_value(v), json_string_length(v), choice[i]))
+            return true;
+    return false;
+}
+
 static enum step not_in_list(struct check *c, size_t node, const struct node_input *in, json_t *v,
                              const char *const *choice, size_t n)
 {
     struct str text = { 0 };
-    str_addf(&text, "%s: '", in->name);
-    py_str(v, &text);
-    str_adds(&text, "' not in ");
+    str_addf(&text, "%s: ", in->name);
+    if (!in->multiselect || !json_is_array(v))
+        py_repr(v, &text);
+    for (size_t i = 0, said = 0; in->multiselect && i < json_array_size(v); i++) {
+        if (is_choice(json_array_get(v, i), choice, n))
+            continue;
+        str_adds(&text, said++ ? ", " : "");
+        py_repr(json_array_get(v, i), &text);
+    }
+    str_adds(&text, " not in ");
     if (n > CHOICES_QUOTED_MAX) {
         str_addf(&text, "(list of length %zu)", n);
     } else {
@@ -371,6 +385,18 @@ static enum step not_in_list(struct check *c, size_t node, const struct node_inp
     return add_error(
         c, node,
         reason_new("value_not_in_list", json_string("Value not in list"), js_take(&text), extra));
+}
+
+/* A choice, or, where several may be given, a list of them. */
+static bool is_chosen(const struct node_input *in, const json_t *v, const char *const *choice,
+                      size_t n)
+{
+    if (!in->multiselect || !json_is_array(v))
+        return is_choice(v, choice, n);
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!is_choice(json_array_get(v, i), choice, n))
+            return false;
+    return true;
 }
 
 static enum step check_combo(struct check *c, size_t node, const struct node_input *in, json_t *v)
@@ -392,11 +418,7 @@ static enum step check_combo(struct check *c, size_t node, const struct node_inp
         choice = (const char *const *)names->at;
         n = names->n;
     }
-    if (js_kind(v) == JS_STRING)
-        for (size_t i = 0; i < n; i++)
-            if (str_eq(json_string_value(v), json_string_length(v), choice[i]))
-                return NEXT;
-    return not_in_list(c, node, in, v, choice, n);
+    return is_chosen(in, v, choice, n) ? NEXT : not_in_list(c, node, in, v, choice, n);
 }
 
 static bool validator_owns(const struct node_class *cls, const struct node_input *in)
@@ -426,7 +448,7 @@ static enum step check_constant(struct check *c, size_t node, const struct node_
         v = conv.value ? conv.value : v; /* the old one may be gone by now */
         if (s == NEXT && !owned)
             s = check_range(c, node, in, v, &said);
-        if (s == NEXT && !owned && !said && in->kind == IN_COMBO)
+        if (s == NEXT && !owned && !said && (in->kind == IN_COMBO || in->kind == IN_DYNCOMBO))
             s = check_combo(c, node, in, v);
         json_decref(store);
     } else if (conv.outcome == CONVERT_REFUSED || !ranged) {
@@ -473,9 +495,9 @@ static enum step no_inputs(struct check *c, size_t node)
         return raise(c, "KeyError");
     }
     bool list = json_is_array(v) || js_kind(v) == JS_STRING, found = false;
-    for (size_t i = 0; list && !found && i < n->cls->ins; i++) {
-        found = is_in(n->cls->in[i].name, v);
-        if (!found && !n->cls->in[i].optional && missing_input(c, node, &n->cls->in[i]) == FAILED)
+    for (size_t i = 0; list && !found && i < n->ins; i++) {
+        found = is_in(n->in[i].name, v);
+        if (!found && !n->in[i].optional && missing_input(c, node, &n->in[i]) == FAILED)
             return FAILED;
     }
     if (list && !found && c->node[node].errors)
@@ -520,8 +542,8 @@ static enum step node_step(struct check *c, struct frame *f, size_t *descend)
     const struct wf_node *n = &c->wf.node[f->node];
     if (!n->inputs)
         return no_inputs(c, f->node);
-    for (; f->in < n->cls->ins; f->in++) {
-        const struct node_input *in = &n->cls->in[f->in];
+    for (; f->in < n->ins; f->in++) {
+        const struct node_input *in = &n->in[f->in];
         json_t *v = json_object_get(n->inputs, in->name);
         enum step s = NEXT;
         if (!v && !in->optional)
@@ -547,7 +569,7 @@ static json_t *traceback(const struct check *c, size_t node)
     for (size_t i = n > TRACE_MAX ? n - TRACE_MAX : 0; i < n; i++) {
         const struct frame *f = vec_at(&c->stack, i);
         const struct wf_node *from = &c->wf.node[f->node];
-        if (!trace_add(trace, from, from->cls->in[f->in].name))
+        if (!trace_add(trace, from, from->in[f->in].name))
             break;
     }
     if (trace_add(trace, &c->wf.node[node], NULL))
@@ -563,7 +585,7 @@ static enum step exception(struct check *c, size_t node, const struct frame *dow
     const char *type = "exception_during_validation", *message = "Exception when validating node";
     if (down) {
         const struct wf_node *n = &c->wf.node[down->node];
-        const struct node_input *in = &n->cls->in[down->in];
+        const struct node_input *in = &n->in[down->in];
         extra = extend(input_extra(c, n, in, true, NULL),
                        json_pack("{s:O,s:s,s:o,s:O}", "exception_message", text, "exception_type",
                                  c->raised, "traceback", traceback(c, node), "linked_node",

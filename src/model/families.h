@@ -15,7 +15,29 @@ struct family_config { /* a network of some family, as its config() read it */
     void *own; /* family.bytes, zero before config(); diffusion.c allocates and frees it */
 };
 
-/* Latents whose conditionings have one length: what a family gets. Host memory, borrowed. */
+/* A network beside a family's own that steers its passes by a picture. Host memory, borrowed. */
+#define FAMILY_CONTROLS 4 /* of one diffusion model, at most */
+struct family_control {
+    struct net *net;
+    void *own;         /* control_class.bytes, as its config() read it */
+    const float *hint; /* [control_class.channels(), h, w] */
+    uint64_t h, w;     /* of the latents, or one more where those are odd */
+    float strength;
+};
+struct control_class {
+    size_t bytes; /* of family_control.own */
+    bool (*at)(const struct weights *w, const char *root);
+    /* cfg: of the network that it is to steer. */
+    berth_status (*config)(const struct weights *w, const char *root,
+                           const struct family_config *cfg, void *own, berth_err *err);
+    /* Of the picture: those of a latent; or of a latent, a mask (1) and what it leaves (a
+     * latent). */
+    uint64_t (*channels)(const struct weights *w, const char *root);
+    net_names_fn *names; /* names_user: own; NULL: the file has our names */
+};
+
+/* Latents whose conditionings have one length, and look at pictures of the same sizes: what a
+ * family gets. Host memory, borrowed. */
 struct family_batch {
     struct shape shape;             /* [n, in_channels, ..., h, w] */
     struct shape more[LATENT_MORE]; /* [n, ...] of latents that are sampled with them */
@@ -24,10 +46,16 @@ struct family_batch {
     const float *t;       /* [n] */
     const float *context; /* [n, tokens, context_dim] */
     size_t tokens;
+    const bool *hidden;              /* [tokens], of all items; NULL: none */
+    const struct diffusion_ref *ref; /* [n, refs]: of every item its own, [1, channels, ...] each */
+    size_t refs;
+    enum diffusion_ref_method ref_method;
     const float *y;        /* [n, adm_channels]; NULL without */
     const float *guidance; /* [n]; NULL: without that term. In a prediction only that counts */
     bool exact_guidance;   /* diffusion_args */
-    float *out;            /* as x, without what is beside the latents */
+    const struct family_control *control; /* [controls]; a prediction leaves them out */
+    size_t controls;
+    float *out; /* as x, without what is beside the latents */
 };
 
 struct family {
@@ -61,6 +89,7 @@ struct family {
     /* Channels beside the latent when the caller gives none: [in_channels - channels, pixels].
      * NULL: there never are any. */
     void (*no_concat)(const struct diffusion_info *info, size_t pixels, float *out);
+    const struct control_class *control; /* networks that steer it; NULL: none are known */
     /* peak NULL: computes; else only predicts. */
     berth_status (*forward)(struct net *net, const struct family_config *cfg,
                             const struct family_batch *b, uint64_t *peak, berth_err *err);

@@ -86,6 +86,8 @@ struct net {
     bool tight;            /* the usual one without spare room, too (stream_config.ring_least) */
     bool thrifty;          /* rung 2 was taken: kernels do with little scratch, rows go in pieces */
     struct slab slab;
+    struct dev_mem kept; /* net_keep() */
+    uint64_t kept_bytes;
     struct net_foreseen seen;
     struct net_replay replay;
     struct net_report rep;
@@ -133,9 +135,6 @@ void trace_lookup(struct net *n, size_t index);
 size_t net_type_bytes(enum dtype t); /* of an element */
 struct act net_new_of(struct net_run *r, enum dtype t,
                       const struct shape *s); /* contents unspecified */
-
-/* layers.c: x as another type of activations, in y. */
-void net_convert(struct net_run *r, struct view x, struct view y);
 
 /* run.c: places in the slab as addresses; 0: the run is bad. */
 uint64_t net_take(struct net_run *r, uint64_t bytes);

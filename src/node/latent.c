@@ -136,6 +136,28 @@ NODE_CLASS(EmptyMochiLatentVideo, .category = "latent/video", V3("mochi"),
            INS(SIZE_IN(848, 480, 16, 16), INT_IN("length", 25, 7, MAX_SIDE, 6), BATCH_IN),
            EMPTY(.channels = 12, .side = USUAL_RATIO, .frames = 6));
 
+/* The picture as a whole, then its layers: frames of one latent. */
+static berth_status layered_run(struct node_call *c, berth_err *err)
+{
+    uint64_t w, h, layers, n;
+    struct latent l = { 0 };
+    if (in_u64(c, "width", &w, err) || in_u64(c, "height", &h, err) ||
+        in_u64(c, "layers", &layers, err) || in_u64(c, "batch_size", &n, err))
+        return err->code;
+    if (!n || w < USUAL_RATIO || h < USUAL_RATIO || layers > MAX_SIDE)
+        return err_set(err, BERTH_EINVAL,
+                       "%" PRIu64 " latents of %" PRIu64 "x%" PRIu64 " with %" PRIu64 " layers", n,
+                       w, h, layers);
+    struct shape shape = { .ndim = 5,
+                           .dim = { n, 16, layers + 1, h / USUAL_RATIO, w / USUAL_RATIO } };
+    return htensor_zeros(&shape, &l.samples, err) ? err->code : give_latent(c, &l, err);
+}
+
+NODE_CLASS(EmptyQwenImageLayeredLatentImage, .display = "Empty Qwen Image Layered Latent",
+           .category = "latent/qwen", V3("qwen"),
+           INS(SIZE_IN(640, 640, 16, 16), INT_IN("layers", 3, 0, MAX_SIDE, 1), BATCH_IN),
+           OUT(out_latent), .run = layered_run);
+
 static const struct node_input hunyuan_in[] = {
     SIZE_IN(848, 480, 16, 16),
     INT_IN("length", 25, 1, MAX_SIDE, 4),

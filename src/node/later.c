@@ -11,21 +11,12 @@ NOT_YET(CLIPTextEncodeSD3, .category = "advanced/conditioning", V3("sd3"),
             COMBO_IN("empty_padding", CHOICES("none", "empty_prompt"))),
         OUT_OF("CONDITIONING"));
 
-NOT_YET(TextEncodeQwenImageEdit, .category = "advanced/conditioning", V3("qwen"),
-        INS(SOCKET("clip", "CLIP"),
+NOT_YET(TextEncodeZImageOmni, .category = "model/conditioning/z-image", .module = MOD("zimage"),
+        .flags = NODE_V3 | NODE_EXPERIMENTAL,
+        INS(SOCKET("clip", "CLIP"), OPTIONAL("image_encoder", "CLIP_VISION"),
             TEXT_IN("prompt", NULL, .no_default = true, .more = PROMPT_TEXT),
-            OPTIONAL("vae", "VAE"), OPTIONAL("image", "IMAGE")),
-        OUT_OF("CONDITIONING"));
-
-NOT_YET(TextEncodeQwenImageEditPlus, .category = "advanced/conditioning", V3("qwen"),
-        INS(SOCKET("clip", "CLIP"),
-            TEXT_IN("prompt", NULL, .no_default = true, .more = PROMPT_TEXT),
-            OPTIONAL("vae", "VAE"), OPTIONAL("image1", "IMAGE"), OPTIONAL("image2", "IMAGE"),
-            OPTIONAL("image3", "IMAGE")),
-        OUT_OF("CONDITIONING"));
-
-NOT_YET(ReferenceLatent, .category = "advanced/conditioning/edit_models", V3("edit_model"),
-        INS(SOCKET("conditioning", "CONDITIONING"), OPTIONAL("latent", "LATENT")),
+            BOOL_IN("auto_resize_images", true), OPTIONAL("vae", "VAE"),
+            OPTIONAL("image1", "IMAGE"), OPTIONAL("image2", "IMAGE"), OPTIONAL("image3", "IMAGE")),
         OUT_OF("CONDITIONING"));
 
 NOT_YET(CLIPVisionEncode, .display = "CLIP Vision Encode", .category = "conditioning",
@@ -86,13 +77,6 @@ NOT_YET(ControlNetInpaintingAliMamaApply, .category = "conditioning/controlnet",
             FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.001),
             FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001)),
         OUTS(PAIR_OUT));
-
-NOT_YET(QwenImageDiffsynthControlnet, .category = "advanced/loaders/qwen",
-        .module = MOD("model_patch"), .flags = NODE_EXPERIMENTAL,
-        INS(SOCKET("model", "MODEL"), SOCKET("model_patch", "MODEL_PATCH"), SOCKET("vae", "VAE"),
-            SOCKET("image", "IMAGE"), FLOAT_IN("strength", 1.0, -10.0, 10.0, 0.01),
-            OPTIONAL("mask", "MASK")),
-        OUT_OF("MODEL"));
 
 NOT_YET(ModelSamplingLTXV, .category = "advanced/model", V3("lt"),
         INS(SOCKET("model", "MODEL"), FLOAT_IN("max_shift", 2.05, 0.0, 100.0, 0.01),

@@ -300,6 +300,7 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
                                .mores = r->parts - 1,
                                .x = b->x + from * each,
                                .t = b->t + from,
+                               .item = b->item + from,
                                .out = b->out + from * each };
     float *concat = NULL;
     const struct diffusion_cond **of = calloc(n, sizeof *of);
@@ -519,9 +520,13 @@ static berth_status run(struct run *r, struct latent *out, struct latent *denois
         return err->code;
     if (!r->q->n)
         return give_back(r, out, err);
+    struct steering steering = { .n = 0 };
+    if (r->q->model->control && steer_hints(r->c, r->q->model, &r->info,
+                                            &r->q->latent->samples->shape, &r->mem, &steering, err))
+        return err->code;
     if (ready_msampling(r->q->model, &r->ms, err) ||
-        ready_diffusion(r->c, r->q->model, &r->d, err) || prepare_latent(r, err) ||
-        prepare_mask(r, err) || prepare_guide(r, err))
+        ready_diffusion(r->c, r->q->model, &r->d, err) || steer(r->c, &steering, r->d, err) ||
+        prepare_latent(r, err) || prepare_mask(r, err) || prepare_guide(r, err))
         return err->code;
     if (denoised && !(r->last = floats(r, r->n, err)))
         return err->code;

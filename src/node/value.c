@@ -138,12 +138,36 @@ void model_ref_release(struct model_ref *m)
     free(m->patch);
     free(m->clip_type);
     free(m->missing);
+    model_control_unref(m->control);
     *m = (struct model_ref) { 0 };
+}
+
+struct model_control *model_control_new(void)
+{
+    struct model_control *k = calloc(1, sizeof *k);
+    if (k)
+        k->refs = 1;
+    return k;
+}
+
+void model_control_unref(struct model_control *k)
+{
+    if (!k || --k->refs)
+        return;
+    model_control_unref(k->before);
+    model_ref_release(&k->net);
+    model_ref_release(&k->vae);
+    htensor_unref(k->image);
+    htensor_unref(k->inpaint);
+    htensor_unref(k->mask);
+    free(k);
 }
 
 berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, berth_err *err)
 {
-    *out = (struct model_ref) { .said = m->said };
+    *out = (struct model_ref) { .said = m->said, .control = m->control };
+    if (out->control)
+        out->control->refs++;
     if (m->patches) {
         out->patch = calloc(m->patches, sizeof *out->patch);
         if (!out->patch)

@@ -69,10 +69,11 @@ struct model_ref {
     struct res_patch
         *patch; /* adapters with strengths, owned references; applied when it computes */
     size_t patches;
-    char *clip_type;    /* CLIP: "stable_diffusion", ... ; owned or NULL */
-    char *missing;      /* no parts: why, as a sentence; owned or NULL */
-    struct model_said { /* what nodes said about it; zero: nothing */
-        bool sampled;   /* ModelSampling*: sampling instead of what the file says */
+    char *clip_type;               /* CLIP: "stable_diffusion", ... ; owned or NULL */
+    char *missing;                 /* no parts: why, as a sentence; owned or NULL */
+    struct model_control *control; /* the last network that steers it; a reference or NULL */
+    struct model_said {            /* what nodes said about it; zero: nothing */
+        bool sampled;              /* ModelSampling*: sampling instead of what the file says */
         struct ms_config sampling;
         bool playground;    /* latents are Playground's */
         double rescale_cfg; /* RescaleCFG */
@@ -83,6 +84,18 @@ struct model_ref {
         bool no_network; /* VAE: taesd or pixel_space, which cannot be computed yet */
     } said;
 };
+
+/* A network that steers a diffusion model, and what it looks at; counted, and shared once made. */
+struct model_control {
+    unsigned refs;
+    struct model_control *before; /* one that was there before it; a reference or NULL */
+    struct model_ref net, vae;
+    struct htensor *image, *inpaint; /* references; NULL: none */
+    struct htensor *mask;            /* 1 is what stays; likewise */
+    double strength;
+};
+struct model_control *model_control_new(void);     /* zeroed, one reference; NULL: out of memory */
+void model_control_unref(struct model_control *k); /* NULL is fine */
 
 struct value_type {   /* V_OBJECT */
     const char *name; /* "CONDITIONING" */

@@ -82,7 +82,8 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .adm_channels = f->vec_dim,
                                       .act = DT_BF16,
                                       .act_else = DT_F16,
-                                      .guidance = f->guidance };
+                                      .guidance = f->guidance,
+                                      .refs = true };
     return BERTH_OK;
 }
 

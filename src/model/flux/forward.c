@@ -1,5 +1,5 @@
-/* The forward pass of Flux. B latents, L tokens of text, I patches of a picture, T = L + I; D wide,
- * H heads, M inside of feed-forwards.
+/* The forward pass of Flux. B latents, L tokens of text, I patches of a picture, and R of those it
+ * looks at, T = L + I + R; D wide, H heads, M inside of feed-forwards.
  *
  * Memory: x [B, T, D] is one buffer from the first layer to the last, text first. The streams of a
  * double block are slices of it, and their queries, keys and values are slices of one [B, T, 3D],
@@ -401,7 +401,7 @@ static void way_in(struct net_run *r, const struct pass *p, const char *layer, s
 /* The picture's tokens as patches [B, I, 4 * channels]. */
 static struct act way_out(struct net_run *r, const struct pass *p)
 {
-    const struct stream img = { "img", p->L, p->T };
+    const struct stream img = { "img", p->L, p->L + p->I };
     const bool other = p->f->diffusers; /* (scale, shift) instead of (shift, scale) */
     struct shape s = shape3(p->B, p->I, p->f->out_channels * FLUX_PATCH * FLUX_PATCH);
     struct act mod = net_linear(r, p->vec, "final_layer.adaLN_modulation.1"); /* [B, 2D] */
@@ -423,7 +423,7 @@ static void forward(struct net_run *r, void *user)
     const struct flux_net *f = p.f;
     const struct family_batch *in = p.in;
     struct shape xs = shape3(p.B, p.T, f->hidden);
-    struct shape ps = shape3(p.B, p.I, f->in_channels * FLUX_PATCH * FLUX_PATCH);
+    struct shape ps = shape3(p.B, p.T - p.L, f->in_channels * FLUX_PATCH * FLUX_PATCH);
     struct shape cs = shape3(p.B, p.L, f->context_dim);
     struct shape ts = shape3(p.T, f->head_dim / 2, 2);
     p.x = net_new(r, &xs);
@@ -446,6 +446,25 @@ static void forward(struct net_run *r, void *user)
 
 /* ---- doors ---- */
 
+static berth_status check_refs(const struct family_batch *in, berth_err *err)
+{
+    uint64_t values;
+    if (in->refs && in->ref_method == REF_INDEX_TIMESTEP_ZERO)
+        return err_set(
+            err, BERTH_EUNSUPPORTED,
+            "index_timestep_zero is a way of Qwen-Image-Edit to look at pictures; for Flux "
+            "it is not supported");
+    if (in->refs > FLUX_REFS_MAX)
+        return err_set(err, BERTH_ELIMIT, "%zu pictures to look at, more than %d", in->refs,
+                       FLUX_REFS_MAX);
+    for (size_t i = 0; i < in->refs; i++)
+        if (!shape_count(&in->ref[i].shape, &values) || values > UINT32_MAX)
+            return err_set(err, BERTH_ELIMIT, "a latent of %llu x %llu to look at",
+                           (unsigned long long)in->ref[i].shape.dim[3],
+                           (unsigned long long)in->ref[i].shape.dim[2]);
+    return BERTH_OK;
+}
+
 static berth_status pass_open(struct pass *p, const struct flux_net *f,
                               const struct family_batch *in, const struct flux_host *host,
                               berth_err *err)
@@ -459,11 +478,13 @@ static berth_status pass_open(struct pass *p, const struct flux_net *f,
                          .a = calloc(n, sizeof *p->a),
                          .b = calloc(n, sizeof *p->b),
                          .each = calloc(n, sizeof *p->each) };
+    if (check_refs(in, err))
+        return err->code;
     if (h > UINT32_MAX || w > UINT32_MAX || in->tokens > UINT32_MAX) /* so that T fits */
         return err_set(err, BERTH_ELIMIT, "latents of %llu x %llu with %zu tokens",
                        (unsigned long long)w, (unsigned long long)h, in->tokens);
     p->I = flux_side(h) * flux_side(w);
-    p->T = p->L + p->I;
+    p->T = p->L + p->I + flux_refs(in);
     return p->a && p->b && p->each
                ? BERTH_OK
                : err_set(err, BERTH_ENOMEM, "%llu latents", (unsigned long long)n);

@@ -215,7 +215,7 @@ static const struct {
       "\\`b'c\\`]`,`extra_info`:{`input_name`:`c`,`input_config`:[[`a`,`b'c`],{}],`received_value`:"
       "`z`}}]" },
     { "Sink", "{`c`:5}",
-      "[{`type`:`value_not_in_list`,`message`:`Value not in list`,`details`:`c: '5' not in ['a', "
+      "[{`type`:`value_not_in_list`,`message`:`Value not in list`,`details`:`c: 5 not in ['a', "
       "\\`b'c\\`]`,`extra_info`:{`input_name`:`c`,`input_config`:[[`a`,`b'c`],{}],`received_value`:"
       "5}}]" },
     { "Sink", "{`lots`:`z`}",

@@ -122,7 +122,8 @@ static void save_image_is_the_example(void **state)
         "\"EXTRA_PNGINFO\"}},\"input_order\":{\"required\":[\"images\",\"filename_prefix\"],"
         "\"hidden\":[\"prompt\",\"extra_pnginfo\"]},\"output\":[],\"output_is_list\":[],"
         "\"output_name\":[],\"name\":\"SaveImage\",\"display_name\":\"Save Image\","
-        "\"python_module\":\"nodes\",\"category\":\"image\",\"output_node\":true}";
+        "\"python_module\":\"nodes\",\"category\":\"image\",\"output_node\":true,"
+        "\"is_input_list\":false,\"has_intermediate_output\":false,\"search_aliases\":[]}";
     struct str text = { 0 };
     json_t *info;
     assert_ok(node_info(&r->env, node_find("SaveImage"), &info, &r->err), r->err);
