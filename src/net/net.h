@@ -321,7 +321,8 @@ struct act net_rms_modulate(struct net_run *r, struct act x, const char *layer, 
                             float eps);
 /* x += gate * z; x, z: [B, T, C] slices; gate: [B, C]. */
 void net_gate(struct net_run *r, struct view x, struct view gate, struct act z);
-void net_mul(struct net_run *r, struct act *x, struct act b); /* x *= b */
+void net_mul(struct net_run *r, struct act *x, struct act b);      /* x *= b */
+void net_silu_mul(struct net_run *r, struct act *x, struct act b); /* x = silu(x) * b */
 /* [n, D]; BERTH_EINVAL: an id beyond the table. ids: as src of net_input(). */
 struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const char *layer);
 struct act net_timestep(struct net_run *r, const float *t, size_t n,
