@@ -11,7 +11,8 @@
  * Differs    from ComfyUI where comfyui-api.md section 12 says so, and: arrays in {"__value__":
  *            [...]} stay wrapped when stored back, negative slots and NaN are refused, links of
  *            undeclared inputs are constants (they run nothing), a class that tells no lazy() needs
- *            all its inputs.
+ *            all its inputs, no class expands into a graph of its own, errors of a cycle name 32
+ *            nodes of it.
  * Threads    Validation: any, with an env that has no residency. Executor: one thread.
  * Files      workflow.c a prompt whose nodes have numbers; validate.c the rules, doom.c what cannot
  *            be computed, verrors.c what they answer; convert.c values as Python would convert
@@ -67,7 +68,7 @@ enum exec_event_kind {
     EXEC_NODE_DONE,   /* progress_state finished */
     EXEC_SUCCESS,     /* data; not sent by the executor: executor_run() returns first, so that the
                          history can be stored before; see exec_result.last */
-    EXEC_ERROR,       /* data; the same */
+    EXEC_ERROR,       /* data; the same, but for a node that is blocked: the prompt goes on */
     EXEC_INTERRUPTED, /* data; the same */
 };
 struct exec_event { /* borrowed for the call */

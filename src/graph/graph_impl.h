@@ -81,6 +81,7 @@ json_t *workflow_constant(json_t *v);
 enum check_state { CHECK_NEW, CHECK_OPEN, CHECK_GOOD, CHECK_BAD };
 struct checked {
     enum check_state state;
+    size_t frame;   /* CHECK_OPEN: its place on validation's stack */
     bool wanted;    /* an output that is asked for */
     bool doomed;    /* it, or something it cannot do without, has a `why` */
     bool no_device; /* its validator named a device that is not there */
