@@ -222,6 +222,7 @@ static enum run_step step(struct run *r, size_t node, json_t **current, berth_er
 {
     *current = NULL;
     r->node = node;
+    r->raised = NULL;
     if (!r->have[node]) {
         struct entry *twin = cache_get(&r->x->cache, &r->key[node]);
         r->have[node] = twin ? entry_ref(twin) : NULL;

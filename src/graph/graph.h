@@ -16,12 +16,13 @@
  * Threads    Validation: any, with an env that has no residency. Executor: one thread.
  * Files      workflow.c a prompt whose nodes have numbers; validate.c the rules, doom.c what cannot
  *            be computed, verrors.c what they answer; convert.c values as Python would convert
- *            them, pytext.c as it would print them; keys.c signatures; cache.c; order.c which node
+ *            them; keys.c signatures; cache.c; order.c which node
  *            next; executor.c the run, run_node.c one node, result.c events and history pieces */
 #ifndef GRAPH_GRAPH_H
 #define GRAPH_GRAPH_H
 
 #include "node/node.h"
+#include "node/py.h"
 
 #define GRAPH_NODES_MAX 10000
 #define GRAPH_INPUTS_MAX 1000
@@ -47,10 +48,6 @@ json_t *validation_no_prompt(json_t *body);
 bool workflow_is_editors(const json_t *v);
 #define WORKFLOW_OF_EDITOR "this is the editor's format; in ComfyUI choose Workflow > Export (API)"
 
-/* Python's text of a value: repr 'a', 3.0, True, None. Appends. */
-void py_repr(const json_t *v, struct str *out);
-void py_str(const json_t *v, struct str *out);
-bool py_truth(const json_t *v); /* bool(v); NULL: false */
 /* float(v); false: none, or not finite */
 WARN_UNUSED bool py_to_float(const json_t *v, double *out);
 

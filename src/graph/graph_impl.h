@@ -7,12 +7,6 @@
 #include "base/vec.h"
 #include "graph/graph.h"
 
-/* ---- pytext.c: the text Python gives values ---- */
-
-void py_repr_text(const char *s, size_t n, size_t max, struct str *out); /* first max characters */
-void py_repr_f64(double v, struct str *out);
-const char *py_type(const json_t *v); /* "NoneType", "dict" */
-
 /* ---- convert.c: int(), float(), str(), bool() ---- */
 
 enum convert_outcome {

@@ -28,6 +28,7 @@ struct run {
     bool *asked;          /* per node: a requested output */
     struct vec dead;      /* size_t: nodes whose wishes are to be made or taken back; scratch */
     size_t node;          /* that runs; SIZE_MAX: none */
+    const char *raised;   /* exception_type of its error, static; NULL: by the code */
     bool *ran;            /* per node: in this prompt */
     json_t *executed;     /* ids of those */
     json_t *messages;     /* [[event, data], ...] */

@@ -249,6 +249,7 @@ static berth_status call_all(struct call *c, berth_err *err)
         }
         struct node_call nc = node_call(c);
         s = c->n->cls->run(&nc, err);
+        c->r->raised = s ? nc.raised : NULL;
         c->ui = nc.ui; /* made by the first call that has something; the others add to its lists */
         if (!s)
             s = check_outputs(c, k + 1, err);

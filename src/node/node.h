@@ -18,6 +18,8 @@
  *            Then one file per family: image_*.c composite.c mask.c latent*.c primitive.c sigmas.c
  *            loader*.c. Those that run networks share compute.h, which lists them: text_encode.c
  *            conditioning.c sampling.c sampler.c noise.c guider.c model_sampling.c vae.c.
+ *            Texts, numbers and logic share texts.h, and Python's ways py.h: logic.c number.c math.c
+ *            (expr.h) string.c (pyformat.h) json_text.c.
  *            video.c wanvideo.c third_party.c later.c declare what cannot be computed yet.
  * Checked    tests/golden/node holds every class that ComfyUI has too to its own definition. */
 #ifndef NODE_NODE_H
@@ -263,7 +265,8 @@ struct node_call { /* executor; filled for one call */
     const json_t *extra_pnginfo; /* NULL: none */
     struct values *out;          /* cls->outs of them, filled by out_*() */
     json_t *ui;                  /* object of arrays, made by ui_add(); NULL: none */
-    char **state; /* kept per (node id, class) while the id stays in prompts; NULL at first,
+    const char *raised; /* exception_type of the error that run() returns; NULL: by its code */
+    char **state;       /* kept per (node id, class) while the id stays in prompts; NULL at first,
                                 free()d by the executor (PreviewImage's prefix) */
 };
 
