@@ -49,10 +49,9 @@ static berth_status match_run(struct node_call *c, berth_err *err)
 }
 
 #define PATTERN_IN LONG_TEXT_IN("string"), LONG_TEXT_IN("regex_pattern")
-#define FLAG_IN(n, def, ...) BOOL_IN(n, def, .more = ADVANCED, __VA_ARGS__)
 TEXT_NODE(RegexMatch, "Match Text",
-          INS(PATTERN_IN, FLAG_IN("case_insensitive", true), FLAG_IN("multiline", false),
-              FLAG_IN("dotall", false)),
+          INS(PATTERN_IN, BOOL_IN("case_insensitive", true), BOOL_IN("multiline", false),
+              BOOL_IN("dotall", false)),
           OUTS({ .type = "BOOLEAN", .name = "matches" }), .run = match_run);
 
 /* ---- RegexExtract ---- */
@@ -137,8 +136,8 @@ static berth_status extract_run(struct node_call *c, berth_err *err)
 TEXT_NODE(RegexExtract, "Extract Text",
           INS(PATTERN_IN,
               COMBO_IN("mode", CHOICES("First Match", "All Matches", "First Group", "All Groups")),
-              FLAG_IN("case_insensitive", true), FLAG_IN("multiline", false),
-              FLAG_IN("dotall", false), INT_IN("group_index", 1, 0, 100, 0, .more = ADVANCED)),
+              BOOL_IN("case_insensitive", true), BOOL_IN("multiline", false),
+              BOOL_IN("dotall", false), INT_IN("group_index", 1, 0, 100, 0)),
           OUT_OF("STRING"), .run = extract_run);
 
 /* ---- RegexReplace ---- */
@@ -190,8 +189,8 @@ static berth_status replace_run(struct node_call *c, berth_err *err)
 
 TEXT_NODE(RegexReplace, "Replace Text (Regex)",
           INS(PATTERN_IN, LONG_TEXT_IN("replace"),
-              FLAG_IN("case_insensitive", true, .optional = true),
-              FLAG_IN("multiline", false, .optional = true),
-              FLAG_IN("dotall", false, .optional = true),
-              INT_IN("count", 0, 0, 100, 0, .more = ADVANCED, .optional = true)),
+              BOOL_IN("case_insensitive", true, .optional = true),
+              BOOL_IN("multiline", false, .optional = true),
+              BOOL_IN("dotall", false, .optional = true),
+              INT_IN("count", 0, 0, 100, 0, .optional = true)),
           OUT_OF("STRING"), .run = replace_run);

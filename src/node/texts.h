@@ -37,6 +37,5 @@ berth_status give_int(struct node_call *c, size_t i, node_int v, berth_err *err)
     NODE_CLASS(c, .display = shown, .category = "text", V3("string"), __VA_ARGS__)
 /* ComfyUI gives these no default; a prompt always has them. */
 #define LONG_TEXT_IN(n) TEXT_IN(n, NULL, .no_default = true, .more = MULTILINE)
-#define ADVANCED "\"advanced\":true"
 
 #endif
