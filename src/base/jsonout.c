@@ -8,8 +8,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- strings ---- */
 

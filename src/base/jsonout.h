@@ -5,8 +5,7 @@
  * in the last byte written, so a text may be put together by several writers in turn. `key` is NULL
  * inside arrays and at the top. Strings may hold any bytes: malformed UTF-8 becomes U+FFFD. When
  * memory runs out, out->bad is set. */
-#ifndef BASE_JSONOUT_H
-#define BASE_JSONOUT_H
+#pragma once
 
 #include "base/str.h"
 
@@ -43,5 +42,3 @@ void jo_fmt(struct jsonout *j, const char *key, const char *fmt, ...) PRINTF_LIK
 void js_write(const json_t *v, int indent, struct str *out);
 void js_write_f64(double v, bool python, struct str *out);      /* as jo_f64() */
 void js_write_string(const char *s, size_t n, struct str *out); /* quoted and escaped */
-
-#endif

@@ -19,8 +19,7 @@
  *            be computed, verrors.c what they answer; convert.c values as Python would convert
  *            them; keys.c signatures; cache.c; order.c which node
  *            next; executor.c the run, run_node.c one node, result.c events and history pieces */
-#ifndef GRAPH_GRAPH_H
-#define GRAPH_GRAPH_H
+#pragma once
 
 #include "node/node.h"
 #include "node/py.h"
@@ -142,5 +141,3 @@ struct executor_info {
     uint64_t hits, misses;
 };
 struct executor_info executor_info(const struct executor *x);
-
-#endif

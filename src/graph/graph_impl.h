@@ -1,6 +1,5 @@
 /* graph_impl: what the files of graph/ share. */
-#ifndef GRAPH_GRAPH_IMPL_H
-#define GRAPH_GRAPH_IMPL_H
+#pragma once
 
 #include "base/hash.h"
 #include "base/map.h"
@@ -114,5 +113,3 @@ berth_status validation_refuse(struct validation *out, const char *type, json_t 
 /* Fills out, whose arrays are there and empty. cycle: there is one. */
 berth_status verdict_answer(const struct workflow *wf, struct checked *node, bool cycle,
                             struct validation *out, berth_err *err);
-
-#endif

@@ -22,8 +22,7 @@
  *            (expr.h) string.c (pyformat.h) regex.c (pyre.h) json_text.c.
  *            video.c wanvideo.c third_party.c later.c declare what cannot be computed yet.
  * Checked    tests/golden/node holds every class that ComfyUI has too to its own definition. */
-#ifndef NODE_NODE_H
-#define NODE_NODE_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/map.h"
@@ -372,5 +371,3 @@ berth_status node_input_spec(const struct node_env *env, const struct node_class
 /* One definition. A class whose choices cannot be listed is an error; the caller leaves it out. */
 berth_status node_info(const struct node_env *env, const struct node_class *c, json_t **out,
                        berth_err *err);
-
-#endif
