@@ -72,8 +72,7 @@ def main():
     print("/* Unicode %s, written by tools/pycase_tables.py: do not edit. For pycase.c alone. */"
           % unicodedata.unidata_version)
     print("""/* clang-format off */
-#ifndef NODE_PYCASE_TABLES_H
-#define NODE_PYCASE_TABLES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -97,9 +96,8 @@ struct case_span {
         print("static const struct case_many case_%s_many[] = {\n%s\n};\n"
               % (name, table([(c, "{%s}" % ",".join(map(str, x[:3]))) for c, x in many])))
     print("static const struct case_span case_cased[] = {\n%s\n};" % table(spans(c for c in POINTS if cased(c))))
-    print("static const struct case_span case_ignorable[] = {\n%s\n};\n"
+    print("static const struct case_span case_ignorable[] = {\n%s\n};"
           % table(spans(c for c in POINTS if ignorable(c))))
-    print("#endif")
 
 
 main()

@@ -9,8 +9,7 @@
  *            searches of one text, where Python would go on for hours: BERTH_ELIMIT
  * Errors     BERTH_EINVAL: the pattern is wrong; the message is re.error's
  * Threads    A pattern belongs to one. */
-#ifndef NODE_PYRE_H
-#define NODE_PYRE_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -84,5 +83,3 @@ berth_status pyre_template(struct pyre_template *t, const struct pyre *p, const 
                            berth_err *err);
 void pyre_expand(const struct pyre_template *t, const struct pyre_scan *s, struct str *out);
 void pyre_template_release(struct pyre_template *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* pyre_impl: instructions, shared by pyre_parse.c, which makes them, and pyre_match.c. */
-#ifndef NODE_PYRE_IMPL_H
-#define NODE_PYRE_IMPL_H
+#pragma once
 
 #include "node/pyre.h"
 
@@ -47,5 +46,3 @@ struct pyre_code {
 uint32_t pyre_fold(uint32_t c); /* what letters of both cases become */
 bool pyre_is_word(uint32_t c, bool ascii);
 bool pyre_in_set(const struct re_set *s, uint32_t c, bool fold, bool ascii);
-
-#endif
