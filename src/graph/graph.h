@@ -15,10 +15,11 @@
  *            them, no class expands into a graph of its own, errors of a cycle name 32
  *            nodes of it.
  * Threads    Validation: any, with an env that has no residency. Executor: one thread.
- * Files      replace.c classes that are gone; workflow.c a prompt whose nodes have numbers; validate.c the rules, doom.c what cannot
- *            be computed, verrors.c what they answer; convert.c values as Python would convert
- *            them; keys.c signatures; cache.c; order.c which node
- *            next; executor.c the run, run_node.c one node, result.c events and history pieces */
+ * Files      replace.c classes that are gone; workflow.c a prompt whose nodes have numbers;
+ *            validate.c the rules, doom.c what cannot be computed, verrors.c what they answer;
+ *            convert.c values as Python would convert them; keys.c signatures; cache.c; order.c
+ *            which node next; executor.c the run, run_node.c one node, result.c events and history
+ *            pieces */
 #pragma once
 
 #include "node/node.h"
@@ -36,9 +37,9 @@ struct validation {
     json_t *outputs;     /* array of ids that will run, prompt order */
     json_t *no_device;   /* {id: true} of nodes that name a device which is not there */
 };
-/* Changes `prompt` in place: classes that were given up are replaced, converted values stored back. targets: partial_execution_targets,
- * NULL or JSON null: no filter. A prompt that is refused is BERTH_OK with ok false; an error is our
- * own trouble (BERTH_ENOMEM). */
+/* Changes `prompt` in place: classes that were given up are replaced, converted values stored back.
+ * targets: partial_execution_targets, NULL or JSON null: no filter. A prompt that is refused is
+ * BERTH_OK with ok false; an error is our own trouble (BERTH_ENOMEM). */
 berth_status graph_validate(const struct node_env *env, json_t *prompt, const json_t *targets,
                             struct validation *out, berth_err *err);
 void validation_release(struct validation *v); /* zeroed is fine */

@@ -70,8 +70,8 @@ const struct node_class *graph_class(const struct node_env *env, const char *nam
 /* The value of a constant input: {"__value__": v} is v. NULL stays NULL. */
 json_t *workflow_constant(json_t *v);
 
-/* replace.c: nodes of classes that were given up become what does their work now. Changes the prompt,
- * an object. BERTH_ENOMEM. */
+/* replace.c: nodes of classes that were given up become what does their work now. Changes the
+ * prompt, an object. BERTH_ENOMEM. */
 berth_status graph_replace(const struct node_env *env, json_t *prompt, berth_err *err);
 
 /* What validation knows of a node. */

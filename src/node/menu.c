@@ -1,6 +1,6 @@
 /* menu.c: where frontends list a class, and which of its inputs they fold away. ComfyUI moves its
- * classes from menu to menu with every version; what it has too stands in menu.def as it has it, and
- * what it has not where the class says. */
+ * classes from menu to menu with every version; what it has too stands in menu.def as it has it,
+ * and what it has not where the class says. */
 #include "node/node_impl.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* pyre: regular expressions as Python's re reads and matches them (3.11): a backtracking matcher over
- * code points, with bounds that Python does not have.
+/* pyre: regular expressions as Python's re reads and matches them (3.11): a backtracking matcher
+ * over code points, with bounds that Python does not have.
  *
  * Words      pattern   a compiled expression; mark  where a group begins or ends, two per group
  * There      everything of re but \N{...}, (?L) and bytes; lookbehind of fixed width, conditions,

@@ -14,10 +14,11 @@ enum re_op {
     RE_PROGRESS, /* register c: on only if something was matched since; else to x */
     RE_GROUP,    /* the same text as group c */
     RE_AT,       /* c: enum re_at */
-    RE_LOOK, /* ahead (behind: c points back) matches from the next on to RE_DONE; then x. flag: not */
-    RE_ATOMIC, /* the next on to RE_DONE, whose other ways are forgotten; then x */
-    RE_COND,   /* on if group c took part, else to x */
-    RE_DONE,   /* of RE_LOOK and RE_ATOMIC */
+    RE_LOOK,     /* does the next on to RE_DONE match here (behind: c points before)? flag: not;
+                    then x */
+    RE_ATOMIC,   /* the next on to RE_DONE, whose other ways are forgotten; then x */
+    RE_COND,     /* on if group c took part, else to x */
+    RE_DONE,     /* of RE_LOOK and RE_ATOMIC */
     RE_MATCH,
 };
 enum re_at { AT_START, AT_LINE_START, AT_END, AT_TEXT_END, AT_LINE_END, AT_WORD, AT_NO_WORD };
@@ -26,11 +27,11 @@ enum re_at { AT_START, AT_LINE_START, AT_END, AT_TEXT_END, AT_LINE_END, AT_WORD,
 enum re_member { IN_RANGE, IN_DIGIT, IN_WORD, IN_SPACE };
 struct re_item {
     enum re_member is;
-    bool not ;
+    bool inverse;
     uint32_t from, to;
 };
 struct re_set {
-    bool not ;
+    bool inverse;
     struct re_item *item;
     size_t n;
 };

@@ -1,5 +1,5 @@
-/* pyre_match: a pattern against a text. Ways not taken yet lie on a stack, and between them what has
- * to be put back when one of them is taken. */
+/* pyre_match: a pattern against a text. Ways not taken yet lie on a stack, and between them what
+ * has to be put back when one of them is taken. */
 #include "base/utf8.h"
 #include "node/py.h"
 #include "node/pyre_impl.h"
@@ -84,7 +84,7 @@ static bool has(const struct re_set *s, uint32_t c, bool ascii)
                   : m->is == IN_DIGIT ? is_digit(c, ascii)
                   : m->is == IN_WORD  ? pyre_is_word(c, ascii)
                                       : is_space(c, ascii);
-        if (in != m->not )
+        if (in != m->inverse)
             return true;
     }
     return false;
@@ -104,7 +104,7 @@ bool pyre_in_set(const struct re_set *s, uint32_t c, bool fold, bool ascii)
         for (size_t i = 0; !in && !ascii && i < ARRAY_LEN(alike); i++)
             in = alike[i][1] == low && has(s, alike[i][0], ascii);
     }
-    return in != s->not ;
+    return in != s->inverse;
 }
 
 /* ---- the stack ---- */

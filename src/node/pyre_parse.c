@@ -30,7 +30,7 @@ struct tree {
     unsigned flags;
     uint32_t c, min, max;
     enum how how;
-    bool behind, not ;
+    bool behind, inverse;
     const struct re_set *set;
     struct tree *kid, *next;
 };
@@ -174,7 +174,7 @@ struct escape {
     enum { E_CHAR, E_MEMBER, E_AT, E_GROUP } is;
     uint32_t c; /* a point, an enum re_at, a group */
     enum re_member member;
-    bool not ;
+    bool inverse;
 };
 
 /* Exactly `digits` of them; false: said. */
@@ -212,7 +212,7 @@ static bool class_escape(char c, struct escape *e)
         return false;
     *e = (struct escape) { .is = E_MEMBER,
                            .member = (enum re_member)(IN_DIGIT + (at - letters) / 2),
-                           .not = (at - letters) % 2 };
+                           .inverse = (at - letters) % 2 };
     return true;
 }
 
@@ -354,7 +354,7 @@ static struct tree *set(struct parser *p)
     bool ok = made, first = true;
     if (!made)
         return no_memory(p);
-    made->not = take(p, '^');
+    made->inverse = take(p, '^');
     while (ok && (first || look(p) != ']')) {
         size_t from = p->at;
         struct escape low, high;
@@ -365,7 +365,7 @@ static struct tree *set(struct parser *p)
         }
         ok = set_member(p, &low);
         struct re_item m = { .is = low.is == E_MEMBER ? low.member : IN_RANGE,
-                             .not = low.is == E_MEMBER && low.not,
+                             .inverse = low.is == E_MEMBER && low.inverse,
                              .from = low.c,
                              .to = low.c };
         if (ok && look(p) == '-' && p->at + 1 < p->n && p->s[p->at + 1] != ']') {
@@ -406,7 +406,7 @@ static struct tree *member(struct parser *p, const struct escape *e)
     if (!t)
         return NULL;
     s->n = 1;
-    s->item[0] = (struct re_item) { .is = e->member, .not = e->not };
+    s->item[0] = (struct re_item) { .is = e->member, .inverse = e->inverse };
     t->set = s;
     return t;
 }
@@ -586,7 +586,7 @@ static void width(const struct tree *t, uint64_t *low, uint64_t *high)
     *high = *high > MANY ? MANY : *high;
 }
 
-static struct tree *look_around(struct parser *p, size_t open, bool behind, bool not )
+static struct tree *look_around(struct parser *p, size_t open, bool behind, bool inverse)
 {
     unsigned flags = p->flags;
     p->behind += behind;
@@ -596,7 +596,7 @@ static struct tree *look_around(struct parser *p, size_t open, bool behind, bool
         return NULL;
     p->flags = flags;
     t->behind = behind;
-    t->not = not ;
+    t->inverse = inverse;
     if (behind) {
         uint64_t low, high;
         width(t->kid, &low, &high);
@@ -1104,7 +1104,7 @@ static void emit_tree(struct emitter *e, const struct tree *t)
     case T_LOOK:
     case T_ATOMIC:
         c.op = t->kind == T_LOOK ? RE_LOOK : RE_ATOMIC;
-        c.flag = t->not ;
+        c.flag = t->inverse;
         c.behind = t->behind;
         at = emit(e, c);
         emit_tree(e, t->kid);

@@ -4,10 +4,11 @@
 usage: object_info.py ANSWER OUT.json DEF...
        object_info.py --menu ANSWER DEF... > src/node/menu.def
 
-ANSWER is what GET /object_info of a ComfyUI 0.33 server gives, as JSON or gzip; its model folders are
-best empty, so that no choice depends on a machine. DEF are our lists of classes (NODE(Class) lines).
-Written are the facts that decide how workflows load; texts for people (tooltips, descriptions, search
-words) are left out. One class a line, so that a change of the reference shows as a diff of its lines.
+ANSWER is what GET /object_info of a ComfyUI 0.33 server gives, as JSON or gzip; its model folders
+are best empty, so that no choice depends on a machine. DEF are our lists of classes (NODE(Class)
+lines). Written are the facts that decide how workflows load; texts for people (tooltips,
+descriptions, search words) are left out. One class a line, so that a change of the reference shows
+as a diff of its lines.
 
 --menu: where frontends list each class, and under which name; which of its inputs they fold away.
 """
@@ -33,7 +34,8 @@ def facts(info):
     info["output_is_list"] = [bool(x) for x in info["output_is_list"]]
     for group in info["input"].values():
         for spec in group.values():
-            if isinstance(spec, list) and len(spec) > 1 and not spec[1] and not v3 and info["name"] != "PreviewAny":
+            bare = isinstance(spec, list) and len(spec) > 1 and not spec[1]
+            if bare and not v3 and info["name"] != "PreviewAny":
                 del spec[1]  # options that were a tooltip alone
     return info
 
@@ -53,13 +55,14 @@ def text(v):
 
 def menu(answer, *lists):
     wanted, got = ours(answer, lists)
-    print("/* menu.def: where ComfyUI 0.33 lists the classes that we have too: MENU(class, category, shown")
-    print(" * name, list of essentials), and which inputs are folded away there: FOLD(class, input). Written by")
-    print(" * tools/golden/object_info.py --menu, in strcmp() order. */")
+    print("""/* menu.def: where ComfyUI 0.33 lists the classes that we have too: MENU(class, category,
+ * shown name, list of essentials), and which inputs are folded away there: FOLD(class, input).
+ * Written by tools/golden/object_info.py --menu, in strcmp() order. */""")
     for k in sorted(wanted & set(got)):
         c = got[k]
         shown = c["display_name"] if c["display_name"] != k else None
-        row = ["MENU(%s" % text(k), text(c["category"]), text(shown), text(c.get("essentials_category")) + ")"]
+        row = ["MENU(%s" % text(k), text(c["category"]), text(shown),
+               text(c.get("essentials_category")) + ")"]
         line = ", ".join(row)
         print(line if len(line) <= 100 else ", ".join(row[:2]) + ",\n     " + ", ".join(row[2:]))
         for group in ("required", "optional"):
