@@ -88,11 +88,38 @@ static inline const char *graph_types(const struct node_input *in)
     case IN_BOOLEAN:
         return "BOOLEAN";
     default:
-        return in->type;
+        return in->type && !strcmp(in->type, NODE_MATCH) ? "IMAGE,MASK,LATENT" : in->type;
     }
 }
 
 /* ---- constants ---- */
+
+/* What a widget in a browser would send for a socket of this type; NULL: such have none. */
+static inline const char *graph_widget(struct graph *g, const char *type)
+{
+    static const struct {
+        const char *type, *some[4];
+    } t[] = {
+        { "COLOR", { "\"#80ff20\"", "\"#000000\"", "\"#12\"", "\"red\"" } },
+        { "BOUNDING_BOX",
+          { "{\"x\": 1, \"y\": 2, \"width\": 9, \"height\": 5}", "{}",
+            "{\"x\": 9000, \"width\": 0}", "{\"x\": -1, \"y\": \"a\"}" } },
+        { "IMAGECOMPARE", { "{}", "\"\"", "0", "null" } },
+        { "CURVE",
+          { "{\"points\": [[0, 0], [1, 1]], \"interpolation\": \"linear\"}",
+            "{\"points\": [[0.5, 0.2], [0.5, 0.9], [0, 1]]}", "{\"points\": []}", "{}" } },
+        { "WEBCAM", { "\"0.png\"", "\"1.png\"", "\"../x\"", "\"\"" } },
+        { "BOUNDING_BOXES",
+          { "{\"__value__\": []}",
+            "{\"__value__\": [{\"x\": 0.1, \"y\": 0.2, \"width\": 0.5, \"height\": 0.3}]}",
+            "{\"__value__\": [{\"x\": \"a\"}, 7]}", "{}" } },
+        { "COMPOSITOR", { "{}", "{\"inputs\": 3}", "0", "\"\"" } },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(t); i++)
+        if (type && !strcmp(type, t[i].type))
+            return t[i].some[graph_die(g, 4)];
+    return NULL;
+}
 
 static inline void graph_int(struct graph *g, const struct node_input *in, struct str *out)
 {
@@ -186,6 +213,9 @@ static inline void graph_constant(struct graph *g, const struct node_input *in, 
         graph_combo(g, in, out);
         break;
     case IN_SOCKET:
+    case IN_DYNCOMBO:
+    case IN_AUTOGROW:
+    case IN_DYNSLOT:
         break;
     }
 }
@@ -243,22 +273,75 @@ static inline bool graph_link(struct graph *g, const char *types, size_t depth, 
     return true;
 }
 
+static inline bool graph_inputs(struct graph *g, const struct node_input *in, size_t n,
+                                const char *prefix, size_t depth, struct str *out);
+
+/* A choice and what it brings, or as many of one input as the bytes say. */
+static inline bool graph_dynamic(struct graph *g, const struct node_input *in, const char *name,
+                                 size_t depth, struct str *out)
+{
+    bool ok = true;
+    if (in->kind == IN_DYNCOMBO) {
+        const struct node_choice *c = &in->choice[graph_die(g, in->choices)];
+        str_addf(out, "%s\"%s\": \"%s\"", out->n ? ", " : "", name, c->key);
+        return graph_inputs(g, c->in, c->ins, name, depth, out);
+    }
+    for (size_t i = 0, n = in->min + graph_die(g, 3); i < n && ok; i++) {
+        struct node_input one = *in->sub;
+        char member[64];
+        if (in->members ? !in->members[i] : i >= in->max)
+            break;
+        if (in->members)
+            snprintf(member, sizeof member, "%s", in->members[i]);
+        else
+            snprintf(member, sizeof member, "%s%zu", in->prefix, i);
+        one.name = member;
+        one.optional = false;
+        ok = graph_inputs(g, &one, 1, name, depth, out) || i >= in->min;
+    }
+    return ok;
+}
+
 /* False: an input that has to be there cannot be had. */
-static inline bool graph_input(struct graph *g, const struct node_input *in, size_t depth,
-                               struct str *out)
+static inline bool graph_input(struct graph *g, const struct node_input *in, const char *name,
+                               size_t depth, struct str *out)
 {
     struct str v = { 0 };
     bool socket = in->kind == IN_SOCKET, ok = true;
     if (in->optional && graph_die(g, 3) == 0)
         return true;
-    if (socket || (in->kind != IN_COMBO && depth < GRAPH_DEPTH && graph_die(g, 12) == 11))
+    if (in->kind >= IN_DYNCOMBO)
+        return graph_dynamic(g, in, name, depth, out);
+    const char *widget = socket ? graph_widget(g, in->type) : NULL;
+    if (widget && graph_die(g, 4)) {
+        str_adds(&v, widget);
+        socket = false;
+    } else if (socket || (in->kind != IN_COMBO && depth < GRAPH_DEPTH && graph_die(g, 12) == 11)) {
         ok = graph_link(g, graph_types(in), depth, &v);
+    }
+    if (!ok && widget) {
+        str_adds(&v, widget);
+        ok = true;
+    }
     if (!ok || !v.n)
         graph_constant(g, in, &v);
     if (v.n)
-        str_addf(out, "%s\"%s\": %s", out->n ? ", " : "", in->name, str_c(&v));
+        str_addf(out, "%s\"%s\": %s", out->n ? ", " : "", name, str_c(&v));
     str_release(&v);
     return ok || !socket || in->optional;
+}
+
+/* prefix: of their names, "mode." before "width"; NULL: none. */
+static inline bool graph_inputs(struct graph *g, const struct node_input *in, size_t n,
+                                const char *prefix, size_t depth, struct str *out)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < n; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "%s%s%s", prefix ? prefix : "", prefix ? "." : "", in[i].name);
+        ok = graph_input(g, &in[i], name, depth, out);
+    }
+    return ok;
 }
 
 static inline void graph_put(struct graph *g, const struct node_class *cls, const char *inputs)
@@ -272,9 +355,7 @@ static inline void graph_put(struct graph *g, const struct node_class *cls, cons
 static inline size_t graph_add(struct graph *g, const struct node_class *cls, size_t depth)
 {
     struct str inputs = { 0 };
-    bool ok = depth < 2 * GRAPH_DEPTH;
-    for (size_t i = 0; ok && i < cls->ins; i++)
-        ok = graph_input(g, &cls->in[i], depth, &inputs);
+    bool ok = depth < 2 * GRAPH_DEPTH && graph_inputs(g, cls->in, cls->ins, NULL, depth, &inputs);
     ok = ok && g->n < GRAPH_NODES;
     if (ok)
         graph_put(g, cls, str_c(&inputs));
@@ -292,7 +373,7 @@ static inline void graph_sink(struct graph *g, size_t node)
         sink = node_find("PreviewAny");
     str_addf(&inputs, "\"%s\": [\"%zu\", %zu]", sink->in[0].name, node + 1, slot);
     for (size_t i = 1; i < sink->ins; i++)
-        graph_input(g, &sink->in[i], 2 * GRAPH_DEPTH, &inputs);
+        graph_input(g, &sink->in[i], sink->in[i].name, 2 * GRAPH_DEPTH, &inputs);
     graph_put(g, sink, str_c(&inputs));
     str_release(&inputs);
 }
@@ -306,7 +387,8 @@ static inline const struct node_class *graph_root(struct graph *g)
         c = node_at(graph_die(g, graph_die(g, 4) ? node_count() * 2 / 3 : node_count()));
         sockets = 0;
         for (size_t i = 0; i < c->ins; i++)
-            sockets += c->in[i].kind == IN_SOCKET && !node_cannot_run(c);
+            sockets +=
+                (c->in[i].kind == IN_SOCKET || c->in[i].kind == IN_AUTOGROW) && !node_cannot_run(c);
     }
     return c;
 }
