@@ -187,6 +187,45 @@ NODE_CLASS(ImageHistogram, .display = "Image Histogram", .category = "utilities"
                 { .type = "HISTOGRAM", .name = "blue" }),
            .run = histogram_run);
 
+/* ---- CurveEditor ---- */
+
+/* Points are pairs of numbers, in an object or a bare list. */
+static berth_status check_curve(const json_t *curve, berth_err *err)
+{
+    const json_t *points = json_is_object(curve) ? json_object_get(curve, "points") : curve;
+    double v;
+    if (!json_is_array(points))
+        return err_set(err, BERTH_EINVAL, "input 'curve' has no points");
+    for (size_t i = 0; i < json_array_size(points); i++) {
+        const json_t *p = json_array_get(points, i);
+        if (json_array_size(p) != 2 || !js_get_f64(json_array_get(p, 0), &v) ||
+            !js_get_f64(json_array_get(p, 1), &v))
+            return err_set(err, BERTH_EINVAL, "input 'curve': point %zu is no pair of numbers", i);
+    }
+    return BERTH_OK;
+}
+
+static berth_status curve_run(struct node_call *c, berth_err *err)
+{
+    struct value *v = in_value(c, "curve"), *hist = in_value(c, "histogram");
+    if (!v || v->kind != V_JSON || check_curve(v->json, err))
+        return v && v->kind == V_JSON ? err->code
+                                      : err_set(err, BERTH_EINVAL, "input 'curve' is no CURVE");
+    if (hist && hist->kind == V_JSON && json_is_array(hist->json)) {
+        c->ui = c->ui ? c->ui : json_object();
+        if (json_object_set(c->ui, "histogram", hist->json))
+            return err_set(err, BERTH_ENOMEM, "ui of %s", c->cls->name);
+    }
+    return out_value(c, 0, value_ref(v), err);
+}
+NODE_CLASS(CurveEditor, .display = "Curve Editor", .category = "utilities", .module = MOD("curve"),
+           .flags = NODE_V3 | NODE_INTERMEDIATE,
+           INS(SOCKET("curve", "CURVE",
+                      .more = "\"default\":{\"points\":[[0.0,0.0],[1.0,1.0]],"
+                              "\"interpolation\":\"monotone_cubic\"}," SOCKETLESS),
+               OPTIONAL("histogram", "HISTOGRAM")),
+           OUTS({ .type = "CURVE", .name = "curve" }), .run = curve_run);
+
 /* ---- ColorToRGBInt ---- */
 
 static int hex_digit(char c)

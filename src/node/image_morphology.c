@@ -53,8 +53,7 @@ static void line_extremes(void *user, size_t line, size_t worker)
         d[i * l->stride] = extreme(l, back[i], fore[i + l->k - 1]);
 }
 
-/* t [n,h,w,c] eroded or dilated by a square of k; *out is new. */
-static berth_status spread(struct node_call *c, const struct htensor *t, size_t k, bool largest,
+berth_status spread_pixels(struct node_call *c, const struct htensor *t, size_t k, bool largest,
                            struct htensor **out, berth_err *err)
 {
     size_t n = dim(t, 0), h = dim(t, 1), w = dim(t, 2), ch = dim(t, 3), longest = h > w ? h : w;
@@ -85,9 +84,9 @@ static berth_status spread_back(struct node_call *c, const struct htensor *t, si
                                 bool largest, struct htensor **out, berth_err *err)
 {
     struct htensor *half;
-    if (spread(c, t, k, largest, &half, err))
+    if (spread_pixels(c, t, k, largest, &half, err))
         return err->code;
-    berth_status s = spread(c, half, k, !largest, out, err);
+    berth_status s = spread_pixels(c, half, k, !largest, out, err);
     htensor_unref(half);
     return s;
 }
@@ -103,9 +102,9 @@ static berth_status gradient(struct node_call *c, const struct htensor *t, size_
                              struct htensor **out, berth_err *err)
 {
     struct htensor *low;
-    if (spread(c, t, k, false, &low, err))
+    if (spread_pixels(c, t, k, false, &low, err))
         return err->code;
-    berth_status s = spread(c, t, k, true, out, err);
+    berth_status s = spread_pixels(c, t, k, true, out, err);
     if (!s)
         subtract(*out, low, *out);
     htensor_unref(low);
@@ -125,7 +124,7 @@ static berth_status morphology_run(struct node_call *c, berth_err *err)
         return err_set(err, BERTH_EINVAL, "kernel_size is %" PRIu64, k);
     bool open = !strcmp(op, "open") || !strcmp(op, "top_hat");
     if (!strcmp(op, "erode") || !strcmp(op, "dilate"))
-        s = spread(c, t, k, *op == 'd', &o, err);
+        s = spread_pixels(c, t, k, *op == 'd', &o, err);
     else if (!strcmp(op, "gradient"))
         s = gradient(c, t, k, &o, err);
     else

@@ -220,6 +220,11 @@ berth_status scale_planes(struct node_call *c, const struct htensor *t, size_t w
 berth_status round_side(double x, size_t *out, berth_err *err);
 #define SIDE_MAX ((size_t)1 << 20)
 
+/* image_morphology.c: t [n,h,w,c] with the largest, or the smallest, value of a square of k around
+ * each; *out is new. */
+berth_status spread_pixels(struct node_call *c, const struct htensor *t, size_t k, bool largest,
+                           struct htensor **out, berth_err *err);
+
 /* image_color.c: "RRGGBB" or "RRGGBBAA", `bytes` of them; false: something else. */
 bool parse_hex_color(const char *text, size_t bytes, uint8_t *out);
 

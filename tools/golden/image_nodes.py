@@ -171,11 +171,14 @@ def make(g):
     randn("latents", 3, 4, 5, 4)
     randn("video", 2, 4, 5, 3, 4)
     randn("frames", 1, 4, 2, 3, 4)
-    coarse = torch.randint(0, 6, (1, 24, 31, 3), generator=g).float() / 5
+    coarse = torch.randint(0, 6, (1, 13, 16, 3), generator=g).float() / 5
     TENSORS["coarse"] = coarse
-    smooth = torch.nn.functional.interpolate(torch.rand((2, 3, 4, 5), generator=g), size=(23, 19),
+    smooth = torch.nn.functional.interpolate(torch.rand((2, 3, 4, 5), generator=g), size=(15, 12),
                                              mode="bicubic").clamp(0, 1).movedim(1, -1).contiguous()
     TENSORS["smooth"] = smooth
+    y, x = torch.meshgrid(torch.arange(15), torch.arange(12), indexing="ij")
+    blob = (((y - 6) / 4.0) ** 2 + ((x - 7) / 3.0) ** 2 < 1).float()[None]
+    TENSORS["blob"], TENSORS["hole"], TENSORS["nothing"] = blob, 1 - blob, blob * 0.5
 
 
 def pictures(found):
@@ -282,8 +285,32 @@ def dataset(found):
     run(found, "NormalizeImages", images=t["two"], mean=0.4, std=0.3)
     run(found, "AdjustBrightness", images=t["two"], factor=1.4)
     run(found, "AdjustContrast", images=t["two"], factor=1.7)
+    run(found, "CenterCropImages", images=t["two"], width=5, height=20)
+    for seed in (0, 3, 2**40 + 5):
+        run(found, "RandomCropImages", images=t["smooth"], width=4, height=6, seed=seed)
+        run(found, "ShuffleDataset", 0, images=[t["two"], t["small"], t["tall"]], seed=seed)
+    run(found, "RandomCropImages", images=t["smooth"], width=40, height=6, seed=9)
+    run(found, "ResizeImagesByLongerEdge", LANCZOS, images=t["smooth"], longer_edge=14)
+    run(found, "ResizeImagesByShorterEdge", LANCZOS, images=t["smooth"], shorter_edge=11)
+    run(found, "MergeImageLists", 0, images=[t["two"], t["small"]])
+    run(found, "ImageDeduplication", 0, images=[t["smooth"], t["two"], t["smooth"]],
+        similarity_threshold=0.95)
     run(found, "ImageGrid", LANCZOS, images=[t["smooth"], t["smooth"]], columns=3, cell_width=12,
         cell_height=10, padding=3)
+
+
+def colors(found):
+    t = TENSORS
+    for method in ("reinhard_lab", "mkl_lab", "histogram"):
+        for stats in ({"source_stats": "per_frame"}, {"source_stats": "uniform"},
+                      {"source_stats": "target_frame", "target_index": 1}):
+            for ref, strength in (("coarse", 1.0), ("tall", 0.6)):
+                run(found, "ColorTransfer", 2e-4, image_target=t["smooth"], image_ref=t[ref],
+                    method=method, source_stats=stats, strength=strength)
+    for pad, grow, size in ((1.0, 0, (16, 16)), (1.3, 2, (20, 14)), (1.1, -1, (16, 12))):
+        for mask in ("blob", "hole", "nothing"):
+            run(found, "ImageCropToMask", 2.01 / 255, images=t["smooth"], masks=t[mask],
+                width=size[0], height=size[1], pad_factor=pad, grow_mask=grow, background="#204080")
 
 
 def latents(found):
@@ -328,7 +355,7 @@ def latents(found):
 def main():
     found = classes()
     make(torch.Generator().manual_seed(ARGS.seed))
-    for group in (pictures, filters, sizes, dataset, latents):
+    for group in (pictures, filters, sizes, dataset, colors, latents):
         group(found)
     used = json.dumps(CASES)
     save_file({k: v for k, v in TENSORS.items() if f'"{k}"' in used},

@@ -1,5 +1,6 @@
 /* Pictures of ComfyUI 0.33, what golden numbers do not show: files, ui, inputs that do not fit. */
 #include "base/file.h"
+#include "paths/paths.h"
 #include "support/node_rig.h"
 
 #include <math.h>
@@ -185,6 +186,122 @@ static void exr_is_linear(void **state)
     json_decref(prompt);
 }
 
+/* ---- files from browsers ---- */
+
+static void put_picture(const char *name, uint32_t w, uint32_t h, unsigned channels,
+                        const uint8_t *px)
+{
+    struct image im = { .w = w, .h = h, .channels = channels };
+    struct image_png_args args = { .level = 1 };
+    struct str out = { 0 };
+    berth_err err;
+    im.px = (uint8_t *)(uintptr_t)px;
+    assert_ok(image_png(&im, &args, &out, &err), err);
+    assert_ok(path_make_dirs(tmp_path("input"), &err), err);
+    tmp_write(name, str_c(&out), out.n);
+    str_release(&out);
+}
+
+static void drawings_lie_over_pictures(void **state)
+{
+    struct node_rig *r = *state;
+    put_picture("input/drawing.png", 2, 1, 4, (uint8_t[]) { 255, 0, 0, 255, 0, 255, 0, 51 });
+    rig_node(r, "Painter");
+    rig_set(r, "image", rig_tensor(SHAPE4(2, 1, 2, 3), (float[12]) { 1, 1, 1, 1, 1, 1 }));
+    rig_text(r, "mask", "drawing.png");
+    assert_ok(rig_run(r), r->err);
+    float want[] = { 1, 0, 0, 0.8f, 1, 0.8f };
+    rig_expect(rig_out(r, 0)->tensor, SHAPE4(1, 1, 2, 3), want, 1e-6f);
+    rig_expect(rig_out(r, 1)->tensor, SHAPE3(1, 1, 2), (float[]) { 1, 0.2f }, 1e-6f);
+    assert_non_null(shown(r, "images", 0));
+
+    rig_node(r, "Painter"); /* nothing drawn, nothing below: a colour */
+    rig_text(r, "mask", " ");
+    rig_int(r, "width", 1);
+    rig_int(r, "height", 1);
+    rig_text(r, "bg_color", "#ff0080");
+    assert_ok(rig_run(r), r->err);
+    rig_expect(rig_out(r, 0)->tensor, SHAPE4(1, 1, 1, 3), (float[]) { 1, 0, 128 / 255.0f }, 1e-6f);
+    rig_expect(rig_out(r, 1)->tensor, SHAPE3(1, 1, 1), (float[]) { 0 }, 0);
+
+    rig_node(r, "Painter");
+    rig_text(r, "mask", "gone.png");
+    assert_fails(rig_run(r), r->err, BERTH_ENOTFOUND, "drawing 'gone.png'");
+}
+
+static void drawings_are_known_by_their_bytes(void **state)
+{
+    struct node_rig *r = *state;
+    struct str first = { 0 }, again = { 0 };
+    json_t *inputs = parse("{\"mask\": \"drawing.png\"}"), *blank = parse("{\"mask\": \"\"}");
+    struct node_check k = { .env = &r->env, .cls = node_find("Painter"), .inputs = inputs };
+    put_picture("input/drawing.png", 1, 1, 3, (uint8_t[]) { 1, 2, 3 });
+    assert_ok(k.cls->changed(&k, &first, &r->err), r->err);
+    put_picture("input/drawing.png", 1, 1, 3, (uint8_t[]) { 1, 2, 4 });
+    assert_ok(k.cls->changed(&k, &again, &r->err), r->err);
+    assert_true(first.n == 64 && strcmp(str_c(&first), str_c(&again)) != 0);
+    str_clear(&first);
+    k.inputs = blank;
+    assert_ok(k.cls->changed(&k, &first, &r->err), r->err);
+    assert_int_equal(first.n, 0);
+    str_release(&first);
+    str_release(&again);
+    json_decref(inputs);
+    json_decref(blank);
+}
+
+static void webcams_give_one_picture(void **state)
+{
+    struct node_rig *r = *state;
+    put_picture("input/cam.png", 1, 1, 3, (uint8_t[]) { 255, 0, 51 });
+    rig_node(r, "WebcamCapture");
+    rig_text(r, "image", "cam.png");
+    assert_ok(rig_run(r), r->err);
+    rig_expect(rig_out(r, 0)->tensor, SHAPE4(1, 1, 1, 3), (float[]) { 1, 0, 0.2f }, 1e-6f);
+}
+
+static void svgs_carry_their_prompt(void **state)
+{
+    struct node_rig *r = *state;
+    json_t *prompt = parse("{\"1\": 2}");
+    size_t n;
+    rig_node(r, "SaveSVGNode");
+    r->call.prompt = prompt;
+    rig_set(r, "svg", value_json(parse("[\"<a/><svg x='1'><svg></svg></svg>\", \"plain\"]")));
+    assert_ok(rig_run(r), r->err);
+    assert_string_equal(shown(r, "images", 1), "ComfyUI_00002_.svg");
+    char *p = read_file("output/svg/ComfyUI_00001_.svg", &n);
+    static const char head[] = "<a/><svg x='1'>\n  <metadata>\n                <![CDATA[\n"
+                               "            {\n  \"prompt\": {\n    \"1\": 2\n  }\n}\n";
+    assert_memory_equal(p, head, sizeof head - 1);
+    const char *first = memmem(p, n, "<metadata>", 10); /* each tag has one */
+    assert_non_null(memmem(first + 1, n - (size_t)(first + 1 - p), "<metadata>", 10));
+    free(p);
+    p = read_file("output/svg/ComfyUI_00002_.svg", &n);
+    assert_true(n == 5 && !memcmp(p, "plain", 5));
+    free(p);
+    json_decref(prompt);
+    rig_node(r, "SaveSVGNode");
+    rig_set(r, "svg", value_json(parse("[7]")));
+    assert_fails(rig_run(r), r->err, BERTH_EINVAL, "number 0 is no text");
+}
+
+static void curves_are_pairs(void **state)
+{
+    struct node_rig *r = *state;
+    rig_node(r, "CurveEditor");
+    rig_set(r, "curve", value_json(parse("{\"points\": [[0, 0.5], [1, 1]]}")));
+    rig_set(r, "histogram", value_json(parse("[3, 4]")));
+    assert_ok(rig_run(r), r->err);
+    assert_int_equal(json_array_size(json_object_get(r->call.ui, "histogram")), 2);
+    static const char *const bad[] = { "{}", "{\"points\": [[1]]}", "[[1, \"a\"]]" };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        rig_node(r, "CurveEditor");
+        rig_set(r, "curve", value_json(parse(bad[i])));
+        assert_fails(rig_run(r), r->err, BERTH_EINVAL, "'curve'");
+    }
+}
+
 /* ---- what does not fit ---- */
 
 static void sizes_that_leave_nothing(void **state)
@@ -273,10 +390,19 @@ static void too_many_tiles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_box_cuts_and_is_shown), cmocka_unit_test(comparing_shows_both_sides),
-        cmocka_unit_test(masks_are_shown_grey),    cmocka_unit_test(advanced_pngs_have_their_depth),
-        cmocka_unit_test(exr_is_linear),           cmocka_unit_test(sizes_that_leave_nothing),
-        cmocka_unit_test(batches_that_differ),     cmocka_unit_test(colours_that_are_none),
+        cmocka_unit_test(a_box_cuts_and_is_shown),
+        cmocka_unit_test(comparing_shows_both_sides),
+        cmocka_unit_test(masks_are_shown_grey),
+        cmocka_unit_test(advanced_pngs_have_their_depth),
+        cmocka_unit_test(exr_is_linear),
+        cmocka_unit_test(drawings_lie_over_pictures),
+        cmocka_unit_test(drawings_are_known_by_their_bytes),
+        cmocka_unit_test(webcams_give_one_picture),
+        cmocka_unit_test(svgs_carry_their_prompt),
+        cmocka_unit_test(curves_are_pairs),
+        cmocka_unit_test(sizes_that_leave_nothing),
+        cmocka_unit_test(batches_that_differ),
+        cmocka_unit_test(colours_that_are_none),
         cmocka_unit_test(too_many_tiles),
     };
     return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
