@@ -81,6 +81,7 @@
 #define USUAL_RATIO 8
 #define U64_MAX ((node_int)UINT64_MAX)
 #define CONTROL "\"control_after_generate\":true"
+#define ADVANCED "\"advanced\":true" /* shown when people ask for more */
 #define MULTILINE "\"multiline\":true"
 #define PROMPT_TEXT "\"multiline\":true,\"dynamicPrompts\":true"
 
