@@ -128,7 +128,7 @@
 #define USUAL_RATIO 8
 #define U64_MAX ((node_int)UINT64_MAX)
 #define CONTROL "\"control_after_generate\":true"
-#define ADVANCED "\"advanced\":true" /* frontends fold it away */
+#define ADVANCED "\"advanced\":true" /* shown when people ask for more */
 #define SOCKETLESS "\"socketless\":true" /* a widget without a place for a link */
 #define MULTILINE "\"multiline\":true"
 #define PROMPT_TEXT "\"multiline\":true,\"dynamicPrompts\":true"
