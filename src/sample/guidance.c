@@ -3,6 +3,7 @@
 #include "sample/guide.h"
 
 #include "base/arena.h"
+#include "sample/latent_operation.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -477,6 +478,24 @@ static berth_status changed_pass(struct guide_moment *m, const struct guide_patc
     float by = share * (float)(deviation(m->cond, m->n) / deviation(m->out, m->n)) + (1 - share);
     for (size_t i = 0; i < m->n; i++)
         m->out[i] *= by;
+    return BERTH_OK;
+}
+
+/* ---- LatentApplyOperationCFG: an operation on what cfg multiplies, c - u ---- */
+
+static berth_status latent_operation(struct guide_moment *m, const struct guide_patch *p,
+                                     berth_err *err)
+{
+    struct latent_operation op = latent_operation_get(p->p);
+    struct shape s = { .ndim = 4, .dim = { m->b, m->c, m->h, m->w } };
+    if (m->planes > 1)
+        s = (struct shape) { .ndim = 5, .dim = { m->b, m->c, m->planes, m->h, m->w } };
+    for (size_t i = 0; i < m->n; i++)
+        m->cond[i] -= m->uncond[i];
+    if (latent_operation_run(&op, &s, m->cond, m->cond, err))
+        return err->code;
+    for (size_t i = 0; i < m->n; i++)
+        m->cond[i] += m->uncond[i];
     return BERTH_OK;
 }
 

@@ -147,3 +147,19 @@ berth_status latent_operation_run(const struct latent_operation *op, const struc
     free(room);
     return BERTH_OK;
 }
+
+void latent_operation_put(const struct latent_operation *op, double *p)
+{
+    double all[LATENT_OPERATION_NUMBERS] = { op->kind, op->multiplier, op->radius, op->sigma,
+                                             op->alpha };
+    memcpy(p, all, sizeof all);
+}
+
+struct latent_operation latent_operation_get(const double *p)
+{
+    return (struct latent_operation) { .kind = p[0] > 0 ? LATENT_SHARPEN : LATENT_TONEMAP,
+                                       .multiplier = p[1],
+                                       .radius = (unsigned)p[2],
+                                       .sigma = p[3],
+                                       .alpha = p[4] };
+}

@@ -24,4 +24,9 @@ struct latent_operation {
 berth_status latent_operation_run(const struct latent_operation *op, const struct shape *s,
                                   const float *x, float *out, berth_err *err);
 
+/* As numbers of a guide_patch, LATENT_OPERATION_NUMBERS of them, and back. */
+#define LATENT_OPERATION_NUMBERS 5
+void latent_operation_put(const struct latent_operation *op, double *p);
+struct latent_operation latent_operation_get(const double *p);
+
 #endif

@@ -1,4 +1,5 @@
 /* Operations on latents: numbers worked out by hand, and what they refuse. */
+#include "sample/guide.h"
 #include "sample/latent_operation.h"
 #include "support/test.h"
 
@@ -48,12 +49,37 @@ static void what_cannot_be_sharpened(void **state)
     assert_fails(latent_operation_run(&op, &small, x, x, &err), err, BERTH_EINVAL, "radius 32");
 }
 
+/* LatentApplyOperationCFG: on the difference, before cfg; numbers travel in a patch. */
+static void guidance_is_operated_on(void **state)
+{
+    struct latent_operation op = { .kind = LATENT_TONEMAP, .multiplier = 2 };
+    struct shape s = { .ndim = 4, .dim = { 1, 2, 1, 2 } };
+    struct guide_patch p = { .is = &guide_latent_operation };
+    float cond[] = { 1, 2, -3, 4 }, uncond[] = { 0.5f, -1, 2, 0 }, want[4];
+    struct guide_moment m = {
+        .b = 1, .c = 2, .planes = 1, .h = 1, .w = 2, .n = 4, .cond = cond, .uncond = uncond
+    };
+    berth_err err;
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        want[i] = cond[i] - uncond[i];
+    assert_ok(latent_operation_run(&op, &s, want, want, &err), err);
+    latent_operation_put(&op, p.p);
+    assert_ok(p.is->before(&m, &p, &err), err);
+    for (int i = 0; i < 4; i++)
+        assert_true(cond[i] == want[i] + uncond[i]);
+    op = (struct latent_operation) { .kind = LATENT_SHARPEN, .radius = 3, .sigma = 1, .alpha = 2 };
+    latent_operation_put(&op, p.p);
+    assert_fails(p.is->before(&m, &p, &err), err, BERTH_EINVAL, "radius 3");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_vectors_are_drawn_in),
         cmocka_unit_test(directions_are_sharpened),
         cmocka_unit_test(what_cannot_be_sharpened),
+        cmocka_unit_test(guidance_is_operated_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
