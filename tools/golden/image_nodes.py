@@ -245,6 +245,10 @@ def filters(found):
                  "SRC_OVER", "XOR"):
         run(found, "PorterDuffImageComposite", 1e-4, source=t["tall"], source_alpha=t["masks"],
             destination=t["small"], destination_alpha=t["mask"], mode=mode)
+    for colors in (1, 2, 7, 64, 256):
+        for dither in ("none", "floyd-steinberg", "bayer-2", "bayer-4", "bayer-8", "bayer-16"):
+            which = "smooth" if colors in (7, 256) else "one"
+            run(found, "ImageQuantize", 1e-6, image=t[which], colors=colors, dither=dither)
     run(found, "JoinImageWithAlpha", image=t["two"], alpha=t["mask"])
     run(found, "JoinImageWithAlpha", image=t["one"], alpha=t["masks"])
     run(found, "SplitImageWithAlpha", image=t["rgba"])
