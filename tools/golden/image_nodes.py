@@ -11,7 +11,8 @@ image_nodes.safetensors with the tensors these name:
     {"latent": key, "mask": key, "index"}  a latent; the last two may be missing
     {"json": value}                        an object or a list
     {"node": class, "inputs": {...}}       the first output of another node
-Outputs are such, or numbers and texts. eps is how close floats must be.
+Outputs are such, or numbers and texts, or {"shape": dimensions} of a tensor. eps is how close
+floats must be.
 """
 import argparse
 import asyncio
@@ -42,7 +43,7 @@ import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 MODULES = ("images", "post_processing", "mask", "morphology", "compositing", "rebatch", "latent",
-           "dataset", "curve", "color")
+           "dataset", "curve", "color", "bounding_boxes")
 TENSORS = {}
 CASES = []
 # Pillow 13 resizes along the cheaper axis first, older ones always along x: one step of 8 bits.
@@ -132,7 +133,8 @@ def flat(inputs):
 DYNAMIC = ("resize_type", "source_stats", "images", "masks", "latents")
 
 
-def run(found, cls, eps=1e-5, **inputs):
+def run(found, cls, eps=1e-5, shapes=(), **inputs):
+    """shapes: of these outputs only the shape counts."""
     case = f"{cls}.{sum(c['class'] == cls for c in CASES)}"
     node = found[cls]
     if hasattr(node, "GET_SCHEMA"):
@@ -146,7 +148,8 @@ def run(found, cls, eps=1e-5, **inputs):
     else:
         values = list(getattr(node(), node.FUNCTION)(**inputs))
         lists = getattr(node, "OUTPUT_IS_LIST", [False] * len(values))
-    outputs = [result(case, i, v, is_list) for i, (v, is_list) in enumerate(zip(values, lists))]
+    outputs = [{"shape": list(v.shape)} if i in shapes else result(case, i, v, is_list)
+               for i, (v, is_list) in enumerate(zip(values, lists))]
     CASES.append({"class": cls, "inputs": flat(inputs), "outputs": outputs, "eps": eps})
 
 
@@ -317,6 +320,26 @@ def colors(found):
                 width=size[0], height=size[1], pad_factor=pad, grow_mask=grow, background="#204080")
 
 
+def boxes(found):
+    t = TENSORS
+    drawn = [{"x": 10, "y": 20, "width": 30, "height": 44,
+              "metadata": {"type": "text", "text": "Hi", "desc": "a sign",
+                           "palette": ["#ff8000", "", "#00ff00"]}},
+             {"x": 63.5, "y": 2, "width": -30, "height": -1.5}, 7, {"x": 90, "width": 500}]
+    elements = [{"type": "obj", "bbox": [100, 50, 900, 455], "desc": "tree",
+                 "color_palette": ["#abcdef"]}, {"type": "text", "bbox": [5, 9, 1, 2], "text": "x"}]
+    run(found, "CreateBoundingBoxes", width=64, height=80, editor_state=[])
+    run(found, "CreateBoundingBoxes", LANCZOS, width=64, height=80, editor_state=[],
+        background=t["smooth"])
+    some = {"width": 96, "height": 80, "shapes": (0,)}
+    run(found, "CreateBoundingBoxes", editor_state=drawn, **some)
+    run(found, "CreateBoundingBoxes", editor_state=drawn, bboxes=elements, **some)
+    run(found, "CreateBoundingBoxes", editor_state=drawn, bboxes=json.dumps(elements[0]), **some)
+    run(found, "CreateBoundingBoxes", editor_state=[], bboxes=[[drawn[0], drawn[1]]], **some)
+    last = [{"x": 10.0, "y": 20, "width": 30, "height": 44, "metadata": drawn[0]["metadata"]}]
+    run(found, "CreateBoundingBoxes", editor_state=[], bboxes=drawn[0], last_incoming=last, **some)
+
+
 def latents(found):
     t = TENSORS
     one = Latent(samples=t["latent"], noise_mask=t["mask"])
@@ -359,7 +382,7 @@ def latents(found):
 def main():
     found = classes()
     make(torch.Generator().manual_seed(ARGS.seed))
-    for group in (pictures, filters, sizes, dataset, colors, latents):
+    for group in (pictures, filters, sizes, dataset, colors, boxes, latents):
         group(found)
     used = json.dumps(CASES)
     save_file({k: v for k, v in TENSORS.items() if f'"{k}"' in used},

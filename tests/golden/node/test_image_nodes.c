@@ -113,8 +113,16 @@ static void same_latent(const struct latent *got, const json_t *want, double eps
 
 static void same_value(const struct value *got, const json_t *want, double eps)
 {
-    const json_t *plain = json_object_get(want, "json");
+    const json_t *plain = json_object_get(want, "json"), *shape = json_object_get(want, "shape");
     double x;
+    if (shape) {
+        assert_int_equal(got->kind, V_TENSOR);
+        assert_int_equal(got->tensor->shape.ndim, json_array_size(shape));
+        for (size_t i = 0; i < json_array_size(shape); i++)
+            assert_int_equal(got->tensor->shape.dim[i],
+                             json_integer_value(json_array_get(shape, i)));
+        return;
+    }
     if (member(want, "tensor")) {
         assert_int_equal(got->kind, V_TENSOR);
         same_tensor(got->tensor, member(want, "tensor"), eps);

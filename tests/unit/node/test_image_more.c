@@ -302,6 +302,105 @@ static void curves_are_pairs(void **state)
     }
 }
 
+/* ---- text and boxes ---- */
+
+/* Rows of an output picture that are not as `v`: the first and the last; false: none. */
+static bool rows_other(const struct htensor *t, float v, size_t rows[2])
+{
+    bool any = false;
+    size_t row = (size_t)(t->shape.dim[2] * t->shape.dim[3]);
+    for (size_t i = 0; i < htensor_count(t); i++)
+        if (t->data[i] != v) {
+            rows[0] = any ? rows[0] : i / row;
+            rows[1] = i / row;
+            any = true;
+        }
+    return any;
+}
+
+static void overlay(struct node_rig *r, const char *text, const char *position, bool outline)
+{
+    static float grey[100 * 120 * 3];
+    for (size_t i = 0; i < ARRAY_LEN(grey); i++)
+        grey[i] = 0.5f;
+    rig_node(r, "TextOverlay");
+    rig_set(r, "images", rig_tensor(SHAPE4(1, 100, 120, 3), grey));
+    rig_text(r, "text", text);
+    rig_text(r, "position", position);
+    rig_text(r, "color", "#ff0000");
+    rig_float(r, "font_size", 12);
+    rig_bool(r, "outline", outline);
+    assert_ok(rig_run(r), r->err);
+}
+
+static void text_lies_over_pictures(void **state)
+{
+    struct node_rig *r = *state;
+    size_t top[2], low[2], two[2];
+    overlay(r, "Ay", "top", false);
+    assert_true(rows_other(rig_out(r, 0)->tensor, 0.5f, top));
+    assert_true(top[0] == 1 && top[1] < 20); /* flush with the margin */
+    const float *px = rig_out(r, 0)->tensor->data;
+    bool red = false, black = false;
+    for (size_t i = 0; i < 100 * 120; i++, px += 3)
+        red = red || (px[0] > 0.7f && px[1] < 0.25f && px[2] < 0.25f);
+    assert_true(red);
+    overlay(r, "Ay", "bottom", true);
+    assert_true(rows_other(rig_out(r, 0)->tensor, 0.5f, low));
+    assert_true(low[1] == 98 && low[0] > 75);
+    px = rig_out(r, 0)->tensor->data;
+    for (size_t i = 0; i < 100 * 120; i++, px += 3)
+        black = black || (px[0] == 0 && px[1] == 0 && px[2] == 0);
+    assert_true(black);
+    overlay(r, "Ay\\nAy", "top", false);
+    assert_true(rows_other(rig_out(r, 0)->tensor, 0.5f, two));
+    assert_int_equal(two[1] - top[1], 14); /* 1.2 * 12, in whole pixels */
+    overlay(r,
+            "many words that do not fit into a line of a hundred and twenty pixels at all, and "
+            "aWordThatIsLongerThanAnyLineCouldBe besides",
+            "top", true);
+    assert_true(rows_other(rig_out(r, 0)->tensor, 0.5f, two));
+    assert_true(two[1] <= 99);
+    overlay(r, " \t", "top", true);
+    assert_false(rows_other(rig_out(r, 0)->tensor, 0.5f, two));
+    rig_node(r, "TextOverlay");
+    rig_set(r, "images", rig_tensor(SHAPE4(1, 4, 4, 3), NULL));
+    rig_text(r, "text", "x");
+    rig_text(r, "color", "#12");
+    assert_fails(rig_run(r), r->err, BERTH_EINVAL, "unknown color specifier: '#12'");
+}
+
+static void boxes_are_drawn(void **state)
+{
+    struct node_rig *r = *state;
+    rig_node(r, "CreateBoundingBoxes");
+    rig_int(r, "width", 64);
+    rig_int(r, "height", 64);
+    rig_set(r, "editor_state",
+            value_json(parse("[{\"x\": 20, \"y\": 30, \"width\": 40, \"height\": 30, \"metadata\":"
+                             " {\"palette\": [\"#ff0000\"], \"desc\": \"a b\"}}]")));
+    assert_ok(rig_run(r), r->err);
+    const struct htensor *t = rig_out(r, 0)->tensor;
+    const float *corner = t->data + (59 * 64 + 60) * 3, *out = t->data + (29 * 64 + 20) * 3;
+    assert_true(corner[0] == 1 && corner[1] == 0 && corner[2] == 0);
+    assert_true(fabsf(out[0] - 32 / 255.0f) < 1e-6f);
+    assert_int_equal(json_array_size(json_object_get(r->call.ui, "dims")), 2);
+
+    static const struct {
+        const char *text, *why;
+    } bad[] = { { "{\"x\": 1}", "bboxes dict must be a bounding box" },
+                { "[3]", "bboxes items must be" },
+                { "{", "not valid JSON" },
+                { "[{\"bbox\": [1, 2, 3, \"a\"]}]", "four numbers" },
+                { "[{\"bbox\": [1, 2, 3, 4]}, {\"bbox\": 1}]", "missing a valid 'bbox'" },
+                { "[{\"x\": \"a\", \"y\": 1, \"width\": 1, \"height\": 1}]", "'x' is no number" } };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        rig_node(r, "CreateBoundingBoxes");
+        rig_text(r, "bboxes", bad[i].text);
+        assert_fails(rig_run(r), r->err, BERTH_EINVAL, bad[i].why);
+    }
+}
+
 /* ---- what does not fit ---- */
 
 static void sizes_that_leave_nothing(void **state)
@@ -400,6 +499,8 @@ int main(void)
         cmocka_unit_test(webcams_give_one_picture),
         cmocka_unit_test(svgs_carry_their_prompt),
         cmocka_unit_test(curves_are_pairs),
+        cmocka_unit_test(text_lies_over_pictures),
+        cmocka_unit_test(boxes_are_drawn),
         cmocka_unit_test(sizes_that_leave_nothing),
         cmocka_unit_test(batches_that_differ),
         cmocka_unit_test(colours_that_are_none),
