@@ -89,6 +89,12 @@ static berth_status preview_run(struct node_call *c, berth_err *err)
                                           : preview(c, t, "ComfyUI", "images", false, err);
 }
 
+berth_status show_images_as(struct node_call *c, const struct htensor *t, const char *key,
+                            berth_err *err)
+{
+    return preview(c, t, "ComfyUI", key, true, err);
+}
+
 berth_status show_images(struct node_call *c, const struct htensor *t, berth_err *err)
 {
     berth_status s = preview(c, t, "ComfyUI", "images", true, err);

@@ -289,6 +289,9 @@ void save_end(struct saved *s);
 
 /* image_save.c: pictures of the temp folder below the node, without the prompt in them. */
 berth_status show_images(struct node_call *c, const struct htensor *t, berth_err *err);
+/* The files alone, under another key of the ui. */
+berth_status show_images_as(struct node_call *c, const struct htensor *t, const char *key,
+                            berth_err *err);
 
 extern const struct node_output out_image[1], out_mask[1], out_latent[1], out_image_mask[2];
 

@@ -19,6 +19,7 @@ import asyncio
 import json
 import os
 import sys
+import tempfile
 
 
 def parse():
@@ -43,7 +44,7 @@ import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 MODULES = ("images", "post_processing", "mask", "morphology", "compositing", "rebatch", "latent",
-           "dataset", "curve", "color", "bounding_boxes")
+           "dataset", "curve", "color", "bounding_boxes", "compositor")
 TENSORS = {}
 CASES = []
 # Pillow 13 resizes along the cheaper axis first, older ones always along x: one step of 8 bits.
@@ -59,7 +60,8 @@ class Made:
 
     def __init__(self, found, cls, **inputs):
         self.node, self.inputs = cls, inputs
-        self.value = found[cls].execute(**inputs).args[0]
+        given = {k: v.value if isinstance(v, Made) else v for k, v in inputs.items()}
+        self.value = found[cls].execute(**given).args[0]
 
 
 def classes():
@@ -89,7 +91,7 @@ def told(value):
             out["index"] = value["batch_index"]
         return out
     if isinstance(value, Made):
-        return {"node": value.node, "inputs": value.inputs}
+        return {"node": value.node, "inputs": flat(value.inputs)}
     if isinstance(value, torch.Tensor):
         return {"tensor": name_of(value)}
     if isinstance(value, list) and value and isinstance(value[0], torch.Tensor):
@@ -340,6 +342,44 @@ def boxes(found):
     run(found, "CreateBoundingBoxes", editor_state=[], bboxes=drawn[0], last_incoming=last, **some)
 
 
+def layers(found):
+    t = TENSORS
+
+    def stack(*items):
+        out = None
+        for item in items:
+            out = Made(found, "AddLayer", **item, **({"layers": out} if out else {}))
+        return out
+    below = {"image": t["smooth"][:1], "name": "below"}
+    TENSORS["below"] = below["image"] = below["image"].clone()
+    for mode in found["AddLayer"].GET_SCHEMA().inputs[7].options:
+        run(found, "ImageCompositor", 2e-5, compositor={},
+            layers=stack(below, {"image": t["small"], "x": 2, "y": 3, "blend_mode": mode,
+                                 "opacity": 0.8}))
+    over = {"image": t["rgba"], "mask": t["mask"], "x": -3, "y": 4, "z_index": -1}
+    for place in ({}, {"width": 14, "height": 7, "image": t["smooth"]}, {"rotation": 90.0},
+                  {"rotation": 180.0}, {"rotation": -90.0, "flip_h": True}, {"flip_v": True}):
+        eps = 2 * LANCZOS if "width" in place else 2e-5
+        run(found, "ImageCompositor", eps, compositor={}, layers=stack(below, {**over, **place}))
+    for angle in (30.0, -100.0, 271.0):
+        run(found, "ImageCompositor", 4 / 255, compositor={},
+            layers=stack(below, {**over, "rotation": angle, "image": t["smooth"], "z_index": 3}))
+    two = stack(below, over)
+    prints = compositor_prints(two.value)
+    state = {"version": 1, "canvas": {"w": 17, "h": 14}, "inputs": prints, "order": [1, 0],
+             "background": {"color": "#204060", "opacity": 0.5},
+             "layers": [{"opacity": 0.7, "blend": "screen", "transform": {"x": 2, "y": 1}},
+                        {"transform": {"x": 1, "y": 1, "w": 9, "h": 13}, "flipH": True}]}
+    run(found, "ImageCompositor", 2e-5, compositor=state, layers=two)
+    run(found, "ImageCompositor", 2e-5, compositor={**state, "inputs": ["a", "b"]}, layers=two)
+
+
+def compositor_prints(document):
+    from comfy_extras import nodes_compositor as n
+    frames = n.expand_item_frames(n.document_items(document))
+    return n.input_fingerprints(frames, [n.frame_alpha(f["tensor"], f["mask"]) for f in frames])
+
+
 def latents(found):
     t = TENSORS
     one = Latent(samples=t["latent"], noise_mask=t["mask"])
@@ -380,9 +420,12 @@ def latents(found):
 
 
 def main():
+    import folder_paths
+    folder_paths.set_temp_directory(tempfile.mkdtemp())  # previews go there
     found = classes()
     make(torch.Generator().manual_seed(ARGS.seed))
-    for group in (pictures, filters, sizes, dataset, colors, boxes, latents):
+    for group in (pictures, filters, sizes, dataset, colors, boxes, layers,
+                  latents):
         group(found)
     used = json.dumps(CASES)
     save_file({k: v for k, v in TENSORS.items() if f'"{k}"' in used},

@@ -50,13 +50,15 @@ static void give_all(struct node_rig *r, json_t *inputs);
 /* The first output of another node. */
 static struct value *made_by(const json_t *v)
 {
-    static struct node_rig other;
-    rig_open(&other);
-    rig_node(&other, member(v, "node"));
-    give_all(&other, json_object_get(v, "inputs"));
-    assert_ok(rig_run(&other), other.err);
-    struct value *out = value_ref(rig_out(&other, 0));
-    rig_close(&other);
+    struct node_rig *r = calloc(1, sizeof *r);
+    assert_non_null(r);
+    rig_open(r);
+    rig_node(r, member(v, "node"));
+    give_all(r, json_object_get(v, "inputs"));
+    assert_ok(rig_run(r), r->err);
+    struct value *out = value_ref(rig_out(r, 0));
+    rig_close(r);
+    free(r);
     return out;
 }
 

@@ -401,6 +401,51 @@ static void boxes_are_drawn(void **state)
     }
 }
 
+/* ---- layers ---- */
+
+/* AddLayer of n pictures of 2x2; a reference. */
+static struct value *layer_of(struct node_rig *r, size_t n)
+{
+    rig_node(r, "AddLayer");
+    rig_set(r, "image", rig_tensor(SHAPE4(n, 2, 2, 3), NULL));
+    rig_text(r, "name", "mine");
+    rig_int(r, "x", 1);
+    assert_ok(rig_run(r), r->err);
+    return value_ref(rig_out(r, 0));
+}
+
+static void layers_are_shown_to_the_editor(void **state)
+{
+    struct node_rig *r = *state;
+    struct value *layers = layer_of(r, 2);
+    rig_node(r, "ImageCompositor");
+    rig_set(r, "layers", value_ref(layers));
+    rig_set(r, "compositor", value_json(parse("{\"inputs\": [\"of\", \"others\"]}")));
+    assert_ok(rig_run(r), r->err);
+    assert_int_equal(rig_out(r, 0)->tensor->shape.dim[2], 3);
+    assert_int_equal(rig_out(r, 0)->tensor->shape.dim[3], 4); /* its left column is empty */
+    assert_true(rig_out(r, 1)->tensor->data[0] == 1 && rig_out(r, 1)->tensor->data[1] == 0);
+    assert_non_null(shown(r, "compositor_layers", 1));
+    assert_int_equal(json_array_size(json_object_get(r->call.ui, "compositor_inputs")), 2);
+    const json_t *box = json_array_get(json_object_get(r->call.ui, "compositor_bboxes"), 0);
+    assert_string_equal(json_string_value(json_object_get(box, "name")), "mine");
+    assert_int_equal(json_integer_value(json_object_get(box, "x")), 1);
+    assert_non_null(json_object_get(r->call.ui, "compositor_state_stale"));
+    value_unref(layers);
+
+    layers = layer_of(r, 51);
+    rig_node(r, "ImageCompositor");
+    rig_set(r, "layers", layers);
+    assert_fails(rig_run(r), r->err, BERTH_EINVAL, "at most 50 layers");
+    rig_node(r, "ImageCompositor"); /* nothing to compose */
+    assert_ok(rig_run(r), r->err);
+    assert_int_equal(htensor_count(rig_out(r, 0)->tensor), 64 * 64 * 3);
+    rig_node(r, "AddLayer");
+    rig_set(r, "image", rig_tensor(SHAPE4(1, 1, 1, 3), NULL));
+    rig_set(r, "layers", value_string("x", 1));
+    assert_fails(rig_run(r), r->err, BERTH_EINVAL, "'layers' is no LAYERS");
+}
+
 /* ---- what does not fit ---- */
 
 static void sizes_that_leave_nothing(void **state)
@@ -501,6 +546,7 @@ int main(void)
         cmocka_unit_test(curves_are_pairs),
         cmocka_unit_test(text_lies_over_pictures),
         cmocka_unit_test(boxes_are_drawn),
+        cmocka_unit_test(layers_are_shown_to_the_editor),
         cmocka_unit_test(sizes_that_leave_nothing),
         cmocka_unit_test(batches_that_differ),
         cmocka_unit_test(colours_that_are_none),
