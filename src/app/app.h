@@ -16,8 +16,7 @@
  *          describe.c the commands as data, which completion_*.c and man.c print; cmd_*.c one
  *          command each; inspect_*.c, plan_*.c, run_*.c and serve_*.c the pieces of those; show.c a
  *          picture in a terminal. */
-#ifndef APP_APP_H
-#define APP_APP_H
+#pragma once
 
 #include "app/args.h"
 #include "app/term.h"
@@ -40,7 +39,7 @@ struct app {              /* owner: the main thread */
     const char *log_default; /* NULL: "warn" */
     bool log_json;
     bool quiet;      /* --quiet: print results and errors, nothing else */
-    bool json;       /* the command was asked for JSON: set it once the options are read */
+    bool json;       /* the command was asked for JSON: its --json goes here */
     bool json_begun; /* between app_json_begin() and app_json_end() */
     struct str json_text;
     struct str late; /* messages that wait for the end of the JSON, one a line */
@@ -114,6 +113,31 @@ void app_blame_card_option(const char *cards, berth_err *err);
 /* Logs why there are no cards, unless the options ask for none. Returns the reason, or
  * NULL; borrowed from ctx. */
 const char *app_log_absent(const struct app *a, const struct app_ctx_args *args, berth_ctx *ctx);
+/* memory.c: a limit of the process's own, below that of its control group. The kernel hands memory
+ * out when it is first touched. If the group is full at that moment, the process is killed: no call
+ * has failed, and nobody can say why. So in a limited group the process may not even reserve more
+ * than there is. RLIMIT_DATA counts what is reserved (all private writable memory: pools, tensors,
+ * what libpng, libwebp or SQLite take), and a request beyond it fails with an error that can be
+ * reported. Once, when all threads are there: their stacks are promised in full and hardly touched,
+ * so they must not count. Nothing happens where no group limits memory, and with cards, whose
+ * driver reserves more than it takes. */
+void app_limit_memory(struct app *a, berth_ctx *ctx);
+/* The limit for a process that was promised `data` bytes and finds `left` in its group. */
+uint64_t app_memory_most(uint64_t data, uint64_t left);
+/* notify.c: tells a service manager how far we are, in systemd's protocol: a datagram of NAME=VALUE
+ * lines. socket: the text of $NOTIFY_SOCKET; NULL or "": nobody listens, which is fine. A manager
+ * that cannot be reached is an error to log; the server goes on. Thread: any. Does not block. */
+#define NOTIFY_READY "READY=1"
+#define NOTIFY_STOPPING "STOPPING=1"
+berth_status notify_send(const char *socket, const char *state, berth_err *err);
+/* show.c: appends the lines of a picture file (PNG and what else image.h reads; of an animation the
+ * first frame) for a terminal, two pixels a character ("▀": the upper one is the colour of the
+ * letter, the lower one that of the paper), `columns` wide or as wide as the picture is. Needs
+ * 24-bit colour and UTF-8 (term.photos). */
+#define SHOW_COLUMNS_MAX 120
+#define SHOW_BYTES_MAX ((size_t)64 << 20) /* of a file */
+berth_status show_picture(const void *bytes, size_t n, int columns, struct str *out,
+                          berth_err *err);
 /* signals.c: SIGINT, SIGTERM and SIGHUP as a flag that long work looks at. */
 const atomic_bool *signals_watch(void); /* from here on they no longer end the process */
 int signals_caught(void);               /* the last signal, or 0 */
@@ -121,5 +145,3 @@ int signals_count(void);                /* how many came */
 /* fn(user) from the handler, after the flag is set: it must be safe there. NULL: nobody any
  * more. */
 void signals_notify(void (*fn)(void *user), void *user);
-
-#endif

@@ -4,12 +4,9 @@
  *         "-" is an argument. Options and arguments may come in any order; of an option given
  *         twice the last counts, unless it is an OPT_LIST. Long names are never abbreviated.
  * Errors  BERTH_EINVAL naming the offender, with the nearest name there is. Nothing is printed. */
-#ifndef APP_ARGS_H
-#define APP_ARGS_H
+#pragma once
 
 #include "base/err.h"
-
-#include <stdbool.h>
 
 enum opt_kind {
     OPT_FLAG, /* bool *: becomes true */
@@ -100,5 +97,3 @@ void nearest_try(struct nearest *n, const char *candidate);
 /* Appends ", did you mean 'a'?" with all of at(0), at(1), ... up to NULL that `word` begins, or
  * else with the nearest. False: nothing is close, and nothing was appended. */
 bool suggest(struct str *out, const char *word, const char *(*at)(size_t i));
-
-#endif

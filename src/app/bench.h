@@ -1,7 +1,6 @@
 /* bench: `berth bench stream`, in pieces: bench_file.c weights to run, bench_stream.c one placement
  * measured, cmd_bench.c options and what is printed. */
-#ifndef APP_BENCH_H
-#define APP_BENCH_H
+#pragma once
 
 #include "app/app.h"
 #include "device/spec.h"
@@ -71,5 +70,3 @@ berth_status bench_places(struct bench_model *m, const char *device, const char 
 berth_status bench_row(const struct app *a, const struct bench_model *m,
                        const struct bench_place *place, const atomic_bool *cancel,
                        struct bench_row *out, berth_err *err);
-
-#endif

@@ -9,7 +9,6 @@
 #include "model/synth.h"
 
 #include <math.h>
-#include <string.h>
 
 #define GOLDEN UINT64_C(0x9E3779B97F4A7C15)
 

@@ -10,7 +10,6 @@
 #include "model/diffusion.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 struct place { /* everything that is open for a row */
     struct devset *set;

@@ -2,7 +2,6 @@
 #include "app/client.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #define ANSWER_MAX ((size_t)64 << 20)

@@ -7,8 +7,7 @@
  * Threads  One at a time.
  * Files    client.c requests, client_url.c addresses, client_curl.c libcurl, client_ws.c the
  *          WebSocket */
-#ifndef APP_CLIENT_H
-#define APP_CLIENT_H
+#pragma once
 
 #include "app/app.h"
 #include "app/client_curl.h"
@@ -108,5 +107,3 @@ enum client_heard { CLIENT_HEARD_NOTHING, CLIENT_HEARD_MESSAGE, CLIENT_HEARD_END
  * or broken, and says no more. */
 enum client_heard client_ws_next(struct client_ws *w, int ms, json_t **out);
 void client_ws_close(struct client_ws *w); /* NULL is fine */
-
-#endif

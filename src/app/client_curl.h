@@ -3,8 +3,7 @@
  * If it were linked, `berth serve` would load it and the 26 libraries it brings, never call it, and
  * take about twice as long to start. Sequence: client_curl_open(), then its functions.
  * Threads  One at a time. */
-#ifndef APP_CLIENT_CURL_H
-#define APP_CLIENT_CURL_H
+#pragma once
 
 #include "base/err.h"
 
@@ -31,5 +30,3 @@ struct client_curl {
 
 /* BERTH_EUNSUPPORTED says what is missing. The library stays open. */
 berth_status client_curl_open(struct client_curl *out, berth_err *err);
-
-#endif

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <sys/random.h>
 
 #define SECONDS 10

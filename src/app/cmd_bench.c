@@ -3,18 +3,16 @@
 
 #include "app/device_options.h"
 #include "app/presets.h"
-#include "base/file.h"
 #include "model/synth.h"
 
 #include <inttypes.h>
-#include <string.h>
 #include <unistd.h>
 
 struct options {
     const char *preset, *file, *dir, *offload, *dtype, *act, *layout, *device, *donor;
     struct device_options devices;
     uint64_t width, height, tokens, steps, warmup;
-    bool json, keep, profile;
+    bool keep, profile;
 };
 
 struct wanted {                  /* the options, understood */
@@ -301,14 +299,13 @@ static int run(struct app *a, int argc, char **argv)
         opt_text("dir", "DIR", "where a preset's weights are written meanwhile (/tmp)", &o.dir),
         opt_flag("keep", "keep that file", &o.keep),
         opt_flag("profile", "print where the time goes, waiting for each layer", &o.profile),
-        opt_flag("json", "print a JSON object", &o.json),
+        opt_flag("json", "print a JSON object", &a->json),
     };
     struct wanted w = { 0 };
     struct net_times times = { .n = 0 };
     int n, code;
     if (!app_args(a, &command_bench, opt, ARRAY_LEN(opt), argc, argv, &n, &code))
         return code;
-    a->json = o.json;
     if (n && strcmp(argv[0], "stream") != 0)
         return app_usage(a, "'%.80s' cannot be measured; there is: stream", argv[0]);
     if (n != 1)

@@ -237,7 +237,7 @@ static int list_hypothetical(struct app *a, const char *devices)
 
 static int run(struct app *a, int argc, char **argv)
 {
-    bool json = false, hypothetical = false;
+    bool hypothetical = false;
     struct device_options o = { 0 };
     struct app_ctx_args args = { 0 };
     const struct opt opt[] = {
@@ -248,7 +248,7 @@ static int run(struct app *a, int argc, char **argv)
         CARD_OPTIONS(&o),
         opt_text("ram-budget", "SIZE", "the most host memory to hold; not beside --devices",
                  &o.ram),
-        opt_flag("json", "print a JSON array, one object per device", &json),
+        opt_flag("json", "print a JSON array, one object per device", &a->json),
     };
     int n, code;
     if (!app_args(a, &command_devices, opt, ARRAY_LEN(opt), argc, argv, &n, &code))
@@ -260,7 +260,6 @@ static int run(struct app *a, int argc, char **argv)
         return app_usage(a, "--hypothetical needs --devices SPEC, which says what there would be");
     if ((code = app_devices(a, &o, &args)))
         return code;
-    a->json = json;
     return hypothetical ? list_hypothetical(a, o.devices) : list_real(a, &args);
 }
 

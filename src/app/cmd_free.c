@@ -8,7 +8,7 @@
 struct options {
     struct client client;
     const char *device;
-    bool json, force, dry_run, models_only;
+    bool force, dry_run, models_only;
 };
 
 static berth_status request(const struct options *o, char **models, int n, struct str *out,
@@ -107,9 +107,10 @@ static size_t stayed(const json_t *models)
     return n;
 }
 
-static int print_receipt(const struct options *o, const json_t *receipt, int named)
+static int print_receipt(const struct app *a, const struct options *o, const json_t *receipt,
+                         int named)
 {
-    if (o->json) {
+    if (a->json) {
         client_print(receipt);
     } else {
         if (o->dry_run)
@@ -136,13 +137,12 @@ static int run_free(struct app *a, int argc, char **argv)
         opt_flag("models-only", "unload models, but keep cached results of nodes", &o.models_only),
         opt_text("devices", "DEVICE,...",
                  "only models with bytes there, and only these devices are trimmed", &o.device),
-        opt_flag("json", "print the receipt as JSON", &o.json),
+        opt_flag("json", "print the receipt as JSON", &a->json),
         CLIENT_OPTIONS(&o.client),
     };
     int n, code;
     if (!app_args(a, &command_free, table, ARRAY_LEN(table), argc, argv, &n, &code))
         return code;
-    a->json = o.json;
     o.client.quiet = a->quiet;
     struct str body = { 0 };
     json_t *receipt = NULL;
@@ -151,7 +151,7 @@ static int run_free(struct app *a, int argc, char **argv)
         client_json(&o.client, "/free", str_c(&body), SECONDS, &receipt, &err))
         code = app_fail(a, &err);
     else
-        code = print_receipt(&o, receipt, n);
+        code = print_receipt(a, &o, receipt, n);
     json_decref(receipt);
     str_release(&body);
     return code;

@@ -43,7 +43,7 @@ void summary_make(const struct weights *w, struct summary *s)
 }
 
 struct options {
-    bool json, tensors, picture;
+    bool tensors, picture;
 };
 
 /* The mapping may have changed while it was printed; what was printed is then not in the file. */
@@ -52,7 +52,7 @@ static berth_status show(const struct app *a, const struct options *o, struct js
 {
     struct summary s;
     summary_make(w, &s);
-    if (o->json)
+    if (a->json)
         return inspect_json(j, w, &s, o->tensors, err);
     inspect_text(a, w, &s, o->tensors);
     if (o->picture || a->out.tty)
@@ -73,7 +73,7 @@ static int one_file(struct app *a, const char *path, const struct options *o, st
                  weights_format(w), path);
         status = show(a, o, j, w, &err);
         weights_close(w);
-    } else if (o->json) {
+    } else if (a->json) {
         jo_open(j, NULL, '{');
         jo_str(j, "file", path);
         app_json_error(j, &err);
@@ -92,7 +92,7 @@ static int run(struct app *a, int argc, char **argv)
 {
     struct options o = { 0 };
     const struct opt opt[] = {
-        opt_flag("json", "print a JSON array, one object per file", &o.json),
+        opt_flag("json", "print a JSON array, one object per file", &a->json),
         opt_letter('t', opt_flag("tensors", "list every tensor in file order", &o.tensors)),
         opt_flag("picture", "draw the byte layout even when this is no terminal", &o.picture),
     };
@@ -102,18 +102,17 @@ static int run(struct app *a, int argc, char **argv)
     if (!n)
         return app_usage(a, "which file?");
     struct jsonout j;
-    a->json = o.json;
-    if (o.json) {
+    if (a->json) {
         app_json_begin(a, &j);
         jo_open(&j, NULL, '[');
     }
     for (int i = 0; i < n; i++) {
-        if (i && !o.json)
+        if (i && !a->json)
             putchar('\n');
         if (one_file(a, argv[i], &o, &j))
             code = APP_FAILED;
     }
-    if (o.json) {
+    if (a->json) {
         jo_close(&j, ']');
         code = app_json_end(a, code);
     }

@@ -8,7 +8,6 @@
 struct options {
     struct client client;
     const char *retention; /* the mark to set */
-    bool json;
 };
 
 /* "name#id", unambiguous even when a file is loaded twice. */
@@ -117,13 +116,14 @@ static void print_json(json_t *done)
     json_decref(all);
 }
 
-static int mark(struct app *a, const struct command *c, int argc, char **argv)
+static int mark(struct app *a, int argc, char **argv)
 {
+    const struct command *c = strcmp(a->cmd, "keep") ? &command_eject : &command_keep;
     struct options o = { 0 };
     bool undo = false;
     const struct opt table[] = {
         opt_flag("undo", "take the mark off again: back to auto", &undo),
-        opt_flag("json", "print the models as JSON", &o.json),
+        opt_flag("json", "print the models as JSON", &a->json),
         CLIENT_OPTIONS(&o.client),
     };
     int n, code;
@@ -131,29 +131,18 @@ static int mark(struct app *a, const struct command *c, int argc, char **argv)
         return code;
     if (!n)
         return app_usage(a, "which model? `berth ps` shows them");
-    a->json = o.json;
     o.client.quiet = a->quiet;
     o.retention = undo ? "auto" : c->name;
     json_t *done = json_array();
     berth_err err;
     berth_status s = mark_all(&o, argv, n, done, &err);
-    if (!s && o.json)
+    if (!s && a->json)
         print_json(done);
-    else if (!o.json) /* also the ones before a failure */
+    else if (!a->json) /* also the ones before a failure */
         print_text(done);
     code = s ? app_fail(a, &err) : APP_OK;
     json_decref(done);
     return code;
-}
-
-static int run_keep(struct app *a, int argc, char **argv)
-{
-    return mark(a, &command_keep, argc, argv);
-}
-
-static int run_eject(struct app *a, int argc, char **argv)
-{
-    return mark(a, &command_eject, argc, argv);
 }
 
 #define NAMES                                                                                      \
@@ -168,7 +157,7 @@ const struct command command_keep = {
     .args = "MODEL",
     .more = "A kept model stays in memory, at the same addresses, until a free with --force\n"
             "or another mark.\n" NAMES,
-    .run = run_keep,
+    .run = mark,
 };
 
 const struct command command_eject = {
@@ -179,5 +168,5 @@ const struct command command_eject = {
     .more = "A free takes marked models and no others. A mark alone moves nothing: the model\n"
             "goes with the next free, at the end of a prompt that computed with it, or first\n"
             "when room is needed. `berth free MODEL` frees it now.\n" NAMES,
-    .run = run_eject,
+    .run = mark,
 };

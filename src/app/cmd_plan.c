@@ -9,7 +9,7 @@
 struct options {
     const char *preset, *alloc, *virtual_vram, *donor, *compute, *layout, *part, *dtype, *reserve;
     struct device_options machine; /* of it devices and ram */
-    bool automatic, brief, json;
+    bool automatic, brief;
 };
 
 struct request { /* the options, understood */
@@ -265,7 +265,7 @@ static int run(struct app *a, int argc, char **argv)
         opt_text("ram-budget", "SIZE", "the most of this machine's memory to plan with",
                  &o.machine.ram),
         opt_flag("brief", "the picture, without the tables", &o.brief),
-        opt_flag("json", "print a JSON object", &o.json),
+        opt_flag("json", "print a JSON object", &a->json),
     };
     int n, code;
     if (!app_args(a, &command_plan, opt, ARRAY_LEN(opt), argc, argv, &n, &code))
@@ -279,7 +279,6 @@ static int run(struct app *a, int argc, char **argv)
     if (o.dtype && strcmp(o.dtype, "default") == 0) /* a loader's word for it */
         o.dtype = NULL;
     struct request *r = calloc(1, sizeof *r); /* too large for a stack that is shared with others */
-    a->json = o.json;
     if (!r)
         return app_no_memory(a);
     r->o = &o;

@@ -106,9 +106,8 @@ static void print_queue(const json_t *queue, const json_t *state)
 static int run_ps(struct app *a, int argc, char **argv)
 {
     struct client c = { 0 };
-    bool json = false;
     const struct opt table[] = {
-        opt_flag("json", "print JSON", &json),
+        opt_flag("json", "print JSON", &a->json),
         CLIENT_OPTIONS(&c),
     };
     int n, code;
@@ -116,7 +115,6 @@ static int run_ps(struct app *a, int argc, char **argv)
         return code;
     if (n)
         return app_usage(a, "'%.80s': ps takes options only", argv[0]);
-    a->json = json;
     c.quiet = a->quiet;
     json_t *models = NULL, *devices = NULL, *queue = NULL, *state = NULL;
     berth_err err;
@@ -125,7 +123,7 @@ static int run_ps(struct app *a, int argc, char **argv)
         client_json(&c, "/queue", NULL, SECONDS, &queue, &err) ||
         client_json(&c, "/berth/queue", NULL, SECONDS, &state, &err)) {
         code = app_fail(a, &err);
-    } else if (json) {
+    } else if (a->json) {
         json_t *all = json_pack(
             "{s:O*, s:O*, s:O*, s:O*, s:O*}", "models", json_object_get(models, "models"),
             "devices", json_object_get(devices, "devices"), "queue", queue, "paused",

@@ -1,6 +1,5 @@
 /* berth run: one workflow from a file, here or on a server. */
 #include "app/device_options.h"
-#include "app/memory.h"
 #include "app/numbers.h"
 #include "app/run.h"
 #include "app/run_view.h"
@@ -8,7 +7,6 @@
 #include "engine/engine.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 #define INFO_SECONDS 10
 
@@ -17,7 +15,7 @@ struct options {
     struct client client; /* .url NULL: here */
     struct device_options devices;
     struct number_options numbers;
-    bool json, no_metadata, show;
+    bool no_metadata, show;
     struct opt_list set;
 };
 
@@ -165,11 +163,11 @@ static int report(const struct app *a, const struct options *o, const struct run
                   json_t *outputs, json_t *status, json_t *node_errors, enum exec_outcome outcome,
                   const json_t *failure)
 {
-    if (o->json)
+    if (a->json)
         run_outputs_json(at, outputs, status, node_errors);
     else
         run_outputs_print(a, at, o->show, outputs);
-    if (!o->json && !a->quiet)
+    if (!a->json && !a->quiet)
         run_tiles_print(a, status);
     if (outcome == EXEC_OK)
         return APP_OK;
@@ -192,7 +190,7 @@ static int execute(struct app *a, const struct options *o, struct parts *p)
                                     .cancel = signals_watch() };
     struct exec_result r;
     run_view_init(&view, stderr, &a->err, a->clock, p->prompt, p->checked.outputs,
-                  a->quiet || o->json);
+                  a->quiet || a->json);
     berth_status s = engine_run(p->engine, &q, &events, &r, &err);
     run_view_release(&view);
     const struct run_place here = { .folders = p->folders.folders };
@@ -305,7 +303,7 @@ static int run_on_server(struct app *a, const struct options *o, const struct pa
     struct client client = o->client;
     json_t *refusal = NULL;
     client.refusal = &refusal;
-    client.quiet = a->quiet || o->json;
+    client.quiet = a->quiet || a->json;
     struct waiting waiting = {
         .client = &client, .prompt = p->prompt, .url = client.url, .quiet = client.quiet
     };
@@ -414,7 +412,7 @@ static int run_run(struct app *a, int argc, char **argv)
         opt_flag("disable-metadata", "no prompt and workflow in saved files", &o.no_metadata),
         NUMBER_OPTIONS(&o.numbers),
         opt_flag("show", "also show pictures in the terminal, if it has 24-bit colour", &o.show),
-        opt_flag("json", "print files, outputs and status as JSON", &o.json),
+        opt_flag("json", "print files, outputs and status as JSON", &a->json),
     };
     int n, code = APP_OK;
     spell_fast(argc, argv);
@@ -431,7 +429,6 @@ static int run_run(struct app *a, int argc, char **argv)
     str_release(&given);
     if (code)
         return code;
-    a->json = o.json;
     struct parts p = { 0 };
     code = with_parts(a, &o, argv[0], &p);
     engine_free(p.engine);

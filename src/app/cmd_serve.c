@@ -1,7 +1,5 @@
 /* berth serve: the server, from options to exit. */
 #include "app/device_options.h"
-#include "app/memory.h"
-#include "app/notify.h"
 #include "app/numbers.h"
 #include "app/serve_args.h"
 #include "app/serve_folders.h"
@@ -12,7 +10,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>

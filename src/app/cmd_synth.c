@@ -2,8 +2,7 @@
 #include "app/presets.h"
 #include "base/file.h"
 #include "model/synth.h"
-#include "text/bpe.h"
-#include "text/unigram.h"
+#include "text/stand_in.h"
 
 #include <inttypes.h>
 #include <sys/stat.h>
@@ -14,7 +13,7 @@
 struct options {
     const char *preset, *keys, *dtype, *format, *output, *tokenizer;
     uint64_t threads; /* 0: one per core it may use */
-    bool list, json, force;
+    bool list, force;
 };
 
 struct job {                     /* zeroed is empty */
@@ -466,10 +465,9 @@ static int make_tokenizer(struct app *a, const struct options *o)
         code = check_place(a, o, str_c(&path));
         str_release(&path);
     }
-    if (!code &&
-        (bpe_write_stand_in(o->tokenizer, &err) || unigram_write_stand_in(o->tokenizer, &err)))
+    if (!code && stand_ins_write(o->tokenizer, &err))
         code = app_fail(a, &err);
-    if (!code && o->json) {
+    if (!code && a->json) {
         struct jsonout out;
         app_json_begin(a, &out);
         jo_open(&out, NULL, '{');
@@ -478,7 +476,8 @@ static int make_tokenizer(struct app *a, const struct options *o)
         return app_json_end(a, APP_OK);
     }
     if (!code)
-        puts("wrote vocab.json and merges.txt (CLIP), tokenizer.json (T5): letters, no words");
+        puts("wrote vocab.json and merges.txt (CLIP), tokenizer.json (T5), a folder for each "
+             "language model: letters, no words");
     return code;
 }
 
@@ -507,7 +506,7 @@ static int run(struct app *a, int argc, char **argv)
         opt_text("tokenizer", "DIR", "instead: stand-ins for tokenizers; see below", &o.tokenizer),
         opt_flag("force", "replace an existing file", &o.force),
         opt_flag("list", "show the presets and their sizes, with -d in that type", &o.list),
-        opt_flag("json", "print the result, or the list, as JSON", &o.json),
+        opt_flag("json", "print the result, or the list, as JSON", &a->json),
     };
     int n, code;
     if (!app_args(a, &command_synth, opt, ARRAY_LEN(opt), argc, argv, &n, &code))
@@ -515,7 +514,6 @@ static int run(struct app *a, int argc, char **argv)
     if (n)
         return app_usage(a, "unexpected argument '%.80s' (the file is given with --output)",
                          argv[0]);
-    a->json = o.json;
     if (o.list)
         return list(a, &o);
     if (o.tokenizer)
@@ -571,8 +569,9 @@ const struct command command_synth = {
             "have one.\n"
             "The file appears when it is whole; an interrupted run leaves nothing behind.\n"
             "--tokenizer DIR writes vocab.json and merges.txt for people who have no CLIP\n"
-            "tokenizer at hand, and tokenizer.json for those without T5's. These know letters\n"
-            "but no words: prompts run, but mean nothing.\n\n"
+            "tokenizer at hand, tokenizer.json for those without T5's, and folders for language\n"
+            "models (qwen25, llama3, tekken, gemma2, gemma3, gemma4). These know letters but no\n"
+            "words: prompts run, but mean nothing.\n\n"
             "JSON: file, preset, format, dtype, dtypes (tensors of each), tensors,\n"
             "parameters, bytes, data_bytes, seconds, threads; with --list an array with the\n"
             "data_bytes of every type. A failure is {\"error\": {\"code\", \"message\"}}.\n",

@@ -1,7 +1,6 @@
 #include "app/serve_folders.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 /* Is the model in `dir`? If not, it is noted where it was looked for. */

@@ -7,8 +7,7 @@
  *
  * Words  A value is what its name says, everywhere: FILE is a file in every command. values.c knows
  *        what a shell may offer for each name; a test sees to it that it knows them all. */
-#ifndef APP_DESCRIBE_H
-#define APP_DESCRIBE_H
+#pragma once
 
 #include "app/app.h"
 
@@ -52,5 +51,3 @@ int help_unknown(struct app *a, const char *name); /* no such command; returns A
 
 /* The commands' part of the man page, as troff. */
 void man_commands(struct app *a, struct str *out);
-
-#endif

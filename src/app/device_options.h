@@ -1,7 +1,6 @@
 /* device_options: which devices there are and how much of them is used, for the commands that open
  * them. */
-#ifndef APP_DEVICE_OPTIONS_H
-#define APP_DEVICE_OPTIONS_H
+#pragma once
 
 #include "app/app.h"
 
@@ -28,5 +27,3 @@ struct device_options {
  * the first counts, as in ComfyUI. A --ram-budget without a unit is refused if it is below 1 MiB:
  * the unit was forgotten. Returns APP_OK, or APP_USAGE with what was wrong said. */
 int app_devices(struct app *a, const struct device_options *o, struct app_ctx_args *out);
-
-#endif

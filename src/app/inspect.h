@@ -2,8 +2,7 @@
  *
  * Flow   weights_open() -> summary_make() -> inspect_text() or inspect_json(), and on a terminal
  *        inspect_picture(). Nothing here touches tensor data. */
-#ifndef APP_INSPECT_H
-#define APP_INSPECT_H
+#pragma once
 
 #include "app/app.h"
 #include "format/weights.h"
@@ -44,5 +43,3 @@ const char *inspect_meta_type(uint32_t gguf_type); /* "u32", "string"; "?" when 
 
 /* inspect_picture.c: where in the file what lies. Draws nothing when memory is short. */
 void inspect_picture(const struct app *a, const struct weights *w, const struct summary *s);
-
-#endif

@@ -1,11 +1,10 @@
-#include "app/memory.h"
+#include "app/app.h"
 
 #include "base/ktext.h"
 #include "device/cpu/meminfo.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 #include <sys/resource.h>
 
 #define MIB ((uint64_t)1 << 20)

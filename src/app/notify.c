@@ -1,9 +1,6 @@
-#include "app/notify.h"
-
-#include "base/str.h"
+#include "app/app.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>

@@ -1,6 +1,5 @@
 /* numbers: options about the numbers networks compute in and are held in, by ComfyUI's names. */
-#ifndef APP_NUMBERS_H
-#define APP_NUMBERS_H
+#pragma once
 
 #include "app/app.h"
 #include "node/node.h"
@@ -47,5 +46,3 @@ struct number_options {
 
 /* Returns 0 or the exit code of what it named. */
 int app_numbers(struct app *a, const struct number_options *o, struct node_numbers *out);
-
-#endif

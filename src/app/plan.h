@@ -3,8 +3,7 @@
  * Flow   weights_open() -> arch_detect() -> blocks_from_weights() -> quotas from the options ->
  *        plan_make() -> plan_text() and plan_picture(), or plan_as_json(). Nothing is loaded, and
  *        with --devices nothing is opened but the file. */
-#ifndef APP_PLAN_H
-#define APP_PLAN_H
+#pragma once
 
 #include "app/app.h"
 #include "model/arch.h"
@@ -24,5 +23,3 @@ struct planned { /* everything borrowed */
 void plan_text(const struct app *a, const struct planned *x);
 /* plan_picture.c: how full each device is, and where along the order its blocks are. */
 void plan_picture(const struct app *a, const struct planned *x);
-
-#endif

@@ -1,6 +1,5 @@
 /* presets: built-in models on the command line, for synth and plan. */
-#ifndef APP_PRESETS_H
-#define APP_PRESETS_H
+#pragma once
 
 #include "app/app.h"
 #include "model/preset.h"
@@ -12,5 +11,3 @@ int app_unknown(struct app *a, const char *what, const char *name, const char *(
 int app_preset(struct app *a, const char *name, const struct preset **out);
 /* Safetensors if it stores the type, else the first format that does. */
 const struct weights_writer *app_format_of(enum dtype t);
-
-#endif

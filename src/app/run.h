@@ -1,6 +1,5 @@
 /* run: the pieces of `berth run`, one file each; what it shows meanwhile is run_view.h. */
-#ifndef APP_RUN_H
-#define APP_RUN_H
+#pragma once
 
 #include "app/client.h"
 #include "app/serve_folders.h"
@@ -77,5 +76,3 @@ void run_hints(const struct node_env *env, const struct folder_options *o, json_
 /* Appends a line on what is wrong with the prompt as a whole (`error` of its validation; NULL:
  * nothing): a class that does not exist, no output. Safe for a terminal. */
 void run_hints_whole(const json_t *error, json_t *prompt, struct str *out);
-
-#endif

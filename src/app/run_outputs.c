@@ -1,11 +1,8 @@
 #include "app/run.h"
 
-#include "app/show.h"
 #include "base/file.h"
 #include "engine/engine.h"
 #include "image/image.h"
-
-#include <stdlib.h>
 
 #define SHOW_SECONDS 60
 

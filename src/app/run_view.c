@@ -1,7 +1,5 @@
 #include "app/run_view.h"
 
-#include <string.h>
-
 #define BAR_WIDTH 20
 #define LABEL_COLUMNS 24
 #define LEFT_FROM_S 1.0 /* before that nobody can say what is left */

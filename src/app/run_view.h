@@ -8,8 +8,7 @@
  * Shown      On a terminal a line that is redrawn: bar, share, node, its steps, time left; never
  *            wider than the terminal. Elsewhere a line at once and then every VIEW_LOG_NS.
  * Threads    One: events come on the thread that runs the workflow, or listens to a server. */
-#ifndef APP_RUN_VIEW_H
-#define APP_RUN_VIEW_H
+#pragma once
 
 #include "app/term.h"
 #include "base/json.h"
@@ -45,5 +44,3 @@ void run_view_release(struct run_view *v);
 
 /* How much of all is done, 0..1, and the seconds that are left; -1: who knows. */
 double run_view_share(const struct run_view *v, double *left);
-
-#endif

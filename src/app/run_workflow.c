@@ -4,7 +4,6 @@
 #include "engine/engine.h"
 #include "image/image.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 #define WORKFLOW_MAX ((size_t)64 << 20)

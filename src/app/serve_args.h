@@ -4,8 +4,7 @@
  * (--listen), several values (--extra-model-paths-config a b). Flags that mean something here
  * become options of `berth serve`. The others are taken out and named in the log, so that a script
  * written for ComfyUI works here. */
-#ifndef APP_SERVE_ARGS_H
-#define APP_SERVE_ARGS_H
+#pragma once
 
 #include "app/args.h"
 #include "base/arena.h"
@@ -22,5 +21,3 @@ berth_status serve_args_rewrite(const struct opts *own, int argc, char **argv,
                                 struct serve_args *out, berth_err *err);
 void serve_args_release(struct serve_args *x);
 void serve_args_help(struct str *out); /* the list of flags without meaning, for --help */
-
-#endif

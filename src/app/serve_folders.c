@@ -4,7 +4,6 @@
 #include "text/tokenizer.h"
 
 #include <dirent.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

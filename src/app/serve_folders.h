@@ -4,8 +4,7 @@
  *            else ~/.local/share/berth. An existing ComfyUI is used as it is: its models, input,
  *            output, user, extra_model_paths.yaml and installed frontend.
  * Demo       --demo adds the folder of the model that came with the binary (demo.h), last. */
-#ifndef APP_SERVE_FOLDERS_H
-#define APP_SERVE_FOLDERS_H
+#pragma once
 
 #include "app/app.h"
 #include "paths/folders.h"
@@ -57,5 +56,3 @@ void app_folders_release(struct app_folders *x);
  * lists them. */
 #define DEMO_MODEL "berth-demo.safetensors"
 berth_status demo_find(struct str *out, berth_err *err);
-
-#endif

@@ -1,4 +1,4 @@
-#include "app/show.h"
+#include "app/app.h"
 
 #include "image/image.h"
 

@@ -5,8 +5,7 @@
  *         when there is both, and COLORTERM says 24 bits; the width is what the terminal says,
  *         else COLUMNS, else 80.
  * Threads struct progress: one thread at a time, as its callers promise. */
-#ifndef APP_TERM_H
-#define APP_TERM_H
+#pragma once
 
 #include "base/clock.h"
 #include "base/str.h"
@@ -78,5 +77,3 @@ void progress_init(struct progress *p, FILE *out, const struct term *t, const st
                    const char *label);
 void progress_set(struct progress *p, uint64_t done, uint64_t total); /* bytes */
 void progress_end(struct progress *p);                                /* takes the line away */
-
-#endif

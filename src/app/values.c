@@ -58,10 +58,10 @@ static const struct {
 };
 
 /* Nothing to offer. */
-static const char *const plain[] = { "GiB",    "HASH",    "IP,...",           "MiB",
-                                     "MODEL",  "N",       "NODE.INPUT=VALUE", "ORIGIN",
-                                     "PREFIX", "SECONDS", "PERCENT,...",      "SIZE",
-                                     "STRING", "TEXT" };
+static const char *const plain[] = { "CLASS",  "GiB",    "HASH",    "IP,...",
+                                     "MiB",    "MODEL",  "N",       "NODE.INPUT=VALUE",
+                                     "ORIGIN", "PREFIX", "SECONDS", "PERCENT,...",
+                                     "SIZE",   "STRING", "TEXT" };
 
 bool value_words(const char *value, enum words *kind, struct str *out)
 {

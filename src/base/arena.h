@@ -2,8 +2,7 @@
  *
  * A zeroed struct is an empty arena. Memory comes zeroed and 16-byte aligned. Not thread-safe:
  * one arena, one owner. */
-#ifndef BASE_ARENA_H
-#define BASE_ARENA_H
+#pragma once
 
 #include "base/attr.h"
 
@@ -24,5 +23,3 @@ WARN_UNUSED char *arena_strndup(struct arena *a, const char *s, size_t n); /* ad
 WARN_UNUSED char *arena_printf(struct arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 void arena_release(struct arena *a); /* frees everything; the arena is empty and usable again */
-
-#endif

@@ -8,8 +8,7 @@
  *            of the host and leads nowhere. A name that climbs out of our namespace ("/../x") says
  *            nothing about files we can see; then it is the mount alone.
  * Users      device/cpu/meminfo.h (memory), base/cores.h (cpu) */
-#ifndef BASE_CGROUP_H
-#define BASE_CGROUP_H
+#pragma once
 
 enum cgroup_version { CGROUP_V1 = 1, CGROUP_V2 = 2 };
 
@@ -20,5 +19,3 @@ typedef void cgroup_fn(void *user, const char *dir, enum cgroup_version version)
  *   root   "" on a real machine; tests hand in a folder with its own proc/ and sys/
  * No allocation. Thread: any. */
 void cgroup_each(const char *root, const char *controller, cgroup_fn *fn, void *user);
-
-#endif

@@ -1,6 +1,5 @@
 /* clock: time that is handed in, so that a test can hand in another. */
-#ifndef BASE_CLOCK_H
-#define BASE_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -20,5 +19,3 @@ static inline uint64_t clock_wall_ns(const struct clock *c)
 {
     return c->wall_ns(c);
 }
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Version 2 (cpu.max) and version 1 (cpu.cfs_quota_us, cpu.cfs_period_us), the group itself and all
  * above it, the tightest counts. Shares and weights say who goes first, not how much: no limit. */
-#ifndef BASE_CORES_H
-#define BASE_CORES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ size_t cores_usable(const char *root);
 /* The quota alone, in whole cores: 1.5 are 2, for a thread less would leave time unused.
  * UINT64_MAX: none. post: at least 1. */
 uint64_t cores_quota(const char *root);
-
-#endif

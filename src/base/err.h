@@ -14,8 +14,7 @@
  * shorten; control characters and malformed UTF-8 become '?', so that a hostile name cannot drive a
  * terminal.
  * BUG() stops the process: for our own broken invariants only, no input may reach it. */
-#ifndef BASE_ERR_H
-#define BASE_ERR_H
+#pragma once
 
 #include "base/attr.h"
 #include "base/banned.h"
@@ -57,5 +56,3 @@ void err_cause_first(const berth_err *err, bool folders, struct str *out);
 
 _Noreturn void bug_at(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
 #define BUG(...) bug_at(__FILE__, __LINE__, __VA_ARGS__)
-
-#endif

@@ -15,12 +15,9 @@
  *            or too many, EIO everything the system says, with its errno in `native`.
  * Threads    Any. A mapping may be read by several; closing it while another reads is a mistake.
  * Files      file.c mappings and reading, file_new.c replacing and folders. */
-#ifndef BASE_FILE_H
-#define BASE_FILE_H
+#pragma once
 
 #include "base/err.h"
-
-#include <stdbool.h>
 
 #define FILE_MAPS_MAX 4096
 
@@ -77,5 +74,3 @@ berth_status file_write_all(const char *path, const void *p, size_t n, berth_err
 berth_status file_make_dirs(const char *path, berth_err *err);
 /* Whole small file into memory (free() it), NUL-terminated behind *n bytes. ELIMIT above max. */
 berth_status file_read_all(const char *path, size_t max, char **out, size_t *n, berth_err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* file_impl: what file.c and file_new.c share. */
-#ifndef BASE_FILE_IMPL_H
-#define BASE_FILE_IMPL_H
+#pragma once
 
 #include "base/file.h"
 
@@ -18,5 +17,3 @@ berth_status file_status(int native);
  * the start, as on file systems without unnamed ones. Tests take both ways. */
 berth_status file_new_open_as(const char *path, uint64_t size_hint, bool named,
                               struct file_new **out, berth_err *err);
-
-#endif

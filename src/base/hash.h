@@ -1,7 +1,6 @@
 /* hash: FNV-1a (names -> synthetic weights, wire-stable), XXH64 (content keys, maps) and CRC-32 as
  * zlib, PNG and Python's zlib.crc32 have it (polynomial 0xEDB88320, reflected). */
-#ifndef BASE_HASH_H
-#define BASE_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -10,5 +9,3 @@ uint64_t hash_fnv1a64(const void *p, size_t n);
 uint64_t hash_xxh64(const void *p, size_t n, uint64_t seed); /* same values as the XXH64 standard */
 /* Of the n bytes at p. crc: 0, or the value of what came before. */
 uint32_t crc32_of(uint32_t crc, const void *p, size_t n);
-
-#endif

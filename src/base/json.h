@@ -8,14 +8,12 @@
  * (a rounded seed is worse than an error) and numbers too large for a double, unless the limits are
  * loose. "-0" is 0.
  * Threads     Any; a json_t belongs to one thread at a time, as jansson counts without atomics. */
-#ifndef BASE_JSON_H
-#define BASE_JSON_H
+#pragma once
 
 #include "base/err.h"
 #include "base/jsonout.h"
 
 #include <jansson.h>
-#include <stdbool.h>
 
 enum js_kind { JS_NULL, JS_BOOL, JS_I64, JS_U64, JS_F64, JS_STRING, JS_ARRAY, JS_OBJECT };
 
@@ -42,5 +40,3 @@ json_t *js_u64(uint64_t v);            /* new value: plain integer when it fits 
 bool js_get_i64(const json_t *v, int64_t *out);
 bool js_get_u64(const json_t *v, uint64_t *out);
 bool js_get_f64(const json_t *v, double *out); /* any number */
-
-#endif

@@ -5,8 +5,7 @@
  * in the last byte written, so a text may be put together by several writers in turn. `key` is NULL
  * inside arrays and at the top. Strings may hold any bytes: malformed UTF-8 becomes U+FFFD. When
  * memory runs out, out->bad is set. */
-#ifndef BASE_JSONOUT_H
-#define BASE_JSONOUT_H
+#pragma once
 
 #include "base/str.h"
 
@@ -19,6 +18,7 @@ struct jsonout { /* { .out = &text } is ready, and compact: {"a":1,"b":[2,3]} */
     int flat;    /* containers at this depth and below stay on one line; 0: none */
     bool spaced; /* on one line, but with a space after ',' and ':' */
     bool python; /* as json.dumps() writes it: ASCII only, floats as repr(), bare NaN */
+    bool utf8;   /* with python: and ensure_ascii=False */
 };
 
 void jo_open(struct jsonout *j, const char *key, char bracket);      /* '{' or '[' */
@@ -42,5 +42,3 @@ void jo_fmt(struct jsonout *j, const char *key, const char *fmt, ...) PRINTF_LIK
 void js_write(const json_t *v, int indent, struct str *out);
 void js_write_f64(double v, bool python, struct str *out);      /* as jo_f64() */
 void js_write_string(const char *s, size_t n, struct str *out); /* quoted and escaped */
-
-#endif

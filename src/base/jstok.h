@@ -4,12 +4,9 @@
  * base/json.c to build one. Strict: UTF-8 validated, no trailing commas, no comments, no NaN, one
  * value and then only white space. Errors are sticky: after the first one every call returns
  * JSTOK_ERROR; jstok_fail() turns it into a berth_err with line, column and byte offset. */
-#ifndef BASE_JSTOK_H
-#define BASE_JSTOK_H
+#pragma once
 
 #include "base/err.h"
-
-#include <stdbool.h>
 
 #define JSTOK_DEPTH_MAX 512 /* compile-time ceiling of `max_depth` */
 
@@ -65,5 +62,3 @@ bool jstok_decode(const struct jstok *t, char *buf, size_t *n, bool *nul);
 /* Fills err (BERTH_EFORMAT): the reader's own error, or `what`, about the current token, if it has
  * none. "line 3, column 7, byte 41: expected ',' or '}' near 'abc'". */
 berth_status jstok_fail(const struct jstok *t, const char *what, berth_err *err);
-
-#endif

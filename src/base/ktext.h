@@ -2,8 +2,7 @@
  *
  * Fixed storage, so that asking needs no memory: a few KiB are usual, what lies beyond KTEXT_MAX is
  * not looked at. Threads: any, each with its own text. */
-#ifndef BASE_KTEXT_H
-#define BASE_KTEXT_H
+#pragma once
 
 #include "base/attr.h"
 
@@ -36,5 +35,3 @@ WARN_UNUSED bool ktext_number_after(const struct ktext *t, const char *key, uint
 /* A file whose first line is one number. "max", "-1" and anything else that is none: false. t:
  * overwritten. */
 WARN_UNUSED bool ktext_number_in(struct ktext *t, const char *dir, const char *name, uint64_t *out);
-
-#endif

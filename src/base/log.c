@@ -5,8 +5,6 @@
 
 #include <errno.h>
 #include <stdarg.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { TEXT_MAX = 2048, PAIRS_MAX = 32 };

@@ -12,8 +12,7 @@
  * and keys that would hide "ts", "level", "event" or "msg" are kept, in order, in the field "msg".
  * A quoted value ends at a quote in front of a space or the end, so put a value from outside last
  * in the format. */
-#ifndef BASE_LOG_H
-#define BASE_LOG_H
+#pragma once
 
 #include "base/attr.h"
 #include "base/clock.h"
@@ -52,5 +51,3 @@ void log_event(const struct log *l, enum log_level level, const char *event, con
 #define log_info(l, event, ...) log_event(l, LOG_INFO, event, __VA_ARGS__)
 #define log_warn(l, event, ...) log_event(l, LOG_WARN, event, __VA_ARGS__)
 #define log_error(l, event, ...) log_event(l, LOG_ERROR, event, __VA_ARGS__)
-
-#endif

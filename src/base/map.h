@@ -1,7 +1,6 @@
 /* map: byte-string key -> uint64_t value, open addressing. Keys are borrowed and outlive the map.
  * A zeroed struct is an empty map; set `seed` first when keys come from outside and many. */
-#ifndef BASE_MAP_H
-#define BASE_MAP_H
+#pragma once
 
 #include "base/attr.h"
 
@@ -30,5 +29,3 @@ bool map_del(struct map *m, const char *key, size_t len);
 /* Iteration in unspecified order: start with *it = 0; false at the end. No add or del meanwhile. */
 bool map_next(const struct map *m, size_t *it, const char **key, size_t *len, uint64_t *value);
 void map_release(struct map *m);
-
-#endif

@@ -1,7 +1,6 @@
 /* mt19937: the Mersenne Twister with 32-bit output, as C++'s std::mt19937 and PyTorch's CPU
  * generator have it. Reproducing ComfyUI's numbers needs this one and no better. One owner. */
-#ifndef BASE_MT19937_H
-#define BASE_MT19937_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -17,5 +16,3 @@ struct mt19937 {
 void mt19937_init(struct mt19937 *g, uint32_t seed);
 uint32_t mt19937_u32(struct mt19937 *g);
 void mt19937_fill(struct mt19937 *g, uint32_t *out, size_t n); /* the next n */
-
-#endif

@@ -4,8 +4,7 @@
  * /proc/vmstat, control groups included, and for the group a process was in (memory.events in
  * version 2, memory.oom_control in version 1). Counters that are written down before work begins
  * and compared after a restart show it. */
-#ifndef BASE_OOMKILL_H
-#define BASE_OOMKILL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ void oomkill_read(const char *root, struct oomkill *out);
  * was started again, a kill anywhere on the machine counts: it may have been another's. False where
  * nothing is known, or the machine was started again. */
 bool oomkill_between(const struct oomkill *then, const struct oomkill *now);
-
-#endif

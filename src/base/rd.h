@@ -2,8 +2,7 @@
  *
  * After the first read past the end `bad` is set and every further read yields zero, so a parser
  * may read a whole record and look at `bad` once. Lengths are compared, never pointers. */
-#ifndef BASE_RD_H
-#define BASE_RD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -79,5 +78,3 @@ static inline double rd_f64le(struct rd *r)
     memcpy(&f, &u, sizeof f);
     return f;
 }
-
-#endif

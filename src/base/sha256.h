@@ -1,7 +1,6 @@
 /* sha256: SHA-256 (FIPS 180-4). For content keys that other programs can compute too; nothing here
  * is secret, so nothing is constant-time. */
-#ifndef BASE_SHA256_H
-#define BASE_SHA256_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ void sha256_add(struct sha256 *s, const void *p, size_t n);
 void sha256_end(struct sha256 *s, char out[SHA256_HEX]); /* small letters; s is used up */
 
 void sha256_hex(const void *p, size_t n, char out[SHA256_HEX]); /* all at once */
-
-#endif

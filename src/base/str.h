@@ -3,8 +3,7 @@
  * A zeroed struct is an empty string. When memory runs out `bad` is set and further additions do
  * nothing, so that a long text may be built and checked once. `p` is always NUL-terminated when
  * not NULL; str_c() never returns NULL. */
-#ifndef BASE_STR_H
-#define BASE_STR_H
+#pragma once
 
 #include "base/attr.h"
 
@@ -59,5 +58,3 @@ int str_hex(char c); /* of a hexadecimal digit, 0 to 15; -1: none */
 WARN_UNUSED bool str_parse_u64(const char *s, size_t n, uint64_t *out);
 /* "-12.5e3", correctly rounded, with a point in every locale. False when malformed or infinite. */
 WARN_UNUSED bool str_parse_f64(const char *s, size_t n, double *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* sz: size arithmetic that says when the answer does not fit. */
-#ifndef BASE_SZ_H
-#define BASE_SZ_H
+#pragma once
 
 #include "base/attr.h"
 
@@ -38,5 +37,3 @@ static inline bool sz_is_pow2(size_t n)
 {
     return n && !(n & (n - 1));
 }
-
-#endif

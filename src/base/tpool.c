@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 
 enum { THREADS_MAX = 1024 };
 

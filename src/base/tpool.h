@@ -3,8 +3,7 @@
  * tpool_for() may be called from any one thread at a time per pool and from
  * inside a task of the same pool (it then runs inline). The caller works too, so a pool of size 1
  * has no extra thread. */
-#ifndef BASE_TPOOL_H
-#define BASE_TPOOL_H
+#pragma once
 
 #include "base/err.h"
 
@@ -21,5 +20,3 @@ size_t tpool_size(const struct tpool *p); /* of NULL 1 */
  * by the tasks is visible to the caller. p NULL: this thread does all of them, in order. */
 typedef void tpool_fn(void *user, size_t i, size_t worker);
 void tpool_for(struct tpool *p, size_t n, tpool_fn *fn, void *user);
-
-#endif

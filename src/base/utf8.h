@@ -1,6 +1,5 @@
 /* utf8: one strict decoder step, shared by everything here that looks at outside text. */
-#ifndef BASE_UTF8_H
-#define BASE_UTF8_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ void utf8_sanitize(char *s, size_t n);
 /* For text that snprintf put into s: when `wanted` (its return value) did not fit into cap bytes,
  * cuts at a whole character and ends with "...". cap: at least 4. Returns the length. */
 size_t utf8_mark_cut(char *s, size_t cap, size_t wanted);
-
-#endif

@@ -1,6 +1,5 @@
 /* vec: a growable array of equally sized elements. { .elem = sizeof(T) } is an empty one. */
-#ifndef BASE_VEC_H
-#define BASE_VEC_H
+#pragma once
 
 #include "base/attr.h"
 
@@ -18,5 +17,3 @@ WARN_UNUSED bool vec_reserve(struct vec *v, size_t total);  /* room for `total` 
 void *vec_at(const struct vec *v, size_t i); /* borrowed until the next growth; i < n or BUG() */
 void vec_pop(struct vec *v);                 /* drops the last element */
 void vec_release(struct vec *v);             /* empty again, elem kept */
-
-#endif

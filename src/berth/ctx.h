@@ -1,6 +1,5 @@
 /* ctx: what other folders of the program may ask a context beside its public header. */
-#ifndef BERTH_CTX_H
-#define BERTH_CTX_H
+#pragma once
 
 #include "residency/residency.h"
 
@@ -19,5 +18,3 @@ struct ctx_parts {
     const struct log *log;
 };
 struct ctx_parts ctx_parts(berth_ctx *ctx); /* all borrowed */
-
-#endif

@@ -3,8 +3,7 @@
  * Lock    ctx->lock is held for the whole of every call that touches models or memory: devices and
  *         registry want one thread at a time, and this makes one of many. It checks errors, so that
  *         a callback that calls back gets BERTH_EBUSY instead of waiting for itself. */
-#ifndef BERTH_CTX_IMPL_H
-#define BERTH_CTX_IMPL_H
+#pragma once
 
 #include "base/log.h"
 #include "base/tpool.h"
@@ -53,5 +52,3 @@ berth_status ctx_receipt(struct res_receipt *got, berth_receipt **out, berth_err
 berth_status ctx_check_config(const berth_model_config *cfg, berth_err *err);
 /* Under the lock. */
 void ctx_model_info(struct res_model *m, berth_model_info *out);
-
-#endif

@@ -30,8 +30,7 @@
  *             pool.c segments and ranges; mem.c the ledger and the memory doors below; device.c
  *             streams, events, copies, the defaults of optional driver slots, who hears of host
  *             memory; spec.c the --devices text, devset.c opens what it describes */
-#ifndef DEVICE_DEVICE_H
-#define DEVICE_DEVICE_H
+#pragma once
 
 #include "base/str.h"
 #include "device/driver.h"
@@ -270,5 +269,3 @@ struct dev_config {
 berth_status dev_open(const struct dev_config *cfg, struct device **out, berth_err *err);
 /* NULL is fine. Waits for retired memory. Memory still in use is a leak: logged by owner, freed. */
 void dev_close(struct device *d);
-
-#endif

@@ -1,6 +1,5 @@
 /* device_impl: what the files of device/ share and nobody else needs. */
-#ifndef DEVICE_DEVICE_IMPL_H
-#define DEVICE_DEVICE_IMPL_H
+#pragma once
 
 #include "device/device.h"
 
@@ -47,5 +46,3 @@ void *dev_pages_map_near(void *at, size_t n); /* the same, at `at` if nothing is
 void dev_pages_unmap(void *ptr, size_t n);
 bool dev_pages_discard(void *ptr, size_t n); /* whole pages; zeroed ones come when touched again */
 size_t dev_page_size(void);
-
-#endif

@@ -8,8 +8,7 @@
  * that add up to more than it has (BERTH_ELIMIT, with the numbers). The devices of a set share a
  * hub (driver.h): who wants to hear of host memory, and which device pays for it. Threads: open and
  * close on the executor thread; count, at, find from any. */
-#ifndef DEVICE_DEVSET_H
-#define DEVICE_DEVSET_H
+#pragma once
 
 #include "device/device.h"
 #include "device/spec.h"
@@ -30,5 +29,3 @@ bool devset_absent(const struct devset *set, size_t i, struct dev_absent *out);
 /* By name ("cuda:1"; spaces and case as in a spec). BERTH_ENOTFOUND lists the names there are. */
 berth_status devset_find(const struct devset *set, const char *name, size_t n, size_t *index,
                          berth_err *err);
-
-#endif

@@ -19,14 +19,10 @@
  * Optional   Slots marked (optional) may be NULL; the default that device/ then uses is said there.
  * Threads    The thread that opened the set (the executor) calls everything, except `info`, which
  *            any thread may call at any time between open and close. */
-#ifndef DEVICE_DRIVER_H
-#define DEVICE_DRIVER_H
+#pragma once
 
 #include "base/err.h"
 #include "base/log.h"
-
-#include <stdbool.h>
-#include <stdint.h>
 
 #define DEV_NAME_MAX BERTH_DEVICE_NAME_MAX
 #define DEV_MODEL_MAX BERTH_DEVICE_MODEL_MAX
@@ -274,5 +270,3 @@ const struct dev_absent *dev_not_built(void);
 #define DEVICE(x) extern const struct dev_driver driver_##x;
 #include "device/devices.def"
 #undef DEVICE
-
-#endif

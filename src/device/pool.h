@@ -24,8 +24,7 @@
  *             bin of its size; a discarded granule lies inside one idle range; held + reserved <=
  *             budget; counters equal the sums. pool_check().
  * Threads     one owner, the device's. */
-#ifndef DEVICE_POOL_H
-#define DEVICE_POOL_H
+#pragma once
 
 #include "device/device.h"
 
@@ -71,5 +70,3 @@ uint64_t pool_segment_of(const struct pool_range *r);
 
 /* Busy ranges, in no particular order: start with NULL, NULL at the end. */
 struct pool_range *pool_next_busy(const struct pool *p, const struct pool_range *after);
-
-#endif

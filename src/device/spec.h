@@ -19,8 +19,7 @@
  * devset_open(), which also says what there is instead. A hypothetical spec is never opened: every
  * entry must then state its budget, and the memory of each phys is what its entries add up to
  * (spec_shares()). */
-#ifndef DEVICE_SPEC_H
-#define DEVICE_SPEC_H
+#pragma once
 
 #include "base/str.h"
 #include "device/driver.h"
@@ -66,5 +65,3 @@ berth_status spec_shares(const struct spec *s, const char *phys, struct spec_sha
 #define SPEC_ENTRY_TEXT_MAX 80
 const char *spec_entry_text(const struct spec_entry *e, char buf[SPEC_ENTRY_TEXT_MAX]);
 void spec_name_text(struct spec_name *n); /* sets text from the rest */
-
-#endif

@@ -12,8 +12,7 @@
  * Threads    The engine belongs to the thread that runs prompts, except engine_check() and
  *            engine_env(), which any thread may call. Events arrive on that thread.
  * Files      engine.c */
-#ifndef ENGINE_ENGINE_H
-#define ENGINE_ENGINE_H
+#pragma once
 
 #include "graph/graph.h"
 #include "residency/residency.h"
@@ -77,5 +76,3 @@ void engine_refuse(struct engine *e, const char *prompt_id, const berth_err *why
 /* One item of a node's outputs that is a file, {"filename","subfolder","type"}: appends its path.
  * False: it is none. */
 bool engine_file_path(const struct folders *f, const json_t *item, struct str *out);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * An opening is one weights_open() in progress, a struct on its stack. The formats add entries and
  * metadata to it; index_finish() turns them into the immutable index. */
-#ifndef FORMAT_FORMAT_IMPL_H
-#define FORMAT_FORMAT_IMPL_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/jstok.h"
@@ -154,5 +153,3 @@ struct write_plan { /* a file laid out: header, then tensor i at off[i], zeros i
 };
 
 #define WRITE_ALIGN_MAX 64 /* most padding a format puts behind a tensor */
-
-#endif

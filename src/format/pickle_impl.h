@@ -13,8 +13,7 @@
  * Trust   The file may change while it is read: texts are copied, numbers fetched once.
  * Files   pickle.c the format: where the pickle and the storages lie, which tensors there are;
  *         pickle_vm.c the machine; pickle_names.c the names it knows, tensors; zip.c archives. */
-#ifndef FORMAT_PICKLE_IMPL_H
-#define FORMAT_PICKLE_IMPL_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -117,5 +116,3 @@ berth_status pk_call(struct pk_vm *m, const struct pk *f, const struct pk *args,
 /* What a persistent id stands for: ('storage', type, key, device, elements), or ('module', class,
  * file, source). */
 berth_status pk_persistent(struct pk_vm *m, const struct pk *id, struct pk **out, berth_err *err);
-
-#endif

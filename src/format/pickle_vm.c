@@ -3,8 +3,6 @@
 #include "format/format_impl.h"
 #include "format/pickle_impl.h"
 
-#include "base/sz.h"
-
 #include <inttypes.h>
 
 struct run { /* one pickle */

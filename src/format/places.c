@@ -1,10 +1,6 @@
 #include "format/places.h"
 
 #include "base/err.h"
-#include "base/sz.h"
-
-#include <stdio.h>
-#include <string.h>
 
 const struct place_part place_parts[PLACE_PARTS] = {
 #define PART(id, prefix_, role_) [PLACE_PART_##id] = { .prefix = prefix_, .role = role_ },

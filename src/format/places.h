@@ -7,8 +7,7 @@
  * Adding  a line in places.def; a file that holds one network under a prefix of its own: a word in
  *         places.c.
  * Threads Tables: any. */
-#ifndef FORMAT_PLACES_H
-#define FORMAT_PLACES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ const char *place_root(const struct net_place *p, char root[PLACE_ROOT_MAX]);
 const char *const *place_leads(const char *role);
 /* "<part><lead>"; NULL: longer than any name's front. */
 const char *place_join(const char *part, const char *lead, char root[PLACE_ROOT_MAX]);
-
-#endif

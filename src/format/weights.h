@@ -31,8 +31,7 @@
  * Files   weights.c opening and reading; index.c entries, metadata, name table; safetensors.c;
  *         gguf.c; shards.c; pickle*.c and zip.c; sniff.c what other bytes look like; write.c fills
  *         and writes. */
-#ifndef FORMAT_WEIGHTS_H
-#define FORMAT_WEIGHTS_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -220,5 +219,3 @@ struct weights_write_args {
  * comfy.gguf.orig_shape.<name>, as ComfyUI-GGUF does; when the element count is no multiple of the
  * block either, that is an error. */
 berth_status weights_write(const struct weights_write_args *a, berth_err *err);
-
-#endif

@@ -4,8 +4,7 @@
  * Trust   The directory behind the members and the header in front of each must agree, and members
  *         may not overlap: readers that believe one or the other see the same bytes. Checksums are
  *         kept, not compared: that would read the whole file. */
-#ifndef FORMAT_ZIP_IMPL_H
-#define FORMAT_ZIP_IMPL_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -31,5 +30,3 @@ berth_status zip_init(struct zip *z, const uint8_t *data, size_t size, uint64_t 
                       berth_err *err);
 void zip_release(struct zip *z);
 const struct zip_member *zip_find(const struct zip *z, const char *name, size_t len); /* or NULL */
-
-#endif

@@ -5,8 +5,7 @@
  * Numbers    areas of outlines in 256 steps; Pillow's own may differ by a few steps on curves.
  *            Outlines of a stroke by their distance.
  * Threads    Any; no state. */
-#ifndef IMAGE_FONT_H
-#define IMAGE_FONT_H
+#pragma once
 
 #include "image/image.h"
 
@@ -27,5 +26,3 @@ struct font_at {
 };
 berth_status font_draw(const char *text, size_t n, const struct font_at *at, struct image *grey,
                        berth_err *err);
-
-#endif

@@ -23,14 +23,12 @@
  *            APNG frames, png_write.c stills and APNG; jpeg.c; webp.c reads, webp_write.c stills
  *            and animations; gif.c bmp.c pnm.c tiff.c read; exr_write.c. image_impl.h is for this
  *            folder alone. */
-#ifndef IMAGE_IMAGE_H
-#define IMAGE_IMAGE_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 
 struct image {
     uint32_t w, h;
@@ -126,5 +124,3 @@ berth_status image_anim_webp(const struct image *frame, size_t n,
                              const struct image_anim_args *args, struct str *out, berth_err *err);
 berth_status image_anim_png(const struct image *frame, size_t n, const struct image_anim_args *args,
                             struct str *out, berth_err *err);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A format reads through one function, image_format.read(): it finds out the size, calls
  * image_file_begin(), and then fills out->frame[] in order. image.c applies orientation. */
-#ifndef IMAGE_IMAGE_IMPL_H
-#define IMAGE_IMAGE_IMPL_H
+#pragma once
 
 #include "base/vec.h"
 #include "image/image.h"
@@ -117,5 +116,3 @@ static inline uint32_t png_get_u32(const uint8_t *p)
 {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
-
-#endif

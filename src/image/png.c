@@ -5,8 +5,6 @@
  * look at nothing but IHDR, PLTE, tRNS, IDAT and IEND. */
 #include "image/image_impl.h"
 
-#include "base/sz.h"
-
 #include <png.h>
 #include <setjmp.h>
 #include <zlib.h>

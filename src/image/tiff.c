@@ -4,8 +4,6 @@
 
 #include "base/sz.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <tiffio.h>
 
 #define MAX_SAMPLES 8 /* of a pixel: colours, alpha, and others that are ignored */

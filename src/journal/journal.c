@@ -8,8 +8,6 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define RING_MAX ((size_t)1 << 24) /* entries; a configured number meets it */
 #define GIB 1073741824.0

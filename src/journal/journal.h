@@ -30,8 +30,7 @@
  *          rings are under one lock, a leaf. JSON records are written with one write each; an I/O
  *          error is counted and otherwise ignored.
  * Files    journal.c rings and lines, journal_json.c the JSON log. */
-#ifndef JOURNAL_JOURNAL_H
-#define JOURNAL_JOURNAL_H
+#pragma once
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -109,5 +108,3 @@ void journal_summary(struct journal *j, struct str *out);
 /* [{"seq","time","identifier","tag","devices":[{"device","used","total"}]},...], at most cap;
  * numbers have no gaps, so a first one beyond after + 1 says how many were lost. */
 void journal_timeline_json(struct journal *j, uint64_t after, size_t cap, struct str *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* journal_impl: what journal.c and journal_json.c share. */
-#ifndef JOURNAL_JOURNAL_IMPL_H
-#define JOURNAL_JOURNAL_IMPL_H
+#pragma once
 
 #include "journal/journal.h"
 
@@ -22,5 +21,3 @@ uint64_t journal_json_errors(const struct journal_json *x);
 
 /* Appends UTC time as ISO 8601 with `digits` (3 or 6) behind the seconds, and a Z. */
 void journal_time(struct str *s, uint64_t wall_ns, unsigned digits);
-
-#endif

@@ -28,8 +28,7 @@
  *
  * Files  term.c one term; norms.c what dora needs to know first; merge.c all terms into one tensor,
  *        tile by tile (merge.h). */
-#ifndef MERGE_ADAPTER_H
-#define MERGE_ADAPTER_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -117,5 +116,3 @@ struct lora_names { /* in map order: of two names for the same rows the later on
     const struct lora_name *at;
     size_t n;
 };
-
-#endif

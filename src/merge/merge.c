@@ -7,7 +7,6 @@
 #include "tensor/convert.h"
 
 #include <math.h>
-#include <string.h>
 
 #define TILE_ELEMS MERGE_TILE_ELEMS
 #define QUANT_MAX 256           /* elements of the largest block of a quant */

@@ -3,8 +3,7 @@
  * A merge walks the tensor in tiles that stay in a core's cache: base type -> float32, every term
  * in order, float32 -> stored type. Tiles are independent, so the bits do not depend on threads;
  * only the draws of stochastic rounding come one after another, in row-major order. */
-#ifndef MERGE_MERGE_H
-#define MERGE_MERGE_H
+#pragma once
 
 #include "base/tpool.h"
 #include "merge/adapter.h"
@@ -63,5 +62,3 @@ void merge_norms(const struct merge *m, struct tpool *pool);
 void merge_run(const struct merge *m, struct tpool *pool);
 /* The largest |value| of the merged tensor before dst_scale; NaN does not count. Writes nothing. */
 float merge_amax(const struct merge *m, struct tpool *pool);
-
-#endif

@@ -9,7 +9,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 #define ELEMS MERGE_TILE_ELEMS
 #define LANE_COLS 256 /* columns of a task: whole blocks of every quant */

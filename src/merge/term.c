@@ -6,7 +6,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 static bool is_whole(const struct res_term *t)
 {

@@ -1,11 +1,8 @@
 /* acts: activations: making and dropping them, host floats in and out, what is not finite. */
 #include "net/net_impl.h"
 
-#include "base/sz.h"
-
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 size_t net_type_bytes(enum dtype t)
 {

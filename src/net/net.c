@@ -2,12 +2,10 @@
 #include "net/net_impl.h"
 
 #include "base/json.h"
-#include "base/sz.h"
 #include "plan/convert.h"
 #include "tensor/convert.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 /* ---- names ---- */
 

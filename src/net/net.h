@@ -58,8 +58,7 @@
  *            kernels; slab.c places; acts.c
  *            activations; layers.c the doors of layers; use.c what an op holds while it runs;
  *            tensors.c tensors of layers; trace.c traces; use.h, net_impl.h what they share. */
-#ifndef NET_NET_H
-#define NET_NET_H
+#pragma once
 
 #include "op/ops.h"
 #include "residency/residency.h"
@@ -289,5 +288,3 @@ struct act net_permute(struct net_run *r, struct act x, const int *axis); /* a c
 struct act net_round(struct net_run *r, struct act x); /* a copy of F32 in the net's type */
 struct act net_slice(struct net_run *r, struct act x, int axis, uint64_t begin,
                      uint64_t end); /* a copy */
-
-#endif

@@ -1,6 +1,5 @@
 /* net_impl: what the files of net/ share. */
-#ifndef NET_NET_IMPL_H
-#define NET_NET_IMPL_H
+#pragma once
 
 #include "base/map.h"
 #include "base/vec.h"
@@ -158,5 +157,3 @@ berth_status replay_end(struct net *n, bool ok, berth_err *err);
 bool net_stop(struct net_run *r);
 /* r->err was set by a callee: the run is bad, and the error names the layer ("" : only where). */
 void net_failed(struct net_run *r, const char *layer);
-
-#endif

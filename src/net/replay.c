@@ -18,10 +18,7 @@
 #include "net/net_impl.h"
 
 #include "base/hash.h"
-#include "base/sz.h"
 #include "op/op_def.h"
-
-#include <string.h>
 
 #define RECORDINGS 4
 #define ARGS_MAX 1024 /* bytes of an op's arguments */

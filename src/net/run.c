@@ -23,7 +23,6 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
-#include <string.h>
 
 /* Not 0: an act without an address is an empty one. Above what weights of dry runs claim to be at,
  * so that none seems to overlap an act. */

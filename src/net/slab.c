@@ -3,9 +3,6 @@
 #include "base/err.h"
 #include "base/sz.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { FIRST = 64 };
 
 /* Index of the first place at or behind off. */

@@ -5,8 +5,7 @@
  * down, sorted by place: what lies between are the gaps, and two that meet are one by themselves.
  * A few dozen places are taken at a time; walking them costs less than a lookup in a layer's name.
  * Threads  one owner. Nothing is allocated while there is room in the list, which only grows. */
-#ifndef NET_SLAB_H
-#define NET_SLAB_H
+#pragma once
 
 #include "base/attr.h"
 
@@ -39,5 +38,3 @@ WARN_UNUSED enum slab_result slab_take(struct slab *s, uint64_t n, uint64_t *off
 bool slab_give(struct slab *s, uint64_t off);
 void slab_clear(struct slab *s); /* nothing taken, peak 0, no limit; the list's memory stays */
 void slab_release(struct slab *s);
-
-#endif

@@ -3,7 +3,6 @@
 #include "net/use.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 /* <prefix><layer>, or NULL: the run is bad. */
 static const struct net_layer *layer_of(struct net_run *r, const char *layer)

@@ -11,8 +11,6 @@
 #include "base/sz.h"
 #include "op/op_def.h"
 
-#include <string.h>
-
 enum {
     READ_WEIGHT = 256,         /* to read one element of a weight */
     READ_ACT = 128,            /* to read or write one element of an activation: caches help */

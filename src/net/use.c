@@ -4,8 +4,6 @@
 #include "base/clock.h"
 #include "op/op_def.h"
 
-#include <string.h>
-
 bool use_begin(struct use *u, struct net_run *r, const char *layer)
 {
     *u = (struct use) { .r = r, .layer = layer, .keep = UINT64_MAX, .block = UINT64_MAX };

@@ -14,8 +14,7 @@
  * the slab for copies of parameters, scratch. All of it goes back when the use ends, in the dry run
  * as in the real one.
  * Files: use.c holding and running, tensors.c tensors of layers. */
-#ifndef NET_USE_H
-#define NET_USE_H
+#pragma once
 
 #include "net/net_impl.h"
 
@@ -72,5 +71,3 @@ uint64_t net_unit(const struct shape *s);
 /* A view without gaps, whatever the type. A quant's rows may be no whole blocks by its last
  * dimension alone. */
 struct view net_packed(enum dtype t, const struct shape *s, void *data);
-
-#endif

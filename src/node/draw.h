@@ -1,8 +1,7 @@
 /* draw: rectangles and lines of text on a layer (RGBA, nothing at first) that lies over pictures.
  * Text is in the built-in typeface (image/font.h).
  * Threads    Executor. */
-#ifndef NODE_DRAW_H
-#define NODE_DRAW_H
+#pragma once
 
 #include "base/utf8.h"
 #include "image/font.h"
@@ -31,5 +30,3 @@ struct wrapping {
 berth_status wrap_text(const char *text, const struct wrapping *w, struct text_lines *out,
                        berth_err *err);
 void text_lines_release(struct text_lines *l);
-
-#endif

@@ -226,7 +226,7 @@ NODE_CLASS(CurveEditor, .display = "Curve Editor", .category = "utilities", .mod
                OPTIONAL("histogram", "HISTOGRAM")),
            OUTS({ .type = "CURVE", .name = "curve" }), .run = curve_run);
 
-/* ---- ColorToRGBInt ---- */
+/* ---- colours as text ---- */
 
 static int hex_digit(char c)
 {
@@ -246,23 +246,3 @@ bool parse_hex_color(const char *text, size_t bytes, uint8_t *out)
     }
     return true;
 }
-
-static berth_status picker_run(struct node_call *c, berth_err *err)
-{
-    const struct value *v = in_value(c, "color");
-    const char *text = v && v->kind == V_STRING ? v->s.p : "";
-    size_t n = strlen(text);
-    uint8_t rgba[4] = { 0, 0, 0, 255 };
-    if (*text != '#' || (n != 7 && n != 9) || !parse_hex_color(text + 1, n / 2, rgba))
-        return err_set(err, BERTH_EINVAL, "Color must be in format #RRGGBB or #RRGGBBAA");
-    berth_status s = out_value(c, 0, value_int(rgba[0] * 65536 + rgba[1] * 256 + rgba[2]), err);
-    if (!s)
-        s = out_value(c, 1, value_string(text, 7), err);
-    return s ? s : out_value(c, 2, value_float(rgba[3] / 255.0), err);
-}
-NODE_CLASS(ColorToRGBInt, .display = "Color Picker", .category = "utilities", V3("color"),
-           .description = "A colour as a number, as text and its opacity.",
-           INS(COLOR_IN("color", "#ffffff")),
-           OUTS({ .type = "INT", .name = "rgb_int" }, { .type = "COLOR", .name = "hex" },
-                { .type = "FLOAT", .name = "alpha" }),
-           .run = picker_run);

@@ -121,7 +121,7 @@ NODE_CLASS(LoadImageOutput, .display = "Load Image (from Outputs)", .category = 
 /* The browser has put the picture there. */
 NODE_CLASS(WebcamCapture, .display = "Webcam Capture", .category = "image", .module = MOD("webcam"),
            .essentials = "Basics",
-           INS(SOCKET("image", "WEBCAM", .more = ""), SIZE_IN(0, 0, 0, 1),
+           INS(SOCKET("image", "WEBCAM"), SIZE_IN(0, 0, 0, 1),
                BOOL_IN("capture_on_queue", true)),
            OUT(out_image), .run = load_run, INPUT_FILE("image"));
 

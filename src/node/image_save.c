@@ -38,19 +38,23 @@ static berth_status save_pngs(struct node_call *c, const struct htensor *t,
     return s;
 }
 
+static const struct node_output out_images[] = { { .type = "IMAGE", .name = "images" } };
+
 static berth_status save_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t;
     struct png_save how = { .kind = "output", .key = "images", .level = 4 };
     if (in_image(c, "images", &t, err) || in_text(c, "filename_prefix", &how.prefix, err))
         return err->code;
-    return save_pngs(c, t, &how, err);
+    berth_status s = save_pngs(c, t, &how, err);
+    return s ? s : out_input(c, 0, "images", err);
 }
 
 NODE_CLASS(SaveImage, .display = "Save Image", .category = "image", .module = "nodes",
            .description = "Saves the pictures as PNG files in the output folder.",
            .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
-           INS(SOCKET("images", "IMAGE"), TEXT_IN("filename_prefix", "ComfyUI")), .run = save_run);
+           INS(SOCKET("images", "IMAGE"), TEXT_IN("filename_prefix", "ComfyUI")), OUT(out_images),
+           .run = save_run);
 
 /* "<base>_temp_" and five letters that stay with the node while its id stays in prompts. */
 static berth_status preview_prefix(struct node_call *c, const char *base, struct str *out,
@@ -85,8 +89,9 @@ static berth_status preview(struct node_call *c, const struct htensor *t, const 
 static berth_status preview_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t;
-    return in_image(c, "images", &t, err) ? err->code
-                                          : preview(c, t, "ComfyUI", "images", false, err);
+    if (in_image(c, "images", &t, err) || preview(c, t, "ComfyUI", "images", false, err))
+        return err->code;
+    return out_input(c, 0, "images", err);
 }
 
 berth_status show_images_as(struct node_call *c, const struct htensor *t, const char *key,
@@ -104,7 +109,7 @@ berth_status show_images(struct node_call *c, const struct htensor *t, berth_err
 static const struct node_input preview_in[] = { SOCKET("images", "IMAGE") };
 NODE_CLASS(PreviewImage, .display = "Preview Image", .category = "image", .module = "nodes",
            .description = "Shows the pictures; the files go when the server stops.",
-           .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO, IN(preview_in),
+           .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO, IN(preview_in), OUT(out_images),
            .run = preview_run);
 
 static berth_status mask_preview_run(struct node_call *c, berth_err *err)
@@ -203,7 +208,7 @@ static berth_status save_animation(struct node_call *c, struct image_anim_args *
     free(frame);
     str_release(&bytes);
     save_end(&to);
-    return s;
+    return s ? s : out_input(c, 0, "images", err);
 }
 
 static berth_status webp_run(struct node_call *c, berth_err *err)
@@ -225,7 +230,7 @@ NODE_CLASS(SaveAnimatedWEBP, .category = "image/animation", .module = MOD("image
                FLOAT_IN("fps", 6.0, 0.01, 1000.0, 0.01), BOOL_IN("lossless", true),
                INT_IN("quality", 80, 0, 100, 0),
                COMBO_IN("method", CHOICES("default", "fastest", "slowest"))),
-           .run = webp_run);
+           OUT(out_images), .run = webp_run);
 
 static berth_status apng_run(struct node_call *c, berth_err *err)
 {
@@ -241,7 +246,7 @@ NODE_CLASS(SaveAnimatedPNG, .category = "image/animation", .module = MOD("images
            .flags = NODE_V3 | NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
            INS(SOCKET("images", "IMAGE"), TEXT_IN("filename_prefix", "ComfyUI"),
                FLOAT_IN("fps", 6.0, 0.01, 1000.0, 0.01), INT_IN("compress_level", 4, 0, 9, 0)),
-           .run = apng_run);
+           OUT(out_images), .run = apng_run);
 
 /* ---- SaveImageWebsocket: pictures to the client alone, as full-size PNG previews ---- */
 

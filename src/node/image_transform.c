@@ -57,28 +57,6 @@ NODE_CLASS(ImageFlip, .display = "Flip Image", .category = "image/transform", V3
 
 /* ---- boxes ---- */
 
-static berth_status box_run(struct node_call *c, berth_err *err)
-{
-    uint64_t x, y, w, h;
-    if (in_u64(c, "x", &x, err) || in_u64(c, "y", &y, err) || in_u64(c, "width", &w, err) ||
-        in_u64(c, "height", &h, err))
-        return err->code;
-    if (x > SIDE_MAX || y > SIDE_MAX || w > SIDE_MAX || h > SIDE_MAX)
-        return err_set(err, BERTH_EINVAL,
-                       "a box of %" PRIu64 "x%" PRIu64 " at %" PRIu64 ",%" PRIu64, w, h, x, y);
-    return out_value(
-        c, 0,
-        value_json(json_pack("{s:I, s:I, s:I, s:I}", "x", (json_int_t)x, "y", (json_int_t)y,
-                             "width", (json_int_t)w, "height", (json_int_t)h)),
-        err);
-}
-
-NODE_CLASS(PrimitiveBoundingBox, .display = "Bounding Box", .category = "utilities/primitive",
-           V3("images"),
-           INS(INT_IN("x", 0, 0, MAX_SIDE, 0), INT_IN("y", 0, 0, MAX_SIDE, 0),
-               SIZE_IN(512, 512, 1, 0)),
-           OUT_OF("BOUNDING_BOX"), .run = box_run);
-
 /* One member of a box; what is not there has its default. */
 static berth_status box_member(const json_t *box, const char *key, size_t def, size_t *out,
                                berth_err *err)

@@ -5,8 +5,7 @@
  *                   is there, all others change colours within it.
  * Files      layer_blend.c modes; layer_bitmap.c a layer resized and turned; compositor.c the nodes
  * Threads    Executor. */
-#ifndef NODE_LAYERS_H
-#define NODE_LAYERS_H
+#pragma once
 
 #include "node/node_impl.h"
 
@@ -31,5 +30,3 @@ struct layer_bounds layer_bounds(const struct layer_place *p);
 berth_status layer_bitmap(struct node_call *c, const struct htensor *frame,
                           const struct htensor *alpha, const struct layer_place *p,
                           struct htensor **out, berth_err *err);
-
-#endif

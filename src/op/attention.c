@@ -97,11 +97,6 @@ static berth_status reference(const struct op_env *env, const struct op_attentio
     return BERTH_OK;
 }
 
-const struct op_attention_def op_attention_def = {
-    .check = check,
-    .reference = reference,
-    .scratch = scratch,
-    .size = sizeof(struct op_attention),
-    .operand = { IN(op_attention, q), IN(op_attention, k), IN(op_attention, v),
-                 IN(op_attention, mask), OUT(op_attention, y) },
-};
+OP_DEFINE(attention, .scratch = scratch,
+          .operand = { IN(op_attention, q), IN(op_attention, k), IN(op_attention, v),
+                       IN(op_attention, mask), OUT(op_attention, y) });

@@ -48,9 +48,4 @@ static berth_status reference(const struct op_env *env, const struct op_binary *
     return BERTH_OK;
 }
 
-const struct op_binary_def op_binary_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_binary),
-    .operand = { IN(op_binary, a), IN(op_binary, b), OUT(op_binary, y) },
-};
+OP_DEFINE(binary, .operand = { IN(op_binary, a), IN(op_binary, b), OUT(op_binary, y) });

@@ -3,9 +3,6 @@
 
 #include "device/device.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* The views of an operand; 0: it is absent. */
 static size_t views_of(const struct op_operand *o, const void *args, const struct view **v)
 {

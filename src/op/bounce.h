@@ -7,8 +7,7 @@
  *         s = bounce_out(&b, reference(&b.env, b.host, err), err)  results are where they belong
  *
  * Only elements of operands are copied, never what lies between them: neighbours may be in use. */
-#ifndef OP_BOUNCE_H
-#define OP_BOUNCE_H
+#pragma once
 
 #include "op/op_def.h"
 
@@ -35,5 +34,3 @@ berth_status bounce_in(struct bounce *b, const struct op_env *env, const struct 
                        const void *args, berth_err *err);
 /* computed: what the reference returned, err filled if it failed. Waits for the copies. */
 berth_status bounce_out(struct bounce *b, berth_status computed, berth_err *err);
-
-#endif

@@ -46,9 +46,4 @@ static berth_status reference(const struct op_env *env, const struct op_concat *
     return op_concat_by(env, a, op_copy_def.reference, err);
 }
 
-const struct op_concat_def op_concat_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_concat),
-    .operand = { LIST(op_concat, x, n), OUT(op_concat, y) },
-};
+OP_DEFINE(concat, .operand = { LIST(op_concat, x, n), OUT(op_concat, y) });

@@ -110,11 +110,6 @@ static berth_status reference(const struct op_env *env, const struct op_conv2d *
     return BERTH_OK;
 }
 
-const struct op_conv2d_def op_conv2d_def = {
-    .check = check,
-    .reference = reference,
-    .scratch = scratch,
-    .size = sizeof(struct op_conv2d),
-    .operand = { IN(op_conv2d, x), IN(op_conv2d, w), IN(op_conv2d, bias), IN(op_conv2d, add),
-                 OUT(op_conv2d, y) },
-};
+OP_DEFINE(conv2d, .scratch = scratch,
+          .operand = { IN(op_conv2d, x), IN(op_conv2d, w), IN(op_conv2d, bias), IN(op_conv2d, add),
+                       OUT(op_conv2d, y) });

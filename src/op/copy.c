@@ -1,8 +1,6 @@
 /* copy.c: elements into another layout or type. */
 #include "op/op_def.h"
 
-#include <string.h>
-
 static void check(struct op_check *c, const struct op_copy *a)
 {
     want_act(c, "y", &a->y);
@@ -68,9 +66,4 @@ static berth_status reference(const struct op_env *env, const struct op_copy *a,
     return BERTH_OK;
 }
 
-const struct op_copy_def op_copy_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_copy),
-    .operand = { IN(op_copy, x), OUT(op_copy, y) },
-};
+OP_DEFINE(copy, .operand = { IN(op_copy, x), OUT(op_copy, y) });

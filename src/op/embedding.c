@@ -37,9 +37,5 @@ static berth_status reference(const struct op_env *env, const struct op_embeddin
     return BERTH_OK;
 }
 
-const struct op_embedding_def op_embedding_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_embedding),
-    .operand = { IN(op_embedding, table), IN(op_embedding, ids), OUT(op_embedding, y) },
-};
+OP_DEFINE(embedding,
+          .operand = { IN(op_embedding, table), IN(op_embedding, ids), OUT(op_embedding, y) });

@@ -7,8 +7,6 @@
  * rounds up to the whole number, and floor() then gives an exponent that is one too large. */
 #include "op/op.h"
 
-#include <string.h>
-
 #define STEP 512 /* values at a time: the buffers stay in the first-level cache */
 
 struct fp8 {

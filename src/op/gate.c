@@ -32,9 +32,4 @@ static berth_status reference(const struct op_env *env, const struct op_gate *a,
     return BERTH_OK;
 }
 
-const struct op_gate_def op_gate_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_gate),
-    .operand = { IN(op_gate, x), IN(op_gate, gate), IN(op_gate, z), OUT(op_gate, y) },
-};
+OP_DEFINE(gate, .operand = { IN(op_gate, x), IN(op_gate, gate), IN(op_gate, z), OUT(op_gate, y) });

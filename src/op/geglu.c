@@ -33,9 +33,4 @@ static berth_status reference(const struct op_env *env, const struct op_geglu *a
     return BERTH_OK;
 }
 
-const struct op_geglu_def op_geglu_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_geglu),
-    .operand = { IN(op_geglu, x), OUT(op_geglu, y) },
-};
+OP_DEFINE(geglu, .operand = { IN(op_geglu, x), OUT(op_geglu, y) });

@@ -36,10 +36,5 @@ static berth_status reference(const struct op_env *env, const struct op_group_no
     return BERTH_OK;
 }
 
-const struct op_group_norm_def op_group_norm_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_group_norm),
-    .operand = { IN(op_group_norm, x), IN(op_group_norm, w), IN(op_group_norm, b),
-                 OUT(op_group_norm, y) },
-};
+OP_DEFINE(group_norm, .operand = { IN(op_group_norm, x), IN(op_group_norm, w), IN(op_group_norm, b),
+                                   OUT(op_group_norm, y) });

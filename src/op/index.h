@@ -1,8 +1,7 @@
 /* index: index arithmetic of the host and of kernels: copies between strided layouts made as simple
  * as they are, and division by numbers known before a launch. C and CUDA; nothing here needs a
  * card, so tests/unit/op/test_cuda_index.c looks at all of it. */
-#ifndef OP_INDEX_H
-#define OP_INDEX_H
+#pragma once
 
 #include <stdint.h>
 
@@ -148,5 +147,3 @@ CUDA_BOTH int strided_turn(const struct strided *s, unsigned elem)
             return i;
     return -1;
 }
-
-#endif

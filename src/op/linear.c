@@ -68,11 +68,6 @@ static berth_status reference(const struct op_env *env, const struct op_linear *
     return BERTH_OK;
 }
 
-const struct op_linear_def op_linear_def = {
-    .check = check,
-    .reference = reference,
-    .scratch = scratch,
-    .size = sizeof(struct op_linear),
-    .operand = { IN(op_linear, x), IN(op_linear, w), IN(op_linear, bias), IN(op_linear, add),
-                 OUT(op_linear, y) },
-};
+OP_DEFINE(linear, .scratch = scratch,
+          .operand = { IN(op_linear, x), IN(op_linear, w), IN(op_linear, bias), IN(op_linear, add),
+                       OUT(op_linear, y) });

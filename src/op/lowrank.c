@@ -7,8 +7,6 @@
  * with the same roundings as in the reference, so the bits are the same. */
 #include "op/op.h"
 
-#include <string.h>
-
 #define PANEL_MAX 32  /* columns */
 #define PACK_RANK 128 /* ranks that are packed: 16 KiB of stack */
 #define ROWS_MAX 8

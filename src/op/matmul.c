@@ -43,9 +43,4 @@ static berth_status reference(const struct op_env *env, const struct op_matmul *
     return BERTH_OK;
 }
 
-const struct op_matmul_def op_matmul_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_matmul),
-    .operand = { IN(op_matmul, a), IN(op_matmul, b), OUT(op_matmul, y) },
-};
+OP_DEFINE(matmul, .operand = { IN(op_matmul, a), IN(op_matmul, b), OUT(op_matmul, y) });

@@ -1,8 +1,7 @@
 /* op: what merging adapters needs, on host memory: lowrank.c and fp8_round.c. It gives the same
  * bits on every machine and allocates nothing. The ops of networks are in ops.h, resizing of
  * pictures and latents in resize.h. */
-#ifndef OP_OP_H
-#define OP_OP_H
+#pragma once
 
 #include "base/err.h"
 #include "tensor/cpu.h"
@@ -37,5 +36,3 @@ extern op_lowrank_fn *const op_lowrank_levels[CPU_LEVELS];
 
 void op_fp8_round_at(enum cpu_level level, enum dtype to, const float *x, const uint32_t *chance,
                      void *dst, size_t n);
-
-#endif

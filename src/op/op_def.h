@@ -3,20 +3,18 @@
  *     static void check(struct op_check *c, const struct op_gate *a);       refuses bad arguments
  *     static berth_status reference(env, a, err);                           plain C, on the host
  *     static size_t scratch(env, a);                                        if it needs some
- *     const struct op_gate_def op_gate_def = { .check = check, ... };
+ *     OP_DEFINE(gate, .scratch = scratch, .operand = { IN(op_gate, x), ... });
  *
  * and OP(gate) in ops.def; op_gate(), op_gate_ready() ... follow from it in ops.c.
  * References are what kernels are held against, so clarity comes first: plain loops, sums in
  * double, on the calling thread. They take F32 activations and parameters only, trust their
  * arguments and are not called when there is nothing to write.
  * Only for the files of ops, ops.c and check.c. */
-#ifndef OP_OP_DEF_H
-#define OP_OP_DEF_H
+#pragma once
 
 #include "op/ops_impl.h"
 
 #include <math.h>
-#include <stddef.h>
 
 /* ---- checks ---- */
 
@@ -118,6 +116,10 @@ struct op_operand {
     extern const struct op_##x##_def op_##x##_def;
 #include "op/ops.def"
 #undef OP
+#define OP_DEFINE(x, ...)                                                                          \
+    const struct op_##x##_def op_##x##_def = {                                                     \
+        .check = check, .reference = reference, .size = sizeof(struct op_##x), __VA_ARGS__         \
+    }
 
 /* ---- what references share ---- */
 
@@ -169,5 +171,3 @@ static inline void ref_moments(const float *x, size_t n, double eps, bool rms, d
         q += ((double)x[i] - *mean) * ((double)x[i] - *mean);
     *inv = 1 / sqrt(q / (double)n + eps);
 }
-
-#endif

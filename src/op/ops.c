@@ -4,7 +4,6 @@
 #include "device/device.h"
 
 #include <assert.h>
-#include <string.h>
 
 /* ---- backends ---- */
 

@@ -43,8 +43,7 @@
  * Files      <op>.c an op, op_def.h what it is made of, check.c what it may ask of operands; ops.c
  *            backends and dispatch; bounce.c the reference for devices; ops_impl.h for ops and
  *            kernels; cpu/ vectorised kernels; cuda/ those of NVIDIA cards. */
-#ifndef OP_OPS_H
-#define OP_OPS_H
+#pragma once
 
 #include "base/err.h"
 #include "base/tpool.h"
@@ -259,5 +258,3 @@ struct op_backend {
 #include "op/ops.def"
 #undef OP
 };
-
-#endif

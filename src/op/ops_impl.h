@@ -1,7 +1,6 @@
 /* ops_impl: what ops and kernels share about operands. For this folder, its backends,
  * tests and benchmarks. */
-#ifndef OP_OPS_IMPL_H
-#define OP_OPS_IMPL_H
+#pragma once
 
 #include "base/sz.h"
 #include "op/ops.h"
@@ -84,5 +83,3 @@ static inline float *op_head_at(const struct view *v, size_t b, size_t t, size_t
 {
     return op_bytes_on(v, b * v->stride[0] + t * v->stride[1] + h * v->stride[2]);
 }
-
-#endif

@@ -53,9 +53,4 @@ static berth_status reference(const struct op_env *env, const struct op_pad2d *a
     return BERTH_OK;
 }
 
-const struct op_pad2d_def op_pad2d_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_pad2d),
-    .operand = { IN(op_pad2d, x), OUT(op_pad2d, y) },
-};
+OP_DEFINE(pad2d, .operand = { IN(op_pad2d, x), OUT(op_pad2d, y) });

@@ -55,10 +55,5 @@ static berth_status reference(const struct op_env *env, const struct op_qk_rope 
     return BERTH_OK;
 }
 
-const struct op_qk_rope_def op_qk_rope_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_qk_rope),
-    .operand = { INOUT(op_qk_rope, q), INOUT(op_qk_rope, k), IN(op_qk_rope, wq), IN(op_qk_rope, wk),
-                 IN(op_qk_rope, table) },
-};
+OP_DEFINE(qk_rope, .operand = { INOUT(op_qk_rope, q), INOUT(op_qk_rope, k), IN(op_qk_rope, wq),
+                                IN(op_qk_rope, wk), IN(op_qk_rope, table) });

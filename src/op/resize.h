@@ -14,14 +14,12 @@
  *            *cancel, which is checked before each row: then BERTH_ECANCELED, and dst is half
  *            made.
  * Files      resize.c doors, taps, area; resize_lanczos.c; bislerp.c; resize_impl.h among them. */
-#ifndef OP_RESIZE_H
-#define OP_RESIZE_H
+#pragma once
 
 #include "base/err.h"
 #include "base/tpool.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 
 enum resize {
     RESIZE_NEAREST,
@@ -52,5 +50,3 @@ struct resize_crop {
     size_t x, y, w, h;
 };
 struct resize_crop resize_center(size_t w, size_t h, size_t ow, size_t oh);
-
-#endif

@@ -65,9 +65,4 @@ static berth_status reference(const struct op_env *env, const struct op_resize2d
     return BERTH_OK;
 }
 
-const struct op_resize2d_def op_resize2d_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_resize2d),
-    .operand = { IN(op_resize2d, x), OUT(op_resize2d, y) },
-};
+OP_DEFINE(resize2d, .operand = { IN(op_resize2d, x), OUT(op_resize2d, y) });

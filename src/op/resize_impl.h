@@ -1,7 +1,6 @@
 /* resize_impl: what resize.c, resize_lanczos.c and bislerp.c share; resize2d.c takes the axes from
  * here. */
-#ifndef OP_RESIZE_IMPL_H
-#define OP_RESIZE_IMPL_H
+#pragma once
 
 #include "op/resize.h"
 
@@ -45,5 +44,3 @@ berth_status resize_failed(const struct resize_shape *s, berth_status code, bert
 
 berth_status resize_lanczos(const struct resize_job *j, berth_err *err);
 berth_status resize_bislerp(const struct resize_job *j, berth_err *err);
-
-#endif

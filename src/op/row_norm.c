@@ -53,10 +53,6 @@ static berth_status reference(const struct op_env *env, const struct op_row_norm
     return BERTH_OK;
 }
 
-const struct op_row_norm_def op_row_norm_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_row_norm),
-    .operand = { IN(op_row_norm, x), IN(op_row_norm, w), IN(op_row_norm, b), IN(op_row_norm, scale),
-                 IN(op_row_norm, shift), OUT(op_row_norm, y) },
-};
+OP_DEFINE(row_norm,
+          .operand = { IN(op_row_norm, x), IN(op_row_norm, w), IN(op_row_norm, b),
+                       IN(op_row_norm, scale), IN(op_row_norm, shift), OUT(op_row_norm, y) });

@@ -36,9 +36,4 @@ static berth_status reference(const struct op_env *env, const struct op_timestep
     return BERTH_OK;
 }
 
-const struct op_timestep_def op_timestep_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_timestep),
-    .operand = { IN(op_timestep, t), OUT(op_timestep, y) },
-};
+OP_DEFINE(timestep, .operand = { IN(op_timestep, t), OUT(op_timestep, y) });

@@ -44,9 +44,4 @@ static berth_status reference(const struct op_env *env, const struct op_unary *a
     return BERTH_OK;
 }
 
-const struct op_unary_def op_unary_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_unary),
-    .operand = { IN(op_unary, x), OUT(op_unary, y) },
-};
+OP_DEFINE(unary, .operand = { IN(op_unary, x), OUT(op_unary, y) });

@@ -16,8 +16,7 @@
  * Files      folders.c the table and resolving; listing.c; extra.c
  *            extra_model_paths.yaml, yaml.c as far as such files go; folders.def the keys;
  *            folders_impl.h. */
-#ifndef PATHS_FOLDERS_H
-#define PATHS_FOLDERS_H
+#pragma once
 
 #include "base/log.h"
 #include "paths/paths.h"
@@ -103,5 +102,3 @@ void folder_files_release(struct folder_files *x);
 /* Plain files at the top of the input folder, sorted. A link is one if path_inside() would take
  * it. */
 berth_status folders_inputs(struct folders *f, struct names *out, berth_err *err);
-
-#endif

@@ -1,13 +1,11 @@
 /* folders_impl: the table behind folders.h, for this folder alone. */
-#ifndef PATHS_FOLDERS_IMPL_H
-#define PATHS_FOLDERS_IMPL_H
+#pragma once
 
 #include "base/vec.h"
 #include "paths/folders.h"
 
 #include <pthread.h>
 #include <sys/types.h>
-#include <time.h>
 
 enum folder_ext {
     EXT_ANY,
@@ -67,5 +65,3 @@ void listing_release(struct listing *x);
 /* extra.c. Reads one extra_model_paths.yaml into the table. */
 berth_status extra_load(struct folders *f, const struct folders_config *cfg, const char *path,
                         berth_err *err);
-
-#endif

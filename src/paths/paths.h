@@ -9,14 +9,11 @@
  * names.c     "x.png [input]" annotations; escaping; MIME types by extension.
  * save.c      Names of saved files, their counters, and writing them.
  * Threads     Any; no state but struct save_cache, which belongs to one thread. */
-#ifndef PATHS_PATHS_H
-#define PATHS_PATHS_H
+#pragma once
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/str.h"
-
-#include <stdbool.h>
 
 #define PATH_BYTES_MAX 4095 /* of a whole path, and of a relative name */
 #define PATH_PART_MAX 255   /* of a part between '/' */
@@ -97,5 +94,3 @@ void save_path_release(struct save_path *p); /* zeroed is fine */
 berth_status path_save_file(struct save_cache *cache, struct save_path *p, uint64_t batch,
                             const char *ext, const void *data, size_t n, struct str *filename,
                             berth_err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* safe: a relative name under a root; nothing else comes out. */
 #include "base/file.h"
-#include "base/utf8.h"
 #include "paths/paths.h"
 
 #include <errno.h>

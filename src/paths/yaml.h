@@ -11,8 +11,7 @@
  * Limits   Bytes of the file, depth, anchors, entries, and bytes of all values, so that a few
  *          aliases cannot stand for gigabytes.
  * Threads  Any; no state. */
-#ifndef PATHS_YAML_H
-#define PATHS_YAML_H
+#pragma once
 
 #include "base/err.h"
 #include "base/vec.h"
@@ -39,5 +38,3 @@ void yaml_release(struct yaml_doc *d);
 /* y, yes, true, on; n, no, false, off; any case; and whole numbers, of which 0 is false. false:
  * neither. */
 WARN_UNUSED bool yaml_bool(const char *s, bool *out);
-
-#endif

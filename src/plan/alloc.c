@@ -3,8 +3,6 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 #define SHOWN_MAX 56        /* bytes of an entry that a message repeats */
 #define SCALE_MAX 18        /* digits behind the point */

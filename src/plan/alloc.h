@@ -27,15 +27,11 @@
  * Parsing knows no devices. alloc_resolve() holds the names against the devices there are and turns
  * every mode into one normal form, see there.
  * Threads any. Files alloc.c parsing, plan.c the normal form. */
-#ifndef PLAN_ALLOC_H
-#define PLAN_ALLOC_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
 #include "device/driver.h"
-
-#include <stdbool.h>
-#include <stdint.h>
 
 #define ALLOC_TEXT_MAX 4096
 #define ALLOC_ENTRIES_MAX 64
@@ -157,5 +153,3 @@ berth_status alloc_resolve(const struct alloc *a, const struct plan_devices *dev
 
 /* One more note; the last of QUOTA_NOTES_MAX says how many more there would be. */
 void quotas_note(struct quotas *q, bool warn, const char *fmt, ...) PRINTF_LIKE(3, 4);
-
-#endif

@@ -6,8 +6,6 @@
 #include "base/sz.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 const char *block_kind_name(enum block_kind kind)
 {

@@ -16,8 +16,7 @@
  *         compute device whatever the quotas say. The architecture knows it; in files of no known
  *         one the last part of the name does (embed_tokens, wte, shared, ...).
  * Threads A list is constant once it is made. Files blocks.c. */
-#ifndef PLAN_BLOCKS_H
-#define PLAN_BLOCKS_H
+#pragma once
 
 #include "base/arena.h"
 #include "format/weights.h"
@@ -105,5 +104,3 @@ berth_status blocks_from_weights(const struct weights *w, const char *prefix,
                                  const struct block_arch *arch, struct blocks *out, berth_err *err);
 
 void blocks_release(struct blocks *b); /* zeroed is fine */
-
-#endif

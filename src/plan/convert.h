@@ -9,13 +9,10 @@
  * Refused  GGUF: types were chosen tensor by tensor, its loaders have no such input, and no default
  *          reaches it.
  * Nothing is read or allocated: an entry is told its type, weights_read() does the rest. */
-#ifndef PLAN_CONVERT_H
-#define PLAN_CONVERT_H
+#pragma once
 
 #include "base/str.h"
 #include "format/weights.h"
-
-#include <string.h>
 
 /* The type a word means: "F16", "F8_E4M3", "F8_E5M2"; ComfyUI's "fp8_e4m3fn", "fp8_e5m2", and
  * "fp8_e4m3fn_fast", which says more, but of weights the same; "fp8". In any case. DT_NONE: not one
@@ -39,5 +36,3 @@ static inline bool is_scale(const char *name, size_t len)
 }
 /* Is there a layer with a scale among them? */
 bool res_has_scales(const struct weights *w, const char *part);
-
-#endif

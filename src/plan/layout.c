@@ -1,8 +1,6 @@
 /* layout: which blocks of a model are the ones that fill a device's quota. */
 #include "plan/plan_impl.h"
 
-#include <string.h>
-
 /* Position of a device in the quotas, or q->n. */
 static size_t quota_of(const struct quotas *q, size_t device)
 {

@@ -21,8 +21,7 @@
  *          (4) blocks, quotas, layout -> always the same plan   (5) less than 2^60 bytes
  * Threads  any. Files plan.c quotas, doors and classes; layout.c; plan_auto.c; plan_text.c tables
  *          for people, JSON for programs. */
-#ifndef PLAN_PLAN_H
-#define PLAN_PLAN_H
+#pragma once
 
 #include "base/jsonout.h"
 #include "plan/alloc.h"
@@ -106,5 +105,3 @@ void plan_as_json(const struct plan *p, const struct blocks *b, enum dtype conve
 /* The BYTES text that resolves to the same quotas: "cuda:0,1073741824b;cpu,5gb*#cuda:0". Whole
  * gigabytes and megabytes are written as such. */
 void plan_string(const struct plan *p, struct str *out);
-
-#endif

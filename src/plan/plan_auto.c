@@ -2,8 +2,6 @@
 #include "plan/plan_impl.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 struct autoplan {
     const struct blocks *b;

@@ -1,6 +1,5 @@
 /* plan_impl: what alloc.c, plan.c, layout.c and plan_auto.c share. */
-#ifndef PLAN_PLAN_IMPL_H
-#define PLAN_PLAN_IMPL_H
+#pragma once
 
 #include "plan/plan.h"
 
@@ -60,5 +59,3 @@ struct layout {
 };
 void layout_tail(struct layout *l);
 void layout_spread(struct layout *l);
-
-#endif

@@ -2,7 +2,6 @@
 #include "plan/plan_impl.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 #define MIB 1048576.0
 #define GIB 1073741824.0

@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <malloc.h>
 #include <stdarg.h>
-#include <string.h>
 
 enum { STEPS = 4 }; /* unload, reset, retire, trim: each may find one violation per model */
 

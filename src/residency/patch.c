@@ -28,7 +28,6 @@
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #define F16_MOST 65504.0
 #define BOUNCE ((size_t)8 << 20) /* read from the file at a time */

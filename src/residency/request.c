@@ -6,7 +6,6 @@
 #include "base/utf8.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 /* ---- the queue ---- */
 
@@ -19,6 +18,7 @@ void res_request_free(struct residency *r, bool unload_models, bool free_memory,
 
 void res_request(struct residency *r, struct res_request *q)
 {
+    q->asked_before = atomic_exchange(&r->posted_flags, 0);
     q->next = atomic_load(&r->posted);
     while (!atomic_compare_exchange_weak(&r->posted, &q->next, q))
         ;
@@ -32,6 +32,10 @@ static void collect(struct residency *r)
         newest = q->next;
         q->next = oldest;
         oldest = q;
+    }
+    if (oldest) { /* what was asked for before these came */
+        oldest->asked_before |= r->asked;
+        r->asked = 0;
     }
     struct res_request **last = &r->waiting;
     while (*last)
@@ -54,15 +58,27 @@ static bool overtakes(const struct residency *r, const struct res_request *q)
     return false;
 }
 
-static void run_waiting(struct residency *r, bool quick_only)
+/* While a prompt runs: those that leave it alone. A free that came before one of them still comes
+ * before the next. */
+static void run_quick(struct residency *r)
 {
     struct res_request **at = &r->waiting;
     for (struct res_request *q; (q = *at);) {
-        if (quick_only && (!q->quick || overtakes(r, q))) {
+        if (!q->quick || overtakes(r, q)) {
             at = &q->next;
             continue;
         }
         *at = q->next;
+        *(q->next ? &q->next->asked_before : &r->asked) |= q->asked_before;
+        q->run(q, false);
+    }
+}
+
+/* Up to the first that was posted after a free. */
+static void run_until_free(struct residency *r)
+{
+    for (struct res_request *q; (q = r->waiting) && !q->asked_before;) {
+        r->waiting = q->next;
         q->run(q, false);
     }
 }
@@ -70,7 +86,10 @@ static void run_waiting(struct residency *r, bool quick_only)
 void res_run_requests(struct residency *r)
 {
     collect(r);
-    run_waiting(r, r->prompt_running);
+    if (r->prompt_running)
+        run_quick(r);
+    else
+        run_until_free(r);
 }
 
 void res_cancel_requests(struct residency *r)
@@ -107,11 +126,18 @@ static bool used_marked_models(const struct residency *r)
     return false;
 }
 
-/* A free in the place of the one before it. A request that failed is not forgotten. */
+/* The flags of the free whose turn it is, in front of the first request or behind the last. */
+static unsigned *next_flags(struct residency *r)
+{
+    return r->waiting ? &r->waiting->asked_before : &r->asked;
+}
+
+/* A free in the place of the one before it. One that failed is tried again, behind all others. */
 static berth_status free_asked(struct residency *r, struct res_receipt *out, bool *reset,
                                berth_err *err)
 {
-    unsigned bits = r->asked;
+    unsigned bits = *next_flags(r);
+    *next_flags(r) = 0;
     struct res_free_args args = { .unload_models = bits & RES_ASKED_UNLOAD,
                                   .free_memory = bits & (RES_ASKED_FREE | RES_ASKED_PRESSURE),
                                   .force = bits & RES_ASKED_FORCE,
@@ -121,8 +147,8 @@ static berth_status free_asked(struct residency *r, struct res_receipt *out, boo
                                                 : "requested, and pressure" };
     res_receipt_release(out);
     berth_status s = res_free(r, &args, out, err);
-    if (!s)
-        r->asked = 0;
+    if (s)
+        r->asked |= bits;
     *reset |= !s && args.free_memory;
     return s;
 }
@@ -135,7 +161,7 @@ static berth_status settle(struct residency *r, bool automatic, struct res_recei
                                                   .reason = "automatic cleanup" };
     bool reset = false;
     berth_status s = BERTH_OK;
-    if (r->asked)
+    if (*next_flags(r))
         s = free_asked(r, out, &reset, err);
     else if (automatic)
         s = res_free(r, &cleanup, out, err);
@@ -147,7 +173,11 @@ static berth_status settle(struct residency *r, bool automatic, struct res_recei
         log_warn(r->log, "res.pressure", "not known: %s", why.msg);
         return BERTH_OK; /* frees are done; not knowing is no failure of theirs */
     }
-    return pressure == RES_PRESSURE_RESET ? free_asked(r, out, &reset, err) : BERTH_OK;
+    if (pressure != RES_PRESSURE_RESET)
+        return BERTH_OK;
+    r->asked &= ~(unsigned)RES_ASKED_PRESSURE;
+    *next_flags(r) |= RES_ASKED_PRESSURE;
+    return free_asked(r, out, &reset, err);
 }
 
 /* ended: with the prompt whose end this is, the automatic cleanup. */
@@ -161,7 +191,7 @@ static berth_status settle_into(struct residency *r, bool ended, struct res_rece
         return err_set(err, BERTH_EBUSY, "settling inside a free, by its reset callback");
     if (r->prompt_running)
         return BERTH_OK;
-    run_waiting(r, false);
+    run_until_free(r);
     bool automatic = ended && !r->cfg.no_auto_cleanup && used_marked_models(r);
     berth_status s = settle(r, automatic, out, err);
     res_receipt_release(&own);

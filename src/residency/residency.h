@@ -43,8 +43,7 @@
  *            model_stream.c streams over a model's blocks; free.c the free flow, memory pressure;
  *            request.c what waits for the end of a prompt, receipts as texts; check.c. Below:
  *            plan/, stream/, merge/, journal/ */
-#ifndef RESIDENCY_RESIDENCY_H
-#define RESIDENCY_RESIDENCY_H
+#pragma once
 
 #include "base/tpool.h"
 #include "device/devset.h"
@@ -424,14 +423,16 @@ berth_status res_force_full_cleanup(struct residency *r, const char *reason, boo
 /* ---- prompts, and the one queue of what waits for their end ---- */
 
 /* Any thread: a free for the end of the running prompt, or for the next res_settle(). These are
- * flags: several requests add up to one free, the last thing that is done. Its receipt is that of
- * res_prompt_end() or res_settle(). */
+ * flags: several in a row add up to one free. It comes behind requests that were posted before it
+ * and in front of those posted after it. Its receipt is that of res_prompt_end() or
+ * res_settle(). */
 void res_request_free(struct residency *r, bool unload_models, bool free_memory, bool force);
 
 /* Any thread: anything else that must not happen under running nodes, in the order of requests: a
  * free with selectors, a new plan. Embed it; it is the queue's until run(). */
 struct res_request {
-    struct res_request *next; /* the queue's */
+    struct res_request *next; /* the queue's, */
+    unsigned asked_before;    /* and so are these: flags of a free that comes before it */
     /* Executor thread, exactly once; then it is the caller's again. canceled: only answer. */
     void (*run)(struct res_request *q, bool canceled);
     bool quick;     /* leaves a running prompt alone: runs during one, too */
@@ -440,7 +441,7 @@ struct res_request {
 void res_request(struct residency *r, struct res_request *q);
 
 bool res_has_requests(const struct residency *r);
-/* Runs those that wait, without the flags; while a prompt runs only the quick ones. */
+/* Runs those that wait, up to the first behind a free; while a prompt runs only the quick ones. */
 void res_run_requests(struct residency *r);
 void res_cancel_requests(struct residency *r); /* all of them; flags are forgotten */
 
@@ -449,9 +450,10 @@ void res_prompt_begin(struct residency *r);
  * prompt's own cleanup is done. Call it if you free between the last node and res_prompt_end(),
  * which else does it: a model that lingers for the prompt would count as one that stayed. */
 void res_prompt_done(struct residency *r);
-/* Ends the prompt and settles: requests in order; then the free that flags ask for, else the
- * automatic cleanup when an eject model was used; then, if that did not reset the executor, the
- * pressure check and the reset it asks for. out (may be NULL): the receipt of the last free of
+/* Ends the prompt and settles: requests in order, up to the first free that flags ask for; that
+ * free, else the automatic cleanup when an eject model was used; then, if that did not reset the
+ * executor, the pressure check and the reset it asks for. Requests behind the free wait for the
+ * next res_settle(): ask res_has_requests(). out (may be NULL): the receipt of the last free of
  * these, zeroed when there was none. Flags whose free failed stay. BERTH_EBUSY: called from inside
  * the reset callback. */
 berth_status res_prompt_end(struct residency *r, struct res_receipt *out, berth_err *err);
@@ -481,5 +483,3 @@ struct stream_config;
  * BERTH_EINVAL: not resident; else as stream_open(). */
 berth_status res_stream_open(struct res_model *m, const struct stream_config *cfg,
                              struct stream **out, berth_err *err);
-
-#endif

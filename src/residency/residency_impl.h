@@ -1,6 +1,5 @@
 /* residency_impl: what the files of residency/ share. */
-#ifndef RESIDENCY_RESIDENCY_IMPL_H
-#define RESIDENCY_RESIDENCY_IMPL_H
+#pragma once
 
 #include "base/vec.h"
 #include "journal/journal.h"
@@ -257,6 +256,4 @@ static inline void res_check_now(struct residency *r)
 {
     (void)r;
 }
-#endif
-
 #endif

@@ -19,8 +19,7 @@
  * Threads    Executor. A struct guide is constant while sampling; each call has its own scratch. What
  *            patches remember from step to step is in guide.memory.
  * Files      guide.c lists, batches, cfg; guidance.c patches */
-#ifndef SAMPLE_GUIDE_H
-#define SAMPLE_GUIDE_H
+#pragma once
 
 #include "sample/sample.h"
 
@@ -137,5 +136,3 @@ struct guide { /* filled by the caller, constant while sampling; everything borr
  * takes it (nested: of the middle), 0 where there is none. */
 berth_status guide_denoise(void *guide, const float *x, float sigma, float *denoised, float *uncond,
                            berth_err *err);
-
-#endif

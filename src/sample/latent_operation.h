@@ -4,8 +4,7 @@
  *            length.
  * Numbers    Sums in double, results in float32: within 1e-5 of the reference.
  * Threads    Any; no state. */
-#ifndef SAMPLE_LATENT_OPERATION_H
-#define SAMPLE_LATENT_OPERATION_H
+#pragma once
 
 #include "base/err.h"
 #include "tensor/shape.h"
@@ -28,5 +27,3 @@ berth_status latent_operation_run(const struct latent_operation *op, const struc
 #define LATENT_OPERATION_NUMBERS 5
 void latent_operation_put(const struct latent_operation *op, double *p);
 struct latent_operation latent_operation_get(const double *p);
-
-#endif

@@ -2,8 +2,6 @@
 
 #include "plan/alloc.h"
 
-#include <string.h>
-
 bool body_is_one_of(const char *word, const char *const *known)
 {
     while (*known && strcmp(*known, word) != 0)

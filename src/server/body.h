@@ -1,7 +1,6 @@
 /* body: reads members of JSON bodies of Berth's own routes, and says what is wrong with them. Other
  * bodies are read where they are answered, as ComfyUI reads them. Any thread. */
-#ifndef SERVER_BODY_H
-#define SERVER_BODY_H
+#pragma once
 
 #include "base/err.h"
 #include "base/json.h"
@@ -21,5 +20,3 @@ berth_status body_bool(const json_t *body, const char *name, bool *out, berth_er
  * computed on "compute"; 0 GB: "", the automatic plan. *given: there is one of them. Appends. */
 #define BODY_ALLOCATION "allocation", "virtual_vram_gb", "donor_device", "compute"
 berth_status body_allocation(const json_t *body, struct str *out, bool *given, berth_err *err);
-
-#endif

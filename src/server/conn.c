@@ -1,8 +1,6 @@
 /* conn: requests in, replies out; see conn.h. */
 #include "server/ws.h"
 
-#include "base/sz.h"
-
 #include <errno.h>
 #include <libwebsockets.h>
 #include <netinet/tcp.h>

@@ -19,8 +19,7 @@
  * Closing    conn_kill() marks the connection, libwebsockets closes it later; only conn_gone()
  *            frees it.
  * Threads    Loop. */
-#ifndef SERVER_CONN_H
-#define SERVER_CONN_H
+#pragma once
 
 #include "server/loop.h"
 
@@ -148,5 +147,3 @@ void http_req_unref(struct http_req *r);
 bool http_etag_listed(const char *list, const char *etag);
 void route_static(struct http_req *r);
 void route_ws(struct http_req *r);
-
-#endif

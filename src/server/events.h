@@ -9,8 +9,7 @@
  * Memory      A message that does not fit in memory is dropped and counted.
  * Threads     Worker only.
  * Files       events.c the messages, preview.c pictures */
-#ifndef SERVER_EVENTS_H
-#define SERVER_EVENTS_H
+#pragma once
 
 #include "base/map.h"
 #include "base/vec.h"
@@ -51,5 +50,3 @@ void events_forget(struct events *e); /* only that: the prompt has not ended */
  * pixels, shrunk or grown. Appends. */
 berth_status preview_encode(const struct image *im, bool png, unsigned size, struct tpool *pool,
                             struct str *out, berth_err *err);
-
-#endif

@@ -456,6 +456,13 @@ void http_reply_fixed(struct http_req *r)
     str_release(&value);
 }
 
+void http_reply_filled(struct http_req *r)
+{
+    struct str text = { 0 };
+    r->conn->route->fill(r->server, &text);
+    http_reply_json_text(r, 200, &text);
+}
+
 void http_status(struct http_req *r, int status)
 {
     char text[64];

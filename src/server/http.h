@@ -8,8 +8,7 @@
  * Threads    Loop only. aux_run() takes work to another thread and back. From the handler's call on
  *            params, query, user and body do not change: whoever holds the request may read them on
  *            any thread. */
-#ifndef SERVER_HTTP_H
-#define SERVER_HTTP_H
+#pragma once
 
 #include "base/json.h"
 #include "base/str.h"
@@ -134,11 +133,14 @@ struct route {
     const char *pattern; /* "/userdata/{file}/move/{dest}"; "{x:.*}" takes the rest, slashes too */
     unsigned flags;
     http_handler *handler;
-    const struct http_sink *sink;     /* ROUTE_STREAM */
-    const struct http_answer *answer; /* of http_reply_fixed() */
+    const struct http_sink *sink;                    /* ROUTE_STREAM */
+    const struct http_answer *answer;                /* of http_reply_fixed() */
+    void (*fill)(struct server *s, struct str *out); /* of http_reply_filled() */
+    const struct route_work *work;                   /* of route_later() */
 };
 /* The answer of the request's route; to a setting (?value=), which is not kept, an empty 200. */
 void http_reply_fixed(struct http_req *r);
+void http_reply_filled(struct http_req *r); /* 200, and the JSON that the route's fill() writes */
 
 /* ---- slow work ---- */
 /* Each lane is a thread, so that one kind of work does not delay another. Work in one lane runs in
@@ -162,5 +164,3 @@ struct post { /* loop.c's */
     void *arg;
 };
 void loop_post(struct server *s, struct post *p, aux_fn *fn, void *arg);
-
-#endif

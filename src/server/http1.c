@@ -3,8 +3,6 @@
 #include "base/str.h"
 #include "base/sz.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 enum { LEAD_MAX = 4, EXT_MAX = 16384, METHOD_MAX = 32 };

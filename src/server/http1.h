@@ -12,13 +12,9 @@
  *            fields or both, anything but plain digits, codings other than "chunked", space after a
  *            chunk's size, no or two Host fields, an absolute target for another host.
  * Threads    Owner only. */
-#ifndef SERVER_HTTP1_H
-#define SERVER_HTTP1_H
+#pragma once
 
 #include "base/err.h"
-
-#include <stdbool.h>
-#include <stdint.h>
 
 #define HTTP1_HEAD_MAX 32768 /* bytes of request line and fields, or of trailers */
 #define HTTP1_LINE_MAX 16384 /* bytes of the request line */
@@ -65,5 +61,3 @@ enum http1_got http1_feed(struct http1 *h, const char *p, size_t n, uint64_t max
 const char *http1_get(const struct http1 *h, const char *name); /* first field; NULL: none */
 /* Comma-separated lists, in all fields of that name: is `token` (any case) one of the members? */
 bool http1_has(const struct http1 *h, const char *name, const char *token);
-
-#endif

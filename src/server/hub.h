@@ -11,8 +11,7 @@
  *            nothing for a second, nor for anybody before a message to all.
  * Threads    hub_send*, hub_wait, hub_listens, hub_*_wanted, hub_features: any; the rest: loop.
  *            Messages from one thread stay in order. */
-#ifndef SERVER_HUB_H
-#define SERVER_HUB_H
+#pragma once
 
 #include "base/jsonout.h"
 #include "server/wsframe.h"
@@ -64,5 +63,3 @@ void hub_send_berth(struct server *s, bool memory, struct str *taken);
 bool hub_berth_wanted(const struct server *s); /* there is one */
 /* The server's feature flags, for /features and the WebSocket: an object. */
 void hub_features(const struct server *s, const char *key, struct jsonout *j);
-
-#endif

@@ -19,8 +19,7 @@
  *            says where to log while a thread is inside the library. Only errors get through, as
  *            the event "lws".
  * Threads    Loop, except where noted. */
-#ifndef SERVER_LOOP_H
-#define SERVER_LOOP_H
+#pragma once
 
 #include "server/server_impl.h"
 
@@ -74,5 +73,3 @@ const char *loop_date(struct server *s);       /* for Date: */
 /* Memory for bodies; false: too much is held already. */
 WARN_UNUSED bool loop_body_take(struct server *s, size_t n);
 bool loop_out_room(const struct server *s, size_t n); /* for a reply of n bytes */
-
-#endif

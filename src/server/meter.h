@@ -6,8 +6,7 @@
  * When       At once for a new reader; then every METER_MS if a number changed, and always while a
  *            prompt runs. All readers get the same text; a slow one only the newest.
  * Threads    Loop. */
-#ifndef SERVER_METER_H
-#define SERVER_METER_H
+#pragma once
 
 #include "base/str.h"
 
@@ -28,5 +27,3 @@ struct meter { /* owner: loop; zeroed is fine */
 
 void meter_text(struct server *s, struct str *out); /* a message; begins the ticks if need be */
 void meter_tick(struct server *s);                  /* loop_tick() has come round */
-
-#endif

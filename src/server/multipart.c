@@ -3,11 +3,8 @@
  * a new match. So the number of bytes matched so far is all the scanner has to remember. */
 #include "server/multipart.h"
 
-#include "base/utf8.h"
 #include "paths/paths.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #define HEAD_MAX 8192   /* bytes of one part's head */

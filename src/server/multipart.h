@@ -1,8 +1,7 @@
 /* multipart: reads multipart/form-data from a stream, without I/O. Fuzzed.
  * At most 64 parts with heads of at most 8 KiB; contents are reported in pieces, never gathered.
  * Content-Disposition: name, filename (quoted, with \" and %22), filename*=UTF-8''. */
-#ifndef SERVER_MULTIPART_H
-#define SERVER_MULTIPART_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -20,5 +19,3 @@ void multipart_free(struct multipart *m); /* NULL is fine */
 /* BERTH_EFORMAT, BERTH_ELIMIT; BERTH_ECANCELED: an event returned false. */
 berth_status multipart_feed(struct multipart *m, const char *p, size_t n, berth_err *err);
 bool multipart_done(const struct multipart *m); /* the closing boundary was seen */
-
-#endif

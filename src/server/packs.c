@@ -7,8 +7,6 @@
 #include "server/web.h"
 
 #include <dirent.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #define PACKS_MAX 4096
@@ -314,7 +312,7 @@ static void add_scripts(struct server *s, const char *folder, const char *name, 
     tree_release(&t);
 }
 
-static void extensions_work(struct later *l)
+void later_extensions(struct later *l)
 {
     const struct packs *p = l->server->packs;
     struct str root = { 0 };
@@ -358,7 +356,7 @@ static json_t *examples_of(const struct pack *x)
     return list;
 }
 
-static void templates_work(struct later *l)
+void later_workflow_templates(struct later *l)
 {
     const struct packs *p = l->server->packs;
     json_t *all = json_object();
@@ -372,16 +370,6 @@ static void templates_work(struct later *l)
         json_decref(list);
     }
     later_json(l, 200, all);
-}
-
-void route_extensions(struct http_req *r)
-{
-    later_start(r, AUX_LISTS, extensions_work);
-}
-
-void route_workflow_templates(struct http_req *r)
-{
-    later_start(r, AUX_LISTS, templates_work);
 }
 
 void route_workflow_template(struct http_req *r)

@@ -10,8 +10,7 @@
  * When       Packs are looked up once, when the server starts, as ComfyUI does; files on request.
  * Safety     Nothing outside a pack's folder is served, whatever its texts and links say.
  * Threads    Constant after packs_open(). */
-#ifndef SERVER_PACKS_H
-#define SERVER_PACKS_H
+#pragma once
 
 #include "base/str.h"
 
@@ -35,5 +34,3 @@ bool packs_reply(struct http_req *r, const char *rel, size_t n);
 bool pack_web_directory(const char *python, size_t n, struct str *out);
 /* project.name and tool.comfy.web. False: one of them is not there. */
 bool pack_project(const char *toml, size_t n, struct str *name, struct str *web);
-
-#endif

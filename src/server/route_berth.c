@@ -194,20 +194,6 @@ void route_free(struct http_req *r)
 
 /* ---- looking ---- */
 
-void route_berth_devices(struct http_req *r)
-{
-    struct str text = { 0 };
-    worker_devices_json(r->server, &text);
-    http_reply_json_text(r, 200, &text);
-}
-
-void route_berth_receipts(struct http_req *r)
-{
-    struct str text = { 0 };
-    worker_receipts_json(r->server, &text);
-    http_reply_json_text(r, 200, &text);
-}
-
 /* With an id: a list of that model, or an empty one. A model that has gone since the client heard
  * of it is no error. */
 void route_berth_models(struct http_req *r)
@@ -281,11 +267,10 @@ void route_berth_memory(struct http_req *r)
 }
 
 /* For scripts that wait for the server: costs nothing and tells nothing. */
-void route_berth_health(struct http_req *r)
+void health_json(struct server *s, struct str *out)
 {
-    struct str text = { 0 };
-    str_addf(&text, "{\"status\":\"ok\",\"version\":\"%s\"}", berth_version());
-    http_reply_json_text(r, 200, &text);
+    (void)s;
+    str_addf(out, "{\"status\":\"ok\",\"version\":\"%s\"}", berth_version());
 }
 
 void route_metrics(struct http_req *r)

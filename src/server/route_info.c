@@ -2,9 +2,6 @@
 #include "device/cpu/meminfo.h"
 #include "server/routes.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define COMFYUI_VERSION "0.7.0" /* whose contract this is */
 
 /* ---- node definitions ---- */
@@ -22,7 +19,7 @@ static void add_definition(struct server *s, const struct node_class *c, struct 
 }
 
 /* Of all classes, or of the one that the path names. Choices are files: folders are read. */
-static void definitions_work(struct later *l)
+void later_object_info(struct later *l)
 {
     struct jsonout j = { .out = &l->body };
     const struct node_class *only = l->r->params ? node_find(str_c(&l->r->param[0])) : NULL;
@@ -34,18 +31,12 @@ static void definitions_work(struct later *l)
     jo_close(&j, '}');
 }
 
-void route_object_info(struct http_req *r)
-{
-    later_start(r, AUX_LISTS, definitions_work);
-}
-
 /* ---- the machine ---- */
 
-void route_system_stats(struct http_req *r)
+void system_stats_json(struct server *s, struct str *out)
 {
-    const struct server *s = r->server;
-    struct str out = { 0 }, version = { 0 };
-    struct jsonout j = { .out = &out };
+    struct str version = { 0 };
+    struct jsonout j = { .out = out };
     uint64_t total = 0, unused = 0;
     berth_err err = { 0 };
     if (meminfo_read("", &total, &unused, &err))
@@ -70,18 +61,15 @@ void route_system_stats(struct http_req *r)
     jo_close(&j, ']');
     jo_close(&j, '}');
     jo_raw(&j, "devices", "", 0); /* its value: */
-    worker_stats_json(r->server, &out);
+    worker_stats_json(s, out);
     jo_close(&j, '}');
     str_release(&version);
-    http_reply_json_text(r, 200, &out);
 }
 
-void route_features(struct http_req *r)
+void features_json(struct server *s, struct str *out)
 {
-    struct str out = { 0 };
-    struct jsonout j = { .out = &out, .spaced = true };
-    hub_features(r->server, NULL, &j);
-    http_reply_json_text(r, 200, &out);
+    struct jsonout j = { .out = out, .spaced = true };
+    hub_features(s, NULL, &j);
 }
 
 void route_manager_preview_method(struct http_req *r)
@@ -97,21 +85,13 @@ void route_manager_preview_method(struct http_req *r)
 /* ---- logs ---- */
 
 /* One JSON string with all lines. */
-void route_logs_text(struct http_req *r)
+void logs_json_text(struct server *s, struct str *out)
 {
-    struct str lines = { 0 }, out = { 0 };
-    logs_text(r->server, &lines);
-    out.bad = lines.bad;
-    js_write_string(str_c(&lines), lines.n, &out);
+    struct str lines = { 0 };
+    logs_text(s, &lines);
+    out->bad |= lines.bad;
+    js_write_string(str_c(&lines), lines.n, out);
     str_release(&lines);
-    http_reply_json_text(r, 200, &out);
-}
-
-void route_logs_raw(struct http_req *r)
-{
-    struct str out = { 0 };
-    logs_json(r->server, &out);
-    http_reply_json_text(r, 200, &out);
 }
 
 void route_logs_subscribe(struct http_req *r)

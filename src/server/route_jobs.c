@@ -6,8 +6,6 @@
 #include "base/vec.h"
 #include "server/routes.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 enum { PENDING = 1, IN_PROGRESS = 2, COMPLETED = 4, FAILED = 8, CANCELLED = 16 };
@@ -342,19 +340,15 @@ static void jobs_work(struct later *l)
     struct jobs_query *q = (struct jobs_query *)l;
     struct vec all = { .elem = sizeof(struct brief) };
     struct first_pass f = { .q = q, .out = &all };
-    berth_err err = { 0 };
-    berth_status st = BERTH_OK;
     if (q->want & (PENDING | IN_PROGRESS))
-        st = store_each_job(l->server->store, q->workflow, see_queued, &f, &err);
-    if (!st && q->want & (COMPLETED | FAILED))
-        st = store_each_brief(l->server->store, q->workflow, see_entry, &f, &err);
-    if (!st && f.failed)
-        st = err_set(&err, BERTH_ENOMEM, "listing jobs");
+        l->failed = store_each_job(l->server->store, q->workflow, see_queued, &f, &l->err);
+    if (!l->failed && q->want & (COMPLETED | FAILED))
+        l->failed = store_each_brief(l->server->store, q->workflow, see_entry, &f, &l->err);
+    if (!l->failed && f.failed)
+        l->failed = err_set(&l->err, BERTH_ENOMEM, "listing jobs");
     if (all.n)
         qsort(all.p, all.n, all.elem, by_key);
-    if (st)
-        later_err(l, 0, &err);
-    else
+    if (!l->failed)
         write_page(q, &all, &l->body);
     for (size_t i = 0; i < all.n; i++)
         free(((struct brief *)vec_at(&all, i))->id);
@@ -467,7 +461,7 @@ static bool keep_whole(void *user, const struct store_entry *e)
     return false;
 }
 
-static void one_work(struct later *l)
+void later_jobs_one(struct later *l)
 {
     struct store *st = l->server->store;
     const char *id = str_c(&l->r->param[0]);
@@ -488,11 +482,6 @@ static void one_work(struct later *l)
         later_json(l, 404, json_pack("{s:s}", "error", "Job not found"));
 }
 
-void route_jobs_one(struct http_req *r)
-{
-    later_start(r, AUX_LISTS, one_work);
-}
-
 static bool job_cancel(struct server *s, const char *id, berth_err *err)
 {
     size_t gone = store_delete(s->store, &id, 1, err);
@@ -507,32 +496,20 @@ static void cancel_work(struct later *l)
 {
     const json_t *ids = json_object_get(l->json, "job_ids");
     json_t *gone = json_array();
-    berth_err err = { 0 };
-    for (size_t i = 0; i < json_array_size(ids) && !err.code; i++) {
+    for (size_t i = 0; i < json_array_size(ids) && !l->err.code; i++) {
         json_t *id = json_array_get(ids, i);
-        if (js_kind(id) == JS_STRING && job_cancel(l->server, json_string_value(id), &err))
+        if (js_kind(id) == JS_STRING && job_cancel(l->server, json_string_value(id), &l->err))
             json_array_append(gone, id);
     }
-    if (err.code)
-        later_err(l, 0, &err);
-    else
-        later_json(l, 200, json_pack("{s:O}", "cancelled", gone));
-    json_decref(gone);
+    l->failed = l->err.code;
+    later_json(l, 200, json_pack("{s:o}", "cancelled", gone));
 }
 
-static void cancel_one_work(struct later *l)
+void later_jobs_cancel_one(struct later *l)
 {
-    berth_err err = { 0 };
-    bool gone = job_cancel(l->server, str_c(&l->r->param[0]), &err);
-    if (err.code)
-        later_err(l, 0, &err);
-    else
-        later_json(l, 200, json_pack("{s:b}", "cancelled", gone));
-}
-
-void route_jobs_cancel_one(struct http_req *r)
-{
-    later_start(r, AUX_FILES, cancel_one_work);
+    bool gone = job_cancel(l->server, str_c(&l->r->param[0]), &l->err);
+    l->failed = l->err.code;
+    later_json(l, 200, json_pack("{s:b}", "cancelled", gone));
 }
 
 void route_jobs_cancel(struct http_req *r)

@@ -7,8 +7,6 @@
 #include "model/vae.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -51,14 +49,10 @@ static void names_work(struct later *l)
     const struct listing *w = (const struct listing *)l;
     struct folders *f = l->server->cfg.folders;
     struct names x = { 0 };
-    berth_err err = { 0 };
-    if (folders_list(f, folders_key(f, w->key), &x, &err)) {
-        later_err(l, 0, &err);
-    } else {
-        for (size_t i = 0; w->stems && i < x.n; i++)
-            cut_extension(x.at[i]);
-        later_json(l, 200, json_names(&x));
-    }
+    l->failed = folders_list(f, folders_key(f, w->key), &x, &l->err);
+    for (size_t i = 0; w->stems && i < x.n; i++)
+        cut_extension(x.at[i]);
+    later_json(l, 200, json_names(&x));
     names_release(&x);
 }
 
@@ -248,11 +242,7 @@ static bool is_shown(const char *name)
 static void files_work(struct later *l)
 {
     struct folder_files x = { 0 };
-    berth_err err = { 0 };
-    if (folders_files(l->server->cfg.folders, ((struct listing *)l)->key, &x, &err)) {
-        later_err(l, 0, &err);
-        return;
-    }
+    l->failed = folders_files(l->server->cfg.folders, ((struct listing *)l)->key, &x, &l->err);
     json_t *out = json_array();
     for (size_t i = 0; i < x.n; i++) {
         const struct folder_file *f = &x.at[i];

@@ -19,8 +19,6 @@
 #include "plan/convert.h"
 #include "plan/plan.h"
 
-#include <stdlib.h>
-
 struct planning { /* base.json: the body */
     struct later base;
     struct plan_devices devices;
@@ -147,7 +145,7 @@ static void plan_work(struct later *l)
 static void plan_of_model(struct http_req *r, json_t *body)
 {
     static const char *const known[] = { "model", "layout", BODY_ALLOCATION, NULL };
-    struct worker_change c = { .left = &r->left };
+    struct worker_change c = { .look = true, .left = &r->left };
     berth_err err = { 0 };
     berth_status st = read_change(body, known, &c, &err);
     if (!st && !js_get_u64(json_object_get(body, "model"), &c.model))
@@ -155,7 +153,7 @@ static void plan_of_model(struct http_req *r, json_t *body)
     if (st)
         http_reply_err(r, err.code == BERTH_ELIMIT ? 400 : 0, &err);
     else
-        worker_post_look(r->server, &c, reply_worker, http_hold(r));
+        worker_post_change(r->server, &c, reply_worker, http_hold(r));
     worker_change_release(&c);
     json_decref(body);
 }

@@ -6,9 +6,6 @@
 #include "graph/graph.h"
 #include "server/routes.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define PROMPT_ID_MAX 512 /* bytes; a uuid has 36 */
 
 struct incoming { /* owner: the loop, then the lane, the writer, and the loop again */
@@ -437,9 +434,7 @@ void route_prompt_post(struct http_req *r)
     incoming_free(in);
 }
 
-void route_prompt_get(struct http_req *r)
+void prompt_queue_json(struct server *s, struct str *out)
 {
-    struct str out = { 0 };
-    str_addf(&out, "{\"exec_info\":{\"queue_remaining\":%zu}}", store_remaining(r->server->store));
-    http_reply_json_text(r, 200, &out);
+    str_addf(out, "{\"exec_info\":{\"queue_remaining\":%zu}}", store_remaining(s->store));
 }

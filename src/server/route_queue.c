@@ -4,23 +4,13 @@
 #include "server/body.h"
 #include "server/routes.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define INTERRUPT_MAX 65536u /* bytes of a body that are looked at */
 
 /* ---- queue ---- */
 
-static void queue_work(struct later *l)
+void later_queue_get(struct later *l)
 {
-    berth_err err = { 0 };
-    if (store_queue_json(l->server->store, &l->body, &err))
-        later_err(l, 0, &err);
-}
-
-void route_queue_get(struct http_req *r)
-{
-    later_start(r, AUX_LISTS, queue_work);
+    l->failed = store_queue_json(l->server->store, &l->body, &l->err);
 }
 
 struct change { /* of queue or history; base.json is the body, an object */
@@ -55,16 +45,14 @@ static void queue_change(struct later *l)
 {
     struct change *x = (struct change *)l;
     struct store *st = l->server->store;
-    berth_err err = { 0 };
     size_t n = 0;
     const char **ids = NULL;
     if (py_truth(json_object_get(l->json, "clear")))
-        x->gone += store_clear(st, &err);
-    if (!err.code && json_ids(json_object_get(l->json, "delete"), &ids, &n) && n)
-        x->gone += store_delete(st, ids, n, &err);
+        x->gone += store_clear(st, &l->err);
+    if (!l->err.code && json_ids(json_object_get(l->json, "delete"), &ids, &n) && n)
+        x->gone += store_delete(st, ids, n, &l->err);
+    l->failed = l->err.code;
     free(ids);
-    if (err.code)
-        later_err(l, 0, &err);
 }
 
 static void queue_changed(struct later *l)
@@ -79,7 +67,7 @@ void route_queue_post(struct http_req *r)
 }
 
 /* Berth's own: waiting prompts may be held back, and change places. */
-static void queue_state(struct server *s, struct str *out)
+void queue_state_json(struct server *s, struct str *out)
 {
     struct store *st = s->store;
     size_t pending = store_pending(st), all = store_remaining(st);
@@ -93,13 +81,6 @@ static void queue_state(struct server *s, struct str *out)
     jo_close(&j, '}');
 }
 
-void route_queue_state_get(struct http_req *r)
-{
-    struct str out = { 0 };
-    queue_state(r->server, &out);
-    http_reply_json_text(r, 200, &out);
-}
-
 /* One of the two; both were looked at before. */
 static void queue_state_change(struct later *l)
 {
@@ -111,7 +92,7 @@ static void queue_state_change(struct later *l)
              : store_pause(st, json_is_true(json_object_get(l->json, "paused")), &err))
         later_err_json(l, err.code == BERTH_ELIMIT ? 409 : 0, &err); /* no number is left there */
     else
-        queue_state(l->server, &l->body);
+        queue_state_json(l->server, &l->body);
 }
 
 /* Who shows queue or history asks for them again after a status. */
@@ -185,9 +166,7 @@ struct listing {
 static void listing_work(struct later *l)
 {
     struct listing *x = (struct listing *)l;
-    berth_err err = { 0 };
-    if (store_history_json(l->server->store, &x->page, &l->body, &err))
-        later_err(l, 0, &err);
+    l->failed = store_history_json(l->server->store, &x->page, &l->body, &l->err);
 }
 
 void route_history_get(struct http_req *r)
@@ -205,32 +184,21 @@ void route_history_get(struct http_req *r)
     later_run(&x->base);
 }
 
-static void one_work(struct later *l)
+void later_history_one(struct later *l)
 {
-    berth_err err = { 0 };
-    if (store_history_one(l->server->store, str_c(&l->r->param[0]), &l->body, &err))
-        later_err(l, 0, &err);
-}
-
-void route_history_one(struct http_req *r)
-{
-    later_start(r, AUX_LISTS, one_work);
+    l->failed = store_history_one(l->server->store, str_c(&l->r->param[0]), &l->body, &l->err);
 }
 
 static void history_change(struct later *l)
 {
     struct store *st = l->server->store;
-    berth_err err = { 0 };
     size_t n = 0;
     const char **ids = NULL;
-    berth_status s = BERTH_OK;
     if (py_truth(json_object_get(l->json, "clear")))
-        s = store_history_clear(st, &err);
-    if (!s && json_ids(json_object_get(l->json, "delete"), &ids, &n) && n)
-        s = store_history_delete(st, ids, n, &err);
+        l->failed = store_history_clear(st, &l->err);
+    if (!l->failed && json_ids(json_object_get(l->json, "delete"), &ids, &n) && n)
+        l->failed = store_history_delete(st, ids, n, &l->err);
     free(ids);
-    if (s)
-        later_err(l, 0, &err);
 }
 
 void route_history_post(struct http_req *r)

@@ -15,9 +15,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -326,14 +323,13 @@ static void upload_work(struct later *l)
 {
     struct upload *u = (struct upload *)l;
     struct target t = { 0 };
-    berth_err err = { 0 };
     const char *why = "original_ref is not usable";
     int status = u->mask && u->status ? u->status : target_init(u, &t, &why);
     if (status)
         later_text(l, status, why);
-    else if (store(u, &t, &err))
-        later_err(l, 0, &err);
     else
+        l->failed = store(u, &t, &l->err);
+    if (!status && !l->failed)
         later_json(l, 200,
                    json_pack("{s:s,s:s,s:s}", "name", str_c(&t.name), "subfolder",
                              str_c(&u->value[F_SUBFOLDER]), "type", t.type));

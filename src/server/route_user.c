@@ -5,9 +5,6 @@
 #include "server/routes.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #define SETTINGS_MAX ((size_t)16 << 20)
@@ -130,7 +127,7 @@ int user_root(const struct server *s, const char *id, struct str *out)
     return out->bad ? 500 : 0;
 }
 
-static void users_work(struct later *l)
+void later_users_get(struct later *l)
 {
     const struct server *s = l->server;
     struct str root = { 0 };
@@ -148,11 +145,6 @@ static void users_work(struct later *l)
     bool there = !user_root(s, "default", &root) && !stat(root.p, &st) && S_ISDIR(st.st_mode);
     str_release(&root);
     later_json(l, 200, json_pack("{s:s,s:b}", "storage", "server", "migrated", there));
-}
-
-void route_users_get(struct http_req *r)
-{
-    later_start(r, AUX_FILES, users_work);
 }
 
 struct new_user {
@@ -247,103 +239,77 @@ void route_users_post(struct http_req *r)
 
 /* ---- settings ---- */
 
-struct settings { /* read, or changed; of the request's user */
-    struct later base;
-    const char *id; /* of one setting, the request's; NULL: all */
-    bool change;    /* to the request's body; an empty one, JavaScript's undefined, takes it out */
-};
+/* Of the request's user, read (GET) or changed (POST); id: of one setting, NULL: all of them. */
 
-/* *out NULL: the setting goes. False: replied. */
-static bool read_value(struct settings *c, json_t **out)
+/* *out NULL: the setting goes, since JavaScript's undefined is an empty body. False: replied. */
+static bool read_value(struct later *l, const char *id, json_t **out)
 {
     berth_err err = { 0 };
     *out = NULL;
-    const struct str *body = &c->base.r->body;
-    if (c->id && !body->n)
+    const struct str *body = &l->r->body;
+    if (id && !body->n)
         return true;
     if (http_body_json(body, NULL, out, &err)) {
-        later_err_json(&c->base, err.code == BERTH_ENOMEM ? 503 : 400, &err);
+        later_err_json(l, err.code == BERTH_ENOMEM ? 503 : 400, &err);
         return false;
     }
-    if (c->id || json_is_object(*out))
+    if (id || json_is_object(*out))
         return true;
-    later_text(&c->base, 400, "settings are a JSON object");
+    later_text(l, 400, "settings are a JSON object");
     json_decref(*out);
     *out = NULL;
     return false;
 }
 
 /* Into the object; false: replied. */
-static bool apply(struct settings *c, json_t *all, json_t *value)
+static bool apply(struct later *l, const char *id, json_t *all, json_t *value)
 {
-    if (c->id && !value) {
-        json_object_del(all, c->id);
+    if (id && !value) {
+        json_object_del(all, id);
         return true;
     }
-    if (!(c->id ? json_object_set(all, c->id, value) : json_object_update(all, value)))
+    if (!(id ? json_object_set(all, id, value) : json_object_update(all, value)))
         return true;
-    if (c->id && !str_is_utf8(c->id, strlen(c->id)))
-        later_json(&c->base, 400, error_json("the id of a setting is UTF-8 text"));
+    if (id && !str_is_utf8(id, strlen(id)))
+        later_json(l, 400, error_json("the id of a setting is UTF-8 text"));
     else
-        later_json(&c->base, 500, NULL);
+        later_json(l, 500, NULL);
     return false;
 }
 
-static void settings_of(struct settings *c, const char *root, const char *path, json_t *value)
+static void settings_of(struct later *l, const char *id, const char *root, const char *path)
 {
-    struct later *l = &c->base;
-    json_t *all;
-    bool broken;
+    json_t *all = NULL, *value = NULL;
+    bool broken, change = l->r->method == HTTP_POST;
     berth_err err = { 0 };
+    if (change && !read_value(l, id, &value))
+        return;
     if (read_object(path, SETTINGS_MAX, &all, &broken, &err)) {
         later_err(l, 503, &err); /* nothing is changed that was not read */
-        return;
-    }
-    if (!c->change) {
-        json_t *v = c->id ? json_object_get(all, c->id) : all;
+    } else if (!change) {
+        json_t *v = id ? json_object_get(all, id) : all;
         later_json(l, 200, v ? json_incref(v) : json_null());
-    } else if (apply(c, all, value)) {
-        if (path_make_dirs(root, &err) ||
-            write_object(l->server, path, all, SETTINGS_MAX, broken, &err))
-            later_err(l, 0, &err);
+    } else if (apply(l, id, all, value)) {
+        l->failed = path_make_dirs(root, &l->err);
+        if (!l->failed)
+            l->failed = write_object(l->server, path, all, SETTINGS_MAX, broken, &l->err);
     }
     json_decref(all);
+    json_decref(value);
 }
 
-static void settings_work(struct later *l)
+void later_settings(struct later *l)
 {
-    struct settings *c = (struct settings *)l;
     struct str root = { 0 }, path = { 0 };
-    json_t *value = NULL;
+    const char *id = l->r->params ? str_c(&l->r->param[0]) : NULL;
     int status = user_root(l->server, l->r->user, &root);
     str_addf(&path, "%s/comfy.settings.json", str_c(&root));
     if (status)
         later_text(l, status, status == 401 ? "unknown user" : "the users cannot be read");
     else if (path.bad)
         later_json(l, 500, NULL);
-    else if (!c->change || read_value(c, &value))
-        settings_of(c, root.p, path.p, value);
-    json_decref(value);
+    else
+        settings_of(l, id, root.p, path.p);
     str_release(&root);
     str_release(&path);
-}
-
-static void settings_run(struct http_req *r, bool change)
-{
-    struct settings *c = later_new(r, sizeof *c, AUX_FILES, settings_work);
-    if (!c)
-        return;
-    c->change = change;
-    c->id = r->params ? str_c(&r->param[0]) : NULL;
-    later_run(&c->base);
-}
-
-void route_settings_get(struct http_req *r)
-{
-    settings_run(r, false);
-}
-
-void route_settings_post(struct http_req *r)
-{
-    settings_run(r, true);
 }

@@ -6,9 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -208,7 +205,6 @@ static void tree_work(struct later *l)
     struct userdata *u = (struct userdata *)l;
     struct vec t = { 0 };
     struct stat st;
-    berth_err err = { 0 };
     const struct tree_args args = { .recurse = true, .dirs = true, .hidden = true };
     const char *folder = str_c(&u->f.rel);
     if (!user_file_stat(&u->f, &st)) {
@@ -222,16 +218,13 @@ static void tree_work(struct later *l)
         later_text(l, 400, "Requested path is not a directory");
         return;
     }
-    if (tree_list(u->f.path.p, &args, &t, &err)) {
-        later_err(l, 0, &err);
-    } else {
-        json_t *out = json_array();
-        if (t.n)
-            qsort(t.p, t.n, t.elem, dirs_first);
-        for (size_t i = 0; i < t.n; i++)
-            json_array_append_new(out, tree_item(vec_at(&t, i), folder));
-        later_json(l, 200, out);
-    }
+    l->failed = tree_list(u->f.path.p, &args, &t, &l->err);
+    json_t *out = json_array();
+    if (t.n)
+        qsort(t.p, t.n, t.elem, dirs_first);
+    for (size_t i = 0; i < t.n; i++)
+        json_array_append_new(out, tree_item(vec_at(&t, i), folder));
+    later_json(l, 200, out);
     tree_release(&t);
 }
 
@@ -365,22 +358,21 @@ static bool move_file(const struct userdata *m)
 static void move_work(struct later *l)
 {
     struct userdata *m = (struct userdata *)l;
-    berth_err err = { 0 };
-    if (make_parent(&m->to, &err)) {
-        later_err(l, 0, &err);
-    } else if (move_file(m)) {
+    l->failed = make_parent(&m->to, &l->err);
+    if (l->failed)
+        return;
+    if (move_file(m)) {
         later_json(l, 200, file_answer(&m->to, m->full));
     } else if (errno == EEXIST && m->only_new) {
         later_text(l, 409, "File already exists");
     } else {
         int e = errno;
         bool asked_wrongly = e == EISDIR || e == ENOTDIR || e == EINVAL || e == ENOTEMPTY;
-        err_sys(&err,
-                e == ENOENT     ? BERTH_ENOTFOUND
-                : asked_wrongly ? BERTH_EINVAL
-                                : BERTH_EIO,
-                e, "moving '%s' to '%s'", str_c(&m->f.rel), str_c(&m->to.rel));
-        later_err(l, 0, &err);
+        l->failed = err_sys(&l->err,
+                            e == ENOENT     ? BERTH_ENOTFOUND
+                            : asked_wrongly ? BERTH_EINVAL
+                                            : BERTH_EIO,
+                            e, "moving '%s' to '%s'", str_c(&m->f.rel), str_c(&m->to.rel));
     }
 }
 

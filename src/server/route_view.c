@@ -2,8 +2,6 @@
 #include "server/routes.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 /* ---- which file ---- */
@@ -87,17 +85,10 @@ static void conversion_work(struct later *l)
     static const char *const types[] = { "image/webp", "image/jpeg", "image/png", "image/png" };
     struct conversion *c = (struct conversion *)l;
     struct image_file im = { 0 };
-    berth_err err = { 0 };
-    berth_status st = picture_read(c->path, &im, &err);
-    if (!st)
-        st = encode(c, &im.frame[0], &l->body, &err);
+    l->failed = picture_read(c->path, &im, &l->err);
+    if (!l->failed)
+        l->failed = encode(c, &im.frame[0], &l->body, &l->err);
     image_file_release(&im);
-    if (st) {
-        free(l->disposition);
-        l->disposition = NULL;
-        later_err(l, 0, &err);
-        return;
-    }
     l->type = types[c->want];
 }
 

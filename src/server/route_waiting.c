@@ -2,9 +2,6 @@
  * megabytes; and the graph of one prompt, wherever that prompt is by now. */
 #include "server/routes.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define LISTED 100 /* unless somebody says otherwise */
 #define LISTED_MAX 1000
 
@@ -44,11 +41,7 @@ static bool see_job(void *user, const struct store_job *j, bool running)
 static void waiting_work(struct later *l)
 {
     struct waiting *x = (struct waiting *)l;
-    berth_err err = { 0 };
-    if (store_each_job(l->server->store, false, see_job, x, &err)) {
-        later_err(l, 0, &err);
-        return;
-    }
+    l->failed = store_each_job(l->server->store, false, see_job, x, &l->err);
     struct jsonout j = { .out = &l->body };
     l->body.bad |= x->running.bad || x->list.bad;
     jo_open(&j, NULL, '{');
@@ -86,7 +79,7 @@ static bool take_graph(void *user, const struct store_entry *e)
 }
 
 /* Gone is no error: the one who asks saw it in a list a moment ago. */
-static void graph_work(struct later *l)
+void later_graph_get(struct later *l)
 {
     struct store *st = l->server->store;
     const char *id = str_c(&l->r->param[0]);
@@ -105,9 +98,4 @@ static void graph_work(struct later *l)
         later_err_json(l, 0, &err);
     else
         str_adds(&l->body, l->body.n == empty ? "null}" : "}");
-}
-
-void route_graph_get(struct http_req *r)
-{
-    later_start(r, AUX_LISTS, graph_work);
 }

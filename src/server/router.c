@@ -4,20 +4,21 @@
 #include "server/routes.h"
 
 static const struct route table[] = {
-    { HTTP_GET, "/ws", ROUTE_DOUBLE | ROUTE_WS, route_ws, NULL, NULL },
-#define ROUTE(methods, pattern, flags, handler)                                                    \
-    { methods, pattern, flags, route_##handler, NULL, NULL },
+#define ADD(methods, pattern, flags, fn, ...)                                                      \
+    { methods, pattern, flags, .handler = fn, __VA_ARGS__ },
+#define ROUTE(methods, pattern, flags, handler) ADD(methods, pattern, flags, route_##handler)
 #define ROUTE_SINK(methods, pattern, flags, handler, sink_name)                                    \
-    { methods, pattern, flags, route_##handler, &sink_##sink_name, NULL },
+    ADD(methods, pattern, flags, route_##handler, .sink = &sink_##sink_name)
+#define ROUTE_JSON(methods, pattern, flags, fill_name)                                             \
+    ADD(methods, pattern, flags, http_reply_filled, .fill = fill_name)
+#define ROUTE_LATER(methods, pattern, flags, lane, name)                                           \
+    ADD(methods, pattern, flags, route_later, .work = &(struct route_work) { lane, later_##name })
 #define ROUTE_FIXED(methods, pattern, status, type, text)                                          \
-    { methods,          pattern, ROUTE_DOUBLE | ((methods) == HTTP_POST ? ROUTE_BODY : 0),         \
-      http_reply_fixed, NULL,    &(const struct http_answer) { status, type, text } },
+    ADD(methods, pattern, ROUTE_DOUBLE | ((methods) == HTTP_POST ? ROUTE_BODY : 0),                \
+        http_reply_fixed, .answer = &(struct http_answer) { status, type, text })
+    ADD(HTTP_GET, "/ws", ROUTE_DOUBLE | ROUTE_WS, route_ws)
 #include "server/routes.def"
-#undef ROUTE
-#undef ROUTE_SINK
-#undef ROUTE_FIXED
-    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL,
-      NULL }, /* last: it takes everything */
+        ADD(HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static) /* last: it takes everything */
 };
 
 const struct route *router_table(size_t *n)

@@ -1,10 +1,9 @@
 #include "server/routes.h"
 
 #include "base/file.h"
+#include "server/conn.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -38,6 +37,8 @@ static void later_work(struct server *s, void *arg)
         return;
     }
     l->work(l);
+    if (l->failed)
+        later_err(l, 0, &l->err);
     if (!l->type && l->body.n)
         l->type = "application/json; charset=utf-8";
     l->packed = l->body.n >= l->gzip_from && http_pack(l->type, &l->body);
@@ -48,7 +49,7 @@ static void later_done(struct server *s, void *arg)
     struct later *l = arg;
     struct http_req *r = l->r;
     (void)s;
-    if (l->disposition)
+    if (l->disposition && !l->failed)
         http_header(r, "Content-Disposition", l->disposition);
     r->packed = l->packed;
     if (l->type || l->body.bad)
@@ -120,6 +121,12 @@ void later_start(struct http_req *r, enum aux_lane lane, later_fn *work)
     struct later *l = later_new(r, sizeof *l, lane, work);
     if (l)
         later_run(l);
+}
+
+void route_later(struct http_req *r)
+{
+    const struct route_work *w = r->conn->route->work;
+    later_start(r, w->lane, w->work);
 }
 
 void later_text(struct later *l, int status, const char *text)

@@ -8,8 +8,7 @@
  *            lanes work() only reads: it is skipped when the client is gone or the server ends.
  * Threads    Loop, except compute() and work().
  * Files      routes.c these helpers; tree.c lists folders; one route_*.c per family of routes. */
-#ifndef SERVER_ROUTES_H
-#define SERVER_ROUTES_H
+#pragma once
 
 #include "base/vec.h"
 #include "image/image.h"
@@ -19,11 +18,11 @@
 #define ROUTE_SINK(methods, pattern, flags, handler, sink_name)                                    \
     void route_##handler(struct http_req *r);                                                      \
     extern const struct http_sink sink_##sink_name;
+#define ROUTE_JSON(methods, pattern, flags, fill) void fill(struct server *s, struct str *out);
+#define ROUTE_LATER(methods, pattern, flags, lane, name) void later_##name(struct later *l);
 #define ROUTE_FIXED(methods, pattern, status, type, text)
+struct later;
 #include "server/routes.def"
-#undef ROUTE
-#undef ROUTE_SINK
-#undef ROUTE_FIXED
 
 /* ---- later ---- */
 struct later {
@@ -36,6 +35,8 @@ struct later {
     json_t *json;                     /* owned: what work() needs of the body */
     size_t gzip_from;                 /* bytes of the body from which on it is packed */
     bool packed;                      /* it is */
+    berth_status failed; /* work() did, for the reason in err: the answer is later_err(l, 0) */
+    berth_err err;
     /* the answer, work() fills it */
     int status;       /* 200 until somebody says otherwise */
     const char *type; /* static; NULL: JSON, or none without a body */
@@ -52,6 +53,11 @@ void *later_new_json(struct http_req *r, size_t size, enum aux_lane lane, later_
 void later_run(struct later *l);
 /* later_new() and later_run() of work that needs nothing but its request. */
 void later_start(struct http_req *r, enum aux_lane lane, later_fn *work);
+struct route_work {
+    enum aux_lane lane;
+    later_fn *work;
+};
+void route_later(struct http_req *r); /* later_start() of what its route says */
 void later_free(struct later *l);     /* instead of later_run() */
 void later_abort(struct http_req *r); /* of a sink whose r->sink is a struct later */
 /* Answers of work(). */
@@ -135,5 +141,3 @@ berth_status read_change(const json_t *body, const char *const *known, struct wo
  * part of this site (pages, scripts, styles, SVG) is served as bytes to be saved (*bytes), except
  * SVG that an <img> asks for. Adds headers. */
 const char *harmless_type(struct http_req *r, const char *name, bool *bytes);
-
-#endif

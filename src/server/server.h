@@ -23,8 +23,7 @@
  *            dashboard; packs.c scripts of node packs; ws.c one WebSocket; aux.c lanes; routes.c,
  *            body.c, tree.c shared by routes; state.c, meter.c, metrics.c what can be seen of the
  *            worker. The others are named above, or after what they do. */
-#ifndef SERVER_SERVER_H
-#define SERVER_SERVER_H
+#pragma once
 
 #include "berth/berth.h"
 #include "graph/graph.h"
@@ -82,5 +81,3 @@ void server_wake(struct server *s); /* any thread, and signal handlers */
  * is on disk is safe as ever. Any thread, and signal handlers. */
 void server_hurry(struct server *s);
 void server_free(struct server *s); /* NULL is fine */
-
-#endif

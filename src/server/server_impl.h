@@ -1,6 +1,5 @@
 /* server_impl: what the files of server/ share: the parts of a server, and who owns them. */
-#ifndef SERVER_SERVER_IMPL_H
-#define SERVER_SERVER_IMPL_H
+#pragma once
 
 #include "engine/engine.h"
 #include "server/http.h"
@@ -63,5 +62,3 @@ berth_status hub_open(struct server *s, berth_err *err);
 void hub_close(struct server *s);
 berth_status aux_open(struct server *s, berth_err *err);
 void aux_close(struct server *s);
-
-#endif

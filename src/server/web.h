@@ -9,8 +9,7 @@
  * Safety     The Content-Security-Policy admits only this server's own files: text of a workflow or
  *            the name of a model can never run.
  * Threads    Loop. */
-#ifndef SERVER_WEB_H
-#define SERVER_WEB_H
+#pragma once
 
 struct http_req;
 struct server;
@@ -24,5 +23,3 @@ extern const struct web_file web_files[]; /* the last one has no name */
 /* Replies with that file, or 404. */
 void web_reply(struct http_req *r, const char *name);
 void web_close(struct server *s); /* packed files go */
-
-#endif

@@ -24,8 +24,7 @@
  * Files      worker.c the thread; worker_job.c one prompt; worker_request.c frees and changes;
  *            state.c what others may see; metrics.c; events.h a prompt's messages. worker_impl.h is
  *            private to them. */
-#ifndef SERVER_WORKER_H
-#define SERVER_WORKER_H
+#pragma once
 
 #include "base/err.h"
 #include "base/jsonout.h"
@@ -53,8 +52,9 @@ typedef void worker_done_fn(struct server *s, void *user, berth_status st, const
  * end. */
 void worker_post_free(struct server *s, struct worker_free *f, worker_done_fn *done, void *user);
 
-struct worker_change { /* PATCH or DELETE /berth/models/{id} */
+struct worker_change { /* PATCH or DELETE /berth/models/{id}, POST /berth/plan */
     uint64_t model;
+    bool look;  /* change nothing: what would a new plan do? */
     bool eject; /* DELETE */
     bool force; /* DELETE of a keep model */
     bool sets_retention, sets_layout;
@@ -65,15 +65,11 @@ struct worker_change { /* PATCH or DELETE /berth/models/{id} */
 };
 void worker_change_release(struct worker_change *c);
 /* The answer: the model as it is then, {"id","name","state":"gone"} when it is no more; of an eject
- * the receipt. BERTH_ENOTFOUND: no such model; BERTH_EBUSY: it is keep, and there is no force. */
+ * the receipt. BERTH_ENOTFOUND: no such model; BERTH_EBUSY: it is keep, and there is no force.
+ * Of a look: the plan as plan_as_json() writes it, "now" and "after": {device: bytes}, "moves":
+ * bytes that would move to another device. It is served between the steps of a running prompt. */
 void worker_post_change(struct server *s, struct worker_change *taken, worker_done_fn *done,
                         void *user);
-
-/* What a change of the plan would do: the plan as plan_as_json() writes it, "now" and "after":
- * {device: bytes}, "moves": bytes that would move to another device. Served between the steps of a
- * running prompt. Errors as for the change. */
-void worker_post_look(struct server *s, struct worker_change *taken, worker_done_fn *done,
-                      void *user);
 
 /* The running prompt: any, or only the one with this id. True: it was running. */
 bool worker_interrupt(struct server *s, const char *prompt_id);
@@ -107,5 +103,3 @@ berth_status worker_start(struct server *s, berth_err *err);
  * canceled. */
 void worker_stop(struct server *s, unsigned grace_s);
 void worker_close(struct server *s); /* stops it if need be; nobody asks any more */
-
-#endif

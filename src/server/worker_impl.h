@@ -1,6 +1,5 @@
 /* worker_impl: what worker*.c, state.c and metrics.c share. */
-#ifndef SERVER_WORKER_IMPL_H
-#define SERVER_WORKER_IMPL_H
+#pragma once
 
 #include "base/vec.h"
 #include "berth/ctx.h"
@@ -116,5 +115,3 @@ void state_tick(struct worker *w); /* the above, now and then during loads and s
 void state_tell(struct worker *w, uint64_t *due);
 void state_release(struct worker *w);
 void receipts_add(struct worker *w, const struct res_receipt *x); /* serial 0: does nothing */
-
-#endif

@@ -125,8 +125,8 @@ void worker_post_free(struct server *s, struct worker_free *f, worker_done_fn *d
     post(s, r, NULL);
 }
 
-static void post_change(struct server *s, struct worker_change *taken, bool look,
-                        worker_done_fn *done, void *user)
+void worker_post_change(struct server *s, struct worker_change *taken, worker_done_fn *done,
+                        void *user)
 {
     struct request *r = new_request(s, done, user);
     if (!r) {
@@ -134,25 +134,13 @@ static void post_change(struct server *s, struct worker_change *taken, bool look
         return;
     }
     const struct worker_change *c = &r->c;
-    r->kind = look ? REQUEST_LOOK : REQUEST_CHANGE;
+    r->kind = taken->look ? REQUEST_LOOK : REQUEST_CHANGE;
     r->c = *taken;
     *taken = (struct worker_change) { 0 };
     /* a mark acts at the end of the prompt */
-    r->q.quick = look || (!c->eject && !changes_plan(c));
-    r->q.model = look ? 0 : c->model;
+    r->q.quick = c->look || (!c->eject && !changes_plan(c));
+    r->q.model = c->look ? 0 : c->model;
     post(s, r, NULL);
-}
-
-void worker_post_change(struct server *s, struct worker_change *taken, worker_done_fn *done,
-                        void *user)
-{
-    post_change(s, taken, false, done, user);
-}
-
-void worker_post_look(struct server *s, struct worker_change *taken, worker_done_fn *done,
-                      void *user)
-{
-    post_change(s, taken, true, done, user);
 }
 
 /* ---- frees ---- */
@@ -337,13 +325,16 @@ static void do_one(struct worker *w, struct request *r)
 
 void worker_do_requests(struct worker *w)
 {
-    struct res_receipt x;
-    berth_err err = { 0 };
+    berth_status s = BERTH_OK;
     res_run_requests(w->parts.res);
-    if (!res_has_requests(w->parts.res)) /* else flags are left, and pressure is looked at */
-        return;
-    if (res_settle(w->parts.res, &x, &err))
-        log_warn(&w->server->log, "worker.free", "%s", err.msg);
-    freed(w, &x);
-    res_receipt_release(&x);
+    while (!s && res_has_requests(w->parts.res)) { /* a free is next, and pressure is looked at */
+        struct res_receipt x;
+        berth_err err = { 0 };
+        s = res_settle(w->parts.res, &x, &err);
+        if (s)
+            log_warn(&w->server->log, "worker.free", "%s", err.msg);
+        freed(w, &x);
+        res_receipt_release(&x);
+        res_run_requests(w->parts.res);
+    }
 }

@@ -1,6 +1,5 @@
 /* ws: what a connection is once it has become a WebSocket. Private to server/. Owner: loop. */
-#ifndef SERVER_WS_H
-#define SERVER_WS_H
+#pragma once
 
 #include "server/conn.h"
 
@@ -19,5 +18,3 @@ struct ws {
     bool berth;               /* it reads messages of our own */
     bool behind;              /* it reads, and has ws_full to read; hub's lock, as the sid */
 };
-
-#endif

@@ -1,7 +1,6 @@
 #include "server/wsframe.h"
 
 #include <libwebsockets.h>
-#include <string.h>
 
 enum { MESSAGE_MAX = 4 << 20, CONTROL_MAX = 125, KEEP_MAX = 4096 };
 

@@ -6,14 +6,10 @@
  * How the bytes were cut into pieces changes nothing. Call until WS_GOT_MORE, each time behind
  * *used.
  * Threads    Owner only. */
-#ifndef SERVER_WSFRAME_H
-#define SERVER_WSFRAME_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
-
-#include <stdbool.h>
-#include <stdint.h>
 
 enum ws_op { WS_CONT = 0, WS_TEXT = 1, WS_BINARY = 2, WS_CLOSE = 8, WS_PING = 9, WS_PONG = 10 };
 
@@ -42,5 +38,3 @@ void wsframe_release(struct wsframe *w); /* at the start again, max_message and 
 size_t wsframe_head(enum ws_op op, uint64_t n, uint8_t out[10]);
 /* Sec-WebSocket-Accept for a key; false: not 16 bytes in base64. */
 bool wsframe_accept(const char *key, char out[29]);
-
-#endif

@@ -2,8 +2,6 @@
  * tries again to write ends that had no room. */
 #include "store/store_impl.h"
 
-#include <time.h>
-
 enum { BATCH_JOBS = 512, BATCH_BYTES = 4 << 20, RETRY_NS = 1000000000 };
 
 /* ---- a batch ---- */

@@ -8,8 +8,7 @@
  * workers take jobs; several processes may, where the backend has a way to share them.
  *
  * tests/unit/store/contract.h holds a backend to this. */
-#ifndef STORE_BACKEND_H
-#define STORE_BACKEND_H
+#pragma once
 
 #include "store/store.h"
 
@@ -124,5 +123,3 @@ struct order_change {
 berth_status order_move(const struct order_job *jobs, size_t n, const char *id, const char *before,
                         uint64_t *counter, struct order_change **out, size_t *changed,
                         berth_err *err);
-
-#endif

@@ -10,11 +10,8 @@
  * behind what was moved to the end, and one that comes to the front before what was moved there. */
 #include "store/backend.h"
 
-#include <float.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- numbers ---- */
 

@@ -1,7 +1,5 @@
 #include "store/store_impl.h"
 
-#include <time.h>
-
 enum { MAX_PENDING = 10000, MAX_HISTORY = 10000, SOON_NS = 10000000 };
 
 /* ---- life ---- */

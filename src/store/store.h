@@ -28,14 +28,11 @@
  *            reading jobs or entries may wait for another reader.
  * Files      store.c open, take, finish; adder.c the thread; job.c jobs and their texts; history.c
  *            entries; order.c numbers for a job that moves; stores.c the list of backends. */
-#ifndef STORE_STORE_H
-#define STORE_STORE_H
+#pragma once
 
 #include "base/err.h"
 #include "base/log.h"
 #include "base/str.h"
-
-#include <stdbool.h>
 
 #define STORE_ATTEMPTS 2
 
@@ -173,5 +170,3 @@ berth_status store_each_brief(struct store *s, bool extra_data, store_entry_fn *
                               berth_err *err);
 berth_status store_entry_get(struct store *s, const char *id, store_entry_fn *fn, void *user,
                              berth_err *err); /* BERTH_ENOTFOUND */
-
-#endif

@@ -6,8 +6,7 @@
  *            lock      everything in memory; a leaf, never held over a call of the backend, whose
  *                      own locks may be held over it
  *            Order: settling, admitting, lock. */
-#ifndef STORE_STORE_IMPL_H
-#define STORE_STORE_IMPL_H
+#pragma once
 
 #include "base/clock.h"
 #include "base/jsonout.h"
@@ -81,5 +80,3 @@ bool owed_has(struct store *s, uint64_t seq); /* it runs no more, whatever the b
 /* job.c */
 void raw_json(struct jsonout *j, const char *key, const char *text);            /* of JSON */
 void job_json(struct jsonout *j, const char *key, const struct store_job *job); /* array of five */
-
-#endif

@@ -3,7 +3,6 @@
 #include "base/sz.h"
 
 #include <errno.h>
-#include <string.h>
 
 /* ---- filling ---- */
 

@@ -11,8 +11,7 @@
  *          device. All else is the executor's. It fills too while it waits, but only pieces of the
  *          buffer that goes next: so a stage without threads works as well. One lock, a leaf, for
  *          the hand-over; whoever posts declares the accesses (dev_host_access). */
-#ifndef STREAM_STAGE_H
-#define STREAM_STAGE_H
+#pragma once
 
 #include "device/device.h"
 
@@ -79,5 +78,3 @@ void stage_wait(struct stage *g);
 berth_status stage_drain(struct stage *g, berth_err *err);
 /* Forgets what is posted. pre: the copies that read it are done. */
 void stage_reset(struct stage *g);
-
-#endif

@@ -6,8 +6,6 @@
  * then, and whoever writes there next waits for it on a lane, not on the host: ring.c. */
 #include "stream/stream_impl.h"
 
-#include "base/sz.h"
-
 #include <inttypes.h>
 
 static const char *item_name(const struct stream *s, size_t i)

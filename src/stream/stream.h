@@ -48,8 +48,7 @@
  * Files    stream.c passes, ring.c places in the ring, runs.c cutting, staged.c pageable runs,
  *          stage.c buffers and threads for everything that is staged, time.c marks and their times.
  *          The items of a registered model are residency's (res_stream_open()). */
-#ifndef STREAM_STREAM_H
-#define STREAM_STREAM_H
+#pragma once
 
 #include "base/clock.h"
 #include "device/device.h"
@@ -186,5 +185,3 @@ bool stream_resident(const struct stream *s, size_t i);
 struct stream_stats stream_stats(struct stream *s);
 double stream_gbps(const struct stream_stats *x);    /* 10^9 bytes/s of a lane while it copies */
 double stream_exposed(const struct stream_stats *x); /* exposed_ns / copy_ns, at most 1 */
-
-#endif

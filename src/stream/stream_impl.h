@@ -1,6 +1,5 @@
 /* stream_impl: what the files of the streaming engine share. */
-#ifndef STREAM_STREAM_IMPL_H
-#define STREAM_STREAM_IMPL_H
+#pragma once
 
 #include "base/arena.h"
 #include "stream/stage.h"
@@ -179,5 +178,3 @@ berth_status time_filled(struct stream *s, struct stream_slot *t, berth_err *err
 berth_status time_reached(struct stream *s, struct stream_slot *t, berth_err *err);
 void time_let_go(struct stream_slot *t);
 void time_collect(struct stream *s); /* into the statistics, what is complete */
-
-#endif

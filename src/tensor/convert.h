@@ -20,8 +20,7 @@
  * Threads any. Nothing is allocated. Files: convert.c doors, wide.c around F32, minifloat.h the
  * small floats bit by bit, convert_impl.h one body for several processors; plain.c, small_floats.c,
  * f16.c and one file per quant. */
-#ifndef TENSOR_CONVERT_H
-#define TENSOR_CONVERT_H
+#pragma once
 
 #include "base/err.h"
 #include "tensor/dtype.h"
@@ -32,5 +31,3 @@ berth_status convert(enum dtype from, const void *src, enum dtype to, void *dst,
                      berth_err *err);
 
 bool convert_possible(enum dtype from, enum dtype to); /* block multiples aside */
-
-#endif

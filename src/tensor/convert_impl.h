@@ -8,8 +8,7 @@
  * Flow    desc->to_f32() -> to_f32_run() -> levels[cpu_level()], block by block through a small
  *         buffer and streaming stores when the destination is larger than any cache.
  * Memory  Sources and destinations may be unaligned: only memcpy and unaligned loads touch them. */
-#ifndef TENSOR_CONVERT_IMPL_H
-#define TENSOR_CONVERT_IMPL_H
+#pragma once
 
 #include "tensor/cpu.h"
 #include "tensor/dtype.h"
@@ -84,5 +83,3 @@ void wide_convert(enum dtype from, const void *src, enum dtype to, void *dst, si
 ELEMENT(u16, uint16_t)
 ELEMENT(u32, uint32_t)
 ELEMENT(f32, float)
-
-#endif

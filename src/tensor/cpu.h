@@ -4,8 +4,7 @@
  *         body: an INLINE_BODY function in plain C, compiled once per level by functions that carry
  *         TARGET_<level>; LEVELS_OF(f) is the list f_plain, f_avx2, f_avx512 to index with a level.
  * Threads any. */
-#ifndef TENSOR_CPU_H
-#define TENSOR_CPU_H
+#pragma once
 
 #if defined(__x86_64__)
 #define CPU_X86 1
@@ -29,5 +28,3 @@ enum cpu_level { CPU_PLAIN, CPU_LEVELS };
 
 enum cpu_level cpu_level(void); /* the best one this processor has */
 const char *cpu_level_name(enum cpu_level l);
-
-#endif

@@ -4,8 +4,7 @@
  *         the GGML quants. A row of n elements takes n / elems * bytes bytes; n must be a multiple
  *         of elems. quant: a type whose blocks hold several elements.
  * Adding  one file with `const struct dtype_desc dtype_<x>` and one line in dtypes.def. */
-#ifndef TENSOR_DTYPE_H
-#define TENSOR_DTYPE_H
+#pragma once
 
 #include "base/attr.h"
 
@@ -55,5 +54,3 @@ static inline bool dtype_is_quant(enum dtype t)
 
 /* Bytes of n elements. False when n is not a multiple of the block or the size does not fit. */
 WARN_UNUSED bool dtype_bytes(enum dtype t, uint64_t n, uint64_t *out);
-
-#endif

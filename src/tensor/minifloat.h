@@ -12,8 +12,7 @@
  *
  * No branches and no tables: these bodies are compiled for every cpu level and vectorise. Folder
  * alone. */
-#ifndef TENSOR_MINIFLOAT_H
-#define TENSOR_MINIFLOAT_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -148,5 +147,3 @@ static inline uint8_t e8m0_narrow(float f)
     e = u & F32_SIGN ? 0 : e; /* below the range: the smallest */
     return (uint8_t)(abs > F32_INF ? 0xff : e);
 }
-
-#endif

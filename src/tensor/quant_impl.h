@@ -4,8 +4,7 @@
  * F16. The element order follows GGML: within a group the low nibbles (or bit pairs) of consecutive
  * bytes come first, then the higher ones. Products are taken in the order written in the file, in
  * F32, so that every machine gets the same bits. */
-#ifndef TENSOR_QUANT_IMPL_H
-#define TENSOR_QUANT_IMPL_H
+#pragma once
 
 #include "tensor/convert_impl.h"
 #include "tensor/minifloat.h"
@@ -129,5 +128,3 @@ INLINE_BODY float quant_clamp(float v, float most)
     u &= ~(uint32_t)((int32_t)u >> 31); /* negative: 0 */
     return f32_from_bits(mf_if_above(u, m, m, u));
 }
-
-#endif

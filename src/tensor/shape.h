@@ -1,6 +1,5 @@
 /* shape: dimensions, outermost first (row-major, as torch prints them). ndim 0 is a scalar. */
-#ifndef TENSOR_SHAPE_H
-#define TENSOR_SHAPE_H
+#pragma once
 
 #include "base/attr.h"
 
@@ -29,5 +28,3 @@ static inline uint64_t shape_last(const struct shape *s, int i)
 }
 bool shape_eq(const struct shape *a, const struct shape *b);
 const char *shape_text(const struct shape *s, char buf[SHAPE_TEXT_MAX]); /* "[64, 3, 3]" */
-
-#endif

@@ -13,8 +13,7 @@
  * Threads A view is a value; copy it. Any thread.
  * Files   dtype.c lookup, shape.c, view.c; cpu.c processor levels (cpu.h); convert.c conversions
  *         (convert.h) and the types themselves. */
-#ifndef TENSOR_TENSOR_H
-#define TENSOR_TENSOR_H
+#pragma once
 
 #include "base/err.h"
 #include "tensor/dtype.h"
@@ -42,5 +41,3 @@ berth_status view_permute(const struct view *v, const int *axis, struct view *ou
 /* Keeps indices begin <= i < end of one dimension. */
 berth_status view_slice(const struct view *v, int axis, uint64_t begin, uint64_t end,
                         struct view *out, berth_err *err);
-
-#endif

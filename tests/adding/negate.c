@@ -19,9 +19,4 @@ static berth_status reference(const struct op_env *env, const struct op_negate *
     return BERTH_OK;
 }
 
-const struct op_negate_def op_negate_def = {
-    .check = check,
-    .reference = reference,
-    .size = sizeof(struct op_negate),
-    .operand = { IN(op_negate, x), OUT(op_negate, y) },
-};
+OP_DEFINE(negate, .operand = { IN(op_negate, x), OUT(op_negate, y) });

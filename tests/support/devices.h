@@ -3,7 +3,7 @@
 #define SUPPORT_DEVICES_H
 
 #include "device/devset.h"
-#include "device/null/null.h"
+#include "support/null_hooks.h"
 #include "support/test.h"
 
 static inline berth_status try_devices(const char *text, const struct dev_env *env,

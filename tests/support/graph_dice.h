@@ -88,38 +88,43 @@ static inline const char *graph_types(const struct node_input *in)
     case IN_BOOLEAN:
         return "BOOLEAN";
     default:
-        return in->type && !strcmp(in->type, NODE_MATCH) ? "IMAGE,MASK,LATENT" : in->type;
+        return in->type && !strcmp(in->type, NODE_MATCH) ? "*" : in->type;
     }
 }
 
-/* ---- constants ---- */
-
-/* What a widget in a browser would send for a socket of this type; NULL: such have none. */
-static inline const char *graph_widget(struct graph *g, const char *type)
+/* What no node gives, but prompts have: number `which` of them, over and over; NULL: no such
+ * type. */
+static inline const char *graph_literal(const char *type, size_t which)
 {
-    static const struct {
-        const char *type, *some[4];
-    } t[] = {
-        { "COLOR", { "\"#80ff20\"", "\"#000000\"", "\"#12\"", "\"red\"" } },
-        { "BOUNDING_BOX",
-          { "{\"x\": 1, \"y\": 2, \"width\": 9, \"height\": 5}", "{}",
-            "{\"x\": 9000, \"width\": 0}", "{\"x\": -1, \"y\": \"a\"}" } },
-        { "IMAGECOMPARE", { "{}", "\"\"", "0", "null" } },
-        { "CURVE",
-          { "{\"points\": [[0, 0], [1, 1]], \"interpolation\": \"linear\"}",
-            "{\"points\": [[0.5, 0.2], [0.5, 0.9], [0, 1]]}", "{\"points\": []}", "{}" } },
-        { "WEBCAM", { "\"0.png\"", "\"1.png\"", "\"../x\"", "\"\"" } },
+    static const char *const some[][2] = {
+        { "ARRAY", "{\"__value__\": [1, {\"a\": [\"b\"]}]}" },
+        { "COLORS", "{\"__value__\": [\"#ff00aa\", \"\"]}" },
+        { "COLOR", "\"#12ab34ff\"" },
+        { "COLOR", "\"#80ff20\"" },
+        { "BOUNDING_BOX", "{\"x\": 1, \"y\": 2, \"width\": 9, \"height\": 5}" },
+        { "BOUNDING_BOX", "{\"x\": 9000, \"y\": \"a\"}" },
+        { "IMAGECOMPARE", "{}" },
+        { "CURVE", "{\"points\": [[0, 0], [1, 1]], \"interpolation\": \"linear\"}" },
+        { "CURVE", "{\"points\": [[0.5]]}" },
+        { "WEBCAM", "\"0.png\"" },
+        { "WEBCAM", "\"../x\"" },
         { "BOUNDING_BOXES",
-          { "{\"__value__\": []}",
-            "{\"__value__\": [{\"x\": 0.1, \"y\": 0.2, \"width\": 0.5, \"height\": 0.3}]}",
-            "{\"__value__\": [{\"x\": \"a\"}, 7]}", "{}" } },
-        { "COMPOSITOR", { "{}", "{\"inputs\": 3}", "0", "\"\"" } },
+          "{\"__value__\": [{\"x\": 9, \"y\": -3, \"width\": 50, \"height\": 3}]}" },
+        { "BOUNDING_BOXES", "{\"__value__\": [{\"x\": \"a\"}, 7]}" },
+        { "COMPOSITOR", "{}" },
+        { "COMPOSITOR", "{\"inputs\": 3}" },
+        { "DICT", "{\"a\": 1, \"b\": [2.5]}" },
     };
-    for (size_t i = 0; i < ARRAY_LEN(t); i++)
-        if (type && !strcmp(type, t[i].type))
-            return t[i].some[graph_die(g, 4)];
+    size_t n = 0, at = 0;
+    for (size_t i = 0; type && i < ARRAY_LEN(some); i++)
+        n += !strcmp(type, some[i][0]);
+    for (size_t i = 0; n && i < ARRAY_LEN(some); i++)
+        if (!strcmp(type, some[i][0]) && at++ == which % n)
+            return some[i][1];
     return NULL;
 }
+
+/* ---- constants ---- */
 
 static inline void graph_int(struct graph *g, const struct node_input *in, struct str *out)
 {
@@ -179,6 +184,10 @@ static inline void graph_string(struct graph *g, const struct node_input *in, st
         "cuda:0,5%;cpu,*",
         "#cuda:0;3mb;cpu",
         "-1e999, nan, 12",
+        "a / (b - 1) if a > b else max(values)",
+        "{a:>{b}} {c!r} {a[0]}",
+        "(\\\\w+) (?P<x>the|a)?",
+        "{\\\"k\\\": [1, null]}",
     };
     bool own = in->sdef && graph_die(g, 3); /* few texts mean anything to a node that has one */
     str_addf(out, "\"%s\"", own ? in->sdef : some[graph_die(g, ARRAY_LEN(some))]);
@@ -210,10 +219,13 @@ static inline void graph_constant(struct graph *g, const struct node_input *in, 
         str_adds(out, graph_die(g, 2) ? "true" : "false");
         break;
     case IN_COMBO:
+    case IN_DYNCOMBO:
         graph_combo(g, in, out);
         break;
     case IN_SOCKET:
-    case IN_DYNCOMBO:
+        if (graph_literal(in->type, 0))
+            str_adds(out, graph_literal(in->type, graph_die(g, 4)));
+        break;
     case IN_AUTOGROW:
     case IN_DYNSLOT:
         break;
@@ -273,75 +285,68 @@ static inline bool graph_link(struct graph *g, const char *types, size_t depth, 
     return true;
 }
 
-static inline bool graph_inputs(struct graph *g, const struct node_input *in, size_t n,
-                                const char *prefix, size_t depth, struct str *out);
-
-/* A choice and what it brings, or as many of one input as the bytes say. */
-static inline bool graph_dynamic(struct graph *g, const struct node_input *in, const char *name,
-                                 size_t depth, struct str *out)
-{
-    bool ok = true;
-    if (in->kind == IN_DYNCOMBO) {
-        const struct node_choice *c = &in->choice[graph_die(g, in->choices)];
-        str_addf(out, "%s\"%s\": \"%s\"", out->n ? ", " : "", name, c->key);
-        return graph_inputs(g, c->in, c->ins, name, depth, out);
-    }
-    for (size_t i = 0, n = in->min + graph_die(g, 3); i < n && ok; i++) {
-        struct node_input one = *in->sub;
-        char member[64];
-        if (in->members ? !in->members[i] : i >= in->max)
-            break;
-        if (in->members)
-            snprintf(member, sizeof member, "%s", in->members[i]);
-        else
-            snprintf(member, sizeof member, "%s%zu", in->prefix, i);
-        one.name = member;
-        one.optional = false;
-        ok = graph_inputs(g, &one, 1, name, depth, out) || i >= in->min;
-    }
-    return ok;
-}
-
-/* False: an input that has to be there cannot be had. */
-static inline bool graph_input(struct graph *g, const struct node_input *in, const char *name,
-                               size_t depth, struct str *out)
+/* The input under its whole name, "mode.width". False: one that has to be there cannot be had. */
+static inline bool graph_plain_input(struct graph *g, const struct node_input *in, const char *name,
+                                     size_t depth, struct str *out)
 {
     struct str v = { 0 };
     bool socket = in->kind == IN_SOCKET, ok = true;
     if (in->optional && graph_die(g, 3) == 0)
         return true;
-    if (in->kind >= IN_DYNCOMBO)
-        return graph_dynamic(g, in, name, depth, out);
-    const char *widget = socket ? graph_widget(g, in->type) : NULL;
-    if (widget && graph_die(g, 4)) {
-        str_adds(&v, widget);
-        socket = false;
-    } else if (socket || (in->kind != IN_COMBO && depth < GRAPH_DEPTH && graph_die(g, 12) == 11)) {
+    if (socket && graph_literal(in->type, 0) && graph_die(g, 2))
+        graph_constant(g, in, &v);
+    else if (socket || (in->kind != IN_COMBO && depth < GRAPH_DEPTH && graph_die(g, 12) == 11))
         ok = graph_link(g, graph_types(in), depth, &v);
-    }
-    if (!ok && widget) {
-        str_adds(&v, widget);
-        ok = true;
-    }
     if (!ok || !v.n)
         graph_constant(g, in, &v);
+    ok = ok || v.n;
     if (v.n)
         str_addf(out, "%s\"%s\": %s", out->n ? ", " : "", name, str_c(&v));
     str_release(&v);
     return ok || !socket || in->optional;
 }
 
-/* prefix: of their names, "mode." before "width"; NULL: none. */
-static inline bool graph_inputs(struct graph *g, const struct node_input *in, size_t n,
-                                const char *prefix, size_t depth, struct str *out)
+static inline bool graph_input(struct graph *g, const struct node_input *in, const char *prefix,
+                               size_t depth, struct str *out);
+
+/* A choice and what it brings. */
+static inline bool graph_choice(struct graph *g, const struct node_input *in, const char *name,
+                                size_t depth, struct str *out)
 {
+    const struct node_choice *c = &in->choice[graph_die(g, in->choices)];
     bool ok = true;
-    for (size_t i = 0; ok && i < n; i++) {
-        char name[128];
-        snprintf(name, sizeof name, "%s%s%s", prefix ? prefix : "", prefix ? "." : "", in[i].name);
-        ok = graph_input(g, &in[i], name, depth, out);
+    str_addf(out, "%s\"%s\": \"%s\"", out->n ? ", " : "", name, c->key);
+    for (size_t i = 0; i < c->ins && ok; i++)
+        ok = graph_input(g, &c->in[i], name, depth, out);
+    return ok;
+}
+
+/* Some members; gaps between them now and then. */
+static inline bool graph_members(struct graph *g, const struct node_input *in, const char *group,
+                                 size_t depth, struct str *out)
+{
+    size_t n = in->min + graph_die(g, 3), gap = graph_die(g, 8) == 7;
+    bool ok = true;
+    for (size_t i = 0; i < n && ok; i++) {
+        char name[160];
+        size_t k = i < in->min ? i : i + gap;
+        if (in->members)
+            snprintf(name, sizeof name, "%s.%s", group, in->members[k]);
+        else
+            snprintf(name, sizeof name, "%s.%s%zu", group, in->prefix, k);
+        ok = graph_plain_input(g, in->sub, name, depth, out);
     }
     return ok;
+}
+
+static inline bool graph_input(struct graph *g, const struct node_input *in, const char *prefix,
+                               size_t depth, struct str *out)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s%s%s", prefix ? prefix : "", prefix ? "." : "", in->name);
+    return in->kind == IN_DYNCOMBO   ? graph_choice(g, in, name, depth, out)
+           : in->kind == IN_AUTOGROW ? graph_members(g, in, name, depth, out)
+                                     : graph_plain_input(g, in, name, depth, out);
 }
 
 static inline void graph_put(struct graph *g, const struct node_class *cls, const char *inputs)
@@ -355,7 +360,9 @@ static inline void graph_put(struct graph *g, const struct node_class *cls, cons
 static inline size_t graph_add(struct graph *g, const struct node_class *cls, size_t depth)
 {
     struct str inputs = { 0 };
-    bool ok = depth < 2 * GRAPH_DEPTH && graph_inputs(g, cls->in, cls->ins, NULL, depth, &inputs);
+    bool ok = depth < 2 * GRAPH_DEPTH;
+    for (size_t i = 0; ok && i < cls->ins; i++)
+        ok = graph_input(g, &cls->in[i], NULL, depth, &inputs);
     ok = ok && g->n < GRAPH_NODES;
     if (ok)
         graph_put(g, cls, str_c(&inputs));
@@ -373,7 +380,7 @@ static inline void graph_sink(struct graph *g, size_t node)
         sink = node_find("PreviewAny");
     str_addf(&inputs, "\"%s\": [\"%zu\", %zu]", sink->in[0].name, node + 1, slot);
     for (size_t i = 1; i < sink->ins; i++)
-        graph_input(g, &sink->in[i], sink->in[i].name, 2 * GRAPH_DEPTH, &inputs);
+        graph_input(g, &sink->in[i], NULL, 2 * GRAPH_DEPTH, &inputs);
     graph_put(g, sink, str_c(&inputs));
     str_release(&inputs);
 }
@@ -387,8 +394,7 @@ static inline const struct node_class *graph_root(struct graph *g)
         c = node_at(graph_die(g, graph_die(g, 4) ? node_count() * 2 / 3 : node_count()));
         sockets = 0;
         for (size_t i = 0; i < c->ins; i++)
-            sockets +=
-                (c->in[i].kind == IN_SOCKET || c->in[i].kind == IN_AUTOGROW) && !node_cannot_run(c);
+            sockets += c->in[i].kind == IN_SOCKET && !node_cannot_run(c);
     }
     return c;
 }

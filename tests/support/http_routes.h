@@ -179,21 +179,21 @@ static inline void count_conns(struct server *s, void *arg)
 }
 
 static const struct route routes[] = {
-    { HTTP_GET, "/hello", ROUTE_DOUBLE, hello, NULL, NULL },
-    { HTTP_POST, "/echo", ROUTE_BODY, echo, NULL, NULL },
-    { HTTP_GET | HTTP_DELETE, "/p/{a}", ROUTE_DOUBLE, params, NULL, NULL },
-    { HTTP_GET, "/p/{a}/to/{b}", 0, params, NULL, NULL },
-    { HTTP_GET, "/rest/{x:.*}", 0, params, NULL, NULL },
-    { HTTP_POST, "/json", ROUTE_BODY, json, NULL, NULL },
-    { HTTP_GET, "/silent", 0, silent, NULL, NULL },
-    { HTTP_GET, "/big", 0, big, NULL, NULL },
-    { HTTP_GET, "/later", 0, later, NULL, NULL },
-    { HTTP_GET | HTTP_POST, "/held", ROUTE_BODY, hold, NULL, NULL },
-    { HTTP_GET, "/look", 0, look, NULL, NULL },
-    { HTTP_GET, "/dropped", 0, dropped, NULL, NULL },
-    { HTTP_GET, "/dropped/later", 0, dropped_later, NULL, NULL },
-    { HTTP_POST, "/count", ROUTE_STREAM, count, &counting, NULL },
-    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL, NULL },
+    { HTTP_GET, "/hello", ROUTE_DOUBLE, .handler = hello },
+    { HTTP_POST, "/echo", ROUTE_BODY, .handler = echo },
+    { HTTP_GET | HTTP_DELETE, "/p/{a}", ROUTE_DOUBLE, .handler = params },
+    { HTTP_GET, "/p/{a}/to/{b}", 0, .handler = params },
+    { HTTP_GET, "/rest/{x:.*}", 0, .handler = params },
+    { HTTP_POST, "/json", ROUTE_BODY, .handler = json },
+    { HTTP_GET, "/silent", 0, .handler = silent },
+    { HTTP_GET, "/big", 0, .handler = big },
+    { HTTP_GET, "/later", 0, .handler = later },
+    { HTTP_GET | HTTP_POST, "/held", ROUTE_BODY, .handler = hold },
+    { HTTP_GET, "/look", 0, .handler = look },
+    { HTTP_GET, "/dropped", 0, .handler = dropped },
+    { HTTP_GET, "/dropped/later", 0, .handler = dropped_later },
+    { HTTP_POST, "/count", ROUTE_STREAM, .handler = count, .sink = &counting },
+    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, .handler = route_static },
 };
 
 static struct rig g;

@@ -2,9 +2,9 @@
 #ifndef SUPPORT_RES_WORLD_IMPL_H
 #define SUPPORT_RES_WORLD_IMPL_H
 
-#include "device/null/null.h"
 #include "residency/residency.h"
 #include "support/clock_manual.h"
+#include "support/null_hooks.h"
 #include "support/res_world.h"
 
 #include <inttypes.h>

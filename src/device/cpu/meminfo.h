@@ -5,8 +5,7 @@
  * and version 1 (memory.limit_in_bytes) hierarchies, the group itself and every group above it.
  * Page cache that the kernel would drop first (inactive_file) counts as free, as MemAvailable
  * does. */
-#ifndef DEVICE_CPU_MEMINFO_H
-#define DEVICE_CPU_MEMINFO_H
+#pragma once
 
 #include "base/err.h"
 
@@ -24,5 +23,3 @@ uint64_t meminfo_spare(const char *root);
 uint64_t meminfo_headroom(const char *root);
 
 uint64_t meminfo_rss(void); /* resident bytes of this process; 0: not known */
-
-#endif

@@ -307,17 +307,15 @@ static berth_status attribute(struct cuda_phys *p, CUdevice_attribute which, int
 static berth_status properties(struct cuda_dev *d, berth_err *err)
 {
     struct cuda_phys *p = &d->pub;
-    int major, minor, shared, vmm;
+    int major, minor, vmm;
     if (CUDA_TRY(p, cuDeviceGetName(p->base.model, (int)sizeof p->base.model - 1, p->dev), err) ||
         attribute(p, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major, err) ||
         attribute(p, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor, err) ||
         attribute(p, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &p->multiprocessors, err) ||
         attribute(p, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, &p->threads_per_mp, err) ||
-        attribute(p, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &shared, err) ||
         attribute(p, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &vmm, err))
         return err->code;
     p->sm = major * 10 + minor;
-    p->shared_max = (size_t)shared;
     if (p->multiprocessors > 0 && p->threads_per_mp > 0)
         p->base.threads = (uint32_t)p->multiprocessors * (uint32_t)p->threads_per_mp;
     d->vmm = vmm != 0;

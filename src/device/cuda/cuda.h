@@ -20,8 +20,7 @@
  * Files      cuda_api.c the library, cuda.c phys, errors, streams, events, copies, cuda_mem.c
  *            memory, pinned host memory too, cuda_graph.c recorded kernels, cuda_peer.c access
  *            between cards; cuda_impl.h what they share */
-#ifndef DEVICE_CUDA_CUDA_H
-#define DEVICE_CUDA_CUDA_H
+#pragma once
 
 #include "device/device.h"
 
@@ -46,7 +45,6 @@ struct cuda_phys {
     const char *card;                    /* base.model: "NVIDIA H200" */
     int sm;                              /* 90 */
     int multiprocessors, threads_per_mp; /* what PyTorch's random numbers depend on, too */
-    size_t shared_max;                   /* bytes of shared memory a block may have */
     atomic_int lost;                     /* CUresult: the context is gone; 0: it is fine */
     /* op/ keeps its handles, modules and caches here: made at first use, closed with the phys,
      * before the context goes. The context is current then; calls may fail if it is lost. */
@@ -67,5 +65,3 @@ berth_status cuda_check(struct cuda_phys *p, CUresult r, const char *what, berth
 
 /* Makes the card's context current on this thread, unless it is lost. Cheap. */
 berth_status cuda_current(struct cuda_phys *p, berth_err *err);
-
-#endif

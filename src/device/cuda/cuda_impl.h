@@ -1,6 +1,5 @@
 /* cuda_impl: what the files of device/cuda share. */
-#ifndef DEVICE_CUDA_CUDA_IMPL_H
-#define DEVICE_CUDA_CUDA_IMPL_H
+#pragma once
 
 #include "base/vec.h"
 #include "device/cuda/cuda.h"
@@ -123,5 +122,3 @@ void cuda_graph_free(struct dev_graph *g);
 berth_status cuda_peer_open(struct cuda_dev *d, berth_err *err);
 void cuda_peer_close(struct cuda_dev *d);
 bool cuda_can_peer(const struct phys *to, const struct phys *from);
-
-#endif

@@ -28,11 +28,6 @@ bool null_call_fails(struct null_dev *d, enum null_call call, berth_err *err)
     return true;
 }
 
-static void fail_at(struct null_dev *d, enum null_call call, uint64_t k)
-{
-    atomic_store(&d->fail_at[call], k ? atomic_load(&d->calls[call]) + k : 0);
-}
-
 /* ---- library ---- */
 
 static berth_status library_open(const struct dev_env *env, void **out, berth_err *err)
@@ -88,7 +83,7 @@ static berth_status null_open(void *library, const struct dev_env *env, unsigned
     d->first_addr = (uint64_t)(index + 1) << 48; /* far from host addresses and from each other */
     d->next_addr = d->first_addr;
     d->blocks.elem = sizeof(struct block *);
-    fail_at(d, w->cfg.fail_call, w->cfg.fail_at);
+    atomic_store(&d->fail_at[w->cfg.fail_call], w->cfg.fail_at);
     if (null_call_fails(d, NULL_OPEN, err)) {
         free(d);
         return err->code;
@@ -419,60 +414,3 @@ const struct dev_driver driver_null = {
     .copy_peer = null_copy_peer,
     .launch = null_launch,
 };
-
-/* ---- for tests ---- */
-
-static struct null_dev *of(const struct device *d)
-{
-    if (d->phys->driver != &driver_null)
-        BUG("%s is no null device", d->name);
-    return null_of(d->phys);
-}
-
-void null_fail(struct device *d, enum null_call call, uint64_t k)
-{
-    fail_at(of(d), call, k);
-}
-
-uint64_t null_calls(const struct device *d, enum null_call call)
-{
-    return atomic_load(&of(d)->calls[call]);
-}
-
-void null_seed(struct device *d, uint64_t seed)
-{
-    of(d)->world->rng = seed;
-}
-
-bool null_step(struct device *d)
-{
-    return sim_step(of(d)->world);
-}
-
-void null_run(struct device *d)
-{
-    sim_run(of(d)->world);
-}
-
-size_t null_queued(const struct device *d)
-{
-    return of(d)->world->queued;
-}
-
-uint64_t null_hazards(const struct device *d)
-{
-    uint64_t n = 0;
-    for (int k = 0; k < NULL_HAZARD_COUNT; k++)
-        n += of(d)->world->hazards[k];
-    return n;
-}
-
-uint64_t null_hazards_of(const struct device *d, enum null_hazard kind)
-{
-    return of(d)->world->hazards[kind];
-}
-
-const char *null_last_hazard(const struct device *d)
-{
-    return of(d)->world->last;
-}

@@ -3,7 +3,8 @@
  * Memory     as many bytes as the spec says, backed by host pages that are touched only when used.
  *            Addresses are invented and never used twice, so that following one as a pointer, or
  *            using one after its end, is noticed.
- * Failing    null_fail(): the k-th call of a kind from now on fails, once.
+ * Failing    null_config says which call of a kind fails, once; tests arm it anew (null_fail(),
+ *            tests/support/null_hooks.h, as all that only tests ask of null devices).
  * Engine     Copies and launches are queued and take effect when their stream runs: by null_step()
  *            and null_run(), in an order drawn from the seed that respects streams and events; or
  *            when somebody waits. All null devices of a set share one engine.
@@ -20,8 +21,7 @@
  *            host says what else it does (dev_host_access(), dev_host_gone()). Work on memory that
  *            goes away is reported and then runs at once, so that a report is all that happens.
  * Threads    as every driver: one thread, except info. */
-#ifndef DEVICE_NULL_NULL_H
-#define DEVICE_NULL_NULL_H
+#pragma once
 
 #include "device/device.h"
 
@@ -85,18 +85,3 @@ struct null_config { /* zero: defaults */
     null_hazard_fn *on_hazard;
     void *user;
 };
-
-/* d: a null device; BUG otherwise. Engine-wide ones act on all null devices of d's set. */
-
-/* The k-th call of this kind on d's phys from now fails (1: the next). 0: none does. */
-void null_fail(struct device *d, enum null_call call, uint64_t k);
-uint64_t null_calls(const struct device *d, enum null_call call); /* so far, failed ones included */
-void null_seed(struct device *d, uint64_t seed);
-bool null_step(struct device *d);           /* runs one queued operation; false: none is queued */
-void null_run(struct device *d);            /* until nothing is queued */
-size_t null_queued(const struct device *d); /* operations, marks and waits included */
-uint64_t null_hazards(const struct device *d); /* found so far, all kinds */
-uint64_t null_hazards_of(const struct device *d, enum null_hazard kind);
-const char *null_last_hazard(const struct device *d); /* text of the latest; "" if none */
-
-#endif

@@ -3,8 +3,7 @@
  *   null.c    the driver: memory, addresses, failing calls
  *   engine.c  streams, events, the queue and the drawn order
  *   hazard.c  vector clocks, access records, reports */
-#ifndef DEVICE_NULL_NULL_IMPL_H
-#define DEVICE_NULL_NULL_IMPL_H
+#pragma once
 
 #include "base/vec.h"
 #include "device/device_impl.h"
@@ -161,5 +160,3 @@ berth_status null_copy_peer(struct dev_stream *s, struct phys *dst_phys, uint64_
                             struct phys *src_phys, uint64_t src, size_t n, berth_err *err);
 berth_status null_launch(struct dev_stream *s, dev_fn *fn, void *user,
                          const struct dev_access *access, size_t n, berth_err *err);
-
-#endif

@@ -1,7 +1,5 @@
 #include "op/cpu/attention.h"
 
-#include "base/sz.h"
-
 #include <math.h>
 
 /* Floats that qT and oT of a piece may take: they, a block of keys and its scores stay in the

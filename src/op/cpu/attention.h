@@ -15,8 +15,7 @@
  *         blocks begin at fixed queries and keys. Scores are in units of log2(e): 2^x is cheaper.
  * Files   attention.c splits the work; attention_kernel.inc the arithmetic, compiled for one level
  *         by level_<x>.c. */
-#ifndef OP_CPU_ATTENTION_H
-#define OP_CPU_ATTENTION_H
+#pragma once
 
 #include "op/cpu/cpu_impl.h"
 
@@ -46,5 +45,3 @@ static inline size_t attn_scratch(size_t lanes, size_t n, size_t dim)
 {
     return ATTN_KEYS * lanes + n * (2 * dim + 2);
 }
-
-#endif

@@ -5,8 +5,6 @@
 #include "op/cpu/gemm.h"
 #include "op/cpu/winograd.h"
 
-#include <string.h>
-
 struct windows { /* of one group of channels */
     struct gemm_rows w;
     const float *x;

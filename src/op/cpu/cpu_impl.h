@@ -8,8 +8,7 @@
  *         alone.
  * Files   kernels.def which ops, cpu.c their table; gemm*.c the product all others are made of;
  *         level_<x>.c, level.inc what is compiled for each level; vmath.h their functions. */
-#ifndef OP_CPU_CPU_IMPL_H
-#define OP_CPU_CPU_IMPL_H
+#pragma once
 
 #include "op/ops_impl.h"
 #include "tensor/cpu.h"
@@ -72,5 +71,3 @@ static inline size_t cpu_least(size_t a, size_t b)
 
 /* gelu_tanh of n values, y may be x: pointwise.c's, for what ends with it. */
 void (*cpu_gelu_tanh(enum cpu_level l))(const float *x, float *y, size_t n);
-
-#endif

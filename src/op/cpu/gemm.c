@@ -3,8 +3,6 @@
 
 #include "op/cpu/cpu_impl.h"
 
-#include <string.h>
-
 #define CHUNK_BYTES ((size_t)8 << 20) /* of fixed panels: a good part of a last-level cache */
 #define CHUNK_THRIFTY ((size_t)1 << 20)
 #define WIDEN 256          /* elements widened at a time; a multiple of every block */

@@ -18,8 +18,7 @@
  *         complete, so `add` may be the output itself.
  * Files   gemm.c driver; gemm_level.c transposition and levels; gemm_kernel.inc the kernels,
  *         compiled for a level by level_<x>.c. */
-#ifndef OP_CPU_GEMM_H
-#define OP_CPU_GEMM_H
+#pragma once
 
 #include "op/ops.h"
 #include "tensor/cpu.h"
@@ -101,5 +100,3 @@ struct gemm_rows {
 };
 void gemm_pack_rows(const struct gemm_rows *w, size_t row, size_t rows, size_t at, size_t n,
                     float *dst, size_t ld_dst, size_t pad);
-
-#endif

@@ -2,7 +2,6 @@
 
 #if CPU_X86
 #include "op/cpu/cpu_impl.h"
-#include "op/cpu/vmath.h"
 
 #include <immintrin.h>
 
@@ -15,30 +14,13 @@
 
 typedef __m256 vf;
 
-TARGET INLINE_BODY vf vf_all(float x)
-{
-    return _mm256_set1_ps(x);
-}
-
-TARGET INLINE_BODY vf vf_fma(vf a, vf b, vf c)
-{
-    return _mm256_fmadd_ps(a, b, c);
-}
-
-TARGET INLINE_BODY vf vf_max(vf a, vf b)
-{
-    return _mm256_max_ps(a, b);
-}
+#define V(x) _mm256_##x
+#include "op/cpu/level_x86.inc"
 
 TARGET INLINE_BODY vf vf_exp2(vf x)
 {
-    vf n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), r = x - n;
-    vf p = vf_fma(vf_all(EXP2_C6), r, vf_all(EXP2_C5));
-    p = vf_fma(p, r, vf_all(EXP2_C4));
-    p = vf_fma(p, r, vf_all(EXP2_C3));
-    p = vf_fma(p, r, vf_all(EXP2_C2));
-    p = vf_fma(p, r, vf_all(EXP2_C1));
-    p = vf_fma(p, r, vf_all(1));
+    vf n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vf p = vf_exp2_part(x - n);
     __m256i e = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
     p = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), e));
     vf nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q); /* its exponent is beyond help: put it back */

@@ -2,7 +2,6 @@
 
 #if CPU_X86
 #include "op/cpu/gemm.h"
-#include "op/cpu/vmath.h"
 
 #include <immintrin.h>
 
@@ -15,30 +14,13 @@
 
 typedef __m512 vf;
 
-TARGET INLINE_BODY vf vf_all(float x)
-{
-    return _mm512_set1_ps(x);
-}
-
-TARGET INLINE_BODY vf vf_fma(vf a, vf b, vf c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-
-TARGET INLINE_BODY vf vf_max(vf a, vf b)
-{
-    return _mm512_max_ps(a, b);
-}
+#define V(x) _mm512_##x
+#include "op/cpu/level_x86.inc"
 
 TARGET INLINE_BODY vf vf_exp2(vf x)
 {
-    vf n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), r = x - n;
-    vf p = vf_fma(vf_all(EXP2_C6), r, vf_all(EXP2_C5));
-    p = vf_fma(p, r, vf_all(EXP2_C4));
-    p = vf_fma(p, r, vf_all(EXP2_C3));
-    p = vf_fma(p, r, vf_all(EXP2_C2));
-    p = vf_fma(p, r, vf_all(EXP2_C1));
-    p = vf_fma(p, r, vf_all(1));
+    vf n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vf p = vf_exp2_part(x - n);
     /* Not below: NaN goes through. */
     __mmask16 kept = _mm512_cmp_ps_mask(x, vf_all(EXP2_LEAST), _CMP_NLT_UQ);
     return _mm512_maskz_scalef_ps(kept, p, n);

@@ -4,8 +4,6 @@
 #include "op/cpu/transpose.h"
 #include "op/index.h"
 
-#include <string.h>
-
 enum { TILE = 32 };
 _Static_assert(STRIDED_DIMS >= SHAPE_MAX_DIMS, "every view has room");
 

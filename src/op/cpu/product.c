@@ -3,8 +3,6 @@
 #include "op/cpu/cpu_impl.h"
 #include "op/cpu/gemm.h"
 
-#include <string.h>
-
 struct operands {
     const float *x;
     size_t ld_x;        /* elements */

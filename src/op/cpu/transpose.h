@@ -1,6 +1,5 @@
 /* transpose: small matrices, four by four in registers of any processor. */
-#ifndef OP_CPU_TRANSPOSE_H
-#define OP_CPU_TRANSPOSE_H
+#pragma once
 
 #include "tensor/cpu.h"
 
@@ -38,5 +37,3 @@ INLINE_BODY void transpose(const float *x, size_t ldx, float *y, size_t ldy, siz
         for (size_t i = j < m4 ? n4 : 0; i < n; i++)
             y[j * ldy + i] = x[i * ldx + j];
 }
-
-#endif

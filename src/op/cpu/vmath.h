@@ -4,14 +4,9 @@
  *
  * fused   a constant of the caller: the level has fused multiply-add. Levels differ in the last
  *         bit. */
-#ifndef OP_CPU_VMATH_H
-#define OP_CPU_VMATH_H
+#pragma once
 
 #include "op/cpu/cpu_impl.h"
-
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
 
 /* 2^r = 1 + r (C1 + r (C2 + ...)) on [-1/2, 1/2], 2e-9 off before rounding. */
 #define EXP2_C1 0.6931471824645996f
@@ -172,5 +167,3 @@ INLINE_BODY float vm_tanh(const bool fused, float x)
     }                                                                                              \
     CLONES_X86(f, params, __VA_ARGS__)                                                             \
     static void(*const f##_levels[CPU_LEVELS]) params = LEVELS_OF(f);
-
-#endif

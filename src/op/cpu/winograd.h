@@ -23,13 +23,11 @@
  *         (tests/unit/op/test_gemm.c, outliers), a NaN or infinity a NaN.
  * Files   winograd.c driver; winograd_2x2.c, winograd_4x4.c the transforms, with
  *         winograd_kernel.inc around them. */
-#ifndef OP_CPU_WINOGRAD_H
-#define OP_CPU_WINOGRAD_H
+#pragma once
 
 #include "op/cpu/cpu_impl.h"
 #include "op/cpu/gemm.h"
 
-#include <string.h>
 #if CPU_X86
 #include <immintrin.h>
 #endif
@@ -80,5 +78,3 @@ extern const struct wino_kind wino_2x2[CPU_LEVELS], wino_4x4[CPU_LEVELS];
 
 typedef float lanes[WINO_LANES];
 #define EACH(i) for (size_t i = 0; i < WINO_LANES; i++)
-
-#endif

@@ -5,8 +5,7 @@
  *                  lengths allow it
  *         unit     what one thread moves at a time: an element, or 16 bytes of them where packed
  *         item     the outermost dimension, with modulations of its own */
-#ifndef OP_CUDA_ARGS_CUH
-#define OP_CUDA_ARGS_CUH
+#pragma once
 
 #include "op/index.h"
 
@@ -303,5 +302,3 @@ struct conv_finish {
     uint32_t channels, runs; /* of CONV_RUN elements in a plane */
     int32_t bias_type;
 };
-
-#endif

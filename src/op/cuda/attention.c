@@ -15,7 +15,6 @@
 #include <assert.h>
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 enum { CUDNN_HEAD = 512, CUDNN_SM = 80 };
 

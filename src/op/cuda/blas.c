@@ -6,9 +6,6 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define MIB ((size_t)1 << 20)
 
@@ -80,6 +77,8 @@ static berth_status check(struct blas *b, cublasStatus_t r, const char *what, be
     return s;
 }
 #define TRY(b, call, err) check((b), (b)->api.call, #call, (err))
+#define SET(b, kind, d, attr, v, err)                                                              \
+    TRY(b, cublasLt##kind##SetAttribute(d, attr, &(v), sizeof(v)), err)
 
 static void choice_free(struct blas *b, struct choice *c)
 {
@@ -256,16 +255,9 @@ static berth_status layout_new(struct blas *b, enum dtype t, uint64_t rows, uint
         return BERTH_OK;
     const int32_t count = (int32_t)batch;
     const int64_t stride = (int64_t)of;
-    if (TRY(b,
-            cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                             sizeof count),
-            err) ||
-        TRY(b,
-            cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                             &stride, sizeof stride),
-            err))
+    if (SET(b, MatrixLayout, *out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, count, err))
         return err->code;
-    return BERTH_OK;
+    return SET(b, MatrixLayout, *out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride, err);
 }
 
 static berth_status op_new(struct blas *b, const struct key *k, cublasLtMatmulDesc_t *out,
@@ -278,15 +270,9 @@ static berth_status op_new(struct blas *b, const struct key *k, cublasLtMatmulDe
                   : CUBLASLT_EPILOGUE_DEFAULT;
     /* F32 sums in any case, and F32 products of F32: not of their 19 bits that tensor cores take */
     if (TRY(b, cublasLtMatmulDescCreate(out, CUBLAS_COMPUTE_32F, CUDA_R_32F), err) ||
-        TRY(b,
-            cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_TRANSA, &turn_w,
-                                           sizeof turn_w),
-            err) ||
-        TRY(b,
-            cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_EPILOGUE, &end, sizeof end),
-            err))
+        SET(b, MatmulDesc, *out, CUBLASLT_MATMUL_DESC_TRANSA, turn_w, err))
         return err->code;
-    return BERTH_OK;
+    return SET(b, MatmulDesc, *out, CUBLASLT_MATMUL_DESC_EPILOGUE, end, err);
 }
 
 static berth_status describe(struct blas *b, struct choice *c, berth_err *err)

@@ -12,8 +12,7 @@
  *            that has no kernels for the card at all.
  * Library    libcublasLt.so.13, .so.12 or .so, where dlopen finds it; else BERTH_EUNSUPPORTED.
  * Threads    Executor. */
-#ifndef OP_CUDA_BLAS_H
-#define OP_CUDA_BLAS_H
+#pragma once
 
 #include "op/cuda/cuda_op.h"
 
@@ -55,5 +54,3 @@ berth_status blas_run(const struct op_env *env, const struct blas_product *p, vo
                       bool *refused, berth_err *err);
 /* The same by a kernel of ours, slowly; matmul.c has it. A batch has neither bias nor add. */
 berth_status blas_by_ours(const struct op_env *env, const struct blas_product *p, berth_err *err);
-
-#endif

@@ -19,7 +19,6 @@
 #include "op/cuda/own.h"
 
 #include <assert.h>
-#include <string.h>
 
 #define PIECE ((uint64_t)256 << 20)
 #define ELEMENTS_MOST                                                                              \

@@ -3,8 +3,7 @@
  *
  * A piece has all channels and columns of some pictures, or of some rows of one. Rows of the result
  * need the rows of x that filters reach over; what lies outside of x is padding of the piece. */
-#ifndef OP_CUDA_CONV2D_PIECES_H
-#define OP_CUDA_CONV2D_PIECES_H
+#pragma once
 
 #include "op/ops_impl.h"
 
@@ -74,5 +73,3 @@ static inline struct conv_piece conv_piece_at(const struct op_conv2d *a, const s
     p.bottom = to - end;
     return p;
 }
-
-#endif

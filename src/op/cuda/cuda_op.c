@@ -2,10 +2,6 @@
 #include "op/cuda/blas.h"
 #include "op/cuda/dnn.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { KERNEL_NAME = 56 };
 
 struct kernel {

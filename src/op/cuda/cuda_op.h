@@ -23,8 +23,7 @@
  * Files      cuda_op.c card, modules, launching; kernels.def, table.c the backend; own.h, args.cuh
  *            and kernel.cuh for our kernels; <x>.c launches those of <x>.cu. blas.c and dnn*.c are
  *            the libraries; expand*, stored.cuh stored types. */
-#ifndef OP_CUDA_CUDA_OP_H
-#define OP_CUDA_CUDA_OP_H
+#pragma once
 
 #include "base/map.h"
 #include "device/cuda/cuda.h"
@@ -105,5 +104,3 @@ const char *cuda_type_name(enum dtype t);
  * conv2d.c and move.c use it. src begins at a block, dst at an element; better at 16 bytes. */
 berth_status cuda_expand(const struct op_env *env, enum dtype from, const void *src, enum dtype to,
                          void *dst, size_t n, berth_err *err);
-
-#endif

@@ -3,9 +3,6 @@
 
 #include <assert.h>
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- the library ---- */
 

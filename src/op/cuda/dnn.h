@@ -29,8 +29,7 @@
  *            are made, and the handle is closed, with none.
  * Threads    Executor.
  * Files      dnn.c the library, the plans; dnn_graph.c descriptors, choosing */
-#ifndef OP_CUDA_DNN_H
-#define OP_CUDA_DNN_H
+#pragma once
 
 #include "base/map.h"
 #include "op/cuda/cuda_op.h"
@@ -174,5 +173,3 @@ void dnn_forget(struct dnn *d);
  * (read by the call). workspace: p->workspace bytes of the card, aligned as its memory is. */
 berth_status dnn_run(const struct op_env *env, struct dnn *d, const struct dnn_plan *p, size_t n,
                      const int64_t *uid, void *const *at, void *workspace, berth_err *err);
-
-#endif

@@ -1,9 +1,6 @@
 /* dnn_graph.c: graphs of cuDNN as descriptors, and which of its engines computes one. */
 #include "op/cuda/dnn.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* ---- descriptors ---- */
 
 /* Remembers the first refusal, in cuDNN's own words. */

@@ -11,8 +11,7 @@
  *           (DEC_ALIGN); rows begin at a multiple of that.
  * Compiled  by nvcc for kernels, and by a C compiler for tests/unit/op/test_expand_decode.c, which
  *           holds it against tensor/ where there is no card. Needs nothing of CUDA. */
-#ifndef OP_CUDA_EXPAND_DECODE_H
-#define OP_CUDA_EXPAND_DECODE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -372,5 +371,3 @@ DEC float dec_odd_f64(uint64_t u)
     uint32_t rest = (m & ((UINT64_C(1) << (40 + cut)) - 1)) != 0;
     return DEC_FLOAT(sign | top | rest);
 }
-
-#endif

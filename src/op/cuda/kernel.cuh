@@ -1,8 +1,7 @@
 /* kernel.cuh: what our own .cu files share: the three types of activations, 16 bytes of them at a
  * time, parameters of any type, sums over a warp and a block. Values are computed in F32 and
  * rounded once, to nearest. */
-#ifndef OP_CUDA_KERNEL_CUH
-#define OP_CUDA_KERNEL_CUH
+#pragma once
 
 #include "op/cuda/args.cuh"
 
@@ -269,5 +268,3 @@ DEV float f_gelu_tanh(float x)
     float u = 0.79788456080286535588f * (x + 0.044715f * x * x * x);
     return x / (1.0f + expf(-2.0f * u));
 }
-
-#endif

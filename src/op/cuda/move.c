@@ -2,7 +2,6 @@
 #include "op/cuda/own.h"
 
 #include <assert.h>
-#include <stdio.h>
 
 static_assert(STRIDED_DIMS >= SHAPE_MAX_DIMS, "every view has room");
 

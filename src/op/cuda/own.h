@@ -1,7 +1,6 @@
 /* own: what the files that launch our own kernels share: their arguments and how many blocks they
  * take. For this folder. */
-#ifndef OP_CUDA_OWN_H
-#define OP_CUDA_OWN_H
+#pragma once
 
 #include "op/cuda/args.cuh"
 #include "op/cuda/cuda_op.h"
@@ -70,5 +69,3 @@ static inline berth_status own_launch(const struct op_env *env, enum cuda_module
     return cuda_launch_blocks(env, module, kernel, type, own_blocks(n, OWN_THREADS), OWN_THREADS,
                               args, err);
 }
-
-#endif

@@ -5,8 +5,7 @@
  *                        aligned to 16 bytes
  *   struct block_<id>    a GGML type: CHUNKS of a block, get8(src, chunk)
  * Conversions are the processor's own: to nearest, ties to even, NaN stays NaN. */
-#ifndef OP_CUDA_STORED_CUH
-#define OP_CUDA_STORED_CUH
+#pragma once
 
 #include "op/cuda/expand_decode.h"
 #include "op/cuda/kernel.cuh"
@@ -80,5 +79,3 @@ typedef plain_f8<__NV_E5M2> plain_f8_e5m2;
     };
 DEC_QUANTS(BLOCK)
 #undef BLOCK
-
-#endif

@@ -27,8 +27,7 @@
  * Files      sqlite.c opening and recovery; ops.c the slots of backend.h; tx.c transactions and
  *            what is written in them; tend.c syncs, checkpoints and giving room back; db.c SQLite
  *            with our errors; room.c room on the disk. */
-#ifndef STORE_SQLITE_SQLITE_IMPL_H
-#define STORE_SQLITE_SQLITE_IMPL_H
+#pragma once
 
 #include "base/clock.h"
 #include "base/oomkill.h"
@@ -166,5 +165,3 @@ void room_move_log(struct sqlite *s, bool wait);
 /* A change that deletes. Where there is little room it gives back what it can before it returns,
  * otherwise soon after. */
 berth_status tx_do_making_room(struct sqlite *s, tx_fn *fn, void *arg, berth_err *err);
-
-#endif

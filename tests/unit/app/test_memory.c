@@ -1,5 +1,5 @@
 /* The process's own limit inside a control group. */
-#include "app/memory.h"
+#include "app/app.h"
 #include "support/test.h"
 
 #define MIB ((uint64_t)1 << 20)

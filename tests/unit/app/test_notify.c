@@ -1,7 +1,7 @@
 /* What a service manager hears, and what happens when it does not. */
 #include "support/test.h"
 
-#include "app/notify.h"
+#include "app/app.h"
 #include "base/str.h"
 
 #include <sys/socket.h>

@@ -1,7 +1,7 @@
 /* A picture in a terminal: which colour stands where. */
 #include "support/test.h"
 
-#include "app/show.h"
+#include "app/app.h"
 #include "image/image.h"
 
 /* A PNG of w x h, whose pixel (x, y) is color(x, y). */

@@ -101,7 +101,6 @@ static void cards_come_before_the_processor(void **state)
     assert_int_equal(p->sm, 90);
     assert_int_equal(p->multiprocessors, 132);
     assert_int_equal(p->threads_per_mp, 2048);
-    assert_int_equal(p->shared_max, 232448);
     assert_int_equal(p->api->driver, 13000);
     close_clean(&r, set);
 }

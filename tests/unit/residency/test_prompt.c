@@ -139,6 +139,11 @@ struct named {
     char name;
 };
 
+struct named_in {       /* a registry */
+    struct named named; /* first */
+    struct residency *r;
+};
+
 static void note(struct res_request *q, bool canceled)
 {
     str_addf(&trace, "%s%c", canceled ? "-" : "", ((struct named *)q)->name);
@@ -182,6 +187,52 @@ static void requests_in_order(void **state)
     assert_ok(res_settle(g->r, NULL, &err), err);
     assert_int_equal(res_metrics(g->r).frees, 1);
     assert_false(res_has_requests(g->r));
+    rig_close(g);
+}
+
+static void note_frees(struct res_request *q, bool canceled)
+{
+    struct named_in *n = (struct named_in *)q;
+    (void)canceled;
+    str_addf(&trace, "%c%u", n->named.name, (unsigned)res_metrics(n->r).frees);
+}
+
+/* Whoever asks after a free, even for a look, sees what it did; who asked before it does not. */
+static void a_free_keeps_its_place(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct named_in a = { { { .run = note_frees }, 'a' }, g->r },
+                    b = { { { .run = note_frees }, 'b' }, g->r },
+                    c = { { { .run = note_frees, .quick = true }, 'c' }, g->r };
+    berth_err err = { 0 };
+    (void)state;
+    res_request(g->r, &a.named.q);
+    res_request_free(g->r, true, false, false);
+    res_request(g->r, &c.named.q);
+    res_request(g->r, &b.named.q);
+    res_request_free(g->r, true, false, false);
+    res_run_requests(g->r);
+    expect_trace("a0"); /* a free is next */
+    assert_ok(res_settle(g->r, NULL, &err), err);
+    assert_int_equal(res_metrics(g->r).frees, 1);
+    assert_ok(res_settle(g->r, NULL, &err), err);
+    expect_trace("c1b1");
+    assert_int_equal(res_metrics(g->r).frees, 2);
+    assert_false(res_has_requests(g->r));
+
+    res_prompt_begin(g->r); /* a look during the prompt does not lose the free before it */
+    res_request_free(g->r, true, false, false);
+    res_request(g->r, &c.named.q);
+    res_request(g->r, &a.named.q);
+    res_run_requests(g->r);
+    expect_trace("c2");
+    res_request_free(g->r, true, false, false);
+    assert_ok(res_prompt_end(g->r, NULL, &err), err);
+    assert_int_equal(res_metrics(g->r).frees, 3);
+    expect_trace("");
+    assert_ok(res_settle(g->r, NULL, &err), err);
+    expect_trace("a3");
+    assert_int_equal(res_metrics(g->r).frees, 4);
     rig_close(g);
 }
 
@@ -252,6 +303,7 @@ int main(void)
         cmocka_unit_test(the_button),
         cmocka_unit_test(the_button_while_a_prompt_runs),
         cmocka_unit_test(requests_in_order),
+        cmocka_unit_test(a_free_keeps_its_place),
         cmocka_unit_test(canceled_requests_are_told),
         cmocka_unit_test(any_thread_posts),
     };

@@ -7,10 +7,10 @@ static void hello(struct http_req *r)
 }
 
 static const struct route routes[] = {
-    { HTTP_GET | HTTP_POST, "/hello", ROUTE_BODY, hello, NULL, NULL },
-    { HTTP_GET, "/open", ROUTE_OPEN, hello, NULL, NULL },
-    { HTTP_GET, "/ws", ROUTE_WS, hello, NULL, NULL },
-    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL, NULL },
+    { HTTP_GET | HTTP_POST, "/hello", ROUTE_BODY, .handler = hello },
+    { HTTP_GET, "/open", ROUTE_OPEN, .handler = hello },
+    { HTTP_GET, "/ws", ROUTE_WS, .handler = hello },
+    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, .handler = route_static },
 };
 
 static struct rig g;

@@ -6,8 +6,8 @@
 #include "server/worker_impl.h"
 
 static const struct route routes[] = {
-    { HTTP_GET, "/ws", ROUTE_DOUBLE | ROUTE_WS, route_ws, NULL, NULL },
-    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL, NULL },
+    { HTTP_GET, "/ws", ROUTE_DOUBLE | ROUTE_WS, .handler = route_ws },
+    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, .handler = route_static },
 };
 
 static struct rig g;

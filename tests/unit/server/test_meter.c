@@ -8,7 +8,7 @@
 #include "server/worker_impl.h"
 
 static const struct route routes[] = {
-    { HTTP_GET, "/ws", ROUTE_DOUBLE | ROUTE_WS, route_ws, NULL, NULL },
+    { HTTP_GET, "/ws", ROUTE_DOUBLE | ROUTE_WS, .handler = route_ws },
 };
 
 static struct rig g;

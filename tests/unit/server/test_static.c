@@ -23,10 +23,10 @@ static void no_file(struct http_req *r)
 }
 
 static const struct route routes[] = {
-    { HTTP_GET, "/data", 0, some_file, NULL, NULL },
-    { HTTP_GET, "/big", 0, big_file, NULL, NULL },
-    { HTTP_GET, "/dir", 0, no_file, NULL, NULL },
-    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL, NULL },
+    { HTTP_GET, "/data", 0, .handler = some_file },
+    { HTTP_GET, "/big", 0, .handler = big_file },
+    { HTTP_GET, "/dir", 0, .handler = no_file },
+    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, .handler = route_static },
 };
 
 static struct rig g;

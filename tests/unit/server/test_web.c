@@ -6,9 +6,9 @@
 #include <zlib.h>
 
 static const struct route routes[] = {
-    { HTTP_GET, "/berth", ROUTE_PAGE, route_web, NULL, NULL },
-    { HTTP_GET, "/berth/web/{file:.*}", 0, route_web, NULL, NULL },
-    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL, NULL },
+    { HTTP_GET, "/berth", ROUTE_PAGE, .handler = route_web },
+    { HTTP_GET, "/berth/web/{file:.*}", 0, .handler = route_web },
+    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, .handler = route_static },
 };
 
 static struct rig g;

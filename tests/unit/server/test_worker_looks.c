@@ -26,9 +26,9 @@ static uint64_t held_model(struct world *x)
 
 static void post_look(struct world *x, uint64_t model, const char *allocation, struct answer *a)
 {
-    struct worker_change c = { .model = model, .allocation = strdup(allocation) };
+    struct worker_change c = { .model = model, .look = true, .allocation = strdup(allocation) };
     *a = (struct answer) { .world = x };
-    worker_post_look(x->server, &c, on_answer, a);
+    worker_post_change(x->server, &c, on_answer, a);
 }
 
 /* Bytes of the blocks whose `key` is that device; "": null. */

@@ -1,0 +1,89 @@
+/* berth nodes: which node classes there are, and which of them can be computed. */
+#include "app/app.h"
+#include "node/node.h"
+
+struct options {
+    bool json, missing;
+};
+
+/* What keeps a class from running; NULL: nothing. cls NULL: there is no such class. */
+static const char *obstacle(const struct node_class *cls)
+{
+    return cls ? node_cannot_run(cls) : "is not known";
+}
+
+static void print_one(const struct options *o, struct jsonout *j, const char *name,
+                      const struct node_class *cls)
+{
+    const char *why = obstacle(cls);
+    if (!o->json) {
+        printf(why ? "%s: %s\n" : "%s\n", name, why);
+        return;
+    }
+    jo_open(j, NULL, '{');
+    jo_str(j, "class", name);
+    jo_bool(j, "runs", !why);
+    if (why)
+        jo_str(j, "why", why);
+    if (cls)
+        jo_str(j, "module", cls->module);
+    jo_close(j, '}');
+}
+
+/* Those that cannot run are errors, which JSON has beside the others. */
+static int print_named(struct app *a, const struct options *o, struct jsonout *j, int n,
+                       char **names)
+{
+    int code = APP_OK;
+    for (int i = 0; i < n; i++) {
+        const struct node_class *cls = node_find(names[i]);
+        const char *why = obstacle(cls);
+        berth_err err;
+        if (!why || o->json)
+            print_one(o, j, names[i], cls);
+        if (why) {
+            err_set(&err, cls ? BERTH_EUNSUPPORTED : BERTH_ENOTFOUND, "%s %s", names[i], why);
+            code = app_fail(a, &err);
+        }
+    }
+    return code;
+}
+
+static int run(struct app *a, int argc, char **argv)
+{
+    struct options o = { 0 };
+    const struct opt opt[] = {
+        opt_flag("missing", "only those that are declared and cannot be computed yet", &o.missing),
+        opt_flag("json", "print a JSON array, one object per class", &o.json),
+    };
+    int n, code;
+    if (!app_args(a, &command_nodes, opt, ARRAY_LEN(opt), argc, argv, &n, &code))
+        return code;
+    struct jsonout j;
+    a->json = o.json;
+    if (o.json) {
+        app_json_begin(a, &j);
+        jo_open(&j, NULL, '[');
+    }
+    code = print_named(a, &o, &j, n, argv);
+    for (size_t i = 0; !n && i < node_count(); i++)
+        if (!o.missing || node_cannot_run(node_at(i)))
+            print_one(&o, &j, node_at(i)->name, node_at(i));
+    if (o.json) {
+        jo_close(&j, ']');
+        code = app_json_end(a, code);
+    }
+    return code;
+}
+
+const struct command command_nodes = {
+    .name = "nodes",
+    .about = "which node classes there are, and which can be computed",
+    .usage = "[CLASS...] [--missing] [--json]",
+    .args = "CLASS",
+    .more = "Without CLASS all are listed. With CLASS only those, and the exit code is 1 if\n"
+            "one of them is not known or cannot be computed: a script can ask before it\n"
+            "queues a workflow.\n\n"
+            "JSON: class, runs, why (what keeps it from running), module.\n",
+    .run = run,
+};

@@ -1,0 +1,19 @@
+# berth nodes: every class, those that cannot be computed, and scripts that ask for some.
+. "$(dirname "$0")/lib.sh"
+"$berth" help | grep -q '^  nodes ' || exit 77 # built without workflows
+
+run 0 nodes
+out_has '^KSampler$'
+run 0 nodes --missing
+out_lacks '^KSampler'
+run 0 nodes KSampler VAEDecode
+[ "$(wc -l < .out)" -eq 2 ] || fail "asked for two classes"
+run 1 nodes KSampler NoSuchClass
+out_has '^KSampler$'
+err_has '^berth nodes: NoSuchClass is not known'
+run 1 nodes NoSuchClass KSampler --json
+json 0/class NoSuchClass
+json 0/runs false
+json 1/runs true
+json 1/module nodes
+run 2 nodes --such
