@@ -103,9 +103,10 @@ struct noise_source { /* NOISE */
 extern const struct value_type type_noise;
 struct guider { /* GUIDER */
     struct model_ref model;
-    struct conditioning *positive, *middle, *negative; /* the last two may be NULL */
-    double cfg, cfg_middle;                            /* as struct sampling_request */
+    struct conditioning *positive, *middle, *negative, *empty; /* all but the first may be NULL */
+    double cfg, cfg_middle;                                    /* as struct sampling_request */
     bool nested;
+    struct guide_patch perp;
 };
 extern const struct value_type type_guider;
 
@@ -216,6 +217,8 @@ struct sampling_request { /* borrowed for the call */
     const struct conditioning *middle;              /* DualCFG; NULL */
     double cfg_middle;
     bool nested;
+    const struct conditioning *empty; /* Perp-Neg; NULL */
+    struct guide_patch perp;          /* how, with `empty` */
     const struct latent *latent;
 };
 /* *out: the new latent. *denoised (may be NULL): what was denoised last; *out again when no step

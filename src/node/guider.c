@@ -10,13 +10,14 @@ static void free_guider(void *obj)
     conditioning_free(g->positive);
     conditioning_free(g->middle);
     conditioning_free(g->negative);
+    conditioning_free(g->empty);
     free(g);
 }
 
 static size_t guider_bytes(const void *obj)
 {
     const struct guider *g = obj;
-    const struct conditioning *const x[] = { g->positive, g->middle, g->negative };
+    const struct conditioning *const x[] = { g->positive, g->middle, g->negative, g->empty };
     size_t n = sizeof *g;
     for (size_t i = 0; i < ARRAY_LEN(x); i++)
         n += x[i] ? type_conditioning.bytes(x[i]) : 0;
@@ -36,9 +37,13 @@ static berth_status copy_input(struct node_call *c, const char *name, struct con
     return in_conditioning(c, name, &x, err) ? err->code : conditioning_copy(x, out, err);
 }
 
-/* Output 0: a guider over these inputs (NULL: it has none). */
-static berth_status give(struct node_call *c, struct guider how, const char *positive,
-                         const char *middle, const char *negative, berth_err *err)
+/* Which inputs are its prompts; NULL: it has none such. */
+struct prompts {
+    const char *positive, *middle, *negative, *empty;
+};
+
+/* Output 0: a guider over these inputs. */
+static berth_status give(struct node_call *c, struct guider how, struct prompts in, berth_err *err)
 {
     const struct model_ref *model;
     struct guider *g = malloc(sizeof *g);
@@ -47,9 +52,10 @@ static berth_status give(struct node_call *c, struct guider how, const char *pos
     *g = how;
     berth_status s;
     if ((s = in_model(c, "model", &model, err)) || (s = model_ref_copy(model, &g->model, err)) ||
-        (s = copy_input(c, positive, &g->positive, err)) ||
-        (s = copy_input(c, middle, &g->middle, err)) ||
-        (s = copy_input(c, negative, &g->negative, err))) {
+        (s = copy_input(c, in.positive, &g->positive, err)) ||
+        (s = copy_input(c, in.middle, &g->middle, err)) ||
+        (s = copy_input(c, in.negative, &g->negative, err)) ||
+        (s = copy_input(c, in.empty, &g->empty, err))) {
         free_guider(g);
         return s;
     }
@@ -58,7 +64,8 @@ static berth_status give(struct node_call *c, struct guider how, const char *pos
 
 static berth_status run_basic(struct node_call *c, berth_err *err)
 {
-    return give(c, (struct guider) { .cfg = 1 }, "conditioning", NULL, NULL, err);
+    return give(c, (struct guider) { .cfg = 1 }, (struct prompts) { .positive = "conditioning" },
+                err);
 }
 
 CUSTOM_SAMPLING(BasicGuider, "/guiders",
@@ -68,8 +75,8 @@ CUSTOM_SAMPLING(BasicGuider, "/guiders",
 static berth_status run_cfg(struct node_call *c, berth_err *err)
 {
     struct guider g = { 0 };
-    return in_f64(c, "cfg", &g.cfg, err) ? err->code
-                                         : give(c, g, "positive", NULL, "negative", err);
+    const struct prompts in = { .positive = "positive", .negative = "negative" };
+    return in_f64(c, "cfg", &g.cfg, err) ? err->code : give(c, g, in, err);
 }
 
 CUSTOM_SAMPLING(CFGGuider, "/guiders",
@@ -86,7 +93,7 @@ static berth_status run_dual(struct node_call *c, berth_err *err)
         in_f64(c, "cfg_cond2_negative", &g.cfg_middle, err) || in_text(c, "style", &style, err))
         return err->code;
     g.nested = strcmp(style, "nested") == 0;
-    return give(c, g, "cond1", "cond2", "negative", err);
+    return give(c, g, (struct prompts) { "cond1", "cond2", "negative", NULL }, err);
 }
 
 CUSTOM_SAMPLING(DualCFGGuider, "/guiders",
@@ -96,3 +103,22 @@ CUSTOM_SAMPLING(DualCFGGuider, "/guiders",
                     FLOAT_IN("cfg_cond2_negative", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
                     COMBO_IN("style", CHOICES("regular", "nested"))),
                 OUT_OF("GUIDER"), .run = run_dual);
+
+/* Of the negative only what the positive does not want too, measured against an empty prompt. */
+static berth_status run_perp_neg(struct node_call *c, berth_err *err)
+{
+    struct guider g = { .perp.is = &guide_perp_neg_guider };
+    if (in_f64(c, "cfg", &g.cfg, err) || in_f64(c, "neg_scale", &g.perp.p[0], err))
+        return err->code;
+    const struct prompts in = { .positive = "positive",
+                                .negative = "negative",
+                                .empty = "empty_conditioning" };
+    return give(c, g, in, err);
+}
+
+NODE_CLASS(PerpNegGuider, .display = "Perp-Neg Guider", .category = "experimental",
+           .module = MOD("perpneg"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
+           INS(SOCKET("model", "MODEL"), PAIR_IN, SOCKET("empty_conditioning", "CONDITIONING"),
+               FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
+               FLOAT_IN("neg_scale", 1.0, 0.0, 100.0, 0.01, .more = ADVANCED)),
+           OUT_OF("GUIDER"), .run = run_perp_neg);

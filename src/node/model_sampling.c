@@ -141,20 +141,6 @@ static berth_status in_number(struct node_call *c, const char *input, double *ou
                           : err_set(err, BERTH_EINVAL, "input '%s' is no number", input);
 }
 
-static berth_status run_rescale(struct node_call *c, berth_err *err)
-{
-    struct model_ref m;
-    double by;
-    if (in_number(c, "multiplier", &by, &m, err))
-        return err->code;
-    m.said.rescale_cfg = by;
-    return out_value(c, 0, value_model(&m), err);
-}
-
-NODE_CLASS(RescaleCFG, .category = "advanced/model", .module = MOD("model_advanced"),
-           INS(SOCKET("model", "MODEL"), FLOAT_IN("multiplier", 0.7, 0.0, 1.0, 0.01)),
-           OUT_OF("MODEL"), .run = run_rescale);
-
 static berth_status run_differential(struct node_call *c, berth_err *err)
 {
     struct model_ref m;

@@ -131,7 +131,7 @@ berth_status latent_noise(struct node_call *c, const int64_t *index, const struc
 
 /* ---- a run ---- */
 
-enum { POSITIVE, MIDDLE, NEGATIVE, LISTS };
+enum { POSITIVE, MIDDLE, NEGATIVE, EMPTY, LISTS };
 
 struct run { /* of one sample_latent() */
     struct node_call *c;
@@ -157,6 +157,9 @@ struct run { /* of one sample_latent() */
     float *mask;     /* of the latent's shape; NULL: none */
     float *mask_now; /* DifferentialDiffusion: the mask of a noise level; else NULL */
     struct cond_list list[LISTS];
+    struct guide_patch *patch; /* [patches] of the model and of the request */
+    size_t patches;
+    struct guide_memory *memory;
     struct guide guide;
     bool predicted; /* the peak was told */
 };
@@ -409,9 +412,37 @@ static berth_status step(void *user, const struct sample_step *s, berth_err *err
 
 /* ---- all together ---- */
 
+/* What nodes did to the model's predictions, and the prompt that is for it. */
+static berth_status prepare_patches(struct run *r, const struct conditioning **empty,
+                                    berth_err *err)
+{
+    const struct sampling_request *q = r->q;
+    size_t most = q->model->changes + 1;
+    r->patch = arena_array(&r->mem, most, sizeof *r->patch);
+    r->memory = r->patch ? arena_array(&r->mem, most, sizeof *r->memory) : NULL;
+    if (!r->memory)
+        return err_set(err, BERTH_ENOMEM, "%zu patches", most);
+    for (size_t i = 0; i < q->model->changes; i++) {
+        const struct model_change *c = &q->model->change[i];
+        if (!c->guide.is)
+            continue;
+        r->patch[r->patches++] = c->guide;
+        if (c->with)
+            *empty = c->with->object.obj;
+    }
+    if (q->empty) {
+        r->patch[r->patches++] = q->perp;
+        *empty = q->empty;
+    }
+    return BERTH_OK;
+}
+
 static berth_status prepare_guide(struct run *r, berth_err *err)
 {
     const struct sampling_request *q = r->q;
+    const struct conditioning *empty = NULL;
+    if (prepare_patches(r, &empty, err))
+        return err->code;
     struct cond_scene scene = { .info = &r->info,
                                 .ms = &r->ms,
                                 .shape = r->part[0].samples->shape,
@@ -423,6 +454,7 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
     if (conds_resolve(r->c, q->positive, false, &scene, &r->list[POSITIVE], err) ||
         conds_resolve(r->c, q->middle, true, &scene, &r->list[MIDDLE], err) ||
         conds_resolve(r->c, q->negative, true, &scene, &r->list[NEGATIVE], err) ||
+        conds_resolve(r->c, empty, true, &scene, &r->list[EMPTY], err) ||
         conds_pair(r->c, r->list, LISTS, &scene, err))
         return err->code;
     if (!r->list[POSITIVE].at.n)
@@ -435,7 +467,11 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
                                 .negatives = r->list[NEGATIVE].at.n,
                                 .cfg = q->cfg,
                                 .always_uncond = (q->sampler->flags & SAMPLER_UNCOND) != 0,
-                                .rescale = q->model->said.rescale_cfg,
+                                .patch = r->patch,
+                                .patches = r->patches,
+                                .memory = r->memory,
+                                .empty = r->list[EMPTY].at.p,
+                                .empties = r->list[EMPTY].at.n,
                                 .middle = r->list[MIDDLE].at.p,
                                 .middles = r->list[MIDDLE].at.n,
                                 .cfg_middle = q->cfg_middle,
@@ -545,6 +581,7 @@ berth_status sample_latent(struct node_call *c, const struct sampling_request *q
         *denoised = (struct latent) { 0 };
     berth_status s = run(&r, out, denoised, err);
     diffusion_close(r.d);
+    guide_memory_release(r.memory, r.patches);
     ms_release(&r.ms);
     for (size_t i = 0; i < LISTS; i++)
         vec_release(&r.list[i].at);

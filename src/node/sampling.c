@@ -193,6 +193,8 @@ static berth_status run_custom_advanced(struct node_call *c, berth_err *err)
     q.cfg = g->cfg;
     q.cfg_middle = g->cfg_middle;
     q.nested = g->nested;
+    q.empty = g->empty;
+    q.perp = g->perp;
     return give_both(c, &q, err);
 }
 

@@ -135,6 +135,9 @@ void model_ref_release(struct model_ref *m)
         res_unref(m->part[i]);
     for (size_t i = 0; i < m->patches; i++)
         res_adapter_unref(m->patch[i].adapter);
+    for (size_t i = 0; i < m->changes; i++)
+        value_unref(m->change[i].with);
+    free(m->change);
     free(m->patch);
     free(m->clip_type);
     free(m->missing);
@@ -177,6 +180,16 @@ berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, be
             res_adapter_ref(m->patch[out->patches].adapter);
         }
     }
+    if (m->changes) {
+        out->change = calloc(m->changes, sizeof *out->change);
+        if (!out->change)
+            goto fail;
+        for (; out->changes < m->changes; out->changes++) {
+            out->change[out->changes] = m->change[out->changes];
+            if (m->change[out->changes].with)
+                value_ref(m->change[out->changes].with);
+        }
+    }
     if (m->clip_type && !(out->clip_type = strdup(m->clip_type)))
         goto fail;
     for (; out->parts < m->parts; out->parts++) {
@@ -187,6 +200,22 @@ berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, be
 fail:
     model_ref_release(out);
     return err_set(err, BERTH_ENOMEM, "copying a model reference with %zu adapters", m->patches);
+}
+
+berth_status model_ref_change(struct model_ref *m, struct model_change c, berth_err *err)
+{
+    struct model_change *at = NULL;
+    if (m->changes == MODEL_CHANGES)
+        err_set(err, BERTH_ELIMIT, "a model with more than %d patches", MODEL_CHANGES);
+    else if (!(at = realloc(m->change, (m->changes + 1) * sizeof *at)))
+        err_set(err, BERTH_ENOMEM, "%zu patches of a model", m->changes + 1);
+    if (!at) {
+        value_unref(c.with);
+        return err->code;
+    }
+    m->change = at;
+    m->change[m->changes++] = c;
+    return BERTH_OK;
 }
 
 /* ---- values ---- */

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "model/latent_format.h"
 #include "residency/residency.h"
-#include "sample/sigmas.h"
+#include "sample/guide.h"
 #include "tensor/shape.h"
 
 /* ---- host tensors ---- */
@@ -69,15 +69,19 @@ struct model_ref {
     struct res_patch
         *patch; /* adapters with strengths, owned references; applied when it computes */
     size_t patches;
+    struct model_change {         /* what nodes did to it, in their order; owned */
+        struct guide_patch guide; /* to its predictions; guide.is NULL: nothing */
+        struct value *with;       /* a CONDITIONING for that, a reference; NULL: none */
+    } * change;
+    size_t changes;
     char *clip_type;               /* CLIP: "stable_diffusion", ... ; owned or NULL */
     char *missing;                 /* no parts: why, as a sentence; owned or NULL */
     struct model_control *control; /* the last network that steers it; a reference or NULL */
     struct model_said {            /* what nodes said about it; zero: nothing */
         bool sampled;              /* ModelSampling*: sampling instead of what the file says */
         struct ms_config sampling;
-        bool playground;    /* latents are Playground's */
-        double rescale_cfg; /* RescaleCFG */
-        bool differs;       /* DifferentialDiffusion, with this strength */
+        bool playground; /* latents are Playground's */
+        bool differs;    /* DifferentialDiffusion, with this strength */
         double differential;
         int clip_skip;   /* stop_at_clip_layer; 0: none */
         bool fp8;        /* weight_dtype fp8_e4m3fn_fast: products in fp8 */
@@ -156,6 +160,9 @@ void latent_release(struct latent *l);
 void model_ref_release(struct model_ref *m);
 /* A copy that shares handles and adapters. */
 berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, berth_err *err);
+/* One change more. Takes c.with, also on failure. BERTH_ELIMIT: more than MODEL_CHANGES. */
+berth_status model_ref_change(struct model_ref *m, struct model_change c, berth_err *err);
+#define MODEL_CHANGES 256
 
 struct values {
     struct value **at; /* owned references */

@@ -4,21 +4,25 @@
 #include "base/arena.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { POSITIVE, MIDDLE, NEGATIVE, LISTS };
+enum { POSITIVE, MIDDLE, NEGATIVE, EMPTY, LISTS };
 
 struct part {
     const struct guide_cond *cond;
     struct guide_area crop;
     int list;
+    const void *how; /* guide_batch.how */
 };
 
 struct scene { /* one call of guide_denoise() */
     const struct guide *g;
     size_t b, c, t, h, w; /* t: planes of a channel, 1 for pictures */
     float sigma;
-    const float *x; /* [b, c, t, h, w] what the network is asked about */
+    double cfg;      /* of this level */
+    const void *how; /* of all parts; NULL: as patches say */
+    const float *x;  /* [b, c, t, h, w] what the network is asked about */
     struct arena *mem;
     struct part *part; /* [parts] not yet computed, in the order of the lists */
     size_t parts;
@@ -131,21 +135,32 @@ static void part_weights(const struct guide_cond *c, const struct guide_area *cr
 
 /* ---- lists ---- */
 
-/* Which lists count, in ComfyUI's order: the last one is computed first. */
-static size_t lists_of(const struct guide *g, bool uncond, int order[LISTS])
+static bool wants_uncond(const struct guide *g)
 {
-    bool always = g->always_uncond || uncond;
+    for (size_t i = 0; i < g->patches; i++)
+        if (g->patch[i].is->uncond)
+            return true;
+    return g->always_uncond;
+}
+
+/* Which lists count, in ComfyUI's order: the last one is computed first. */
+static size_t lists_of(const struct scene *s, bool uncond, int order[LISTS])
+{
+    const struct guide *g = s->g;
+    bool always = wants_uncond(g) || uncond;
     size_t n = 0;
     if (!g->middle) {
         order[n++] = POSITIVE;
-        if (g->negatives && (always || !is_one(g->cfg)))
+        if (g->negatives && (always || !is_one(s->cfg)))
             order[n++] = NEGATIVE;
+        if (g->empties)
+            order[n++] = EMPTY;
         return n;
     }
     bool negative = g->nested || always || !is_one(g->cfg_middle);
     if (negative && g->negatives)
         order[n++] = NEGATIVE;
-    if (negative || !is_one(g->cfg))
+    if (negative || !is_one(s->cfg))
         order[n++] = MIDDLE;
     order[n++] = POSITIVE;
     return n;
@@ -153,8 +168,21 @@ static size_t lists_of(const struct guide *g, bool uncond, int order[LISTS])
 
 static size_t conds_of(const struct guide *g, int list, const struct guide_cond **out)
 {
-    *out = list == POSITIVE ? g->positive : list == MIDDLE ? g->middle : g->negative;
-    return list == POSITIVE ? g->positives : list == MIDDLE ? g->middles : g->negatives;
+    const struct guide_cond *const at[LISTS] = { g->positive, g->middle, g->negative, g->empty };
+    const size_t n[LISTS] = { g->positives, g->middles, g->negatives, g->empties };
+    *out = at[list];
+    return n[list];
+}
+
+/* How the network is run for a list; NULL: as usual. */
+static const void *how_of(const struct scene *s, int list)
+{
+    const struct guide *g = s->g;
+    const void *how = s->how;
+    for (size_t i = 0; list == NEGATIVE && !s->how && i < g->patches; i++)
+        if (g->patch[i].is->negative && g->patch[i].is->negative(&g->patch[i], s->sigma))
+            how = g->patch[i].how;
+    return how;
 }
 
 /* The active parts of a list, and where they will be added up. */
@@ -164,7 +192,7 @@ static berth_status list_open(struct scene *s, int list, berth_err *err)
     size_t n = conds_of(s->g, list, &c), first = s->parts;
     for (size_t i = 0; i < n; i++) {
         struct part *p = &s->part[s->parts];
-        *p = (struct part) { .cond = &c[i], .list = list };
+        *p = (struct part) { .cond = &c[i], .list = list, .how = how_of(s, list) };
         s->parts += part_active(&c[i], s->sigma, &s->g->shape, &p->crop);
     }
     const struct part *p = &s->part[first];
@@ -261,6 +289,7 @@ static void batch_fill(const struct scene *s, const struct part *const *part, st
 {
     struct guide_batch *in = &b->in;
     float t = ms_timestep(s->g->ms, s->sigma);
+    in->how = part[0]->how;
     for (size_t i = 0; i < b->n; i++) {
         const struct part *p = part[i / s->b];
         in->cond[i] = p->cond->cond;
@@ -285,24 +314,29 @@ static void batch_add(struct scene *s, const struct part *const *part, const str
     }
 }
 
+static bool together(const struct part *a, const struct part *b)
+{
+    return a->crop.h == b->crop.h && a->crop.w == b->crop.w && a->how == b->how;
+}
+
 /* Computes the parts whose crops are as large as the first one's, the last of them first, and takes
  * them off the list. */
 static berth_status run_batch(struct scene *s, berth_err *err)
 {
-    struct guide_area like = s->part[0].crop;
+    const struct part like = s->part[0];
     const struct part **mine = arena_array(s->mem, s->parts, sizeof *mine);
     struct part *rest = arena_array(s->mem, s->parts, sizeof *rest);
     size_t n = 0, left = 0;
     if (!mine || !rest)
         return no_memory(s, err);
     for (size_t i = s->parts; i-- > 0;)
-        if (s->part[i].crop.h == like.h && s->part[i].crop.w == like.w)
+        if (together(&s->part[i], &like))
             mine[n++] = &s->part[i];
     for (size_t i = 0; i < s->parts; i++)
-        if (s->part[i].crop.h != like.h || s->part[i].crop.w != like.w)
+        if (!together(&s->part[i], &like))
             rest[left++] = s->part[i];
     struct batch b;
-    if (!batch_new(s, n, &like, &b))
+    if (!batch_new(s, n, &like.crop, &b))
         return no_memory(s, err);
     batch_fill(s, mine, &b);
     berth_status st = s->g->net(s->g->user, &b.in, err);
@@ -314,12 +348,12 @@ static berth_status run_batch(struct scene *s, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status predict(struct scene *s, bool uncond, berth_err *err)
+/* The predictions of these lists. */
+static berth_status predict(struct scene *s, const int *order, size_t lists, berth_err *err)
 {
     const struct guide *g = s->g;
-    int order[LISTS];
-    size_t lists = lists_of(g, uncond, order);
-    s->part = arena_array(s->mem, g->positives + g->middles + g->negatives + 1, sizeof *s->part);
+    size_t most = g->positives + g->middles + g->negatives + g->empties;
+    s->part = arena_array(s->mem, most + 1, sizeof *s->part);
     if (!s->part)
         return no_memory(s, err);
     for (size_t i = 0; i < lists; i++)
@@ -333,62 +367,132 @@ static berth_status predict(struct scene *s, bool uncond, berth_err *err)
     return BERTH_OK;
 }
 
+/* ---- patches ---- */
+
+berth_status guide_again(const struct guide_moment *m, bool negative, const float *x,
+                         const void *how, float *out, berth_err *err)
+{
+    const struct scene *s = m->scene;
+    struct arena mem = { 0 };
+    struct scene again = { .g = s->g,
+                           .b = s->b,
+                           .c = s->c,
+                           .t = s->t,
+                           .h = s->h,
+                           .w = s->w,
+                           .sigma = s->sigma,
+                           .cfg = s->cfg,
+                           .how = how,
+                           .x = x,
+                           .mem = &mem };
+    const int list = negative ? NEGATIVE : POSITIVE;
+    berth_status st = predict(&again, &list, 1, err);
+    if (!st)
+        memcpy(out, again.sum[list], m->n * sizeof *out);
+    arena_release(&mem);
+    return st;
+}
+
+float *guide_floats(const struct guide_moment *m, size_t n, berth_err *err)
+{
+    float *p = arena_array(m->mem, n, sizeof *p);
+    if (!p)
+        no_memory(m->scene, err);
+    return p;
+}
+
+void guide_memory_release(struct guide_memory *m, size_t patches)
+{
+    for (size_t i = 0; m && i < patches; i++)
+        free(m[i].kept);
+}
+
+/* The cfg of this level. */
+static double cfg_now(const struct guide *g, float sigma)
+{
+    double cfg = g->cfg;
+    for (size_t i = g->patches; i-- > 0;)
+        if (g->patch[i].is->scale && g->patch[i].is->scale(&g->patch[i], sigma, &cfg))
+            break;
+    return cfg;
+}
+
+/* cond and uncond as patches may change them; a list that was not asked is 0. */
+static berth_status moment_open(const struct scene *s, float *cond, float *uncond, double cfg,
+                                struct guide_moment *m, berth_err *err)
+{
+    const struct shape *sh = &s->g->shape;
+    *m = (struct guide_moment) { .b = s->b,
+                                 .c = s->c,
+                                 .planes = s->t,
+                                 .h = s->h,
+                                 .w = s->w,
+                                 .item = s->c * pixels(s),
+                                 .n = elements(s),
+                                 .last3 = (size_t)shape_inner(sh, sh->ndim - 3),
+                                 .sigma = s->sigma,
+                                 .ms = s->g->ms,
+                                 .cfg = cfg,
+                                 .x = s->x,
+                                 .cond = cond,
+                                 .uncond = uncond,
+                                 .both = uncond != NULL,
+                                 .empty = s->sum[EMPTY],
+                                 .mem = s->mem,
+                                 .scene = s };
+    if (!uncond)
+        m->uncond = guide_floats(m, m->n, err);
+    return m->uncond ? BERTH_OK : err->code;
+}
+
+static berth_status patch_with(struct guide_moment *m, const struct guide *g, size_t i,
+                               guide_patch_fn *fn, berth_err *err)
+{
+    if (!fn)
+        return BERTH_OK;
+    m->memory = &g->memory[i];
+    berth_status s = fn(m, &g->patch[i], err);
+    return s && s != BERTH_ECANCELED ? err_add(err, "%s", g->patch[i].is->name) : s;
+}
+
+static berth_status patches_before(struct guide_moment *m, const struct guide *g, berth_err *err)
+{
+    for (size_t i = 0; i < g->patches; i++)
+        if (patch_with(m, g, i, g->patch[i].is->before, err))
+            return err->code;
+    return BERTH_OK;
+}
+
 /* ---- cfg ---- */
 
-static double deviation(const float *x, size_t n)
+/* uncond + (cond - uncond) * scale, or what a patch has instead, and what patches make of it. A
+ * list that was not asked is 0. out is neither of them. */
+static berth_status combine(const struct scene *s, float *cond, float *uncond, double scale,
+                            float *out, berth_err *err)
 {
-    double mean = 0, sum = 0;
-    for (size_t i = 0; i < n; i++)
-        mean += x[i];
-    mean /= (double)n;
-    for (size_t i = 0; i < n; i++)
-        sum += (x[i] - mean) * (x[i] - mean);
-    return sqrt(sum / (double)(n - 1));
-}
-
-/* RescaleCFG, in one item of n values: what cfg added to the contrast goes again, by `rescale`. It
- * works on what a v-predicting network would have said, hence the ways there and back. scratch
- * [2n]. */
-static void rescaled(const struct scene *s, const float *x, const float *cond, const float *uncond,
-                     float scale, float *out, size_t n, float *scratch)
-{
-    float sigma = s->sigma, var = sigma * sigma + 1, root = sqrtf(var);
-    float by = (float)s->g->rescale, rest = (float)(1 - s->g->rescale);
-    float *cv = scratch, *cfg = scratch + n;
-    for (size_t i = 0; i < n; i++) {
-        float x0 = x[i] / var, c = x[i] - (x[i] - cond[i]), u = x[i] - (x[i] - uncond[i]);
-        float uv = (x0 - u) * root / sigma;
-        cv[i] = (x0 - c) * root / sigma;
-        cfg[i] = uv + scale * (cv[i] - uv);
-    }
-    float ratio = (float)deviation(cv, n) / (float)deviation(cfg, n);
-    if (!isfinite(ratio))
-        ratio = 1; /* a flat latent has no contrast to lose */
-    for (size_t i = 0; i < n; i++) {
-        float v = by * (cfg[i] * ratio) + rest * cfg[i];
-        out[i] = x[i] - (x[i] - (x[i] / var - v * sigma / root));
-    }
-}
-
-/* uncond + (cond - uncond) * scale; a list that was not asked is 0. out may be one of them. */
-static berth_status combine(const struct scene *s, const float *cond, const float *uncond,
-                            double scale, float *out, berth_err *err)
-{
-    size_t n = elements(s), per = s->c * pixels(s);
-    if (!uncond) { /* cfg 1 */
+    const struct guide *g = s->g;
+    struct guide_moment m;
+    size_t n = elements(s), instead = g->patches;
+    for (size_t i = 0; i < g->patches; i++)
+        instead = g->patch[i].is->instead ? i : instead;
+    if (!g->patches && !uncond) { /* cfg 1 */
         memcpy(out, cond, n * sizeof *out);
         return BERTH_OK;
     }
-    if (s->g->rescale == 0) {
+    if (moment_open(s, cond, uncond, scale, &m, err))
+        return err->code;
+    m.out = out;
+    if (instead < g->patches) {
+        if (patch_with(&m, g, instead, g->patch[instead].is->instead, err))
+            return err->code;
+    } else {
+        float by = uncond ? (float)scale : 1.0f;
         for (size_t i = 0; i < n; i++)
-            out[i] = uncond[i] + (cond[i] - uncond[i]) * (float)scale;
-        return BERTH_OK;
+            out[i] = m.uncond[i] + (cond[i] - m.uncond[i]) * by;
     }
-    float *scratch = arena_array(s->mem, per, 2 * sizeof *scratch);
-    if (!scratch)
-        return no_memory(s, err);
-    for (size_t i = 0; i < n; i += per)
-        rescaled(s, s->x + i, cond + i, uncond + i, (float)scale, out + i, per, scratch);
+    for (size_t i = 0; i < g->patches; i++)
+        if (patch_with(&m, g, i, g->patch[i].is->after, err))
+            return err->code;
     return BERTH_OK;
 }
 
@@ -396,7 +500,7 @@ static berth_status combine(const struct scene *s, const float *cond, const floa
 static berth_status combine_three(const struct scene *s, float *out, berth_err *err)
 {
     const struct guide *g = s->g;
-    const float *pos = s->sum[POSITIVE], *mid = s->sum[MIDDLE], *neg = s->sum[NEGATIVE];
+    float *pos = s->sum[POSITIVE], *mid = s->sum[MIDDLE], *neg = s->sum[NEGATIVE];
     size_t n = elements(s);
     if (!mid) { /* both are 1 */
         memcpy(out, pos, n * sizeof *out);
@@ -404,7 +508,7 @@ static berth_status combine_three(const struct scene *s, float *out, berth_err *
     }
     if (g->nested) {
         float by = (float)g->cfg_middle;
-        if (combine(s, pos, mid, g->cfg, out, err))
+        if (combine(s, pos, mid, s->cfg, out, err))
             return err->code;
         for (size_t i = 0; neg && i < n; i++)
             out[i] = neg[i] + by * (out[i] - neg[i]);
@@ -413,21 +517,26 @@ static berth_status combine_three(const struct scene *s, float *out, berth_err *
     if (combine(s, mid, neg, g->cfg_middle, out, err))
         return err->code;
     for (size_t i = 0; i < n; i++)
-        out[i] += (pos[i] - mid[i]) * (float)g->cfg;
+        out[i] += (pos[i] - mid[i]) * (float)s->cfg;
     return BERTH_OK;
 }
 
 static berth_status finish(const struct scene *s, float *out, float *uncond, berth_err *err)
 {
     const struct guide *g = s->g;
+    struct guide_moment m;
     const float *u = g->middle && g->nested ? s->sum[MIDDLE] : s->sum[NEGATIVE];
+    if (!g->middle && g->patches &&
+        (moment_open(s, s->sum[POSITIVE], s->sum[NEGATIVE], s->cfg, &m, err) ||
+         patches_before(&m, g, err)))
+        return err->code;
     if (uncond && u)
         memcpy(uncond, u, elements(s) * sizeof *uncond);
     else if (uncond)
         memset(uncond, 0, elements(s) * sizeof *uncond);
     if (g->middle)
         return combine_three(s, out, err);
-    return combine(s, s->sum[POSITIVE], s->sum[NEGATIVE], g->cfg, out, err);
+    return combine(s, s->sum[POSITIVE], s->sum[NEGATIVE], s->cfg, out, err);
 }
 
 /* ---- inpainting ---- */
@@ -482,8 +591,12 @@ berth_status guide_denoise(void *guide, const float *x, float sigma, float *deno
     berth_status st = scene_open(&s, err);
     if (!st && s.g->mask)
         st = mask_in(&s, err);
-    if (!st)
-        st = predict(&s, uncond != NULL, err);
+    s.cfg = cfg_now(s.g, sigma);
+    if (!st) {
+        int order[LISTS];
+        size_t lists = lists_of(&s, uncond != NULL, order);
+        st = predict(&s, order, lists, err);
+    }
     if (!st)
         st = finish(&s, denoised, uncond, err);
     if (!st && s.g->mask)

@@ -50,7 +50,7 @@ def ours(answer, lists):
 
 
 def text(v):
-    return json.dumps(v, ensure_ascii=False) if v else "NULL"
+    return json.dumps(v, ensure_ascii=False) if v is not None else "NULL"
 
 
 def menu(answer, *lists):
@@ -60,7 +60,8 @@ def menu(answer, *lists):
  * Written by tools/golden/object_info.py --menu, in strcmp() order. */""")
     for k in sorted(wanted & set(got)):
         c = got[k]
-        shown = c["display_name"] if c["display_name"] != k else None
+        older = "output_matchtypes" not in c  # those show their class where they say nothing
+        shown = c["display_name"] if c["display_name"] != k or not older else None
         row = ["MENU(%s" % text(k), text(c["category"]), text(shown),
                text(c.get("essentials_category")) + ")"]
         line = ", ".join(row)

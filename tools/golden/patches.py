@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""What ComfyUI's nodes that patch models, guide, schedule, sample, condition and merge make of the tiny
+SD1.5 model.
+
+usage: patches.py GOLDEN COMFYUI OUT [--seed 42] [--positive TEXT] [--negative TEXT] [--empty TEXT]
+       (written with torch 2.15.0, ComfyUI 0.33.0)
+
+GOLDEN is tests/golden/data: the tiny model's keys and its prompts as clip_l_tiny has them; TEXT is one
+of those prompts. COMFYUI is a checkout whose packages are installed. Writes OUT/patches.json, the cases:
+
+    {"name": [{"id": "m", "class": "CFGNorm", "inputs": {"model": ["model", 0], "strength": 0.5}}, ...]}
+
+each a few nodes in the order they run, whose links name an earlier one or an input of the file
+(model, positive, negative, empty, latents), and OUT/patches.safetensors: in/<input>, and for every
+case the tensor that output 0 of its last node is.
+"""
+import argparse
+import asyncio
+import glob
+import importlib
+import inspect
+import json
+import re
+import sys
+
+import torch
+from safetensors.torch import load_file, save_file
+
+MASK64 = (1 << 64) - 1
+
+
+def synth(name, shape):
+    """The rule of GOLDEN/README.md."""
+    import numpy as np
+    h = 0xcbf29ce484222325
+    for b in name.encode():
+        h = ((h ^ b) * 0x100000001b3) & MASK64
+    n = int(np.prod(shape)) if shape else 1
+    with np.errstate(over="ignore"):
+        z = np.uint64(h) + np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    u = (z >> np.uint64(40)).astype(np.float64) / 2 ** 24 * 2 - 1
+    if len(shape) >= 2:
+        u = u * (3 / np.prod(shape[1:])) ** 0.5
+    elif len(shape) == 1 and name.rsplit(".", 1)[-1] in ("weight", "scale"):
+        u = 1 + 0.1 * u
+    else:
+        u = 0.1 * u
+    return torch.from_numpy(u.astype(np.float32).reshape(shape))
+
+
+# ---- cases ----
+
+def node(id, cls, **inputs):
+    return {"id": id, "class": cls, "inputs": inputs}
+
+
+def model(cls, id="m", of="model", **inputs):
+    return node(id, cls, model=[of, 0], **inputs)
+
+
+def ksampler(of="m", seed=42, steps=6, cfg=7.0, sampler="euler", scheduler="normal", latent="latent", denoise=1.0):
+    return node("k", "KSampler", model=[of, 0], seed=seed, steps=steps, cfg=cfg, sampler_name=sampler,
+                scheduler=scheduler, positive=["positive", 0], negative=["negative", 0], latent_image=[latent, 0],
+                denoise=denoise)
+
+
+def custom(sampler, seed, steps=8, scheduler="karras", cfg=6.0, of="model", latent="latent"):
+    """A SAMPLER node's steps."""
+    return [sampler, node("s", "BasicScheduler", model=[of, 0], scheduler=scheduler, steps=steps, denoise=1.0),
+            node("c", "SamplerCustom", model=[of, 0], add_noise=True, noise_seed=seed, cfg=cfg,
+                 positive=["positive", 0], negative=["negative", 0], sampler=[sampler["id"], 0], sigmas=["s", 0],
+                 latent_image=[latent, 0])]
+
+
+def guided(guider, seed, steps=6, latent="latent", of="model"):
+    return [guider, node("n", "RandomNoise", noise_seed=seed), node("e", "KSamplerSelect", sampler_name="euler"),
+            node("s", "BasicScheduler", model=[of, 0], scheduler="normal", steps=steps, denoise=1.0),
+            node("c", "SamplerCustomAdvanced", noise=["n", 0], guider=[guider["id"], 0], sampler=["e", 0],
+                 sigmas=["s", 0], latent_image=[latent, 0])]
+
+
+def guidance_cases(seed):
+    k = dict(seed=seed)
+    flow = model("ModelSamplingSD3", id="f", shift=3.0)
+    yield "rescale_cfg", [model("RescaleCFG", multiplier=0.7), ksampler(**k)]
+    yield "rescale_cfg_flow", [flow, model("RescaleCFG", of="f", multiplier=0.6), ksampler(**k)]
+    yield "cfg_zero_star", [model("CFGZeroStar"), ksampler(**k)]
+    yield "cfg_norm", [model("CFGNorm", strength=0.9), ksampler(**k)]
+    yield "cfg_norm_pre", [model("CFGNorm", strength=0.8, pre_cfg=True), ksampler(**k)]
+    yield "apg", [model("APG", eta=0.4, norm_threshold=5.0, momentum=-0.5), ksampler(**k)]
+    yield "apg_plain", [model("APG", eta=0.0, norm_threshold=0.0, momentum=0.0), ksampler(latent="batch", **k)]
+    yield "tcfg", [model("TCFG"), ksampler(latent="batch", **k)]
+    yield "mahiro", [model("Mahiro"), ksampler(latent="batch", **k)]
+    yield "fresca", [model("FreSca", scale_low=0.8, scale_high=1.3, freq_cutoff=3), ksampler(latent="wide", **k)]
+    yield "fresca_odd", [model("FreSca", scale_low=1.2, scale_high=0.7, freq_cutoff=2), ksampler(latent="odd", **k)]
+    yield "renorm_cfg", [model("RenormCFG", cfg_trunc=9.0, renorm_cfg=1.1), ksampler(**k)]
+    yield "epsilon_scaling", [model("Epsilon Scaling", scaling_factor=1.02), ksampler(**k)]
+    yield "tsr", [model("TemporalScoreRescaling", tsr_k=0.8, tsr_sigma=1.5), ksampler(**k)]
+    yield "tsr_flow", [flow, model("TemporalScoreRescaling", of="f", tsr_k=0.8, tsr_sigma=1.5), ksampler(**k)]
+    yield "cfg_override", [model("CFGOverride", id="a", cfg=3.0, start_percent=0.0, end_percent=1.0),
+                           model("CFGOverride", of="a", cfg=1.0, start_percent=0.3, end_percent=0.8), ksampler(**k)]
+    yield "video_linear", [model("VideoLinearCFGGuidance", min_cfg=1.5), ksampler(latent="batch", **k)]
+    yield "video_triangle", [model("VideoTriangleCFGGuidance", min_cfg=1.5), ksampler(latent="batch", **k)]
+    yield "perp_neg", [node("m", "PerpNeg", model=["model", 0], empty_conditioning=["empty", 0], neg_scale=0.7),
+                       ksampler(**k)]
+    yield "perp_neg_guider", guided(
+        node("g", "PerpNegGuider", model=["model", 0], positive=["positive", 0], negative=["negative", 0],
+             empty_conditioning=["empty", 0], cfg=6.0, neg_scale=1.3), seed)
+    yield "several", [model("RescaleCFG", id="a", multiplier=0.5), model("CFGNorm", id="b", of="a", strength=0.95),
+                      model("APG", id="d", of="b", eta=0.5, norm_threshold=3.0, momentum=0.0),
+                      model("CFGZeroStar", of="d"), ksampler(**k)]
+    yield "cfg_1", [model("APG", id="a", eta=0.5, norm_threshold=3.0, momentum=0.2),
+                    model("CFGZeroStar", of="a"), ksampler(cfg=1.0, **k)]
+
+
+def cases(seed):
+    yield from guidance_cases(seed)
+
+
+# ---- ComfyUI ----
+
+class Reference:
+    def __init__(self, comfyui, golden):
+        sys.path.insert(0, comfyui)
+        sys.argv = [sys.argv[0], "--cpu"]
+        import comfy.options
+        comfy.options.enable_args_parsing()
+        import comfy.model_patcher
+        import comfy.supported_models
+        self.comfy, self.path, self.golden, self.found = comfy, comfyui, golden, {}
+
+    def unet(self, scale=1.0):
+        with open(f"{self.golden}/manifest.json") as f:
+            config = json.load(f)["unet_sd15_tiny"]["config"]
+        with open(f"{self.golden}/sd15_tiny_unet_keys.json") as f:
+            keys = json.load(f)
+        prefix = "model.diffusion_model."
+        settings = self.comfy.supported_models.SD15(dict(config))
+        settings.set_inference_dtype(torch.float32, None)
+        net = settings.get_model({}, "", device="cpu")
+        net.diffusion_model.load_state_dict({k[len(prefix):]: synth(k, s) * scale for k, s in keys.items()
+                                             if k.startswith(prefix)})
+        net.diffusion_model.eval()
+        cpu = torch.device("cpu")
+        return self.comfy.model_patcher.ModelPatcher(net, cpu, cpu)
+
+    def cls(self, name):
+        """A node's class by the name that workflows have."""
+        if name not in self.found:
+            for path in sorted(glob.glob(f"{self.path}/comfy_extras/nodes_*.py")) + [f"{self.path}/nodes.py"]:
+                with open(path) as f:
+                    text = f.read()
+                if not re.search(r'node_id\s*=\s*"%s"|"%s"\s*:' % (re.escape(name), re.escape(name)), text):
+                    continue
+                module = importlib.import_module(path[len(self.path) + 1:-3].replace("/", "."))
+                old = getattr(module, "NODE_CLASS_MAPPINGS", {})
+                if name in old:
+                    self.found[name] = old[name]
+                for c in vars(module).values():
+                    if inspect.isclass(c) and hasattr(c, "define_schema") and c.__module__ == module.__name__:
+                        if c.define_schema().node_id == name:
+                            self.found[name] = c
+                if name in self.found:
+                    break
+        return self.found[name]
+
+    def run(self, name, inputs):
+        c = self.cls(name)
+        if hasattr(c, "define_schema"):
+            out = c.execute(**inputs)
+            out = asyncio.run(out) if inspect.isawaitable(out) else out
+            return out.args if hasattr(out, "args") else out
+        return getattr(c(), c.FUNCTION)(**inputs)
+
+
+def tensor_of(v):
+    return v["samples"] if isinstance(v, dict) else v[0][0] if isinstance(v, list) else torch.tensor([float(v)]) \
+        if isinstance(v, (int, float)) else v
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("golden")
+    p.add_argument("comfyui")
+    p.add_argument("out")
+    p.add_argument("--seed", type=int, default=42)
+    p.add_argument("--positive", default="a photo of a cat")
+    p.add_argument("--negative", default="")
+    p.add_argument("--empty", default="A (red:1.3) circle on a ((blue)) background, [dim], masterpiece")
+    p.add_argument("--new", action="store_true", help="run only what OUT does not have, or has with other nodes")
+    a = p.parse_args()
+    torch.set_num_threads(1)  # passes are tiny
+    ref = Reference(a.comfyui, a.golden)
+    with open(f"{a.golden}/manifest.json") as f:
+        texts = json.load(f)["clip_l_tiny"]["prompts"]
+    clip = load_file(f"{a.golden}/clip_l_tiny.safetensors")
+    generator = torch.Generator().manual_seed(a.seed)
+    given = {f"{w}": clip[f"p{texts.index(getattr(a, w))}/cond"] for w in ("positive", "negative", "empty")}
+    latents = {"latent": torch.zeros(1, 4, 8, 8), "batch": torch.zeros(3, 4, 8, 8), "wide": torch.zeros(1, 4, 16, 24),
+               "odd": torch.zeros(1, 4, 9, 15), "painted": torch.randn(2, 4, 16, 16, generator=generator)}
+    base = {"model": [ref.unet()]}
+    base.update({k: [[[v, {}]]] for k, v in given.items()})
+    base.update({k: [{"samples": v}] for k, v in latents.items()})
+    out = {f"in/{k}": v.clone().contiguous() for k, v in (given | latents).items()}
+    had, kept = {}, {}
+    if a.new:
+        with open(f"{a.out}/patches.json") as f:
+            had = json.load(f)
+        before = load_file(f"{a.out}/patches.safetensors")
+    for name, steps in cases(a.seed):
+        if had.get(name) == steps:
+            out[name], kept[name] = before[name], steps
+            continue
+        values = dict(base)
+        with torch.inference_mode():
+            for s in steps:
+                inputs = {k: values[v[0]][v[1]] if isinstance(v, list) else v for k, v in s["inputs"].items()}
+                values[s["id"]] = ref.run(s["class"], inputs)
+        result = tensor_of(values[steps[-1]["id"]][0]).float().contiguous().clone()
+        if not torch.isfinite(result).all():
+            sys.exit(f"{name}: {result}")
+        out[name], kept[name] = result, steps
+        print(name, tuple(result.shape), float(result.abs().max()) if result.numel() else 0)
+    save_file(out, f"{a.out}/patches.safetensors")
+    with open(f"{a.out}/patches.json", "w") as f:
+        f.write("{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in kept.items()) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()
