@@ -116,8 +116,72 @@ def guidance_cases(seed):
                     model("CFGZeroStar", of="a"), ksampler(cfg=1.0, **k)]
 
 
+def sampler_cases(seed):
+    yield "lcm", custom(node("a", "SamplerLCM", s_noise=0.9, s_noise_end=0.4, noise_clip_std=1.5), seed)
+    yield "euler_cfg_pp", custom(node("a", "SamplerEulerCFGpp", version="regular"), seed)
+    yield "euler_pp", custom(node("a", "SamplerEulerCFGpp", version="alternative"), seed)
+    yield "euler_ancestral_cfg_pp", custom(node("a", "SamplerEulerAncestralCFGPP", eta=0.6, s_noise=0.9), seed)
+    yield "dpmpp_3m_sde", custom(node("a", "SamplerDPMPP_3M_SDE", eta=0.7, s_noise=0.9, noise_device="cpu"), seed)
+    yield "dpmpp_sde", custom(node("a", "SamplerDPMPP_SDE", eta=0.7, s_noise=0.9, r=0.4, noise_device="cpu"), seed)
+    yield "dpmpp_2s", custom(node("a", "SamplerDPMPP_2S_Ancestral", eta=0.5, s_noise=0.8), seed)
+    more = dict(h_init=0.2, pcoeff=0.1, icoeff=0.9, dcoeff=0.05, accept_safety=0.7, eta=0.0, s_noise=1.0)
+    yield "adaptive", custom(node("a", "SamplerDPMAdaptative", order=3, rtol=0.1, atol=0.02, **more), seed)
+    yield "adaptive_2", custom(node("a", "SamplerDPMAdaptative", order=2, rtol=0.2, atol=0.05, **more), seed)
+    for i, solver in enumerate(("ER-SDE", "Reverse-time SDE", "ODE")):
+        yield f"er_sde_{i}", custom(node("a", "SamplerER_SDE", solver_type=solver, max_stage=3 - i, eta=0.8,
+                                         s_noise=0.9), seed)
+    sa = dict(model=["model", 0], eta=0.8, sde_start_percent=0.1, sde_end_percent=0.7, s_noise=0.9)
+    yield "sa_solver", custom(node("a", "SamplerSASolver", predictor_order=2, corrector_order=3, use_pece=False,
+                                   simple_order_2=False, **sa), seed)
+    yield "sa_solver_simple", custom(node("a", "SamplerSASolver", predictor_order=2, corrector_order=2, use_pece=True,
+                                          simple_order_2=True, **sa), seed)
+    yield "sa_solver_no_corrector", custom(node("a", "SamplerSASolver", predictor_order=1, corrector_order=0,
+                                                use_pece=False, simple_order_2=False, **sa), seed)
+    for solver in ("phi_1", "phi_2"):
+        yield f"seeds_2_{solver}", custom(node("a", "SamplerSEEDS2", solver_type=solver, eta=0.5, s_noise=0.9, r=0.6),
+                                          seed)
+    noisy = [model("ModelSamplingSD3", id="f", shift=3.0), model("ModelNoiseScale", of="f", noise_scale=1.5)]
+    yield "noise_scale", noisy + [ksampler(seed=seed)]
+    yield "noise_scale_ancestral", noisy + [ksampler(seed=seed, sampler="euler_ancestral")]
+    yield "noise_scale_er_sde", noisy + [ksampler(seed=seed, sampler="er_sde")]
+    yield "continuous_v", [model("ModelSamplingContinuousV", sampling="v_prediction", sigma_max=300.0, sigma_min=0.03),
+                           ksampler(seed=seed)]
+    yield "img_to_img_flow", [model("ModelSamplingDiscrete", sampling="img_to_img_flow", zsnr=False),
+                              ksampler(seed=seed, latent="painted", cfg=1.0)]
+
+
+def sigma_cases():
+    yield "laplace", [node("s", "LaplaceScheduler", steps=13, sigma_max=14.6, sigma_min=0.03, mu=0.3, beta=0.6)]
+    yield "vp", [node("s", "VPScheduler", steps=11, beta_d=19.9, beta_min=0.1, eps_s=0.001)]
+    for m, steps, denoise in (("FLUX", 10, 1.0), ("FLUX", 17, 0.6), ("Wan", 20, 0.5), ("Chroma", 26, 1.0)):
+        yield f"optimal_{m}_{steps}", [node("s", "OptimalStepsScheduler", model_type=m, steps=steps, denoise=denoise)]
+    for coeff, steps, denoise in ((0.8, 2, 1.0), (1.2, 10, 1.0), (1.15, 20, 0.7), (1.5, 33, 0.9)):
+        yield f"gits_{steps}", [node("s", "GITSScheduler", coeff=coeff, steps=steps, denoise=denoise)]
+    for spacing in ("linear", "cosine", "sine"):
+        yield f"extend_{spacing}", [node("a", "KarrasScheduler", steps=7, sigma_max=14.6, sigma_min=0.03, rho=7.0),
+                                    node("s", "ExtendIntermediateSigmas", sigmas=["a", 0], steps=4,
+                                         start_at_sigma=10.0, end_at_sigma=0.2, spacing=spacing)]
+    for percent in (0.0, 0.35, 1.0):
+        yield f"percent_{percent}", [model("SamplingPercentToSigma", sampling_percent=percent,
+                                           return_actual_sigma=True)]
+
+
+def conditioning_cases(seed):
+    yield "multiply", [node("p", "ConditioningMultiply", conditioning=["positive", 0], multiplier=-0.3)]
+    half = [node("p", "ConditioningSetAreaPercentage", conditioning=["positive", 0], width=0.5, height=1.0, x=0.0, y=0.0,
+                 strength=1.0),
+            node("q", "ConditioningSetAreaStrength", conditioning=["p", 0], strength=0.4),
+            node("r", "ConditioningCombine", conditioning_1=["q", 0], conditioning_2=["empty", 0])]
+    k = ksampler(of="model", seed=seed, latent="wide")
+    k["inputs"]["positive"] = ["r", 0]
+    yield "area_strength", half + [k]
+
+
 def cases(seed):
     yield from guidance_cases(seed)
+    yield from sampler_cases(seed)
+    yield from sigma_cases()
+    yield from conditioning_cases(seed)
 
 
 # ---- ComfyUI ----
