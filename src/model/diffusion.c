@@ -61,6 +61,7 @@ static berth_status look(const struct weights *w, const char *part, const struct
     if (!(cfg->own = calloc(1, f->bytes)))
         return err_set(err, BERTH_ENOMEM, "a diffusion model");
     if (!f->config(w, cfg, err) && !f->describe(w, part, cfg, info, err)) {
+        info->places = f->places;
         if (!info->text)
             BUG("'%s' does not say whose conditionings it takes", info->family);
         return BERTH_OK;
@@ -299,6 +300,8 @@ struct gathered { /* a batch in contiguous memory */
     const float *x, *context;
     float *t, *y, *guidance, *out;    /* y, guidance: NULL without */
     float *copied_x, *copied_context; /* NULL: the caller's own are read */
+    bool *negative;                   /* for patches; NULL: there are none */
+    size_t chunk;
 };
 
 /* A single latent lies together as it is: megabytes a step that need not be copied. */
@@ -332,7 +335,9 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     g->t = arena_array(mem, n, sizeof(float));
     g->y = adm ? arena_array(mem, n, adm * sizeof(float)) : NULL;
     g->guidance = b->guided ? arena_array(mem, n, sizeof(float)) : NULL;
-    if (!g->x || !g->out || !g->context || !g->t || (adm && !g->y) || (b->guided && !g->guidance))
+    g->negative = in->patches.n ? arena_array(mem, n, sizeof *g->negative) : NULL;
+    if ((in->patches.n && !g->negative) || !g->x || !g->out || !g->context || !g->t ||
+        (adm && !g->y) || (b->guided && !g->guidance))
         return err_set(err, BERTH_ENOMEM, "%zu latents of %s", n,
                        sides(in, (char[SIDES_MAX]) { 0 }));
     return BERTH_OK;
@@ -367,6 +372,9 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
         if (g->copied_x)
             copy_item(d, in, b, k, g);
         g->t[k] = in->t[i];
+        if (g->negative)
+            g->negative[k] = cond->negative;
+        g->chunk += g->chunk == k && cond == in->cond[b->item[0]];
         if (g->guidance)
             g->guidance[k] = cond->guided ? cond->guidance : default_guidance;
         if (g->y &&
@@ -380,7 +388,11 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
 static struct family_batch batch_of(const struct diffusion *d, const struct diffusion_in *in,
                                     size_t n, size_t tokens)
 {
-    struct family_batch b = { .shape = in->shape, .mores = in->mores, .tokens = tokens };
+    struct family_batch b = { .shape = in->shape,
+                              .mores = in->mores,
+                              .tokens = tokens,
+                              .patches = in->patches,
+                              .sigma = in->sigma };
     b.shape.dim[0] = n;
     b.shape.dim[1] = d->info.in_channels;
     for (size_t i = 0; i < in->mores; i++) {
@@ -396,9 +408,11 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
 {
     const struct diffusion_info *info = &d->info;
     size_t each = values(in), whole = each + values_beside(d, in), piece = b->n;
+    const bool pairs = patch_wants_pairs(&in->patches);
     for (size_t first = 0; first < b->n;) {
         size_t n = piece < b->n - first ? piece : b->n - first;
-        while (n > 1 && d->too_much && n * each >= d->too_much && b->tokens >= d->too_much_tokens)
+        while (!pairs && n > 1 && d->too_much && n * each >= d->too_much &&
+               b->tokens >= d->too_much_tokens)
             n = piece = (n + 1) / 2;
         struct family_batch part = batch_of(d, in, n, b->tokens);
         part.exact_guidance = d->exact_guidance;
@@ -407,9 +421,11 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
         part.context = g->context + first * b->tokens * (size_t)info->context_dim;
         part.y = g->y ? g->y + first * (size_t)info->adm_channels : NULL;
         part.guidance = g->guidance ? g->guidance + first : NULL;
+        part.negative = g->negative ? g->negative + first : NULL;
+        part.chunk = g->chunk < n ? g->chunk : n;
         part.out = g->out + first * each;
         berth_status s = d->family->forward(d->net, &d->cfg, &part, NULL, err);
-        if (s == BERTH_ENODEVMEM && n > 1) {
+        if (s == BERTH_ENODEVMEM && n > 1 && !pairs) {
             log_warn(d->log, "diffusion.split", "latents=%zu width=%llu height=%llu why=\"%s\"", n,
                      (unsigned long long)shape_last(&in->shape, 1),
                      (unsigned long long)shape_last(&in->shape, 2), err->msg);

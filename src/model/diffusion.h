@@ -14,6 +14,7 @@
 
 #include "format/weights.h"
 #include "model/latent_format.h"
+#include "model/patch.h"
 #include "net/net.h"
 
 /* What the network predicts, and over which noise levels; sample/ turns it into a struct msampling.
@@ -39,6 +40,7 @@ struct diffusion_info {
     /* A picture to edit, beside x, is in the model's scale (CosXL); else as the VAE gives it. */
     bool scaled_edit;
     enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
+    unsigned places; /* PATCH_*: where nodes can change it */
 };
 
 struct diffusion; /* loaded and ready */
@@ -104,7 +106,9 @@ struct diffusion_in {               /* n latents of one size, each with its own 
     const struct diffusion_cond *const *cond; /* [n]; token counts may differ */
     /* [n, in_channels - channels, ..., h, w] of inpainting models; NULL: theirs for "no mask" */
     const float *concat;
-    float *out; /* what the network predicts, of the same shape; not x. After an error anything may
+    struct net_patches patches;
+    float sigma; /* for patches */
+    float *out;  /* what the network predicts, of the same shape; not x. After an error anything may
                    be in it */
 };
 /* Splits the batch where memory has no room for all at once. */

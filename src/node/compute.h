@@ -163,6 +163,14 @@ void ready_text_release(struct ready_text *t); /* zeroed is fine */
 berth_status in_model_copy(struct node_call *c, const char *input, struct model_ref *out,
                            berth_err *err);
 
+/* guidance.c: what nodes that change models share. Output 0: the input "model" with one change more;
+ * takes change.with. */
+berth_status give_changed(struct node_call *c, struct model_change change, berth_err *err);
+/* BERTH_EINVAL: not finite; links bring what no validation saw. */
+berth_status in_finite(const struct node_call *c, const char *input, double *out, berth_err *err);
+/* The noise levels of "start_percent" and "end_percent", as the input "model" has them here. */
+berth_status in_percents(struct node_call *c, double *start, double *end, berth_err *err);
+
 /* ---- sampling ---- */
 
 struct sampling_request { /* borrowed for the call */

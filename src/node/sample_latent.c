@@ -160,6 +160,15 @@ struct run { /* of one sample_latent() */
     struct guide_patch *patch; /* [patches] of the model and of the request */
     size_t patches;
     struct guide_memory *memory;
+    struct net_patches net;  /* what the network is run with */
+    struct guide_seen seen;  /* what it says of its attention */
+    struct step_cache easy;  /* of its passes; threshold 0: none */
+    struct step_cache whole; /* of predictions; likewise */
+    struct cache_key {       /* parts of batches, each the same pointer at every step */
+        const void *cond;
+        struct guide_area area;
+        struct cache_key *next;
+    } * keys;
     struct guide guide;
     bool predicted; /* the peak was told */
 };
@@ -303,6 +312,8 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
                                .mores = r->parts - 1,
                                .x = b->x + from * each,
                                .t = b->t + from,
+                               .patches = b->how ? *(const struct net_patches *)b->how : r->net,
+                               .sigma = b->sigma,
                                .out = b->out + from * each };
     float *concat = NULL;
     const struct diffusion_cond **of = calloc(n, sizeof *of);
@@ -338,7 +349,7 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
     return s;
 }
 
-static berth_status predict(void *user, const struct guide_batch *b, berth_err *err)
+static berth_status predict_all(void *user, const struct guide_batch *b, berth_err *err)
 {
     const struct sampled_cond **of = (const struct sampled_cond **)b->cond;
     size_t n = (size_t)b->shape.dim[0];
@@ -349,6 +360,51 @@ static berth_status predict(void *user, const struct guide_batch *b, berth_err *
         s = forward(user, b, i, to - i, err);
     }
     return s;
+}
+
+static bool same_area(const struct guide_area *a, const struct guide_area *b)
+{
+    return a->h == b->h && a->w == b->w && a->y == b->y && a->x == b->x;
+}
+
+/* What a part of batches is known by. NULL: no memory. */
+static const void *key_of(struct run *r, const void *cond, const struct guide_area *area)
+{
+    struct cache_key *k = r->keys;
+    while (k && (k->cond != cond || !same_area(&k->area, area)))
+        k = k->next;
+    if (k || !(k = arena_array(&r->mem, 1, sizeof *k)))
+        return k;
+    *k = (struct cache_key) { cond, *area, r->keys };
+    r->keys = k;
+    return k;
+}
+
+static berth_status predict(void *user, const struct guide_batch *b, berth_err *err)
+{
+    struct run *r = user;
+    size_t items = (size_t)r->shape.dim[0], parts = (size_t)b->shape.dim[0] / items;
+    bool skip = false;
+    if (!(r->easy.threshold > 0))
+        return predict_all(r, b, err);
+    const void **key = arena_array(&r->mem, parts, sizeof *key);
+    for (size_t i = 0; key && i < parts; i++)
+        if (!(key[i] = key_of(r, b->cond[i * items], &b->area[i * items])))
+            key = NULL;
+    if (!key)
+        return err_set(err, BERTH_ENOMEM, "%zu parts of a batch", parts);
+    const struct step_cache_call call = { .sigma = b->sigma,
+                                          .first = b->first,
+                                          .parts = parts,
+                                          .key = key,
+                                          .each = items * (size_t)shape_inner(&b->shape, 1),
+                                          .h = (size_t)shape_last(&b->shape, 2),
+                                          .w = (size_t)shape_last(&b->shape, 1),
+                                          .x = b->x,
+                                          .out = b->out };
+    if (step_cache_begin(&r->easy, &call, &skip, err) || skip || predict_all(r, b, err))
+        return skip ? BERTH_OK : err->code;
+    return step_cache_end(&r->easy, &call, err);
 }
 
 /* DifferentialDiffusion: what of the mask takes part at this noise level. */
@@ -411,7 +467,53 @@ static berth_status step(void *user, const struct sample_step *s, berth_err *err
 
 /* ---- all together ---- */
 
-/* What nodes did to the model's predictions, and the prompt that is for it. */
+/* What the network is run with: the patches of nodes, and `last` behind them if it is there. */
+static berth_status net_list(struct run *r, const struct net_patch *last, struct net_patches *out,
+                             berth_err *err)
+{
+    const struct model_ref *m = r->q->model;
+    struct net_patch *at = arena_array(&r->mem, m->changes + 1, sizeof *at);
+    *out = (struct net_patches) { .at = at };
+    if (!at)
+        return err_set(err, BERTH_ENOMEM, "%zu patches", m->changes);
+    for (size_t i = 0; i < m->changes; i++) {
+        const struct model_change *c = &m->change[i];
+        if (!c->net.is || guide_has_passes(c->guide.is))
+            continue;
+        at[out->n] = c->net;
+        at[out->n++].seen = &r->seen;
+    }
+    if (last)
+        at[out->n++] = *last;
+    return BERTH_OK;
+}
+
+static struct step_cache cache_of(const struct run *r, const struct model_cache *c)
+{
+    return (struct step_cache) { .threshold = c->threshold,
+                                 .from = ms_percent(&r->ms, c->start),
+                                 .to = ms_percent(&r->ms, c->end),
+                                 .whole = c->whole };
+}
+
+/* One of the patches that nodes gave the model. */
+static berth_status prepare_change(struct run *r, const struct model_change *c, berth_err *err)
+{
+    if (c->cache.said)
+        *(c->cache.whole ? &r->whole : &r->easy) = cache_of(r, &c->cache);
+    if (!c->guide.is)
+        return BERTH_OK;
+    struct guide_patch *p = &r->patch[r->patches++];
+    *p = c->guide;
+    p->seen = &r->seen;
+    if (!guide_has_passes(p->is))
+        return BERTH_OK;
+    struct net_patches *how = arena_array(&r->mem, 1, sizeof *how);
+    p->how = how;
+    return how ? net_list(r, &c->net, how, err) : err_set(err, BERTH_ENOMEM, "a patch");
+}
+
+/* What nodes did to the model, and the prompt that is for it. */
 static berth_status prepare_patches(struct run *r, const struct conditioning **empty,
                                     berth_err *err)
 {
@@ -421,13 +523,13 @@ static berth_status prepare_patches(struct run *r, const struct conditioning **e
     r->memory = r->patch ? arena_array(&r->mem, most, sizeof *r->memory) : NULL;
     if (!r->memory)
         return err_set(err, BERTH_ENOMEM, "%zu patches", most);
+    if (net_list(r, NULL, &r->net, err))
+        return err->code;
     for (size_t i = 0; i < q->model->changes; i++) {
-        const struct model_change *c = &q->model->change[i];
-        if (!c->guide.is)
-            continue;
-        r->patch[r->patches++] = c->guide;
-        if (c->with)
-            *empty = c->with->object.obj;
+        if (prepare_change(r, &q->model->change[i], err))
+            return err->code;
+        if (q->model->change[i].with)
+            *empty = q->model->change[i].with->object.obj;
     }
     if (q->empty) {
         r->patch[r->patches++] = q->perp;
@@ -478,6 +580,7 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
                                 .mask = r->mask_now ? r->mask_now : r->mask,
                                 .latent = r->latent,
                                 .noise = r->noise,
+                                .cache = r->whole.threshold > 0 ? &r->whole : NULL,
                                 .net = predict,
                                 .user = r };
     if (!r->mask || !(q->sampler->flags & SAMPLER_MASK_NOISE))
@@ -516,9 +619,10 @@ static berth_status sample(struct run *r, berth_err *err)
     struct net_report done = diffusion_report(r->d);
     log_info(r->c->env->log, "node.sample",
              "node=%s model=%s sampler=%s steps=%zu device=%s predicted=%" PRIu64 " peak=%" PRIu64
-             " passes=%" PRIu64 " rungs=%" PRIu64,
+             " passes=%" PRIu64 " rungs=%" PRIu64 " skipped=%" PRIu64,
              r->c->id, ready_name(q->model), q->sampler->name, q->n - 1, done.device,
-             done.largest_predicted, done.largest, done.passes, done.rungs);
+             done.largest_predicted, done.largest, done.passes, done.rungs,
+             r->easy.skipped + r->whole.skipped);
     ready_done(r->c, q->model->part[0], "diffusion", &done);
     return BERTH_OK;
 }
@@ -577,6 +681,9 @@ berth_status sample_latent(struct node_call *c, const struct sampling_request *q
     berth_status s = run(&r, out, denoised, err);
     diffusion_close(r.d);
     guide_memory_release(r.memory, r.patches);
+    step_cache_release(&r.easy);
+    step_cache_release(&r.whole);
+    free(r.seen.of);
     ms_release(&r.ms);
     for (size_t i = 0; i < LISTS; i++)
         vec_release(&r.list[i].at);

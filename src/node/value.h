@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "model/latent_format.h"
+#include "model/patch.h"
 #include "residency/residency.h"
 #include "sample/guide.h"
 #include "tensor/shape.h"
@@ -62,6 +63,18 @@ struct latent {
     } more[LATENT_MORE];
 };
 
+struct model_change {         /* what a node did to a model */
+    struct guide_patch guide; /* to its predictions; guide.is NULL: nothing */
+    /* To its network; net.is NULL: nothing. With a guide that has passes of its own it is for these
+     * alone (guide_patch.how). */
+    struct net_patch net;
+    struct model_cache { /* EasyCache, LazyCache */
+        bool said, whole;
+        double threshold, start, end; /* the last two: percents */
+    } cache;
+    struct value *with; /* a CONDITIONING for the guide, a reference; NULL: none */
+};
+
 /* A model as nodes hand it on: residency handles, what to patch them with, what else was said. */
 #define VALUE_PARTS 4 /* QuadrupleCLIPLoader */
 struct model_ref {
@@ -70,10 +83,7 @@ struct model_ref {
     struct res_patch
         *patch; /* adapters with strengths, owned references; applied when it computes */
     size_t patches;
-    struct model_change {         /* what nodes did to it, in their order; owned */
-        struct guide_patch guide; /* to its predictions; guide.is NULL: nothing */
-        struct value *with;       /* a CONDITIONING for that, a reference; NULL: none */
-    } * change;
+    struct model_change *change; /* what nodes did to it, in their order; owned */
     size_t changes;
     char *clip_type;    /* CLIP: "stable_diffusion", ... ; owned or NULL */
     char *missing;      /* no parts: why, as a sentence; owned or NULL */

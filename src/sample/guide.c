@@ -24,6 +24,7 @@ struct scene { /* one call of guide_denoise() */
     const void *how; /* of all parts; NULL: as patches say */
     const float *x;  /* [b, c, t, h, w] what the network is asked about */
     struct arena *mem;
+    size_t batches;    /* computed so far */
     struct part *part; /* [parts] not yet computed, in the order of the lists */
     size_t parts;
     float *sum[LISTS]; /* [b, c, t, h, w] of weighted D, then their mean; NULL: a list not asked */
@@ -290,6 +291,8 @@ static void batch_fill(const struct scene *s, const struct part *const *part, st
     struct guide_batch *in = &b->in;
     float t = ms_timestep(s->g->ms, s->sigma);
     in->how = part[0]->how;
+    in->sigma = s->sigma;
+    in->first = s->batches == 0;
     for (size_t i = 0; i < b->n; i++) {
         const struct part *p = part[i / s->b];
         in->cond[i] = p->cond->cond;
@@ -343,6 +346,7 @@ static berth_status run_batch(struct scene *s, berth_err *err)
     if (st)
         return st;
     batch_add(s, mine, &b);
+    s->batches++;
     s->part = rest;
     s->parts = left;
     return BERTH_OK;
@@ -583,6 +587,39 @@ static berth_status scene_open(struct scene *s, berth_err *err)
     return BERTH_OK;
 }
 
+/* All of it: predictions, patches, cfg. */
+static berth_status answer(struct scene *s, float *denoised, float *uncond, berth_err *err)
+{
+    int order[LISTS];
+    s->cfg = cfg_now(s->g, s->sigma);
+    size_t lists = lists_of(s, uncond != NULL, order);
+    berth_status st = predict(s, order, lists, err);
+    return st ? st : finish(s, denoised, uncond, err);
+}
+
+/* The same through a cache of whole predictions. A sampler's uncond stays what it was where the
+ * network is not asked. */
+static berth_status answer_cached(struct scene *s, float *denoised, float *uncond, berth_err *err)
+{
+    const void *key = s->g;
+    struct step_cache_call call = { .sigma = s->sigma,
+                                    .first = true,
+                                    .parts = 1,
+                                    .key = &key,
+                                    .each = elements(s),
+                                    .h = s->h,
+                                    .w = s->w,
+                                    .x = s->x,
+                                    .out = denoised };
+    bool skip = false;
+    if (!s->g->cache)
+        return answer(s, denoised, uncond, err);
+    if (step_cache_begin(s->g->cache, &call, &skip, err) || skip ||
+        answer(s, denoised, uncond, err))
+        return skip ? BERTH_OK : err->code;
+    return step_cache_end(s->g->cache, &call, err);
+}
+
 berth_status guide_denoise(void *guide, const float *x, float sigma, float *denoised, float *uncond,
                            berth_err *err)
 {
@@ -591,14 +628,8 @@ berth_status guide_denoise(void *guide, const float *x, float sigma, float *deno
     berth_status st = scene_open(&s, err);
     if (!st && s.g->mask)
         st = mask_in(&s, err);
-    s.cfg = cfg_now(s.g, sigma);
-    if (!st) {
-        int order[LISTS];
-        size_t lists = lists_of(&s, uncond != NULL, order);
-        st = predict(&s, order, lists, err);
-    }
     if (!st)
-        st = finish(&s, denoised, uncond, err);
+        st = answer_cached(&s, denoised, uncond, err);
     if (!st && s.g->mask)
         blend(&s, denoised, s.g->latent, denoised);
     arena_release(&mem);

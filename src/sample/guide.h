@@ -22,6 +22,7 @@
 #ifndef SAMPLE_GUIDE_H
 #define SAMPLE_GUIDE_H
 
+#include "sample/cache.h"
 #include "sample/sample.h"
 
 struct guide_area {
@@ -50,6 +51,8 @@ struct guide_batch {    /* crops of one size, each with its conditioning; arrays
     float *t;                /* timesteps */
     float *out;              /* what the network predicts */
     const void *how; /* guide_patch.how of a pass that a patch asked for; NULL: the usual ones */
+    float sigma;
+    bool first; /* of the batches that a prediction takes */
 };
 typedef berth_status guide_net_fn(void *user, const struct guide_batch *b, berth_err *err);
 
@@ -88,6 +91,7 @@ typedef berth_status guide_patch_fn(struct guide_moment *m, const struct guide_p
 struct guide_patch_kind {
     const char *name;
     bool uncond;             /* the negative is asked also with cfg 1 */
+    bool own_passes;         /* asks for passes as guide_patch.how says */
     guide_patch_fn *before;  /* changes cond and uncond */
     guide_patch_fn *instead; /* gives out, in place of cfg; of several the last one counts */
     guide_patch_fn *after;   /* changes out */
@@ -99,12 +103,24 @@ struct guide_patch_kind {
 #define GUIDE_PARAMS 8
 struct guide_patch {
     const struct guide_patch_kind *is;
-    double p[GUIDE_PARAMS]; /* as guidance.def says */
-    const void *how;        /* of the passes it asks for; borrowed */
+    double p[GUIDE_PARAMS];        /* as guidance.def says */
+    const void *how;               /* of the passes it asks for; borrowed */
+    const struct guide_seen *seen; /* what it goes by; borrowed; NULL: nothing */
+};
+/* How much each token of the negative's pictures was looked at by a network's self-attention, summed
+ * over queries and averaged over heads: [items, tokens]. Whoever runs the network fills it in. */
+struct guide_seen {
+    float *of; /* malloc(); NULL: nothing yet */
+    size_t items, tokens;
 };
 #define GUIDE_PATCH(name, ...) extern const struct guide_patch_kind guide_##name;
 #include "sample/guidance.def"
 #undef GUIDE_PATCH
+/* Its net passes are other ones than the usual: guide_patch.how says which. */
+static inline bool guide_has_passes(const struct guide_patch_kind *k)
+{
+    return k && (k->negative || k->own_passes);
+}
 /* [patches] of it. */
 void guide_memory_release(struct guide_memory *m, size_t patches);
 
@@ -130,6 +146,7 @@ struct guide { /* filled by the caller, constant while sampling; everything borr
     /* inpainting; NULL: none */
     const float *mask;           /* of the latent's shape, 1 = denoise */
     const float *latent, *noise; /* in the model's scale; only with a mask */
+    struct step_cache *cache;    /* of whole predictions (cache.h); NULL: none */
     guide_net_fn *net;
     void *user;
 };

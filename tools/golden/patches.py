@@ -177,7 +177,32 @@ def conditioning_cases(seed):
     yield "area_strength", half + [k]
 
 
+def network_cases(seed):
+    k = dict(seed=seed, latent="wide")
+    yield "free_u", [model("FreeU", b1=1.1, b2=1.2, s1=0.9, s2=0.2), ksampler(**k)]
+    yield "free_u_odd", [model("FreeU", b1=1.3, b2=0.8, s1=0.4, s2=0.6), ksampler(seed=seed, latent="odd")]
+    yield "free_u_2", [model("FreeU_V2", b1=1.3, b2=1.4, s1=0.9, s2=0.2), ksampler(**k)]
+    yield "pag", [model("PerturbedAttentionGuidance", scale=2.0), ksampler(**k)]
+    yield "sag", [model("SelfAttentionGuidance", scale=0.7, blur_sigma=2.0), ksampler(**k)]
+    yield "sag_batch", [model("SelfAttentionGuidance", scale=0.5, blur_sigma=1.2), ksampler(seed=seed, latent="painted")]
+    yield "nag", [model("NAGuidance", nag_scale=4.0, nag_alpha=0.4, nag_tau=1.8), ksampler(seed=seed, latent="batch")]
+    yield "nag_cfg_1", [model("NAGuidance", nag_scale=4.0, nag_alpha=0.4, nag_tau=1.8), ksampler(cfg=1.0, **k)]
+    shrink = dict(block_number=3, downscale_factor=2.0, start_percent=0.0, end_percent=0.6)
+    yield "shrink", [model("PatchModelAddDownscale", downscale_after_skip=True, downscale_method="bicubic",
+                           upscale_method="bicubic", **shrink), ksampler(**k)]
+    yield "shrink_kept", [model("PatchModelAddDownscale", downscale_after_skip=False, downscale_method="area",
+                                upscale_method="bislerp", **shrink), ksampler(**k)]
+    yield "pag_free_u", [model("FreeU", id="a", b1=1.1, b2=1.2, s1=0.9, s2=0.2),
+                         model("PerturbedAttentionGuidance", of="a", scale=1.5), ksampler(**k)]
+    cache = dict(reuse_threshold=0.3, start_percent=0.1, end_percent=0.95, verbose=False)
+    yield "easy_cache", [model("EasyCache", **cache), ksampler(steps=16, **k)]
+    yield "easy_cache_cfg_1", [model("EasyCache", **cache), ksampler(steps=16, cfg=1.0, **k)]
+    yield "lazy_cache", [model("LazyCache", **cache), ksampler(steps=16, **k)]
+    yield "lazy_cache_pp", [model("LazyCache", **cache), ksampler(steps=16, sampler="euler_cfg_pp", **k)]
+
+
 def cases(seed):
+    yield from network_cases(seed)
     yield from guidance_cases(seed)
     yield from sampler_cases(seed)
     yield from sigma_cases()

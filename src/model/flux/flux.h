@@ -21,6 +21,7 @@
 #define MODEL_FLUX_H
 
 #include "format/weights.h"
+#include "model/patch.h"
 #include "net/net.h"
 
 struct arch_net;
@@ -69,6 +70,7 @@ struct flux_host {
     float *table;  /* [tokens + picture, head_dim / 2, 2]: cos and sin of every position */
     size_t tokens; /* that it was made for; 0: none */
     uint64_t h, w;
+    struct patch_positions to;
     float *patches, *result; /* [n, picture, 4 * channels]: what goes in, what came out. A pass that
                                 goes wrong on the way back is run again, so they are two */
     size_t patches_cap, result_cap;

@@ -81,10 +81,10 @@ static void fill_angles(double position, uint32_t dim, float *out)
     }
 }
 
-/* Text is at the origin; patch (i, j) of the picture at (0, i, j). Each axis looks at one number
- * only, so the first row and the first column have all angles there are. */
+/* Text is at the origin; patch (i, j) of the picture at (0, i, j), or where patches put it. Each axis
+ * looks at one number only, so the first row and the first column have all angles there are. */
 static void fill_table(const struct flux_net *f, size_t tokens, size_t rows, size_t cols,
-                       float *table)
+                       const struct patch_positions *to, float *table)
 {
     const size_t wide = f->head_dim, a0 = f->axis[0], a1 = f->axis[1], a2 = f->axis[2];
     for (size_t t = 0; t < tokens; t++)
@@ -94,13 +94,13 @@ static void fill_table(const struct flux_net *f, size_t tokens, size_t rows, siz
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < cols; j++) {
             float *at = first + (i * cols + j) * wide;
-            fill_angles(0, f->axis[0], at);
+            fill_angles(to->shift_t, f->axis[0], at);
             if (j == 0)
-                fill_angles((double)i, f->axis[1], at + a0);
+                fill_angles((double)i * to->scale_y + to->shift_y, f->axis[1], at + a0);
             else
                 memcpy(at + a0, first + i * cols * wide + a0, a1 * sizeof *at);
             if (i == 0)
-                fill_angles((double)j, f->axis[2], at + a0 + a1);
+                fill_angles((double)j * to->scale_x + to->shift_x, f->axis[2], at + a0 + a1);
             else
                 memcpy(at + a0 + a1, first + j * wide + a0 + a1, a2 * sizeof *at);
         }
@@ -129,7 +129,10 @@ static berth_status make_table(struct flux_host *host, const struct flux_net *f,
     const size_t rows = (size_t)flux_side(h), cols = (size_t)flux_side(w);
     const size_t picture = rows * cols; /* fits: patches do */
     size_t all, count, bytes;
-    if (host->table && host->tokens == b->tokens && host->h == h && host->w == w)
+    struct patch_positions to = { .scale_x = 1, .scale_y = 1, .scale_t = 1 };
+    patch_moves(b, &to);
+    if (host->table && host->tokens == b->tokens && host->h == h && host->w == w &&
+        memcmp(&host->to, &to, sizeof to) == 0)
         return BERTH_OK;
     free(host->table);
     host->table = NULL;
@@ -137,7 +140,8 @@ static berth_status make_table(struct flux_host *host, const struct flux_net *f,
         !sz_mul(count, sizeof(float), &bytes) || !(host->table = malloc(bytes)))
         return err_set(err, BERTH_ENOMEM, "positions of %zu tokens and %zu patches", b->tokens,
                        picture);
-    fill_table(f, b->tokens, rows, cols, host->table);
+    fill_table(f, b->tokens, rows, cols, &to, host->table);
+    host->to = to;
     host->tokens = b->tokens;
     host->h = h;
     host->w = w;
