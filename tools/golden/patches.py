@@ -6,7 +6,8 @@ usage: patches.py GOLDEN COMFYUI OUT [--seed 42] [--positive TEXT] [--negative T
        (written with torch 2.15.0, ComfyUI 0.33.0)
 
 GOLDEN is tests/golden/data: the tiny model's keys and its prompts as clip_l_tiny has them; TEXT is one
-of those prompts. COMFYUI is a checkout whose packages are installed. Writes OUT/patches.json, the cases:
+of those prompts. `other` is a model like the tiny one, with the weights of "other." before each name.
+COMFYUI is a checkout whose packages are installed. Writes OUT/patches.json, the cases:
 
     {"name": [{"id": "m", "class": "CFGNorm", "inputs": {"model": ["model", 0], "strength": 0.5}}, ...]}
 
@@ -201,7 +202,22 @@ def network_cases(seed):
     yield "lazy_cache_pp", [model("LazyCache", **cache), ksampler(steps=16, sampler="euler_cfg_pp", **k)]
 
 
+def flux_cases(seed):
+    def k(**more):
+        s = ksampler(seed=seed, latent="flux_latent", scheduler="simple", **more)
+        s["inputs"].update(positive=["flux_positive", 0], negative=["flux_negative", 0])
+        return s
+    skip = dict(double_layers="1", single_layers="0, 2", start_percent=0.1, end_percent=0.7)
+    yield "flux_slg", [model("SkipLayerGuidanceDiT", of="flux", scale=2.5, rescaling_scale=0.3, **skip), k(cfg=3.0)]
+    yield "flux_slg_simple", [model("SkipLayerGuidanceDiTSimple", of="flux", **skip), k(cfg=3.0)]
+    yield "flux_nag", [model("NAGuidance", of="flux", nag_scale=4.0, nag_alpha=0.4, nag_tau=1.8), k(cfg=1.0)]
+    yield "flux_rope", [model("ScaleROPE", of="flux", scale_x=1.5, shift_x=2.0, scale_y=0.5, shift_y=-1.0, scale_t=1.0,
+                              shift_t=3.0), k(cfg=2.0)]
+    yield "flux_zero_star", [model("CFGZeroStar", of="flux"), k(cfg=2.0)]
+
+
 def cases(seed):
+    yield from flux_cases(seed)
     yield from network_cases(seed)
     yield from guidance_cases(seed)
     yield from sampler_cases(seed)
@@ -221,17 +237,19 @@ class Reference:
         import comfy.supported_models
         self.comfy, self.path, self.golden, self.found = comfy, comfyui, golden, {}
 
-    def unet(self, scale=1.0):
+    def unet(self, family, config, keys, prefix, front=""):
+        """Weights are those of names with `front` before them."""
         with open(f"{self.golden}/manifest.json") as f:
-            config = json.load(f)["unet_sd15_tiny"]["config"]
-        with open(f"{self.golden}/sd15_tiny_unet_keys.json") as f:
+            config = json.load(f)[config]["config"]
+        with open(f"{self.golden}/{keys}") as f:
             keys = json.load(f)
-        prefix = "model.diffusion_model."
-        settings = self.comfy.supported_models.SD15(dict(config))
+        settings = getattr(self.comfy.supported_models, family)(dict(config))
         settings.set_inference_dtype(torch.float32, None)
         net = settings.get_model({}, "", device="cpu")
-        net.diffusion_model.load_state_dict({k[len(prefix):]: synth(k, s) * scale for k, s in keys.items()
-                                             if k.startswith(prefix)})
+        names = {k: k[len(prefix):] for k in keys if k.startswith(prefix)}
+        own = net.diffusion_model.state_dict()  # newer checkouts call the scale of a norm its weight
+        names = {k: n if n in own else re.sub(r"scale$", "weight", n) for k, n in names.items()}
+        net.diffusion_model.load_state_dict({n: synth(front + k, keys[k]) for k, n in names.items()})
         net.diffusion_model.eval()
         cpu = torch.device("cpu")
         return self.comfy.model_patcher.ModelPatcher(net, cpu, cpu)
@@ -290,10 +308,17 @@ def main():
     given = {f"{w}": clip[f"p{texts.index(getattr(a, w))}/cond"] for w in ("positive", "negative", "empty")}
     latents = {"latent": torch.zeros(1, 4, 8, 8), "batch": torch.zeros(3, 4, 8, 8), "wide": torch.zeros(1, 4, 16, 24),
                "odd": torch.zeros(1, 4, 9, 15), "painted": torch.randn(2, 4, 16, 16, generator=generator)}
-    base = {"model": [ref.unet()]}
-    base.update({k: [[[v, {}]]] for k, v in given.items()})
+    sd15 = ("SD15", "unet_sd15_tiny", "sd15_tiny_unet_keys.json", "model.diffusion_model.")
+    base = {"model": [ref.unet(*sd15)], "other": [ref.unet(*sd15, front="other.")],
+            "flux": [ref.unet("Flux", "flux_tiny", "flux_tiny_keys.json", "")]}
+    flux = load_file(f"{a.golden}/flux_tiny.safetensors")
+    given["flux_positive"], given["flux_negative"] = flux["context"], flux["context"] * 0.5
+    pooled = {"flux_positive": flux["vec"], "flux_negative": flux["vec"] * 0.5}
+    latents["flux_latent"] = torch.zeros(1, 16, 8, 12)
+    base.update({k: [[[v, {"pooled_output": pooled[k]} if k in pooled else {}]]] for k, v in given.items()})
     base.update({k: [{"samples": v}] for k, v in latents.items()})
     out = {f"in/{k}": v.clone().contiguous() for k, v in (given | latents).items()}
+    out.update({f"pooled/{k}": v.clone().contiguous() for k, v in pooled.items()})
     had, kept = {}, {}
     if a.new:
         with open(f"{a.out}/patches.json") as f:
