@@ -41,6 +41,7 @@ struct diffusion_info {
     bool scaled_edit;
     enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
     unsigned places; /* PATCH_*: where nodes can change it */
+    bool renamed;    /* the file has other names than ours (diffusers) */
 };
 
 struct diffusion; /* loaded and ready */

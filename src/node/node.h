@@ -157,7 +157,7 @@ struct node_class {
     berth_status (*lazy)(struct node_call *c, bool *need, berth_err *err);
 };
 
-#define NODE_INPUTS_MAX 64
+#define NODE_INPUTS_MAX 72
 #define NODE_OUTPUTS_MAX 8
 
 /* Hashes of files that the nodes of a prompt name: each is read once. Zeroed: none. */

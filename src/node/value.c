@@ -178,6 +178,18 @@ fail:
     return err_set(err, BERTH_ENOMEM, "copying a model reference with %zu adapters", m->patches);
 }
 
+berth_status model_ref_patch(struct model_ref *m, struct res_adapter *a, double strength,
+                             berth_err *err)
+{
+    struct res_patch *p = realloc(m->patch, (m->patches + 1) * sizeof *p);
+    if (!p)
+        return err_set(err, BERTH_ENOMEM, "adapter %zu of a model", m->patches + 1);
+    m->patch = p;
+    res_adapter_ref(a);
+    m->patch[m->patches++] = (struct res_patch) { a, (float)strength };
+    return BERTH_OK;
+}
+
 berth_status model_ref_change(struct model_ref *m, struct model_change c, berth_err *err)
 {
     struct model_change *at = NULL;

@@ -155,6 +155,9 @@ void latent_release(struct latent *l);
 void model_ref_release(struct model_ref *m);
 /* A copy that shares handles and adapters. */
 berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, berth_err *err);
+/* One adapter more, of which it takes a reference. */
+berth_status model_ref_patch(struct model_ref *m, struct res_adapter *a, double strength,
+                             berth_err *err);
 /* One change more. Takes c.with, also on failure. BERTH_ELIMIT: more than MODEL_CHANGES. */
 berth_status model_ref_change(struct model_ref *m, struct model_change c, berth_err *err);
 #define MODEL_CHANGES 256

@@ -216,7 +216,23 @@ def flux_cases(seed):
     yield "flux_zero_star", [model("CFGZeroStar", of="flux"), k(cfg=2.0)]
 
 
+def merge_cases(seed):
+    two, k = dict(model1=["model", 0], model2=["other", 0]), ksampler(seed=seed)
+    yield "merge_simple", [node("m", "ModelMergeSimple", ratio=0.6, **two), k]
+    yield "merge_subtract", [node("a", "ModelMergeSubtract", multiplier=0.4, **two),
+                             node("m", "ModelMergeAdd", model1=["other", 0], model2=["a", 0]), k]
+    yield "merge_blocks", [node("m", "ModelMergeBlocks", input=0.8, middle=0.3, out=0.5, **two), k]
+    sd1 = {n: round(0.1 + 0.8 * i / 30, 3) for i, n in enumerate(
+        ["time_embed.", "label_emb."] + [f"input_blocks.{i}." for i in range(12)] + [f"middle_block.{i}." for i in range(3)]
+        + [f"output_blocks.{i}." for i in range(12)] + ["out."])}
+    yield "merge_sd1", [node("m", "ModelMergeSD1", **two, **sd1), k]
+    yield "merge_self", [node("m", "ModelMergeSimple", model1=["model", 0], model2=["model", 0], ratio=0.3), k]
+    yield "self_attention", [model("UNetSelfAttentionMultiply", q=1.2, k=0.9, v=0.8, out=1.1), k]
+    yield "cross_attention", [model("UNetCrossAttentionMultiply", q=0.7, k=1.3, v=1.2, out=0.9), k]
+
+
 def cases(seed):
+    yield from merge_cases(seed)
     yield from flux_cases(seed)
     yield from network_cases(seed)
     yield from guidance_cases(seed)
