@@ -84,6 +84,7 @@ struct noise_source { /* NOISE */
 extern const struct value_type type_noise;
 struct guider { /* GUIDER */
     struct model_ref model;
+    struct model_ref model_negative; /* DualModelGuider; without parts: none */
     struct conditioning *positive, *middle, *negative, *empty; /* all but the first may be NULL */
     double cfg, cfg_middle;                                    /* as struct sampling_request */
     bool nested;
@@ -186,8 +187,9 @@ struct sampling_request { /* borrowed for the call */
     const struct conditioning *middle;              /* DualCFG; NULL */
     double cfg_middle;
     bool nested;
-    const struct conditioning *empty; /* Perp-Neg; NULL */
-    struct guide_patch perp;          /* how, with `empty` */
+    const struct conditioning *empty;       /* Perp-Neg; NULL */
+    struct guide_patch perp;                /* how, with `empty` */
+    const struct model_ref *model_negative; /* computes the negative; NULL: model does */
     const struct latent *latent;
 };
 /* *out: the new latent. *denoised (may be NULL): what was denoised last; *out again when no step
@@ -213,10 +215,12 @@ berth_status latent_mask(struct node_call *c, const struct htensor *mask, const 
 /* sample_conds.c: conditionings as the guide wants them. */
 struct sampled_cond { /* guide_cond.cond */
     struct diffusion_cond cond;
+    const struct model_ref *with; /* what computes it; borrowed */
     /* [batch, extra channels, ..., h, w] of the whole latent; NULL: the network's own */
     const float *concat;
 };
 struct cond_scene { /* what they are resolved against; borrowed */
+    const struct model_ref *model;
     const struct diffusion_info *info;
     const struct msampling *ms;
     struct shape shape;  /* of info's format, of the first of several */

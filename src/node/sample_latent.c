@@ -136,8 +136,11 @@ enum { POSITIVE, MIDDLE, NEGATIVE, EMPTY, LISTS };
 struct run { /* of one sample_latent() */
     struct node_call *c;
     const struct sampling_request *q;
-    struct diffusion *d;
     struct diffusion_info info;
+    struct run_net {                 /* models that compute, opened when they are asked for */
+        const struct model_ref *ref; /* NULL: none */
+        struct diffusion *d;
+    } net[2];
     struct msampling ms;
     struct arena mem;
     struct run_part { /* a latent of those that are sampled together */
@@ -160,7 +163,7 @@ struct run { /* of one sample_latent() */
     struct guide_patch *patch; /* [patches] of the model and of the request */
     size_t patches;
     struct guide_memory *memory;
-    struct net_patches net;  /* what the network is run with */
+    struct net_patches nets; /* what the network is run with */
     struct guide_seen seen;  /* what it says of its attention */
     struct step_cache easy;  /* of its passes; threshold 0: none */
     struct step_cache whole; /* of predictions; likewise */
@@ -300,19 +303,66 @@ static void cut_concat(const struct run *r, const float *whole, size_t item, siz
                    whole + ((item * planes + k) * h + a->y + y) * w + a->x, a->w * sizeof *out);
 }
 
-/* Predictions of items [from, from + n) of a batch, all of them with channels beside x or all
- * without. */
+static void net_end(struct run *r, struct run_net *n)
+{
+    if (n->d) {
+        struct net_report done = diffusion_report(n->d);
+        ready_done(r->c, n->ref->part[0], "diffusion", &done);
+        diffusion_close(n->d);
+    }
+    *n = (struct run_net) { 0 };
+}
+
+/* The network of a model, loaded and open. One model has one set of patches at a time, so who wants
+ * it with others waits until it is closed; a second one that has no room beside the first takes
+ * turns with it. */
+static berth_status net_for(struct run *r, const struct model_ref *ref, struct diffusion **out,
+                            berth_err *err)
+{
+    struct run_net *to = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(r->net); i++) {
+        struct run_net *n = &r->net[i];
+        if (n->ref == ref) {
+            *out = n->d;
+            return BERTH_OK;
+        }
+        if (n->ref && n->ref->part[0] == ref->part[0])
+            net_end(r, n);
+        if (!n->ref && !to)
+            to = n;
+    }
+    if (!to) {
+        to = &r->net[ARRAY_LEN(r->net) - 1];
+        net_end(r, to);
+    }
+    berth_status s = ready_diffusion(r->c, ref, &to->d, err);
+    if (s == BERTH_ENODEVMEM || s == BERTH_EBUSY) {
+        for (size_t i = 0; i < ARRAY_LEN(r->net); i++)
+            net_end(r, &r->net[i]);
+        s = ready_diffusion(r->c, ref, &to->d, err);
+    }
+    to->ref = s ? NULL : ref;
+    *out = to->d;
+    return s;
+}
+
+/* Predictions of items [from, from + n) of a batch, all of them of one model, with channels beside x
+ * or all without. */
 static berth_status forward(struct run *r, const struct guide_batch *b, size_t from, size_t n,
                             berth_err *err)
 {
     const struct sampled_cond **cond = (const struct sampled_cond **)b->cond + from;
-    size_t extra = (size_t)r->info.in_channels - r->info.latent.channels;
+    struct diffusion *d;
+    if (net_for(r, cond[0]->with, &d, err))
+        return err->code;
+    const struct diffusion_info *info = diffusion_info(d);
+    size_t extra = (size_t)info->in_channels - info->latent.channels;
     size_t each = (size_t)shape_inner(&b->shape, 1), beside = extra * (each / b->shape.dim[1]);
     struct diffusion_in in = { .shape = r->parts > 1 ? r->part[0].samples->shape : b->shape,
                                .mores = r->parts - 1,
                                .x = b->x + from * each,
                                .t = b->t + from,
-                               .patches = b->how ? *(const struct net_patches *)b->how : r->net,
+                               .patches = b->how ? *(const struct net_patches *)b->how : r->nets,
                                .sigma = b->sigma,
                                .out = b->out + from * each };
     float *concat = NULL;
@@ -339,11 +389,11 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
         uint64_t peak;
         berth_err unread = { 0 };
         r->predicted = true;
-        if (!diffusion_predict(r->d, &in, &peak, &unread))
-            ready_tell_peak(r->c, r->q->model->part[0], "step", n, peak);
+        if (!diffusion_predict(d, &in, &peak, &unread))
+            ready_tell_peak(r->c, cond[0]->with->part[0], "step", n, peak);
     }
     if (!s)
-        s = diffusion_forward(r->d, &in, err);
+        s = diffusion_forward(d, &in, err);
     free(concat);
     free(of);
     return s;
@@ -355,7 +405,8 @@ static berth_status predict_all(void *user, const struct guide_batch *b, berth_e
     size_t n = (size_t)b->shape.dim[0];
     berth_status s = BERTH_OK;
     for (size_t i = 0, to; !s && i < n; i = to) {
-        for (to = i + 1; to < n && !of[to]->concat == !of[i]->concat;)
+        for (to = i + 1;
+             to < n && !of[to]->concat == !of[i]->concat && of[to]->with == of[i]->with;)
             to++;
         s = forward(user, b, i, to - i, err);
     }
@@ -523,7 +574,7 @@ static berth_status prepare_patches(struct run *r, const struct conditioning **e
     r->memory = r->patch ? arena_array(&r->mem, most, sizeof *r->memory) : NULL;
     if (!r->memory)
         return err_set(err, BERTH_ENOMEM, "%zu patches", most);
-    if (net_list(r, NULL, &r->net, err))
+    if (net_list(r, NULL, &r->nets, err))
         return err->code;
     for (size_t i = 0; i < q->model->changes; i++) {
         if (prepare_change(r, &q->model->change[i], err))
@@ -538,13 +589,33 @@ static berth_status prepare_patches(struct run *r, const struct conditioning **e
     return BERTH_OK;
 }
 
+/* Prompts are for the model that computes the negative from here on. */
+static berth_status other_scene(const struct run *r, struct cond_scene *scene,
+                                struct diffusion_info *info, berth_err *err)
+{
+    const struct model_ref *other = r->q->model_negative;
+    if (!other)
+        return BERTH_OK;
+    if (ready_info(other, info, err))
+        return err->code;
+    if (info->latent.channels != r->info.latent.channels ||
+        info->latent.rank != r->info.latent.rank)
+        return err_set(err, BERTH_EINVAL, "%s and %s have not the same latents", r->info.family,
+                       info->family);
+    scene->model = other;
+    scene->info = info;
+    return BERTH_OK;
+}
+
 static berth_status prepare_guide(struct run *r, berth_err *err)
 {
     const struct sampling_request *q = r->q;
     const struct conditioning *empty = NULL;
     if (prepare_patches(r, &empty, err))
         return err->code;
-    struct cond_scene scene = { .info = &r->info,
+    struct diffusion_info other;
+    struct cond_scene scene = { .model = q->model,
+                                .info = &r->info,
                                 .ms = &r->ms,
                                 .shape = r->part[0].samples->shape,
                                 .several = r->parts > 1,
@@ -554,8 +625,9 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
     /* The middle one of DualCFG counts as a negative where a model tells them apart. */
     if (conds_resolve(r->c, q->positive, false, &scene, &r->list[POSITIVE], err) ||
         conds_resolve(r->c, q->middle, true, &scene, &r->list[MIDDLE], err) ||
-        conds_resolve(r->c, q->negative, true, &scene, &r->list[NEGATIVE], err) ||
         conds_resolve(r->c, empty, true, &scene, &r->list[EMPTY], err) ||
+        other_scene(r, &scene, &other, err) ||
+        conds_resolve(r->c, q->negative, true, &scene, &r->list[NEGATIVE], err) ||
         conds_pair(r->c, r->list, LISTS, &scene, err))
         return err->code;
     if (!r->list[POSITIVE].at.n)
@@ -568,6 +640,7 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
                                 .negatives = r->list[NEGATIVE].at.n,
                                 .cfg = q->cfg,
                                 .always_uncond = (q->sampler->flags & SAMPLER_UNCOND) != 0,
+                                .apart = q->model_negative != NULL,
                                 .patch = r->patch,
                                 .patches = r->patches,
                                 .memory = r->memory,
@@ -616,14 +689,16 @@ static berth_status sample(struct run *r, berth_err *err)
     if (sample_run(q->sampler, &job, err)) /* a single level: noise and no step */
         return err->code;
     ms_finish(&r->ms, job.last, r->x, r->n);
-    struct net_report done = diffusion_report(r->d);
+    struct diffusion *d;
+    if (net_for(r, q->model, &d, err)) /* is open, but where prompts took turns */
+        return err->code;
+    struct net_report done = diffusion_report(d);
     log_info(r->c->env->log, "node.sample",
              "node=%s model=%s sampler=%s steps=%zu device=%s predicted=%" PRIu64 " peak=%" PRIu64
              " passes=%" PRIu64 " rungs=%" PRIu64 " skipped=%" PRIu64,
              r->c->id, ready_name(q->model), q->sampler->name, q->n - 1, done.device,
              done.largest_predicted, done.largest, done.passes, done.rungs,
              r->easy.skipped + r->whole.skipped);
-    ready_done(r->c, q->model->part[0], "diffusion", &done);
     return BERTH_OK;
 }
 
@@ -659,9 +734,9 @@ static berth_status run(struct run *r, struct latent *out, struct latent *denois
         return err->code;
     if (!r->q->n)
         return give_back(r, out, err);
-    if (ready_msampling(r->q->model, &r->ms, err) ||
-        ready_diffusion(r->c, r->q->model, &r->d, err) || prepare_latent(r, err) ||
-        prepare_mask(r, err) || prepare_guide(r, err))
+    struct diffusion *d;
+    if (ready_msampling(r->q->model, &r->ms, err) || net_for(r, r->q->model, &d, err) ||
+        prepare_latent(r, err) || prepare_mask(r, err) || prepare_guide(r, err))
         return err->code;
     if (denoised && !(r->last = floats(r, r->n, err)))
         return err->code;
@@ -679,7 +754,8 @@ berth_status sample_latent(struct node_call *c, const struct sampling_request *q
     if (denoised)
         *denoised = (struct latent) { 0 };
     berth_status s = run(&r, out, denoised, err);
-    diffusion_close(r.d);
+    for (size_t i = 0; i < ARRAY_LEN(r.net); i++)
+        net_end(&r, &r.net[i]);
     guide_memory_release(r.memory, r.patches);
     step_cache_release(&r.easy);
     step_cache_release(&r.whole);

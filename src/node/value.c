@@ -133,6 +133,9 @@ void model_ref_release(struct model_ref *m)
 {
     for (size_t i = 0; i < m->parts; i++)
         res_unref(m->part[i]);
+    for (size_t i = 0; i < VALUE_PARTS; i++)
+        if (m->loaded[i])
+            res_unref(m->loaded[i]);
     for (size_t i = 0; i < m->patches; i++)
         res_adapter_unref(m->patch[i].adapter);
     for (size_t i = 0; i < m->changes; i++)
@@ -172,6 +175,9 @@ berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, be
         out->part[out->parts] = m->part[out->parts];
         res_ref(out->part[out->parts]);
     }
+    for (size_t i = 0; i < VALUE_PARTS; i++)
+        if ((out->loaded[i] = m->loaded[i]))
+            res_ref(out->loaded[i]);
     return BERTH_OK;
 fail:
     model_ref_release(out);

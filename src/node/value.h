@@ -80,6 +80,9 @@ struct model_change {         /* what a node did to a model */
 struct model_ref {
     struct res_model *part[VALUE_PARTS]; /* handles, owned */
     size_t parts;
+    /* Select...Device put the parts elsewhere: those that the loader opened, handles, owned; NULL:
+     * the parts are these. */
+    struct res_model *loaded[VALUE_PARTS];
     struct res_patch
         *patch; /* adapters with strengths, owned references; applied when it computes */
     size_t patches;

@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/map.h"
 #include "merge/merge.h"
+#include "plan/convert.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -198,14 +199,16 @@ static berth_status add_source(struct weight_mix *x, const struct model_ref *ref
     struct res_model *m = ref->part[part];
     struct source *s = &x->source[x->sources];
     struct res_model_info info = res_info(m);
-    if (info.converted != DT_NONE)
+    const char *type = info.converted != DT_NONE ? dtype_name(info.converted) : NULL;
+    if (type && res_convert_type(type) != info.converted)
         return err_set(err, BERTH_EUNSUPPORTED,
-                       "'%.80s' was converted to %s as it was loaded: merging wants a file's own "
-                       "weights",
-                       info.name, dtype_name(info.converted));
+                       "'%.80s' was converted to %s as it was loaded: it cannot be merged",
+                       info.name, type);
     if (weights_open(info.path, NULL, &s->w, err))
         return err->code;
     x->sources++;
+    if (type && res_convert(s->w, info.part, type, err))
+        return err->code;
     s->patch = arena_array(&x->mem, ref->patches + 1, sizeof *s->patch);
     if (!s->patch)
         return err_set(err, BERTH_ENOMEM, "%zu adapters", ref->patches);

@@ -30,7 +30,8 @@ struct mix_args { /* all borrowed */
     double otherwise;  /* where none fits; MIX_SCALE: such tensors are left alone */
     const char *name;  /* for messages */
 };
-/* res_adapter_unref() it. BERTH_EUNSUPPORTED: the other model's weights are not its file's. */
+/* res_adapter_unref() it. BERTH_EUNSUPPORTED: the other's weights were
+ * converted to a type that has no word. */
 berth_status weight_mix_new(const struct mix_args *a, struct res_adapter **out, berth_err *err);
 
 #endif

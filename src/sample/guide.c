@@ -530,7 +530,7 @@ static berth_status finish(const struct scene *s, float *out, float *uncond, ber
     const struct guide *g = s->g;
     struct guide_moment m;
     const float *u = g->middle && g->nested ? s->sum[MIDDLE] : s->sum[NEGATIVE];
-    if (!g->middle && g->patches &&
+    if (!g->middle && !g->apart && g->patches &&
         (moment_open(s, s->sum[POSITIVE], s->sum[NEGATIVE], s->cfg, &m, err) ||
          patches_before(&m, g, err)))
         return err->code;

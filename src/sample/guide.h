@@ -131,6 +131,7 @@ struct guide { /* filled by the caller, constant while sampling; everything borr
     size_t positives, negatives;
     double cfg;
     bool always_uncond;              /* cfg++ */
+    bool apart;                      /* DualModelGuider: patches before cfg do not run */
     const struct guide_patch *patch; /* [patches] in the order nodes added them */
     size_t patches;
     struct guide_memory *memory;    /* [patches] */

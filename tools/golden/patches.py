@@ -231,7 +231,16 @@ def merge_cases(seed):
     yield "cross_attention", [model("UNetCrossAttentionMultiply", q=0.7, k=1.3, v=1.2, out=0.9), k]
 
 
+def guider_cases(seed):
+    two = dict(positive=["positive", 0], negative=["negative", 0], model=["model", 0])
+    yield "two_models", guided(node("g", "DualModelGuider", cfg=4.0, model_negative=["other", 0], **two), seed)
+    yield "two_models_norm", [model("CFGNorm", strength=0.9)] + guided(
+        node("g", "DualModelGuider", cfg=4.0, model_negative=["other", 0], **(two | {"model": ["m", 0]})), seed)
+    yield "one_of_two_models", guided(node("g", "DualModelGuider", cfg=4.0, **two), seed)
+
+
 def cases(seed):
+    yield from guider_cases(seed)
     yield from merge_cases(seed)
     yield from flux_cases(seed)
     yield from network_cases(seed)

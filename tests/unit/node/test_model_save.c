@@ -182,6 +182,46 @@ static void merges_are_saved(void **state)
     tiny_close(&t);
 }
 
+/* A text encoder minus itself is 0; also where it is converted as it is loaded. */
+static void clip_minus_itself(void **state)
+{
+    struct tiny t;
+    struct call none;
+    berth_err err = { 0 };
+    (void)state;
+    tiny_open(&t, "sample_sd15_tiny");
+    tiny_sd15_file(&t);
+    t.r.env.numbers.weights_text = "F16";
+    assert_ok(rig_run(&t.r, &t.ckpt, "CheckpointLoaderSimple", "{\"ckpt_name\": \"" TINY_SD15 "\"}",
+                      &err),
+              err);
+    rig_call(&t.r, &none, "CLIPMergeSubtract", "{\"multiplier\": 2}");
+    call_give(&none, "clip1", t.ckpt.out[1].at[0]);
+    call_give(&none, "clip2", t.ckpt.out[1].at[0]);
+    assert_ok(none.c.cls->run(&none.c, &err), err);
+    struct call x;
+    char path[1100];
+    rig_call(&t.r, &x, "CLIPSave", "{\"filename_prefix\": \"none\"}");
+    call_give(&x, "clip", none.out[0].at[0]);
+    assert_ok(x.c.cls->run(&x.c, &err), err);
+    snprintf(path, sizeof path, "%s/output/none_clip_l_00001_.safetensors", t.r.base);
+    struct weights *w = opened(path);
+    assert_true(weights_count(w) > 10);
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        uint8_t *bytes = malloc(e->size);
+        assert_int_equal(e->dtype, DT_F16);
+        assert_ok(weights_read(w, e, 0, bytes, (size_t)e->size, &err), err);
+        for (size_t k = 0; k < e->size; k++)
+            assert_true(bytes[k] == 0 || bytes[k] == 0x80); /* -0 is fine */
+        free(bytes);
+    }
+    weights_close(w);
+    call_release(&x);
+    call_release(&none);
+    tiny_close(&t);
+}
+
 /* Shapes that differ are an error that names the tensor, not a merge of some kind. */
 static void unlike_models_do_not_merge(void **state)
 {
@@ -230,9 +270,9 @@ static void patches_without_a_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(checkpoint_comes_back),   cmocka_unit_test(parts_have_their_own_names),
-        cmocka_unit_test(merges_are_saved),        cmocka_unit_test(unlike_models_do_not_merge),
-        cmocka_unit_test(patches_without_a_place),
+        cmocka_unit_test(checkpoint_comes_back),      cmocka_unit_test(parts_have_their_own_names),
+        cmocka_unit_test(merges_are_saved),           cmocka_unit_test(clip_minus_itself),
+        cmocka_unit_test(unlike_models_do_not_merge), cmocka_unit_test(patches_without_a_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
