@@ -29,6 +29,7 @@
 berth_status in_object(const struct node_call *c, const char *name, const struct value_type *type,
                        const void **out, berth_err *err);
 
+struct hooks;
 struct cond_entry {
     struct htensor *cond;   /* [1, tokens, width] */
     struct htensor *pooled; /* [1, n]; NULL: none */
@@ -44,6 +45,7 @@ struct cond_entry {
     struct htensor *concat_latent, *concat_mask; /* inpaint models: [n, c, h, w], [n, h, w]; NULL */
     int guided; /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
     double guidance;
+    struct hooks *hooks; /* hooks.h; a reference; NULL: none */
 };
 /* Nodes may join a list with itself over and over, which doubles it each time. */
 #define CONDS_MAX 4096                   /* prompts of a list */
@@ -216,6 +218,7 @@ berth_status latent_mask(struct node_call *c, const struct htensor *mask, const 
 struct sampled_cond { /* guide_cond.cond */
     struct diffusion_cond cond;
     const struct model_ref *with; /* what computes it; borrowed */
+    const struct hooks *hooks;    /* which it is patched with meanwhile; borrowed; NULL: none */
     /* [batch, extra channels, ..., h, w] of the whole latent; NULL: the network's own */
     const float *concat;
 };

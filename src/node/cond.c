@@ -1,5 +1,5 @@
 /* cond: the CONDITIONING value. */
-#include "node/compute.h"
+#include "node/hooks.h"
 
 berth_status in_object(const struct node_call *c, const char *name, const struct value_type *type,
                        const void **out, berth_err *err)
@@ -24,6 +24,7 @@ static void entry_release(struct cond_entry *e)
     htensor_unref(e->mask);
     htensor_unref(e->concat_latent);
     htensor_unref(e->concat_mask);
+    hooks_unref(e->hooks);
     *e = (struct cond_entry) { 0 };
 }
 
@@ -40,6 +41,7 @@ static struct cond_entry entry_copy(const struct cond_entry *e)
     share(e->mask);
     share(e->concat_latent);
     share(e->concat_mask);
+    hooks_ref(e->hooks);
     return out;
 }
 

@@ -1,5 +1,6 @@
 /* loader_lora: adapters put into model references. Nothing is merged here: whoever computes hands the
  * list to residency. */
+#include "node/hooks.h"
 #include "node/loader_impl.h"
 
 #include "lora/lora.h"
@@ -57,6 +58,18 @@ static berth_status read_target(struct node_call *c, struct target *t, berth_err
                    read_strength(c, t->strength_name, &t->strength, err)
                ? err->code
                : model_ref_copy(t->in, &t->out, err);
+}
+
+berth_status lora_for(struct node_call *c, const char *path, const struct model_ref *ref,
+                      struct res_adapter **out, berth_err *err)
+{
+    struct lora_table table = { 0 };
+    berth_status s = collect_names(&table, &ref, 1, err);
+    struct lora_names names = lora_table_names(&table);
+    if (!s)
+        s = lora_open(path, &names, c->env->log, out, err);
+    lora_table_release(&table);
+    return s;
 }
 
 static berth_status open_adapter(struct node_call *c, const struct target *t, size_t n,

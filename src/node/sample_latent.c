@@ -9,7 +9,7 @@
  *          back.
  * Memory   Host tensors of a run live in its arena; the network's own come and go with each
  *          pass. */
-#include "node/compute.h"
+#include "node/hooks.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -167,6 +167,8 @@ struct run { /* of one sample_latent() */
     struct guide_seen seen;  /* what it says of its attention */
     struct step_cache easy;  /* of its passes; threshold 0: none */
     struct step_cache whole; /* of predictions; likewise */
+    struct windows windows;  /* context windows; length 0: none */
+    struct hooks_run *hooks; /* models with LoRAs of some prompts; NULL: none yet */
     struct cache_key {       /* parts of batches, each the same pointer at every step */
         const void *cond;
         struct guide_area area;
@@ -256,6 +258,8 @@ static berth_status prepare_mask(struct run *r, berth_err *err)
     return r->mask_now ? BERTH_OK : err->code;
 }
 
+static berth_status prepare_windows(struct run *r, berth_err *err);
+
 /* x at the first sigma, and what it is made of. */
 static berth_status prepare_latent(struct run *r, berth_err *err)
 {
@@ -285,6 +289,8 @@ static berth_status prepare_latent(struct run *r, berth_err *err)
         pack(r, i, one, r->noise, false);
     }
     float first = r->q->sigmas[0];
+    if (prepare_windows(r, err))
+        return err->code;
     ms_noise(&r->ms, first, r->noise, r->latent, ms_max_denoise(&r->ms, first), r->x, r->n);
     return BERTH_OK;
 }
@@ -293,14 +299,30 @@ static berth_status prepare_latent(struct run *r, berth_err *err)
 
 /* Channels [from the whole latent's] of one item, cut to an area. */
 static void cut_concat(const struct run *r, const float *whole, size_t item, size_t extra,
-                       const struct guide_area *a, float *out)
+                       const struct guide_batch *b, const struct guide_area *a, float *out)
 {
+    if (b->frame) { /* of a video: these frames alone, whose areas are whole */
+        size_t frames = (size_t)r->shape.dim[2], each = (size_t)shape_inner(&r->shape, 3);
+        for (size_t c = 0; c < extra; c++)
+            for (size_t i = 0; i < b->frames; i++, out += each)
+                memcpy(out, whole + ((item * extra + c) * frames + b->frame[i]) * each,
+                       each * sizeof *out);
+        return;
+    }
     size_t h = (size_t)shape_last(&r->shape, 2), w = (size_t)shape_last(&r->shape, 1);
     size_t planes = extra * ((size_t)shape_inner(&r->shape, 2) / (h * w));
     for (size_t k = 0; k < planes; k++)
         for (size_t y = 0; y < a->h; y++)
             memcpy(out + (k * a->h + y) * a->w,
                    whole + ((item * planes + k) * h + a->y + y) * w + a->x, a->w * sizeof *out);
+}
+
+static float largest(const struct sampling_request *q) /* level of the run */
+{
+    float most = 0;
+    for (size_t i = 0; i < q->n; i++)
+        most = q->sigmas[i] > most ? q->sigmas[i] : most;
+    return most;
 }
 
 static void net_end(struct run *r, struct run_net *n)
@@ -352,8 +374,11 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
                             berth_err *err)
 {
     const struct sampled_cond **cond = (const struct sampled_cond **)b->cond + from;
+    const struct model_ref *with = cond[0]->with;
     struct diffusion *d;
-    if (net_for(r, cond[0]->with, &d, err))
+    if ((cond[0]->hooks && hooks_model(&r->hooks, r->c, with, cond[0]->hooks, &r->ms, b->sigma,
+                                       largest(r->q), &with, err)) ||
+        net_for(r, with, &d, err))
         return err->code;
     const struct diffusion_info *info = diffusion_info(d);
     size_t extra = (size_t)info->in_channels - info->latent.channels;
@@ -375,7 +400,7 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
     for (size_t i = 0; !s && i < n; i++) {
         of[i] = &cond[i]->cond;
         if (concat)
-            cut_concat(r, cond[i]->concat, b->item[from + i], extra, &b->area[from + i],
+            cut_concat(r, cond[i]->concat, b->item[from + i], extra, b, &b->area[from + i],
                        concat + i * beside);
     }
     in.shape.dim[0] = n;
@@ -390,7 +415,7 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
         berth_err unread = { 0 };
         r->predicted = true;
         if (!diffusion_predict(d, &in, &peak, &unread))
-            ready_tell_peak(r->c, cond[0]->with->part[0], "step", n, peak);
+            ready_tell_peak(r->c, with->part[0], "step", n, peak);
     }
     if (!s)
         s = diffusion_forward(d, &in, err);
@@ -405,8 +430,8 @@ static berth_status predict_all(void *user, const struct guide_batch *b, berth_e
     size_t n = (size_t)b->shape.dim[0];
     berth_status s = BERTH_OK;
     for (size_t i = 0, to; !s && i < n; i = to) {
-        for (to = i + 1;
-             to < n && !of[to]->concat == !of[i]->concat && of[to]->with == of[i]->with;)
+        for (to = i + 1; to < n && !of[to]->concat == !of[i]->concat &&
+                         of[to]->with == of[i]->with && of[to]->hooks == of[i]->hooks;)
             to++;
         s = forward(user, b, i, to - i, err);
     }
@@ -434,10 +459,13 @@ static const void *key_of(struct run *r, const void *cond, const struct guide_ar
 static berth_status predict(void *user, const struct guide_batch *b, berth_err *err)
 {
     struct run *r = user;
-    size_t items = (size_t)r->shape.dim[0], parts = (size_t)b->shape.dim[0] / items;
     bool skip = false;
     if (!(r->easy.threshold > 0))
         return predict_all(r, b, err);
+    if (r->windows.length)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "EasyCache with context windows cannot be computed yet");
+    size_t items = (size_t)r->shape.dim[0], parts = (size_t)b->shape.dim[0] / items;
     const void **key = arena_array(&r->mem, parts, sizeof *key);
     for (size_t i = 0; key && i < parts; i++)
         if (!(key[i] = key_of(r, b->cond[i * items], &b->area[i * items])))
@@ -547,6 +575,29 @@ static struct step_cache cache_of(const struct run *r, const struct model_cache 
                                  .whole = c->whole };
 }
 
+/* The last node's windows, and noise that suits them; before anything is made of the noise. */
+static berth_status prepare_windows(struct run *r, berth_err *err)
+{
+    for (size_t i = 0; i < r->q->model->changes; i++)
+        if (r->q->model->change[i].windows.length)
+            r->windows = r->q->model->change[i].windows;
+    const struct windows *w = &r->windows;
+    if (!w->length)
+        return BERTH_OK;
+    if (r->parts > 1)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "context windows over several latents at once cannot be computed yet");
+    if (w->dim == 1 || w->dim >= r->shape.ndim || (w->dim > 1 && r->info.latent.rank != 3) ||
+        (w->dim > 2))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "context windows along dimension %d of latents with %d: the batch, or the "
+                       "frames of a video, can be cut",
+                       w->dim, r->shape.ndim);
+    return w->free_noise && r->shape.dim[w->dim] > w->length && !r->q->no_noise
+               ? windows_noise(w, r->q->seed, &r->shape, r->noise, err)
+               : BERTH_OK;
+}
+
 /* One of the patches that nodes gave the model. */
 static berth_status prepare_change(struct run *r, const struct model_change *c, berth_err *err)
 {
@@ -653,6 +704,9 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
                                 .mask = r->mask_now ? r->mask_now : r->mask,
                                 .latent = r->latent,
                                 .noise = r->noise,
+                                .windows = r->windows.length ? &r->windows : NULL,
+                                .sigmas = q->sigmas,
+                                .levels = q->n,
                                 .cache = r->whole.threshold > 0 ? &r->whole : NULL,
                                 .net = predict,
                                 .user = r };
@@ -756,6 +810,7 @@ berth_status sample_latent(struct node_call *c, const struct sampling_request *q
     berth_status s = run(&r, out, denoised, err);
     for (size_t i = 0; i < ARRAY_LEN(r.net); i++)
         net_end(&r, &r.net[i]);
+    hooks_run_free(r.hooks);
     guide_memory_release(r.memory, r.patches);
     step_cache_release(&r.easy);
     step_cache_release(&r.whole);

@@ -72,7 +72,8 @@ struct model_change {         /* what a node did to a model */
         bool said, whole;
         double threshold, start, end; /* the last two: percents */
     } cache;
-    struct value *with; /* a CONDITIONING for the guide, a reference; NULL: none */
+    struct windows windows; /* context windows; length 0: none */
+    struct value *with;     /* a CONDITIONING for the guide, a reference; NULL: none */
 };
 
 /* A model as nodes hand it on: residency handles, what to patch them with, what else was said. */

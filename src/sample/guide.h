@@ -24,6 +24,7 @@
 
 #include "sample/cache.h"
 #include "sample/sample.h"
+#include "sample/windows.h"
 
 struct guide_area {
     uint32_t h, w, y, x;
@@ -53,6 +54,11 @@ struct guide_batch {    /* crops of one size, each with its conditioning; arrays
     const void *how; /* guide_patch.how of a pass that a patch asked for; NULL: the usual ones */
     float sigma;
     bool first; /* of the batches that a prediction takes */
+    /* Context windows along a dimension behind the channels: which of the latent's indexes of it are
+     * in x, for what is beside it. NULL: all. */
+    const size_t *frame;
+    size_t frames;
+    int frame_dim;
 };
 typedef berth_status guide_net_fn(void *user, const struct guide_batch *b, berth_err *err);
 
@@ -147,7 +153,10 @@ struct guide { /* filled by the caller, constant while sampling; everything borr
     /* inpainting; NULL: none */
     const float *mask;           /* of the latent's shape, 1 = denoise */
     const float *latent, *noise; /* in the model's scale; only with a mask */
-    struct step_cache *cache;    /* of whole predictions (cache.h); NULL: none */
+    struct windows *windows;     /* a latent longer than these is predicted in pieces; NULL: none */
+    const float *sigmas;         /* [levels] of the run, for them */
+    size_t levels;
+    struct step_cache *cache; /* of whole predictions (cache.h); NULL: none */
     guide_net_fn *net;
     void *user;
 };

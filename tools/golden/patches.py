@@ -239,7 +239,28 @@ def guider_cases(seed):
     yield "one_of_two_models", guided(node("g", "DualModelGuider", cfg=4.0, **two), seed)
 
 
+def window_cases(seed):
+    def windows(**more):
+        return model("ContextWindowsManual", **(dict(
+            context_length=3, context_overlap=1, context_schedule="standard_static", context_stride=1, closed_loop=False,
+            fuse_method="pyramid", dim=0, freenoise=False, cond_retain_index_list="", split_conds_to_windows=False,
+            latent_retain_index_list="", causal_window_fix=False) | more))
+    k = ksampler(seed=seed, latent="long")
+    yield "windows", [windows(), k]
+    yield "windows_causal", [windows(causal_window_fix=True, fuse_method="overlap-linear", context_overlap=2), k]
+    yield "windows_uniform", [windows(context_schedule="standard_uniform", context_stride=2, fuse_method="flat"), k]
+    yield "windows_looped", [windows(context_schedule="looped_uniform", closed_loop=True, fuse_method="relative",
+                                     context_stride=2), k]
+    yield "windows_batched", [windows(context_schedule="batched", context_length=4, freenoise=True), k]
+    yield "windows_free", [windows(freenoise=True, latent_retain_index_list="0"), k]
+    both = node("both", "ConditioningCombine", conditioning_1=["positive", 0], conditioning_2=["empty", 0])
+    split = ksampler(seed=seed, latent="long")
+    split["inputs"]["positive"] = ["both", 0]
+    yield "windows_split", [windows(split_conds_to_windows=True), both, split]
+
+
 def cases(seed):
+    yield from window_cases(seed)
     yield from guider_cases(seed)
     yield from merge_cases(seed)
     yield from flux_cases(seed)
@@ -332,7 +353,7 @@ def main():
     generator = torch.Generator().manual_seed(a.seed)
     given = {f"{w}": clip[f"p{texts.index(getattr(a, w))}/cond"] for w in ("positive", "negative", "empty")}
     latents = {"latent": torch.zeros(1, 4, 8, 8), "batch": torch.zeros(3, 4, 8, 8), "wide": torch.zeros(1, 4, 16, 24),
-               "odd": torch.zeros(1, 4, 9, 15), "painted": torch.randn(2, 4, 16, 16, generator=generator)}
+               "odd": torch.zeros(1, 4, 9, 15), "long": torch.zeros(8, 4, 8, 8), "painted": torch.randn(2, 4, 16, 16, generator=generator)}
     sd15 = ("SD15", "unet_sd15_tiny", "sd15_tiny_unet_keys.json", "model.diffusion_model.")
     base = {"model": [ref.unet(*sd15)], "other": [ref.unet(*sd15, front="other.")],
             "flux": [ref.unet("Flux", "flux_tiny", "flux_tiny_keys.json", "")]}

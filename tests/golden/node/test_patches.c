@@ -10,8 +10,8 @@ struct scene {
     struct tiny t;
     struct weights *w; /* inputs and results */
     json_t *cases;
-    struct value *given[16];
-    const char *given_name[16];
+    struct value *given[24];
+    const char *given_name[24];
     size_t givens;
     struct call call[NODES_MAX];
     const char *id[NODES_MAX];
