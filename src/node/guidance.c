@@ -10,16 +10,14 @@ struct guidance {
     const char *input[GUIDE_PARAMS]; /* for p[i]; NULL: 0 */
 };
 
-static berth_status in_finite(const struct node_call *c, const char *input, double *out,
-                              berth_err *err)
+berth_status in_finite(const struct node_call *c, const char *input, double *out, berth_err *err)
 {
     if (in_f64(c, input, out, err))
         return err->code;
     return isfinite(*out) ? BERTH_OK : err_set(err, BERTH_EINVAL, "input '%s' is no number", input);
 }
 
-/* Output 0: the model with one change more. Takes change.with. */
-static berth_status give_changed(struct node_call *c, struct model_change change, berth_err *err)
+berth_status give_changed(struct node_call *c, struct model_change change, berth_err *err)
 {
     struct model_ref m;
     if (in_model_copy(c, "model", &m, err)) {
@@ -138,8 +136,7 @@ NODE_CLASS(VideoTriangleCFGGuidance, .display = "Video Triangle CFG Guidance",
 
 /* ---- between noise levels ---- */
 
-/* p[1], p[2]: the levels of start_percent and end_percent, as the model has them here. */
-static berth_status in_levels(struct node_call *c, struct guide_patch *p, berth_err *err)
+berth_status in_percents(struct node_call *c, double *start, double *end, berth_err *err)
 {
     const struct model_ref *ref;
     struct msampling ms;
@@ -147,8 +144,8 @@ static berth_status in_levels(struct node_call *c, struct guide_patch *p, berth_
     if (in_finite(c, "start_percent", &from, err) || in_finite(c, "end_percent", &to, err) ||
         in_model(c, "model", &ref, err) || ready_msampling(ref, &ms, err))
         return err->code;
-    p->p[1] = ms_percent(&ms, from);
-    p->p[2] = ms_percent(&ms, to);
+    *start = ms_percent(&ms, from);
+    *end = ms_percent(&ms, to);
     ms_release(&ms);
     return BERTH_OK;
 }
@@ -156,7 +153,8 @@ static berth_status in_levels(struct node_call *c, struct guide_patch *p, berth_
 static berth_status run_ranged(struct node_call *c, berth_err *err)
 {
     struct model_change change;
-    return in_guidance(c, &change, err) || in_levels(c, &change.guide, err)
+    return in_guidance(c, &change, err) ||
+                   in_percents(c, &change.guide.p[1], &change.guide.p[2], err)
                ? err->code
                : give_changed(c, change, err);
 }

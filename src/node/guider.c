@@ -7,6 +7,7 @@ static void free_guider(void *obj)
 {
     struct guider *g = obj;
     model_ref_release(&g->model);
+    model_ref_release(&g->model_negative);
     conditioning_free(g->positive);
     conditioning_free(g->middle);
     conditioning_free(g->negative);
@@ -37,9 +38,9 @@ static berth_status copy_input(struct node_call *c, const char *name, struct con
     return in_conditioning(c, name, &x, err) ? err->code : conditioning_copy(x, out, err);
 }
 
-/* Which inputs are its prompts; NULL: it has none such. */
+/* Its prompts, and a second model: names of inputs; NULL: it has none such. */
 struct prompts {
-    const char *positive, *middle, *negative, *empty;
+    const char *positive, *middle, *negative, *empty, *model_negative;
 };
 
 /* Output 0: a guider over these inputs. */
@@ -55,7 +56,8 @@ static berth_status give(struct node_call *c, struct guider how, struct prompts 
         (s = copy_input(c, in.positive, &g->positive, err)) ||
         (s = copy_input(c, in.middle, &g->middle, err)) ||
         (s = copy_input(c, in.negative, &g->negative, err)) ||
-        (s = copy_input(c, in.empty, &g->empty, err))) {
+        (s = copy_input(c, in.empty, &g->empty, err)) ||
+        (in.model_negative && (s = in_model_copy(c, in.model_negative, &g->model_negative, err)))) {
         free_guider(g);
         return s;
     }
@@ -93,7 +95,9 @@ static berth_status run_dual(struct node_call *c, berth_err *err)
         in_f64(c, "cfg_cond2_negative", &g.cfg_middle, err) || in_text(c, "style", &style, err))
         return err->code;
     g.nested = strcmp(style, "nested") == 0;
-    return give(c, g, (struct prompts) { "cond1", "cond2", "negative", NULL }, err);
+    return give(c, g,
+                (struct prompts) { .positive = "cond1", .middle = "cond2", .negative = "negative" },
+                err);
 }
 
 CUSTOM_SAMPLING(DualCFGGuider, "/guiders",
@@ -122,3 +126,25 @@ NODE_CLASS(PerpNegGuider, .display = "Perp-Neg Guider", .category = "experimenta
                FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
                FLOAT_IN("neg_scale", 1.0, 0.0, 100.0, 0.01, .more = ADVANCED)),
            OUT_OF("GUIDER"), .run = run_perp_neg);
+
+/* The negative is another model's to answer. Without one it is a plain guider. */
+static berth_status run_two_models(struct node_call *c, berth_err *err)
+{
+    struct guider g = { 0 };
+    struct prompts in = { .positive = "positive", .negative = "negative" };
+    if (in_given(c, "model_negative"))
+        in.model_negative = "model_negative";
+    if (!in_given(c, "negative"))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "without a negative conditioning, a pass without any text, cannot be "
+                       "computed yet");
+    return in_f64(c, "cfg", &g.cfg, err) ? err->code : give(c, g, in, err);
+}
+
+NODE_CLASS(DualModelGuider, .display = "Dual Model CFG Guider",
+           .category = "model/sampling/guiders", .module = MOD("custom_sampler"),
+           .flags = NODE_V3 | NODE_EXPERIMENTAL,
+           INS(SOCKET("model", "MODEL"), SOCKET("positive", "CONDITIONING"),
+               FLOAT_IN("cfg", 4.0, 0.0, 100.0, 0.1, .round = "0.01"),
+               OPTIONAL("model_negative", "MODEL"), OPTIONAL("negative", "CONDITIONING")),
+           OUT_OF("GUIDER"), .run = run_two_models);

@@ -192,7 +192,7 @@ struct node_class {
     berth_status (*lazy)(struct node_call *c, bool *need, berth_err *err);
 };
 
-#define NODE_INPUTS_MAX 64 /* of a class, dynamic ones counted as one */
+#define NODE_INPUTS_MAX 72 /* of a class, dynamic ones counted as one */
 #define NODE_OUTPUTS_MAX 8
 
 /* The inputs of one node: those of its class, where the dynamic ones are replaced by plain inputs

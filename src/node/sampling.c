@@ -195,6 +195,7 @@ static berth_status run_custom_advanced(struct node_call *c, berth_err *err)
     q.nested = g->nested;
     q.empty = g->empty;
     q.perp = g->perp;
+    q.model_negative = g->model_negative.parts ? &g->model_negative : NULL;
     return give_both(c, &q, err);
 }
 

@@ -133,6 +133,9 @@ void model_ref_release(struct model_ref *m)
 {
     for (size_t i = 0; i < m->parts; i++)
         res_unref(m->part[i]);
+    for (size_t i = 0; i < VALUE_PARTS; i++)
+        if (m->loaded[i])
+            res_unref(m->loaded[i]);
     for (size_t i = 0; i < m->patches; i++)
         res_adapter_unref(m->patch[i].adapter);
     for (size_t i = 0; i < m->changes; i++)
@@ -196,10 +199,25 @@ berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, be
         out->part[out->parts] = m->part[out->parts];
         res_ref(out->part[out->parts]);
     }
+    for (size_t i = 0; i < VALUE_PARTS; i++)
+        if ((out->loaded[i] = m->loaded[i]))
+            res_ref(out->loaded[i]);
     return BERTH_OK;
 fail:
     model_ref_release(out);
     return err_set(err, BERTH_ENOMEM, "copying a model reference with %zu adapters", m->patches);
+}
+
+berth_status model_ref_patch(struct model_ref *m, struct res_adapter *a, double strength,
+                             berth_err *err)
+{
+    struct res_patch *p = realloc(m->patch, (m->patches + 1) * sizeof *p);
+    if (!p)
+        return err_set(err, BERTH_ENOMEM, "adapter %zu of a model", m->patches + 1);
+    m->patch = p;
+    res_adapter_ref(a);
+    m->patch[m->patches++] = (struct res_patch) { a, (float)strength };
+    return BERTH_OK;
 }
 
 berth_status model_ref_change(struct model_ref *m, struct model_change c, berth_err *err)

@@ -499,6 +499,84 @@ static berth_status latent_operation(struct guide_moment *m, const struct guide_
     return BERTH_OK;
 }
 
+/* ---- self-attention guidance: away from a picture blurred where the network looks ---- */
+
+#define BLUR 9 /* taps */
+
+static size_t mirrored(ptrdiff_t i, size_t n)
+{
+    i = i < 0 ? -i : i;
+    return (size_t)(i < (ptrdiff_t)n ? i : 2 * (ptrdiff_t)n - 2 - i);
+}
+
+static void blur(const float *x, size_t h, size_t w, double deviation_, float *out)
+{
+    float tap[BLUR], sum = 0;
+    for (int i = 0; i < BLUR; i++) {
+        float at = ((float)i - BLUR / 2) / (float)deviation_;
+        sum += tap[i] = expf(-0.5f * at * at);
+    }
+    for (int i = 0; i < BLUR; i++)
+        tap[i] /= sum;
+    for (size_t r = 0; r < h; r++)
+        for (size_t c = 0; c < w; c++) {
+            double all = 0;
+            for (int i = 0; i < BLUR; i++)
+                for (int k = 0; k < BLUR; k++)
+                    all += (double)(tap[i] * tap[k]) *
+                           (double)x[mirrored((ptrdiff_t)r + i - BLUR / 2, h) * w +
+                                     mirrored((ptrdiff_t)c + k - BLUR / 2, w)];
+            out[r * w + c] = (float)all;
+        }
+}
+
+/* Rows of a picture of so many tokens whose sides are about as h to w. */
+static size_t token_rows(size_t tokens, size_t h, size_t w)
+{
+    size_t near = (size_t)nearbyint(sqrt((double)h / (double)w * (double)tokens));
+    for (size_t i = 0; i < (size_t)(sqrt((double)tokens) / 2); i++) {
+        if (tokens % (near + i) == 0)
+            return near + i;
+        size_t less = near > i + 1 ? near - i : 1;
+        if (tokens % less == 0)
+            return less;
+    }
+    return 0;
+}
+
+static berth_status sag(struct guide_moment *m, const struct guide_patch *p, berth_err *err)
+{
+    const struct guide_seen *seen = p->seen;
+    size_t least = m->h < m->w ? m->h : m->w, hw = m->h * m->w;
+    if (least <= BLUR / 2 || m->planes > 1) /* too small to blur */
+        return BERTH_OK;
+    if (!seen || !seen->of || seen->items != m->b)
+        return err_set(err, BERTH_EUNSUPPORTED, "the network did not say where it looks");
+    size_t rows = token_rows(seen->tokens, m->h, m->w), cols = rows ? seen->tokens / rows : 0;
+    if (!rows)
+        return err_set(err, BERTH_EUNSUPPORTED, "%zu tokens are no picture", seen->tokens);
+    float *worse = guide_floats(m, m->n, err), *x = worse ? guide_floats(m, m->n, err) : NULL;
+    float *again = x ? guide_floats(m, m->n, err) : NULL;
+    if (!again)
+        return err->code;
+    for (size_t k = 0; k < m->b * m->c; k++) {
+        const float *u = m->uncond + k * hw, *looked = seen->of + k / m->c * seen->tokens;
+        float *to = worse + k * hw;
+        blur(u, m->h, m->w, p->p[1], to);
+        for (size_t i = 0; i < hw; i++) {
+            size_t row = i / m->w * rows / m->h, col = i % m->w * cols / m->w;
+            to[i] = looked[row * cols + col] > 1 ? to[i] : u[i];
+        }
+    }
+    for (size_t i = 0; i < m->n; i++)
+        x[i] = worse[i] + m->x[i] - m->uncond[i];
+    if (guide_again(m, true, x, NULL, again, err))
+        return err->code;
+    for (size_t i = 0; i < m->n; i++)
+        m->out[i] += (worse[i] - again[i]) * (float)p->p[0];
+    return BERTH_OK;
+}
+
 #define GUIDE_PATCH(n, ...) const struct guide_patch_kind guide_##n = { .name = #n, __VA_ARGS__ };
 #include "sample/guidance.def"
 #undef GUIDE_PATCH

@@ -16,14 +16,18 @@ struct part {
     const void *how; /* guide_batch.how */
 };
 
-struct scene { /* one call of guide_denoise() */
+struct scene { /* one call of guide_denoise(), or a window of it */
     const struct guide *g;
-    size_t b, c, t, h, w; /* t: planes of a channel, 1 for pictures */
+    struct shape shape;          /* of x */
+    const struct window *beside; /* frames of what is beside x, in a window; NULL: all */
+    double region;               /* where a window is that one prompt alone counts in; < 0: none */
+    size_t b, c, t, h, w;        /* t: planes of a channel, 1 for pictures */
     float sigma;
     double cfg;      /* of this level */
     const void *how; /* of all parts; NULL: as patches say */
     const float *x;  /* [b, c, t, h, w] what the network is asked about */
     struct arena *mem;
+    size_t batches;    /* computed so far */
     struct part *part; /* [parts] not yet computed, in the order of the lists */
     size_t parts;
     float *sum[LISTS]; /* [b, c, t, h, w] of weighted D, then their mean; NULL: a list not asked */
@@ -33,7 +37,7 @@ struct scene { /* one call of guide_denoise() */
 static berth_status no_memory(const struct scene *s, berth_err *err)
 {
     char text[SHAPE_TEXT_MAX];
-    return err_set(err, BERTH_ENOMEM, "a batch of latents %s", shape_text(&s->g->shape, text));
+    return err_set(err, BERTH_ENOMEM, "a batch of latents %s", shape_text(&s->shape, text));
 }
 
 static size_t pixels(const struct scene *s) /* of an item */
@@ -190,13 +194,18 @@ static berth_status list_open(struct scene *s, int list, berth_err *err)
 {
     const struct guide_cond *c;
     size_t n = conds_of(s->g, list, &c), first = s->parts;
+    if (s->region >= 0 && n > 1) {
+        size_t at = (size_t)(s->region * (double)n);
+        c += at < n ? at : n - 1;
+        n = 1;
+    }
     for (size_t i = 0; i < n; i++) {
         struct part *p = &s->part[s->parts];
         *p = (struct part) { .cond = &c[i], .list = list, .how = how_of(s, list) };
-        s->parts += part_active(&c[i], s->sigma, &s->g->shape, &p->crop);
+        s->parts += part_active(&c[i], s->sigma, &s->shape, &p->crop);
     }
     const struct part *p = &s->part[first];
-    bool plain = s->parts - first == 1 && part_is_plain(p->cond, &p->crop, &s->g->shape);
+    bool plain = s->parts - first == 1 && part_is_plain(p->cond, &p->crop, &s->shape);
     s->sum[list] = arena_array(s->mem, elements(s), sizeof(float)); /* zeroed */
     if (!s->sum[list])
         return no_memory(s, err);
@@ -267,7 +276,7 @@ static bool batch_new(const struct scene *s, size_t parts, const struct guide_ar
                       struct batch *b)
 {
     struct guide_batch *in = &b->in;
-    struct shape shape = s->g->shape;
+    struct shape shape = s->shape;
     shape.dim[0] = parts * s->b; /* parts of what is in memory already */
     shape.dim[shape.ndim - 2] = like->h;
     shape.dim[shape.ndim - 1] = like->w;
@@ -290,13 +299,21 @@ static void batch_fill(const struct scene *s, const struct part *const *part, st
     struct guide_batch *in = &b->in;
     float t = ms_timestep(s->g->ms, s->sigma);
     in->how = part[0]->how;
+    in->sigma = s->sigma;
+    in->first = s->batches == 0;
     for (size_t i = 0; i < b->n; i++) {
         const struct part *p = part[i / s->b];
         in->cond[i] = p->cond->cond;
-        in->item[i] = i % s->b;
+        size_t item = i % s->b;
+        in->item[i] = s->beside && s->g->windows->dim == 0 ? s->beside->frame[item] : item;
         in->area[i] = p->crop;
         in->t[i] = t;
-        crop_take(s, &p->crop, s->x + in->item[i] * s->c * pixels(s), in->x + i * b->each);
+        crop_take(s, &p->crop, s->x + item * s->c * pixels(s), in->x + i * b->each);
+    }
+    if (s->beside && s->g->windows->dim > 1) {
+        in->frame = s->beside->frame;
+        in->frames = s->beside->n;
+        in->frame_dim = s->g->windows->dim;
     }
     ms_input(s->g->ms, s->sigma, in->x, in->x, b->n * b->each);
 }
@@ -305,11 +322,11 @@ static void batch_add(struct scene *s, const struct part *const *part, const str
 {
     for (size_t i = 0; i < b->n; i++) {
         const struct part *p = part[i / s->b];
-        size_t item = b->in.item[i];
+        size_t item = i % s->b;
         float *d = b->in.out + i * b->each;
         crop_take(s, &p->crop, s->x + item * s->c * pixels(s), b->crop);
         ms_denoised(s->g->ms, s->sigma, d, b->crop, d, b->each);
-        part_weights(p->cond, &p->crop, &s->g->shape, item, b->weight);
+        part_weights(p->cond, &p->crop, &s->shape, item, b->weight);
         part_add(s, p, item, d, b->weight);
     }
 }
@@ -343,13 +360,14 @@ static berth_status run_batch(struct scene *s, berth_err *err)
     if (st)
         return st;
     batch_add(s, mine, &b);
+    s->batches++;
     s->part = rest;
     s->parts = left;
     return BERTH_OK;
 }
 
 /* The predictions of these lists. */
-static berth_status predict(struct scene *s, const int *order, size_t lists, berth_err *err)
+static berth_status predict_whole(struct scene *s, const int *order, size_t lists, berth_err *err)
 {
     const struct guide *g = s->g;
     size_t most = g->positives + g->middles + g->negatives + g->empties;
@@ -367,6 +385,171 @@ static berth_status predict(struct scene *s, const int *order, size_t lists, ber
     return BERTH_OK;
 }
 
+/* ---- shapes and windows ---- */
+
+static berth_status scene_shape(struct scene *s, const struct shape *sh, berth_err *err)
+{
+    char text[SHAPE_TEXT_MAX];
+    uint64_t n;
+    if (sh->ndim < 4 || !shape_count(sh, &n) || !n)
+        return err_set(err, BERTH_EINVAL, "%s is no batch of latents", shape_text(sh, text));
+    s->shape = *sh;
+    s->b = (size_t)sh->dim[0];
+    s->c = (size_t)sh->dim[1];
+    s->h = (size_t)shape_last(sh, 2);
+    s->w = (size_t)shape_last(sh, 1);
+    s->t = (size_t)shape_inner(sh, 2) / (s->h * s->w);
+    if (s->h > UINT32_MAX || s->w > UINT32_MAX)
+        return err_set(err, BERTH_EINVAL, "%s: latents that large", shape_text(sh, text));
+    return BERTH_OK;
+}
+
+/* A latent as [outer, frames, inner] of a dimension. */
+struct along {
+    size_t outer, frames, inner;
+};
+
+static struct along along_of(const struct shape *s, int dim)
+{
+    size_t frames = (size_t)s->dim[dim], inner = (size_t)shape_inner(s, dim + 1);
+    return (struct along) { (size_t)shape_inner(s, 0) / (frames * inner), frames, inner };
+}
+
+/* Frame `from` of x to frame `to` of y, or added there by weight. */
+static void take_frame(const struct along *a, const float *x, size_t from, const struct along *b,
+                       float *y, size_t to)
+{
+    for (size_t o = 0; o < a->outer; o++)
+        memcpy(y + (o * b->frames + to) * b->inner, x + (o * a->frames + from) * a->inner,
+               a->inner * sizeof *y);
+}
+
+static void blend_frame(const struct along *a, const float *x, size_t from, const struct along *b,
+                        float *y, size_t to, float keep, float by)
+{
+    for (size_t o = 0; o < a->outer; o++) {
+        const float *v = x + (o * a->frames + from) * a->inner;
+        float *at = y + (o * b->frames + to) * b->inner;
+        for (size_t i = 0; i < a->inner; i++)
+            at[i] = at[i] * keep + v[i] * by;
+    }
+}
+
+/* A window's frames with its anchor in front, and those that are retained in their own places. */
+static struct window *with_anchor(const struct scene *s, const struct window *x, bool anchor,
+                                  const size_t *retain, size_t retains)
+{
+    struct window *y = arena_array(s->mem, 1, sizeof *y);
+    size_t *frame = y ? arena_array(s->mem, x->n + 1, sizeof *frame) : NULL;
+    if (!frame)
+        return NULL;
+    *y = (struct window) { .frame = frame, .n = x->n + anchor };
+    if (anchor)
+        frame[0] = x->frame[0] - 1;
+    memcpy(frame + anchor, x->frame, x->n * sizeof *frame);
+    for (size_t i = 0; i < retains; i++)
+        if (retain[i] < y->n)
+            frame[retain[i]] = retain[i];
+    return y;
+}
+
+struct fusing {    /* windows put together again */
+    float *count;  /* [frames] of weights */
+    double *bias;  /* [frames], FUSE_RELATIVE */
+    float *weight; /* of one window */
+};
+
+/* One window: predicted as a latent of its own, and added to the sums of the whole one. */
+static berth_status add_window(struct scene *s, const struct window *x, const int *order,
+                               size_t lists, const struct fusing *f, berth_err *err)
+{
+    struct windows *w = s->g->windows;
+    struct arena mem = { 0 };
+    const bool anchor = w->causal && x->frame[0] > 0;
+    const struct window *latent = with_anchor(s, x, anchor, w->retain_latent, w->retain_latents);
+    const struct window *beside = with_anchor(s, x, anchor, w->retain_cond, w->retain_conds);
+    struct scene sub = { .g = s->g,
+                         .sigma = s->sigma,
+                         .cfg = s->cfg,
+                         .how = s->how,
+                         .beside = beside,
+                         .batches = s->batches,
+                         .region = -1,
+                         .mem = &mem };
+    struct shape shape = s->shape;
+    shape.dim[w->dim] = x->n + anchor;
+    struct along all = along_of(&s->shape, w->dim), part = along_of(&shape, w->dim);
+    float *cut = arena_array(&mem, part.outer * part.frames, part.inner * sizeof *cut);
+    berth_status st = latent && beside && cut ? scene_shape(&sub, &shape, err) : no_memory(s, err);
+    for (size_t i = 0; !st && i < latent->n; i++)
+        take_frame(&all, s->x, latent->frame[i], &part, cut, i);
+    sub.x = cut;
+    if (w->split) {
+        size_t low = x->frame[0], high = low;
+        for (size_t i = 0; i < x->n; i++) {
+            low = x->frame[i] < low ? x->frame[i] : low;
+            high = x->frame[i] > high ? x->frame[i] : high;
+        }
+        sub.region = (double)(low + high) / (2 * (double)all.frames);
+    }
+    if (!st)
+        st = predict_whole(&sub, order, lists, err);
+    if (w->fuse != FUSE_RELATIVE)
+        windows_weights(w, x, all.frames, f->weight);
+    for (size_t i = 0; !st && i < x->n; i++) {
+        size_t to = x->frame[i];
+        double bias = windows_bias(x, i), sum = f->bias[to] + bias;
+        bool relative = w->fuse == FUSE_RELATIVE;
+        for (size_t k = 0; k < lists; k++)
+            blend_frame(&part, sub.sum[order[k]], i + anchor, &all, s->sum[order[k]], to,
+                        relative ? (float)(f->bias[to] / sum) : 1,
+                        relative ? (float)(bias / sum) : f->weight[i]);
+        f->count[to] += relative ? 0 : f->weight[i];
+        f->bias[to] = sum;
+    }
+    s->batches = sub.batches;
+    arena_release(&mem);
+    return st;
+}
+
+static berth_status predict_windows(struct scene *s, const int *order, size_t lists, berth_err *err)
+{
+    struct windows *w = s->g->windows;
+    struct vec list = { .elem = sizeof(struct window) };
+    struct along all = along_of(&s->shape, w->dim);
+    struct fusing f = { arena_array(s->mem, all.frames, sizeof *f.count),
+                        arena_array(s->mem, all.frames, sizeof *f.bias),
+                        arena_array(s->mem, w->length + 1, sizeof *f.weight) };
+    berth_status st = f.count && f.bias && f.weight ? BERTH_OK : no_memory(s, err);
+    for (size_t k = 0; !st && k < lists; k++) {
+        const struct guide_cond *c;
+        for (size_t i = 0, n = conds_of(s->g, order[k], &c); i < n; i++)
+            if (c[i].mask)
+                return err_set(err, BERTH_EUNSUPPORTED,
+                               "masks of prompts cannot be used with context windows yet");
+        s->sum[order[k]] = arena_array(s->mem, elements(s), sizeof(float));
+        if (!s->sum[order[k]])
+            st = no_memory(s, err);
+    }
+    windows_at(w, s->g->sigmas, s->g->levels, s->sigma);
+    if (!st)
+        st = windows_make(w, all.frames, s->mem, &list, err);
+    for (size_t i = 0; !st && i < list.n; i++)
+        st = add_window(s, vec_at(&list, i), order, lists, &f, err);
+    for (size_t k = 0; !st && w->fuse != FUSE_RELATIVE && k < lists; k++)
+        for (size_t i = 0; i < elements(s); i++)
+            s->sum[order[k]][i] /= f.count[i / all.inner % all.frames];
+    vec_release(&list);
+    return st;
+}
+
+static berth_status predict(struct scene *s, const int *order, size_t lists, berth_err *err)
+{
+    const struct windows *w = s->g->windows;
+    bool pieces = w && w->dim < s->shape.ndim && s->shape.dim[w->dim] > w->length;
+    return pieces ? predict_windows(s, order, lists, err) : predict_whole(s, order, lists, err);
+}
+
 /* ---- patches ---- */
 
 berth_status guide_again(const struct guide_moment *m, bool negative, const float *x,
@@ -374,19 +557,13 @@ berth_status guide_again(const struct guide_moment *m, bool negative, const floa
 {
     const struct scene *s = m->scene;
     struct arena mem = { 0 };
-    struct scene again = { .g = s->g,
-                           .b = s->b,
-                           .c = s->c,
-                           .t = s->t,
-                           .h = s->h,
-                           .w = s->w,
-                           .sigma = s->sigma,
-                           .cfg = s->cfg,
-                           .how = how,
-                           .x = x,
-                           .mem = &mem };
+    struct scene again = {
+        .g = s->g, .sigma = s->sigma, .cfg = s->cfg, .how = how, .x = x, .region = -1, .mem = &mem
+    };
     const int list = negative ? NEGATIVE : POSITIVE;
-    berth_status st = predict(&again, &list, 1, err);
+    berth_status st = scene_shape(&again, &s->shape, err);
+    if (!st)
+        st = predict(&again, &list, 1, err);
     if (!st)
         memcpy(out, again.sum[list], m->n * sizeof *out);
     arena_release(&mem);
@@ -421,7 +598,7 @@ static double cfg_now(const struct guide *g, float sigma)
 static berth_status moment_open(const struct scene *s, float *cond, float *uncond, double cfg,
                                 struct guide_moment *m, berth_err *err)
 {
-    const struct shape *sh = &s->g->shape;
+    const struct shape *sh = &s->shape;
     *m = (struct guide_moment) { .b = s->b,
                                  .c = s->c,
                                  .planes = s->t,
@@ -526,7 +703,7 @@ static berth_status finish(const struct scene *s, float *out, float *uncond, ber
     const struct guide *g = s->g;
     struct guide_moment m;
     const float *u = g->middle && g->nested ? s->sum[MIDDLE] : s->sum[NEGATIVE];
-    if (!g->middle && g->patches &&
+    if (!g->middle && !g->apart && g->patches &&
         (moment_open(s, s->sum[POSITIVE], s->sum[NEGATIVE], s->cfg, &m, err) ||
          patches_before(&m, g, err)))
         return err->code;
@@ -565,22 +742,43 @@ static berth_status mask_in(struct scene *s, berth_err *err)
 
 static berth_status scene_open(struct scene *s, berth_err *err)
 {
-    const struct guide *g = s->g;
-    const struct shape *sh = &g->shape;
-    char text[SHAPE_TEXT_MAX];
-    uint64_t n;
-    if (sh->ndim < 4 || !shape_count(sh, &n) || !n)
-        return err_set(err, BERTH_EINVAL, "%s is no batch of latents", shape_text(sh, text));
-    s->b = (size_t)sh->dim[0];
-    s->c = (size_t)sh->dim[1];
-    s->h = (size_t)shape_last(sh, 2);
-    s->w = (size_t)shape_last(sh, 1);
-    s->t = (size_t)shape_inner(sh, 2) / (s->h * s->w);
-    if (s->h > UINT32_MAX || s->w > UINT32_MAX)
-        return err_set(err, BERTH_EINVAL, "%s: latents that large", shape_text(sh, text));
-    if (g->mask && (!g->latent || !g->noise))
+    if (s->g->mask && (!s->g->latent || !s->g->noise))
         BUG("a guide with a mask and nothing behind it");
-    return BERTH_OK;
+    s->region = -1;
+    return scene_shape(s, &s->g->shape, err);
+}
+
+/* All of it: predictions, patches, cfg. */
+static berth_status answer(struct scene *s, float *denoised, float *uncond, berth_err *err)
+{
+    int order[LISTS];
+    s->cfg = cfg_now(s->g, s->sigma);
+    size_t lists = lists_of(s, uncond != NULL, order);
+    berth_status st = predict(s, order, lists, err);
+    return st ? st : finish(s, denoised, uncond, err);
+}
+
+/* The same through a cache of whole predictions. A sampler's uncond stays what it was where the
+ * network is not asked. */
+static berth_status answer_cached(struct scene *s, float *denoised, float *uncond, berth_err *err)
+{
+    const void *key = s->g;
+    struct step_cache_call call = { .sigma = s->sigma,
+                                    .first = true,
+                                    .parts = 1,
+                                    .key = &key,
+                                    .each = elements(s),
+                                    .h = s->h,
+                                    .w = s->w,
+                                    .x = s->x,
+                                    .out = denoised };
+    bool skip = false;
+    if (!s->g->cache)
+        return answer(s, denoised, uncond, err);
+    if (step_cache_begin(s->g->cache, &call, &skip, err) || skip ||
+        answer(s, denoised, uncond, err))
+        return skip ? BERTH_OK : err->code;
+    return step_cache_end(s->g->cache, &call, err);
 }
 
 berth_status guide_denoise(void *guide, const float *x, float sigma, float *denoised, float *uncond,
@@ -591,14 +789,8 @@ berth_status guide_denoise(void *guide, const float *x, float sigma, float *deno
     berth_status st = scene_open(&s, err);
     if (!st && s.g->mask)
         st = mask_in(&s, err);
-    s.cfg = cfg_now(s.g, sigma);
-    if (!st) {
-        int order[LISTS];
-        size_t lists = lists_of(&s, uncond != NULL, order);
-        st = predict(&s, order, lists, err);
-    }
     if (!st)
-        st = finish(&s, denoised, uncond, err);
+        st = answer_cached(&s, denoised, uncond, err);
     if (!st && s.g->mask)
         blend(&s, denoised, s.g->latent, denoised);
     arena_release(&mem);

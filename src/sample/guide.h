@@ -21,7 +21,9 @@
  * Files      guide.c lists, batches, cfg; guidance.c patches */
 #pragma once
 
+#include "sample/cache.h"
 #include "sample/sample.h"
+#include "sample/windows.h"
 
 struct guide_area {
     uint32_t h, w, y, x;
@@ -49,6 +51,13 @@ struct guide_batch {    /* crops of one size, each with its conditioning; arrays
     float *t;                /* timesteps */
     float *out;              /* what the network predicts */
     const void *how; /* guide_patch.how of a pass that a patch asked for; NULL: the usual ones */
+    float sigma;
+    bool first; /* of the batches that a prediction takes */
+    /* Context windows along a dimension behind the channels: which of the latent's indexes of it are
+     * in x, for what is beside it. NULL: all. */
+    const size_t *frame;
+    size_t frames;
+    int frame_dim;
 };
 typedef berth_status guide_net_fn(void *user, const struct guide_batch *b, berth_err *err);
 
@@ -87,6 +96,7 @@ typedef berth_status guide_patch_fn(struct guide_moment *m, const struct guide_p
 struct guide_patch_kind {
     const char *name;
     bool uncond;             /* the negative is asked also with cfg 1 */
+    bool own_passes;         /* asks for passes as guide_patch.how says */
     guide_patch_fn *before;  /* changes cond and uncond */
     guide_patch_fn *instead; /* gives out, in place of cfg; of several the last one counts */
     guide_patch_fn *after;   /* changes out */
@@ -98,12 +108,24 @@ struct guide_patch_kind {
 #define GUIDE_PARAMS 8
 struct guide_patch {
     const struct guide_patch_kind *is;
-    double p[GUIDE_PARAMS]; /* as guidance.def says */
-    const void *how;        /* of the passes it asks for; borrowed */
+    double p[GUIDE_PARAMS];        /* as guidance.def says */
+    const void *how;               /* of the passes it asks for; borrowed */
+    const struct guide_seen *seen; /* what it goes by; borrowed; NULL: nothing */
+};
+/* How much each token of the negative's pictures was looked at by a network's self-attention, summed
+ * over queries and averaged over heads: [items, tokens]. Whoever runs the network fills it in. */
+struct guide_seen {
+    float *of; /* malloc(); NULL: nothing yet */
+    size_t items, tokens;
 };
 #define GUIDE_PATCH(name, ...) extern const struct guide_patch_kind guide_##name;
 #include "sample/guidance.def"
 #undef GUIDE_PATCH
+/* Its net passes are other ones than the usual: guide_patch.how says which. */
+static inline bool guide_has_passes(const struct guide_patch_kind *k)
+{
+    return k && (k->negative || k->own_passes);
+}
 /* [patches] of it. */
 void guide_memory_release(struct guide_memory *m, size_t patches);
 
@@ -114,6 +136,7 @@ struct guide { /* filled by the caller, constant while sampling; everything borr
     size_t positives, negatives;
     double cfg;
     bool always_uncond;              /* cfg++ */
+    bool apart;                      /* DualModelGuider: patches before cfg do not run */
     const struct guide_patch *patch; /* [patches] in the order nodes added them */
     size_t patches;
     struct guide_memory *memory;    /* [patches] */
@@ -129,6 +152,10 @@ struct guide { /* filled by the caller, constant while sampling; everything borr
     /* inpainting; NULL: none */
     const float *mask;           /* of the latent's shape, 1 = denoise */
     const float *latent, *noise; /* in the model's scale; only with a mask */
+    struct windows *windows;     /* a latent longer than these is predicted in pieces; NULL: none */
+    const float *sigmas;         /* [levels] of the run, for them */
+    size_t levels;
+    struct step_cache *cache; /* of whole predictions (cache.h); NULL: none */
     guide_net_fn *net;
     void *user;
 };

@@ -10,8 +10,8 @@ struct scene {
     struct tiny t;
     struct weights *w; /* inputs and results */
     json_t *cases;
-    struct value *given[16];
-    const char *given_name[16];
+    struct value *given[24];
+    const char *given_name[24];
     size_t givens;
     struct call call[NODES_MAX];
     const char *id[NODES_MAX];
@@ -40,7 +40,9 @@ static void give(struct scene *s, const char *name, struct value *v)
 /* "in/positive" is a prompt, other inputs are latents. */
 static void give_inputs(struct scene *s)
 {
-    static const char *const prompts[] = { "positive", "negative", "empty" };
+    static const char *const prompts[] = { "positive", "negative", "empty", "flux_positive",
+                                           "flux_negative" };
+    char beside[96];
     berth_err err = { 0 };
     for (size_t i = 0; i < weights_count(s->w); i++) {
         const char *name = weights_at(s->w, i)->name;
@@ -51,8 +53,10 @@ static void give_inputs(struct scene *s)
         for (size_t k = 0; k < ARRAY_LEN(prompts); k++)
             prompt = prompt || strcmp(name + 3, prompts[k]) == 0;
         struct conditioning *x;
+        snprintf(beside, sizeof beside, "pooled/%s", name + 3);
+        bool pooled = weights_find(s->w, beside, strlen(beside)) != NULL;
         if (prompt)
-            assert_ok(conditioning_new(t, NULL, &x, &err), err);
+            assert_ok(conditioning_new(t, pooled ? tensor(s->w, beside) : NULL, &x, &err), err);
         give(s, name + 3, prompt ? value_object(&type_conditioning, x) : tiny_latent(t, NULL));
     }
 }
@@ -70,6 +74,39 @@ static struct value *linked(const struct scene *s, const json_t *link)
             return s->given[i];
     fail_msg("no '%s' to link to", from);
     return NULL;
+}
+
+/* Weights of names with "other." before them. */
+static berth_status fill_other(void *user, size_t i, uint64_t off, void *dst, size_t n,
+                               berth_err *err)
+{
+    const struct weights_spec *spec = (const struct weights_spec *)user + i;
+    char name[256];
+    (void)err;
+    int len = snprintf(name, sizeof name, "other.%s", spec->name);
+    synth_fill(name, (size_t)len, &spec->shape, off / sizeof(float), n / sizeof(float), dst);
+    return BERTH_OK;
+}
+
+static void give_models(struct scene *s)
+{
+    static const char *const flux[] = { "flux_tiny_keys.json" };
+    static const char *const sd15[] = { "sd15_tiny_unet_keys.json" };
+    static struct call call[2];
+    berth_err err = { 0 };
+    tiny_write(rig_path(&s->t.r, "diffusion_models/tiny_flux.safetensors"), flux, 1, 0);
+    tiny_write_by(rig_path(&s->t.r, "diffusion_models/tiny_other.safetensors"), sd15, 1, 0,
+                  fill_other);
+    assert_ok(rig_run(&s->t.r, &call[0], "UNETLoader",
+                      "{\"unet_name\": \"tiny_flux.safetensors\"}", &err),
+              err);
+    assert_ok(rig_run(&s->t.r, &call[1], "UNETLoader",
+                      "{\"unet_name\": \"tiny_other.safetensors\"}", &err),
+              err);
+    give(s, "flux", value_ref(call[0].out[0].at[0]));
+    give(s, "other", value_ref(call[1].out[0].at[0]));
+    call_release(&call[0]);
+    call_release(&call[1]);
 }
 
 /* Runs one node; its constants as JSON, its links from the values there are. */
@@ -145,6 +182,7 @@ static void every_case(void **state)
                       "{\"ckpt_name\": \"" TINY_SD15 "\"}", &err),
               err);
     give(&s, "model", value_ref(s.t.ckpt.out[0].at[0]));
+    give_models(&s);
     give_inputs(&s);
     json_object_foreach(s.cases, name, nodes)
     {
