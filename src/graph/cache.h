@@ -30,8 +30,7 @@ berth_status keys_make(const struct node_env *env, const struct workflow *wf,
                        berth_err *err);
 
 /* key_files.c: appends the identity of every file that the node's constants name. */
-void key_files(const struct node_env *env, const struct node_class *cls, const json_t *inputs,
-               struct str *out);
+void key_files(const struct node_env *env, const struct wf_node *n, struct str *out);
 
 /* ---- entries ---- */
 

@@ -11,16 +11,18 @@
  * Differs    from ComfyUI where comfyui-api.md section 12 says so, and: arrays in {"__value__":
  *            [...]} stay wrapped when stored back, negative slots and NaN are refused, links of
  *            undeclared inputs are constants (they run nothing), a class that tells no lazy() needs
- *            all its inputs.
+ *            all its inputs, no class expands into a graph of its own, errors of a cycle name 32
+ *            nodes of it.
  * Threads    Validation: any, with an env that has no residency. Executor: one thread.
  * Files      workflow.c a prompt whose nodes have numbers; validate.c the rules, doom.c what cannot
  *            be computed, verrors.c what they answer; convert.c values as Python would convert
- *            them, pytext.c as it would print them; keys.c signatures; cache.c; order.c which node
+ *            them; keys.c signatures; cache.c; order.c which node
  *            next; executor.c the run, run_node.c one node, result.c events and history pieces */
 #ifndef GRAPH_GRAPH_H
 #define GRAPH_GRAPH_H
 
 #include "node/node.h"
+#include "node/py.h"
 
 #define GRAPH_NODES_MAX 10000
 #define GRAPH_INPUTS_MAX 1000
@@ -46,10 +48,6 @@ json_t *validation_no_prompt(json_t *body);
 bool workflow_is_editors(const json_t *v);
 #define WORKFLOW_OF_EDITOR "this is the editor's format; in ComfyUI choose Workflow > Export (API)"
 
-/* Python's text of a value: repr 'a', 3.0, True, None. Appends. */
-void py_repr(const json_t *v, struct str *out);
-void py_str(const json_t *v, struct str *out);
-bool py_truth(const json_t *v); /* bool(v); NULL: false */
 /* float(v); false: none, or not finite */
 WARN_UNUSED bool py_to_float(const json_t *v, double *out);
 
@@ -67,7 +65,7 @@ enum exec_event_kind {
     EXEC_NODE_DONE,   /* progress_state finished */
     EXEC_SUCCESS,     /* data; not sent by the executor: executor_run() returns first, so that the
                          history can be stored before; see exec_result.last */
-    EXEC_ERROR,       /* data; the same */
+    EXEC_ERROR,       /* data; the same, but for a node that is blocked: the prompt goes on */
     EXEC_INTERRUPTED, /* data; the same */
 };
 struct exec_event { /* borrowed for the call */

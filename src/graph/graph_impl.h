@@ -7,12 +7,6 @@
 #include "base/vec.h"
 #include "graph/graph.h"
 
-/* ---- pytext.c: the text Python gives values ---- */
-
-void py_repr_text(const char *s, size_t n, size_t max, struct str *out); /* first max characters */
-void py_repr_f64(double v, struct str *out);
-const char *py_type(const json_t *v); /* "NoneType", "dict" */
-
 /* ---- convert.c: int(), float(), str(), bool() ---- */
 
 enum convert_outcome {
@@ -36,7 +30,7 @@ bool js_get_int(const json_t *v, node_int *out); /* false: no integer */
 /* ---- workflow.c: a prompt whose nodes have numbers ---- */
 
 struct wf_link {
-    unsigned in;   /* declared input of the node */
+    unsigned in;   /* of the node's inputs */
     unsigned from; /* node */
     unsigned slot; /* output of that node */
 };
@@ -46,8 +40,10 @@ struct wf_node { /* all borrowed from the prompt */
     json_t *inputs;               /* NULL: none, or no object */
     const json_t *class_type;     /* NULL: none */
     const struct node_class *cls; /* NULL: no such class */
-    size_t link, links;           /* of workflow.link; in order of the inputs */
-    bool broken;                  /* no class, no inputs, or a link that leads nowhere */
+    const struct node_input *in;  /* its inputs, dynamic ones as the prompt has them */
+    size_t ins;
+    size_t link, links; /* of workflow.link; in order of the inputs */
+    bool broken;        /* no class, no inputs, or a link that leads nowhere */
 };
 struct workflow {
     struct wf_node *node; /* prompt order */
@@ -55,6 +51,7 @@ struct workflow {
     struct wf_link *link;
     size_t links;
     struct map by_id;
+    struct arena mem; /* inputs of classes that have dynamic ones */
 };
 /* pre: an object of at most GRAPH_NODES_MAX members. Links of undeclared inputs do not count:
  * no node gets their values. BERTH_ENOMEM. */
@@ -78,6 +75,7 @@ json_t *workflow_constant(json_t *v);
 enum check_state { CHECK_NEW, CHECK_OPEN, CHECK_GOOD, CHECK_BAD };
 struct checked {
     enum check_state state;
+    size_t frame;   /* CHECK_OPEN: its place on validation's stack */
     bool wanted;    /* an output that is asked for */
     bool doomed;    /* it, or something it cannot do without, has a `why` */
     bool no_device; /* its validator named a device that is not there */

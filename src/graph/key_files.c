@@ -43,14 +43,13 @@ static void put_embeddings(const struct node_env *env, const char *text, struct 
     names_release(&list);
 }
 
-void key_files(const struct node_env *env, const struct node_class *cls, const json_t *inputs,
-               struct str *out)
+void key_files(const struct node_env *env, const struct wf_node *n, struct str *out)
 {
     if (!env->folders)
         return;
-    for (size_t i = 0; i < cls->ins; i++) {
-        const struct node_input *in = &cls->in[i];
-        const char *text = json_string_value(json_object_get(inputs, in->name));
+    for (size_t i = 0; i < n->ins; i++) {
+        const struct node_input *in = &n->in[i];
+        const char *text = json_string_value(json_object_get(n->inputs, in->name));
         const char *folder = in->folder ? in->folder : in->files;
         if (text && folder)
             put_file(env, folder, text, out);

@@ -166,7 +166,7 @@ static const struct wf_link *link_of(const struct keyer *k, const struct wf_node
                                      const char *name)
 {
     for (size_t l = n->link; l < n->link + n->links; l++)
-        if (strcmp(n->cls->in[k->wf->link[l].in].name, name) == 0)
+        if (strcmp(n->in[k->wf->link[l].in].name, name) == 0)
             return &k->wf->link[l];
     return NULL;
 }
@@ -213,7 +213,7 @@ static berth_status node_key(void *user, size_t node, berth_err *err)
         }
     }
     free(name);
-    key_files(k->env, n->cls, n->inputs, b);
+    key_files(k->env, n, b);
     if (b->bad)
         return err_set(err, BERTH_ENOMEM, "key of node %s", n->id);
     for (int i = 0; i < 2; i++)

@@ -2,7 +2,8 @@
  *
  * Everything travels as lists. A node is called once per index of its longest input, shorter lists
  * repeat their last value; a class that takes lists is called once. What the calls give is
- * appended: for a plain output one value per call, for a list output as many as it likes. */
+ * appended: for a plain output one value per call, for a list output as many as it likes. A call
+ * that would get a blocker (value_blocker()) is not made: every output gets one instead. */
 #include "graph/run.h"
 
 struct call {
@@ -10,10 +11,13 @@ struct call {
     size_t node;
     const struct wf_node *n;
     struct node_host host;
-    struct values full[NODE_INPUTS_MAX];  /* all values of each input */
-    struct value *own[NODE_INPUTS_MAX];   /* constants: the one value, a reference */
-    struct values slice[NODE_INPUTS_MAX]; /* what one call sees */
+    /* One per input: */
+    struct values *full;  /* all its values, borrowed */
+    struct value **own;   /* a constant: the one value, a reference */
+    struct values *slice; /* what one call sees */
+    bool *need;           /* lazy ones that were asked for */
     size_t longest;
+    struct arena mem;    /* these arrays */
     struct entry *entry; /* what it gives */
     json_t *ui;
     char **state;
@@ -69,25 +73,22 @@ static bool host_leads_to(void *user, size_t output, const char *type)
 /* The lists of all inputs that are there. */
 static berth_status gather(struct call *c, berth_err *err)
 {
-    const struct node_class *cls = c->n->cls;
+    const struct node_input *in = c->n->in;
     const struct workflow *wf = &c->r->wf;
-    if (cls->ins > NODE_INPUTS_MAX)
-        BUG("%s has %zu inputs", cls->name, cls->ins);
     for (size_t l = c->n->link; l < c->n->link + c->n->links; l++) {
         if (!c->r->order.strong[l])
             continue; /* a lazy one that was not asked for */
         const struct entry *e = c->r->have[wf->link[l].from];
         if (!e)
-            BUG("node %s starts without its input '%s'", c->n->id, cls->in[wf->link[l].in].name);
+            BUG("node %s starts without its input '%s'", c->n->id, in[wf->link[l].in].name);
         c->full[wf->link[l].in] = e->out[wf->link[l].slot]; /* borrowed */
     }
-    for (size_t i = 0; i < cls->ins; i++) {
-        json_t *v = json_object_get(c->n->inputs, cls->in[i].name);
+    for (size_t i = 0; i < c->n->ins; i++) {
+        json_t *v = json_object_get(c->n->inputs, in[i].name);
         if (v && !json_is_array(v)) {
             c->own[i] = value_from_json(workflow_constant(v));
             if (!c->own[i])
-                return err_set(err, BERTH_ENOMEM, "input '%s' of node %s", cls->in[i].name,
-                               c->n->id);
+                return err_set(err, BERTH_ENOMEM, "input '%s' of node %s", in[i].name, c->n->id);
             c->full[i] = (struct values) { .at = &c->own[i], .n = 1 };
         }
         if (c->full[i].n > c->longest)
@@ -108,11 +109,11 @@ static bool is_linked(const struct call *c, size_t in)
 static json_t *describe(const struct call *c)
 {
     json_t *all = json_object();
-    for (size_t i = 0; i < c->n->cls->ins; i++) {
+    for (size_t i = 0; i < c->n->ins; i++) {
         if (!c->full[i].n && !is_linked(c, i))
             continue;
         json_t *list = json_array();
-        int bad = json_object_set_new_nocheck(all, c->n->cls->in[i].name, list);
+        int bad = json_object_set_new_nocheck(all, c->n->in[i].name, list);
         for (size_t k = 0; k < c->full[i].n && !bad; k++)
             bad |= json_array_append_new(list, value_describe(c->full[i].at[k]));
         if (bad) {
@@ -138,14 +139,13 @@ static size_t calls(const struct call *c)
 /* Inputs of the k-th call. */
 static berth_status slice(struct call *c, size_t k, berth_err *err)
 {
-    for (size_t i = 0; i < c->n->cls->ins; i++) {
+    for (size_t i = 0; i < c->n->ins; i++) {
         const struct values *v = &c->full[i];
         c->slice[i] = *v;
         if (takes_lists(c))
             continue;
         if (!v->n && is_linked(c, i))
-            return err_set(err, BERTH_EINVAL, "input '%s' got an empty list",
-                           c->n->cls->in[i].name);
+            return err_set(err, BERTH_EINVAL, "input '%s' got an empty list", c->n->in[i].name);
         if (v->n)
             c->slice[i] = (struct values) { .at = v->at + (k < v->n ? k : v->n - 1), .n = 1 };
     }
@@ -163,6 +163,7 @@ static struct node_call node_call(struct call *c)
         .host = &c->host,
         .id = c->n->id,
         .in = c->slice,
+        .live = { .in = c->n->in, .n = c->n->ins },
         .raw = cls->flags & NODE_ANY_INPUT ? c->n->inputs : NULL,
         .prompt = cls->flags & NODE_PROMPT ? q->prompt : NULL,
         .extra_pnginfo = cls->flags & NODE_EXTRA_PNGINFO && q->extra_data
@@ -174,12 +175,31 @@ static struct node_call node_call(struct call *c)
     };
 }
 
+/* Would the call get a blocker? *message: what it says, or NULL. */
+static bool is_blocked(const struct call *c, const char **message)
+{
+    *message = NULL;
+    for (size_t i = 0; i < c->n->ins; i++)
+        for (size_t k = 0; k < c->slice[i].n; k++)
+            if (value_is_blocker(c->slice[i].at[k], message))
+                return true;
+    return false;
+}
+
+/* Outputs of a call that is not made. The message goes to clients once: those behind get none. */
+static berth_status block(struct call *c, const char *message, berth_err *err)
+{
+    berth_status s = message ? run_blocked(c->r, c->node, message, err) : BERTH_OK;
+    for (size_t i = 0; i < c->n->cls->outs && !s; i++)
+        s = values_add(&c->entry->out[i], value_blocker(NULL), err);
+    return s;
+}
+
 /* Asks the class which lazy inputs it needs, once per call it will get; those that are not there
  * yet become strong. *asked: some did. */
 static berth_status ask_lazy(struct call *c, bool *asked, berth_err *err)
 {
     const struct node_class *cls = c->n->cls;
-    bool need[NODE_INPUTS_MAX] = { false };
     berth_status s = BERTH_OK;
     *asked = false;
     for (size_t k = 0; k < calls(c) && !s; k++) {
@@ -187,13 +207,14 @@ static berth_status ask_lazy(struct call *c, bool *asked, berth_err *err)
         if (!s)
             s = slice(c, k, err);
         struct node_call nc = node_call(c);
-        if (!s)
-            s = cls->lazy(&nc, need, err);
+        const char *ignored;
+        if (!s && !is_blocked(c, &ignored))
+            s = cls->lazy(&nc, c->need, err);
         c->ui = nc.ui;
     }
     for (size_t l = c->n->link; l < c->n->link + c->n->links && !s; l++) {
         unsigned in = c->r->wf.link[l].in;
-        if (!need[in] || c->r->order.strong[l])
+        if (!c->need[in] || c->r->order.strong[l])
             continue;
         s = order_need(&c->r->order, c->node, in, err);
         *asked = true;
@@ -220,8 +241,15 @@ static berth_status call_all(struct call *c, berth_err *err)
             s = slice(c, k, err);
         if (s)
             return s;
+        const char *message;
+        if (is_blocked(c, &message)) {
+            if (block(c, message, err))
+                return err->code;
+            continue;
+        }
         struct node_call nc = node_call(c);
         s = c->n->cls->run(&nc, err);
+        c->r->raised = s ? nc.raised : NULL;
         c->ui = nc.ui; /* made by the first call that has something; the others add to its lists */
         if (!s)
             s = check_outputs(c, k + 1, err);
@@ -255,6 +283,16 @@ static enum run_step finish(struct call *c, berth_err *err)
     r->have[c->node] = entry_ref(e);
     run_event(r, EXEC_NODE_DONE, c->node, NULL);
     return RUN_DONE;
+}
+
+static bool make_room(struct call *c)
+{
+    size_t n = c->n->ins;
+    c->full = arena_array(&c->mem, n, sizeof *c->full);
+    c->own = arena_array(&c->mem, n, sizeof(struct value *));
+    c->slice = arena_array(&c->mem, n, sizeof *c->slice);
+    c->need = arena_array(&c->mem, n, sizeof *c->need);
+    return c->full && c->own && c->slice && c->need;
 }
 
 static enum run_step call_node(struct call *c, berth_err *err)
@@ -292,12 +330,18 @@ enum run_step run_node(struct run *r, size_t node, json_t **current, berth_err *
     };
     *current = NULL;
     run_event(r, EXEC_NODE_START, node, NULL);
+    if (!make_room(&c)) {
+        arena_release(&c.mem);
+        err_set(err, BERTH_ENOMEM, "inputs of node %s", c.n->id);
+        return RUN_ERROR;
+    }
     enum run_step s = call_node(&c, err);
     if (s == RUN_ERROR && err->code != BERTH_ECANCELED)
         *current = describe(&c);
-    for (size_t i = 0; i < c.n->cls->ins; i++)
+    for (size_t i = 0; i < c.n->ins; i++)
         value_unref(c.own[i]);
     entry_unref(c.entry);
     json_decref(c.ui);
+    arena_release(&c.mem);
     return s;
 }

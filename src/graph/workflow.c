@@ -10,7 +10,7 @@ const struct node_class *graph_class(const struct node_env *env, const char *nam
 
 bool workflow_is_lazy(const struct wf_node *n, const struct wf_link *l)
 {
-    return n->cls->lazy && n->cls->in[l->in].lazy;
+    return n->cls->lazy && n->in[l->in].lazy;
 }
 
 size_t workflow_find(const struct workflow *w, const char *id)
@@ -30,7 +30,8 @@ json_t *workflow_constant(json_t *v)
     return inner ? inner : v;
 }
 
-static void load_node(const struct node_env *env, const char *id, json_t *v, struct wf_node *n)
+static berth_status load_node(const struct node_env *env, const char *id, json_t *v,
+                              struct arena *mem, struct wf_node *n, berth_err *err)
 {
     n->id = id;
     n->json = v;
@@ -40,6 +41,13 @@ static void load_node(const struct node_env *env, const char *id, json_t *v, str
     if (n->class_type && js_kind(n->class_type) == JS_STRING)
         n->cls = graph_class(env, json_string_value(n->class_type));
     n->broken = !n->cls || !n->inputs;
+    if (!n->cls)
+        return BERTH_OK;
+    struct node_inputs live;
+    berth_status s = node_live_inputs(n->cls, n->inputs, mem, &live, err);
+    n->in = live.in;
+    n->ins = live.n;
+    return s;
 }
 
 /* true and false are 1 and 0 in Python. */
@@ -57,8 +65,8 @@ static void load_links(struct workflow *w, struct wf_node *n)
     n->link = w->links;
     if (n->broken)
         return;
-    for (size_t i = 0; i < n->cls->ins; i++) {
-        json_t *v = json_object_get(n->inputs, n->cls->in[i].name);
+    for (size_t i = 0; i < n->ins; i++) {
+        json_t *v = json_object_get(n->inputs, n->in[i].name);
         if (!json_is_array(v))
             continue;
         json_t *id = json_array_get(v, 0);
@@ -90,10 +98,11 @@ berth_status workflow_load(const struct node_env *env, json_t *prompt, struct wo
         goto no_memory;
     for (void *it = json_object_iter(prompt); it; it = json_object_iter_next(prompt, it)) {
         struct wf_node *node = &w.node[w.n];
-        load_node(env, json_object_iter_key(it), json_object_iter_value(it), node);
+        if (load_node(env, json_object_iter_key(it), json_object_iter_value(it), &w.mem, node, err))
+            goto no_memory;
         if (map_add(&w.by_id, node->id, strlen(node->id), w.n) != MAP_ADDED)
             goto no_memory;
-        links += node->cls ? node->cls->ins : 0; /* 10,000 nodes times NODE_INPUTS_MAX at most */
+        links += node->ins; /* those of the prompt, and what classes require */
         w.n++;
     }
     w.link = calloc(links ? links : 1, sizeof *w.link);
@@ -142,5 +151,6 @@ void workflow_release(struct workflow *w)
     free(w->node);
     free(w->link);
     map_release(&w->by_id);
+    arena_release(&w->mem);
     *w = (struct workflow) { 0 };
 }

@@ -12,19 +12,35 @@ static const char *const kind_name[] = {
     [V_LATENT] = "LATENT", [V_MODEL] = "MODEL",   [V_OBJECT] = "object",
 };
 
+/* Is it a dynamic input of the class, or one that such an input may bring? */
+static bool may_be_there(const struct node_class *c, const char *name)
+{
+    size_t n = strcspn(name, ".");
+    for (size_t i = 0; i < c->ins; i++)
+        if (c->in[i].kind >= IN_DYNCOMBO && str_eq(name, n, c->in[i].name))
+            return true;
+    return false;
+}
+
+/* An input that this node does not have: without a value, and without a default. */
+static const struct node_input absent = { .kind = IN_SOCKET };
+
 static const struct node_input *declared(const struct node_call *c, const char *name, size_t *i)
 {
-    *i = node_input_index(c->cls, name);
-    if (*i == SIZE_MAX)
+    const struct node_input *in = c->live.in ? c->live.in : c->cls->in;
+    size_t n = c->live.in ? c->live.n : c->cls->ins;
+    for (*i = 0; *i < n; ++*i)
+        if (!strcmp(in[*i].name, name))
+            return &in[*i];
+    if (!may_be_there(c->cls, name))
         BUG("%s has no input '%s'", c->cls->name, name);
-    return &c->cls->in[*i];
+    return &absent;
 }
 
 struct value *in_value(const struct node_call *c, const char *name)
 {
     size_t i;
-    declared(c, name, &i);
-    return c->in[i].n ? c->in[i].at[0] : NULL;
+    return declared(c, name, &i) != &absent && c->in[i].n ? c->in[i].at[0] : NULL;
 }
 
 bool in_given(const struct node_call *c, const char *name)
@@ -51,6 +67,8 @@ static berth_status in_int(const struct node_call *c, const char *name, node_int
     size_t i;
     const struct node_input *d = declared(c, name, &i);
     const struct value *v = in_value(c, name);
+    if (d == &absent)
+        return missing(name, err);
     if (!v)
         *out = d->idef;
     else if (v->kind == V_INT)
@@ -91,6 +109,8 @@ berth_status in_f64(const struct node_call *c, const char *name, double *out, be
     size_t i;
     const struct node_input *d = declared(c, name, &i);
     const struct value *v = in_value(c, name);
+    if (d == &absent)
+        return missing(name, err);
     if (!v)
         *out = d->fdef;
     else if (v->kind == V_FLOAT)
@@ -111,6 +131,8 @@ berth_status in_bool(const struct node_call *c, const char *name, bool *out, ber
     size_t i;
     const struct node_input *d = declared(c, name, &i);
     const struct value *v = in_value(c, name);
+    if (d == &absent)
+        return missing(name, err);
     if (!v)
         *out = d->bdef;
     else if (v->kind == V_BOOL)

@@ -18,6 +18,9 @@ berth_status node_options(const struct node_env *env, const struct node_input *i
     for (const char *const *o = in->options; o && *o; o++)
         if (!names_add(out, *o, strlen(*o)))
             return err_set(err, BERTH_ENOMEM, "choices of '%s'", in->name);
+    for (size_t i = 0; i < in->choices; i++)
+        if (!names_add(out, in->choice[i].key, strlen(in->choice[i].key)))
+            return err_set(err, BERTH_ENOMEM, "choices of '%s'", in->name);
     return BERTH_OK;
 }
 
@@ -58,6 +61,73 @@ static bool add_members(json_t *o, const char *text)
     bool ok = !st && !json_object_update(o, more);
     json_decref(more);
     return ok;
+}
+
+static berth_status inputs_object(const struct node_env *env, const struct node_class *c,
+                                  const struct node_input *in, size_t n, json_t **out,
+                                  berth_err *err);
+
+/* {"key", "inputs"} of each choice. */
+static berth_status add_choices(const struct node_env *env, const struct node_class *c,
+                                const struct node_input *in, json_t *o, berth_err *err)
+{
+    json_t *list = json_array();
+    if (json_object_set_new(o, "options", list))
+        return no_memory(c, err);
+    for (size_t i = 0; i < in->choices; i++) {
+        const struct node_choice *ch = &in->choice[i];
+        json_t *inputs;
+        if (inputs_object(env, c, ch->in, ch->ins, &inputs, err))
+            return err->code;
+        if (json_array_append_new(list, json_pack("{s:s,s:o}", "key", ch->key, "inputs", inputs)))
+            return no_memory(c, err);
+    }
+    return BERTH_OK;
+}
+
+/* {"input", "prefix" or "names", "min", "max"} */
+static berth_status add_template(const struct node_env *env, const struct node_class *c,
+                                 const struct node_input *in, json_t *o, berth_err *err)
+{
+    json_t *t = json_object(), *inputs = NULL, *names = NULL;
+    if (json_object_set_new(o, "template", t))
+        return no_memory(c, err);
+    if (inputs_object(env, c, in->sub, in->subs, &inputs, err))
+        return err->code;
+    bool ok = !json_object_set_new(t, "input", inputs);
+    if (in->members) {
+        names = json_array();
+        for (size_t i = 0; in->members[i] && ok; i++)
+            ok = !json_array_append_new(names, json_string(in->members[i]));
+        ok = !json_object_set_new(t, "names", names) && ok;
+    } else {
+        ok = ok && !json_object_set_new(t, "prefix", json_string(in->prefix)) &&
+             !json_object_set_new(t, "max", json_integer(in->max));
+    }
+    ok = ok && !json_object_set_new(t, "min", json_integer(in->min));
+    return ok ? BERTH_OK : no_memory(c, err);
+}
+
+/* What an input made of others says beside its own options. */
+static berth_status add_dynamic(const struct node_env *env, const struct node_class *c,
+                                const struct node_input *in, json_t *o, berth_err *err)
+{
+    json_t *inputs;
+    switch (in->kind) {
+    case IN_DYNCOMBO:
+        return add_choices(env, c, in, o, err);
+    case IN_AUTOGROW:
+        return add_template(env, c, in, o, err);
+    case IN_DYNSLOT:
+        if (inputs_object(env, c, in->sub, in->subs, &inputs, err))
+            return err->code;
+        return json_object_set_new(o, "slotType", json_string(in->type)) |
+                       json_object_set_new(o, "inputs", inputs)
+                   ? no_memory(c, err)
+                   : BERTH_OK;
+    default:
+        return BERTH_OK;
+    }
 }
 
 /* The options of an input, but for a combo's choices. */
@@ -104,6 +174,9 @@ static bool add_options(const struct node_env *env, const struct node_class *c,
             PUT("default", json_string(sdef));
         break;
     case IN_SOCKET:
+    case IN_DYNCOMBO:
+    case IN_AUTOGROW:
+    case IN_DYNSLOT:
         break;
     }
     const char *tip = node_input_tip(c, in);
@@ -132,7 +205,10 @@ static const char *kind_type(const struct node_input *in)
                                         [IN_FLOAT] = "FLOAT",
                                         [IN_STRING] = "STRING",
                                         [IN_BOOLEAN] = "BOOLEAN",
-                                        [IN_COMBO] = "COMBO" };
+                                        [IN_COMBO] = "COMBO",
+                                        [IN_DYNCOMBO] = "COMFY_DYNAMICCOMBO_V3",
+                                        [IN_AUTOGROW] = "COMFY_AUTOGROW_V3",
+                                        [IN_DYNSLOT] = "COMFY_DYNAMICSLOT_V3" };
     return in->kind == IN_SOCKET ? in->type : type[in->kind];
 }
 
@@ -156,11 +232,13 @@ berth_status node_input_spec(const struct node_env *env, const struct node_class
     }
     bool ok = o && (!combo || choices);
     if (ok && combo && v3) /* json_object_set() counts a reference of its own */
-        ok = !json_object_set_new(o, "multiselect", json_false()) &&
+        ok = !json_object_set_new(o, "multiselect", json_boolean(in->multiselect)) &&
              !json_object_set(o, "options", choices);
     type = combo && !v3 ? json_incref(choices) : json_string(kind_type(in));
     json_decref(choices);
     ok = ok && type && add_options(env, c, in, o);
+    berth_status s = ok ? add_dynamic(env, c, in, o, err) : BERTH_OK;
+    ok = ok && !s;
     json_t *spec = ok ? json_array() : NULL;
     ok = spec && !json_array_append(spec, type);
     if (ok && (v3 || in->more || json_object_size(o)))
@@ -169,10 +247,34 @@ berth_status node_input_spec(const struct node_env *env, const struct node_class
     json_decref(o);
     if (!ok) {
         json_decref(spec);
-        return no_memory(c, err);
+        return s ? s : no_memory(c, err);
     }
     *out = spec;
     return BERTH_OK;
+}
+
+/* {"required": {name: spec}, "optional": ...}, the first always. */
+static berth_status inputs_object(const struct node_env *env, const struct node_class *c,
+                                  const struct node_input *in, size_t n, json_t **out,
+                                  berth_err *err)
+{
+    json_t *root = json_pack("{s:{}}", "required"), *spec;
+    *out = NULL;
+    berth_status s = root ? BERTH_OK : no_memory(c, err);
+    for (size_t i = 0; i < n && !s; i++) {
+        const char *group = in[i].optional ? "optional" : "required";
+        if (!json_object_get(root, group) && json_object_set_new(root, group, json_object()))
+            s = no_memory(c, err);
+        if (!s)
+            s = node_input_spec(env, c, &in[i], &spec, err);
+        if (!s && json_object_set_new(json_object_get(root, group), in[i].name, spec))
+            s = no_memory(c, err);
+    }
+    if (s)
+        json_decref(root);
+    else
+        *out = root;
+    return s;
 }
 
 /* root[group][name] = taken, and the name at the end of order[group]. */
@@ -245,6 +347,21 @@ static berth_status put_inputs(const struct node_env *env, const struct node_cla
     return put_hidden(c, root, order) ? BERTH_OK : no_memory(c, err);
 }
 
+/* Which template decides about each output; null where none does. */
+static bool put_matches(const struct node_class *c, json_t *def)
+{
+    json_t *match = json_array();
+    bool some = false, ok = true;
+    for (size_t i = 0; i < c->outs; i++) {
+        const char *id = c->out[i].match;
+        some = some || id;
+        ok = !json_array_append_new(match, id ? json_string(id) : json_null()) && ok;
+    }
+    ok = !json_object_set(def, "output_matchtypes", some ? match : json_null()) && ok;
+    json_decref(match);
+    return ok;
+}
+
 static bool put_outputs(const struct node_class *c, json_t *def)
 {
     json_t *type = json_array(), *list = json_array(), *name = json_array();
@@ -267,7 +384,7 @@ static bool put_outputs(const struct node_class *c, json_t *def)
     if (told)
         ok = !json_object_set(def, "output_tooltips", tips) && ok;
     json_decref(tips);
-    return ok && (!v3 || !json_object_set_new(def, "output_matchtypes", json_null()));
+    return ok && (!v3 || put_matches(c, def));
 }
 
 static bool put_words(const struct node_class *c, json_t *def)
@@ -285,8 +402,17 @@ static bool put_words(const struct node_class *c, json_t *def)
         PUT("deprecated", json_boolean(c->flags & NODE_DEPRECATED));
     if (v3 || c->flags & NODE_EXPERIMENTAL)
         PUT("experimental", json_boolean(c->flags & NODE_EXPERIMENTAL));
-    if (v3)
+    if (v3 || c->flags & NODE_DEV_ONLY)
+        PUT("dev_only", json_boolean(c->flags & NODE_DEV_ONLY));
+    if (v3 || c->essentials)
+        PUT("essentials_category", c->essentials ? json_string(c->essentials) : json_null());
+    PUT("is_input_list", json_boolean(c->flags & NODE_INPUT_IS_LIST));
+    PUT("has_intermediate_output", json_boolean(c->flags & NODE_INTERMEDIATE));
+    PUT("search_aliases", v3 ? json_null() : json_array()); /* words for people; we have none */
+    if (v3) {
         PUT("api_node", json_false());
+        PUT("price_badge", json_null());
+    }
 #undef PUT
     return ok;
 }

@@ -28,3 +28,7 @@ const struct node_output out_image[1] = { { .type = "IMAGE" } };
 const struct node_output out_mask[1] = { { .type = "MASK" } };
 const struct node_output out_latent[1] = { { .type = "LATENT" } };
 const struct node_output out_image_mask[2] = { { .type = "IMAGE" }, { .type = "MASK" } };
+
+const char *const list_a_to_z[] = { "a", "b", "c", "d", "e", "f", "g", "h", "i",
+                                    "j", "k", "l", "m", "n", "o", "p", "q", "r",
+                                    "s", "t", "u", "v", "w", "x", "y", "z", NULL };

@@ -11,13 +11,15 @@
  * Env        what nodes may use, handed in: no globals, no argv, no environment.
  * Threads    run(): executor. info, options, changed and validate: any thread, with an env whose
  *            `folders` locks itself; they do not touch res.
- * Files      value.c; registry.c classes by name; info.c /object_info, tooltips.c words for it;
+ * Files      value.c; registry.c classes by name; dynamic.c inputs made of others; info.c /object_info, tooltips.c words for it;
  *            call.c what nodes call, loading.c models for them; node_impl.h how families declare,
  *            with what they share: lists.c choices, pixels.c and scale.c pictures, input_file.c and
  *            save.c files.
  *            Then one file per family: image_*.c composite.c mask.c latent*.c primitive.c sigmas.c
  *            loader*.c. Those that run networks share compute.h, which lists them: text_encode.c
  *            conditioning.c sampling.c sampler.c noise.c guider.c model_sampling.c vae.c.
+ *            Texts, numbers and logic share texts.h, and Python's ways py.h: logic.c number.c math.c
+ *            (expr.h) string.c (pyformat.h) json_text.c.
  *            video.c wanvideo.c third_party.c later.c declare what cannot be computed yet.
  * Checked    tests/golden/node holds every class that ComfyUI has too to its own definition. */
 #ifndef NODE_NODE_H
@@ -84,10 +86,30 @@ bool node_tokenizer_there(const struct node_env *env, const struct tokenizer *ki
 
 typedef __int128 node_int; /* -2^63 .. 2^64-1 */
 
-enum input_kind { IN_SOCKET, IN_INT, IN_FLOAT, IN_STRING, IN_BOOLEAN, IN_COMBO };
+enum input_kind {
+    IN_SOCKET,
+    IN_INT,
+    IN_FLOAT,
+    IN_STRING,
+    IN_BOOLEAN,
+    IN_COMBO,
+    /* Made of other inputs, which prompts name "mode.width", "images.image0". dynamic.c makes plain
+     * ones of them, by what a prompt has: no other file of graph/ knows these. */
+    IN_DYNCOMBO, /* a choice that brings inputs of its own: COMFY_DYNAMICCOMBO_V3 */
+    IN_AUTOGROW, /* as many of one input as are connected: COMFY_AUTOGROW_V3 */
+    IN_DYNSLOT,  /* a socket that brings inputs while it is connected: COMFY_DYNAMICSLOT_V3 */
+};
+
+struct node_choice { /* of IN_DYNCOMBO */
+    const char *key;
+    const struct node_input *in; /* what it brings, under names without "mode." */
+    size_t ins;
+};
 
 /* Adds the choices of a combo. */
 typedef berth_status node_options_fn(const struct node_env *env, struct names *out, berth_err *err);
+
+#define NODE_MATCH "COMFY_MATCHTYPE_V3" /* a type that follows another's; anything fits */
 
 struct node_input {
     const char *name;
@@ -108,11 +130,20 @@ struct node_input {
     const char *folder; /* or a key of folders: its listing; none of the three: the browser knows */
     const char *files;  /* a key of folders whose files are among the choices of options_fn */
     const char *more;   /* further options as JSON members: "\"multiline\":true" ; NULL: none */
+    bool multiselect;   /* IN_COMBO: a list of choices may be given */
+    const struct node_choice *choice; /* IN_DYNCOMBO */
+    size_t choices;
+    const struct node_input *sub; /* IN_AUTOGROW: the one that grows; IN_DYNSLOT: what it brings */
+    size_t subs;
+    const char *prefix;         /* IN_AUTOGROW: members are prefix0 .. prefix<max - 1>; or */
+    const char *const *members; /* their names, NULL-terminated; then max is not looked at */
+    unsigned min, max;          /* the first `min` are required */
 };
 
 struct node_output {
     const char *type, *name; /* name NULL: type */
     bool is_list;
+    const char *match; /* of type NODE_MATCH: the template that decides which; NULL: no such */
 };
 
 enum {                              /* flags */
@@ -128,6 +159,8 @@ enum {                              /* flags */
        NODE_DYNPROMPT = 1 << 9,
        NODE_ANY_INPUT = 1 << 10,    /* undeclared inputs reach it, by name */
        NODE_CHECKS_TYPES = 1 << 11, /* its validator takes over type checks of links */
+       NODE_INTERMEDIATE = 1 << 12, /* no output, yet what it shows is sent again when cached */
+       NODE_DEV_ONLY = 1 << 13,     /* frontends hide it */
 };
 
 struct node_call;
@@ -136,6 +169,7 @@ struct node_check;
 struct node_class {
     const char *name, *display;         /* display NULL: legacy nodes show name, v3 ones null */
     const char *category, *description; /* description NULL: "" */
+    const char *essentials; /* the short list of a frontend it is in: "Basics"; NULL: none */
     const char *module; /* "nodes", "comfy_extras.nodes_mask", "custom_nodes.ComfyUI-MultiGPU" */
     unsigned flags;
     const struct node_input *in;
@@ -157,8 +191,22 @@ struct node_class {
     berth_status (*lazy)(struct node_call *c, bool *need, berth_err *err);
 };
 
-#define NODE_INPUTS_MAX 64
+#define NODE_INPUTS_MAX 64 /* of a class, dynamic ones counted as one */
 #define NODE_OUTPUTS_MAX 8
+
+/* The inputs of one node: those of its class, where the dynamic ones are replaced by plain inputs
+ * with dotted names, as its own "inputs" (NULL: none) in the prompt call for:
+ *     IN_DYNCOMBO  itself and the inputs of its choice; without a value nothing, as ComfyUI does
+ *     IN_AUTOGROW  the members that are required or given, in the order of the template
+ *     IN_DYNSLOT   itself, and what it brings when it is given
+ * `in` is the class's own where nothing is dynamic, else of mem. There are at most as many as the
+ * prompt has inputs, and the required ones. BERTH_ENOMEM. */
+struct node_inputs {
+    const struct node_input *in;
+    size_t n;
+};
+berth_status node_live_inputs(const struct node_class *c, const json_t *inputs, struct arena *mem,
+                              struct node_inputs *out, berth_err *err);
 
 /* Hashes of files that the nodes of a prompt name: each is read once. Zeroed: none. */
 struct file_hashes {
@@ -209,20 +257,28 @@ struct node_call { /* executor; filled for one call */
     const struct node_env *env;
     const struct node_class *cls;
     const struct node_host *host;
-    const char *id;       /* node id */
-    struct values *in;    /* cls->ins of them; n 0: not given. One value, but for INPUT_IS_LIST */
+    const char *id;          /* node id */
+    struct values *in;       /* one per input; n 0: not given. One value, but for INPUT_IS_LIST */
+    struct node_inputs live; /* those inputs; .in NULL: the class has no dynamic ones, cls->in */
     const json_t *raw;    /* the node's "inputs" as converted: undeclared names (NODE_ANY_INPUT) */
     const json_t *prompt; /* hidden PROMPT; NULL unless asked for */
     const json_t *extra_pnginfo; /* NULL: none */
     struct values *out;          /* cls->outs of them, filled by out_*() */
     json_t *ui;                  /* object of arrays, made by ui_add(); NULL: none */
-    char **state; /* kept per (node id, class) while the id stays in prompts; NULL at first,
+    const char *raised; /* exception_type of the error that run() returns; NULL: by its code */
+    char **state;       /* kept per (node id, class) while the id stays in prompts; NULL at first,
                                 free()d by the executor (PreviewImage's prefix) */
 };
 
 /* Inputs by name; BUG() for a name the class does not declare. Values were validated or checked by
  * type when linked; a link may still bring another kind ("*"): then BERTH_EINVAL naming both. */
 bool in_given(const struct node_call *c, const char *name);
+/* Dynamic inputs: in_text(c, "mode", ..) is the choice, in_i64(c, "mode.width", ..) an input that it
+ * brings. One that the choice does not bring, or of a mode that was not given, is not given and has
+ * no default. Members of an IN_AUTOGROW that are given, in order: *at begins at 0; NULL: no more.
+ *     for (size_t at = 0; (v = in_member(c, "images", &at, &name));)   name: "image0" */
+const struct values *in_member(const struct node_call *c, const char *group, size_t *at,
+                               const char **name);
 struct value *in_value(const struct node_call *c, const char *name); /* borrowed; NULL: not given */
 /* Not given: the declared default. */
 berth_status in_i64(const struct node_call *c, const char *name, int64_t *out, berth_err *err);

@@ -71,6 +71,52 @@
         .name = n, .kind = IN_COMBO, .folder = key, __VA_ARGS__                                    \
     }
 
+/* Choices that bring inputs, inputs that grow, and types that follow each other:
+ *
+ *     DYNCOMBO_IN("mode", WITH(CHOICE("scale", FLOAT_IN("factor", 1, 0.01, 8, 0.01)),
+ *                              CHOICE0("fit")))
+ *     AUTOGROW_IN("images", "image", 1, 50, SOCKET("image", "IMAGE"))
+ *     AUTOGROW_NAMES_IN("values", list_a_to_z, 0, SOCKET("value", "*", .more = ""))
+ *     MATCH_IN("input", "kind", "IMAGE,MASK"), and MATCH_OUT("resized", "kind") among the OUTS
+ *
+ * run() reads in_text(c, "mode", ..), in_f64(c, "mode.factor", ..) and in_member(c, "images", ..).
+ * The input that grows gets FORCE_INPUT as its .more where its kind has a widget. */
+#define WITH(...)                                                                                  \
+    .choice = (const struct node_choice[]) { __VA_ARGS__ },                                        \
+    .choices = sizeof((const struct node_choice[]) { __VA_ARGS__ }) / sizeof(struct node_choice)
+#define CHOICE(k, ...)                                                                             \
+    {                                                                                              \
+        .key = k, .in = (const struct node_input[]) { __VA_ARGS__ },                               \
+        .ins = sizeof((const struct node_input[]) { __VA_ARGS__ }) / sizeof(struct node_input)     \
+    }
+#define CHOICE0(k)                                                                                 \
+    {                                                                                              \
+        .key = k                                                                                   \
+    }
+#define DYNCOMBO_IN(n, ...)                                                                        \
+    {                                                                                              \
+        .name = n, .kind = IN_DYNCOMBO, __VA_ARGS__                                                \
+    }
+#define AUTOGROW_IN(n, pre, least, most, item, ...)                                                \
+    {                                                                                              \
+        .name = n, .kind = IN_AUTOGROW, .prefix = pre, .min = least, .max = most,                  \
+        .sub = (const struct node_input[]) { item }, .subs = 1, __VA_ARGS__                        \
+    }
+#define AUTOGROW_NAMES_IN(n, list, least, item, ...)                                               \
+    {                                                                                              \
+        .name = n, .kind = IN_AUTOGROW, .members = list, .min = least,                             \
+        .sub = (const struct node_input[]) { item }, .subs = 1, __VA_ARGS__                        \
+    }
+#define MATCH_TEMPLATE(id, allowed)                                                                \
+    "\"template\":{\"template_id\":\"" id "\",\"allowed_types\":\"" allowed "\"}"
+#define MATCH_IN(n, id, allowed, ...)                                                              \
+    SOCKET(n, NODE_MATCH, .more = MATCH_TEMPLATE(id, allowed), __VA_ARGS__)
+#define MATCH_OUT(n, id)                                                                           \
+    {                                                                                              \
+        .type = NODE_MATCH, .name = n, .match = id                                                 \
+    }
+#define FORCE_INPUT "\"forceInput\":true"
+
 #define OPTIONAL(n, t) SOCKET(n, t, .optional = true)
 #define SIZE_IN(w, h, lo, by)                                                                      \
     INT_IN("width", w, lo, MAX_SIDE, by), INT_IN("height", h, lo, MAX_SIDE, by)
@@ -90,6 +136,7 @@ extern const char *const list_schedulers[];
 extern const char *const list_resize_image[];  /* without bislerp */
 extern const char *const list_resize_latent[]; /* without lanczos */
 extern const char *const list_crop[];
+extern const char *const list_a_to_z[]; /* names of values that grow */
 
 /* pixels.c: tensors of pictures. */
 berth_status image_tensor(size_t n, size_t h, size_t w, size_t c, struct htensor **out,

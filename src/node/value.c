@@ -417,6 +417,25 @@ json_t *value_describe(const struct value *v)
     return json_null();
 }
 
+/* ---- blockers ---- */
+
+static const struct value_type type_blocker = { .name = "ExecutionBlocker", .free = free };
+
+struct value *value_blocker(const char *message)
+{
+    char *copy = strdup(message ? message : ""); /* "" is none */
+    return copy ? value_object(&type_blocker, copy) : NULL;
+}
+
+bool value_is_blocker(const struct value *v, const char **message)
+{
+    bool is = v->kind == V_OBJECT && v->object.type == &type_blocker;
+    const char *text = is ? v->object.obj : "";
+    if (is && message)
+        *message = *text ? text : NULL;
+    return is;
+}
+
 /* ---- lists ---- */
 
 berth_status values_add(struct values *x, struct value *taken, berth_err *err)

@@ -129,6 +129,10 @@ struct value *value_latent(struct latent *taken);   /* *taken is zeroed */
 struct value *value_model(struct model_ref *taken); /* *taken is zeroed */
 struct value *value_object(const struct value_type *type, void *taken);
 struct value *value_from_json(const json_t *v); /* scalars as themselves, the rest V_JSON */
+/* In place of an output: nodes that get it are not called, and hand on such ones themselves. The
+ * first of them tells clients the message; NULL: nobody is told. */
+struct value *value_blocker(const char *message);
+bool value_is_blocker(const struct value *v, const char **message); /* message may be NULL */
 struct value *value_ref(struct value *v);
 void value_unref(struct value *v);         /* NULL is fine */
 size_t value_bytes(const struct value *v); /* host memory it holds, roughly; weights not included */

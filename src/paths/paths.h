@@ -70,6 +70,7 @@ struct save_path {
     struct str subfolder; /* "" for the root */
     struct str name;      /* %batch_num% still in it */
     uint64_t counter;
+    bool bare; /* set it for files without "_" behind the counter */
 };
 #define SAVE_RESCAN_NS UINT64_C(1000000000)
 

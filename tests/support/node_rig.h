@@ -23,6 +23,10 @@ struct node_rig {
     atomic_bool cancel;
     struct node_call call;
     struct values in[NODE_INPUTS_MAX], out[NODE_OUTPUTS_MAX];
+    /* Of a class with dynamic inputs: what was set, by name; its inputs follow from it. */
+    json_t *given;
+    struct values set[NODE_INPUTS_MAX]; /* in the order of given */
+    struct arena mem;
     char *state;
     berth_err err;
 };
@@ -44,8 +48,13 @@ static inline void rig_clear(struct node_rig *r)
 {
     for (size_t i = 0; i < NODE_INPUTS_MAX; i++)
         values_release(&r->in[i]);
+    for (size_t i = 0; i < NODE_INPUTS_MAX; i++)
+        values_release(&r->set[i]);
     for (size_t i = 0; i < NODE_OUTPUTS_MAX; i++)
         values_release(&r->out[i]);
+    json_decref(r->given);
+    r->given = NULL;
+    arena_release(&r->mem);
     json_decref(r->call.ui);
     r->call = (struct node_call) { 0 };
     free(r->state);
@@ -73,9 +82,55 @@ static inline void rig_node(struct node_rig *r, const char *name)
         fail_msg("no node '%s'", name);
 }
 
+static inline bool rig_is_dynamic(const struct node_rig *r)
+{
+    for (size_t i = 0; i < r->call.cls->ins; i++)
+        if (r->call.cls->in[i].kind >= IN_DYNCOMBO)
+            return true;
+    return false;
+}
+
+/* Its place among those that were set, which are looked at when the node runs. */
+static inline size_t rig_place(struct node_rig *r, const char *name, const struct value *v)
+{
+    if (!r->given)
+        r->given = json_object();
+    if (!json_object_get(r->given, name))
+        json_object_set_new(r->given, name,
+                            v->kind == V_STRING ? json_string(v->s.p) : json_true());
+    size_t i = 0;
+    for (void *at = json_object_iter(r->given); at; at = json_object_iter_next(r->given, at), i++)
+        if (!strcmp(json_object_iter_key(at), name))
+            break;
+    assert_true(i < NODE_INPUTS_MAX);
+    return i;
+}
+
+/* The node's inputs from what was set. */
+static inline void rig_expand(struct node_rig *r)
+{
+    size_t i = 0;
+    for (size_t k = 0; k < NODE_INPUTS_MAX; k++)
+        values_release(&r->in[k]);
+    assert_ok(node_live_inputs(r->call.cls, r->given, &r->mem, &r->call.live, &r->err), r->err);
+    assert_true(r->call.live.n <= NODE_INPUTS_MAX);
+    for (void *at = r->given ? json_object_iter(r->given) : NULL; at;
+         at = json_object_iter_next(r->given, at), i++) {
+        size_t k = 0;
+        while (k < r->call.live.n && strcmp(r->call.live.in[k].name, json_object_iter_key(at)))
+            k++;
+        for (size_t n = 0; k < r->call.live.n && n < r->set[i].n; n++)
+            assert_ok(values_add(&r->in[k], value_ref(r->set[i].at[n]), &r->err), r->err);
+    }
+}
+
 /* One more value of an input; takes it. */
 static inline void rig_set(struct node_rig *r, const char *name, struct value *v)
 {
+    if (rig_is_dynamic(r)) {
+        assert_ok(values_add(&r->set[rig_place(r, name, v)], v, &r->err), r->err);
+        return;
+    }
     size_t i = node_input_index(r->call.cls, name);
     if (i == SIZE_MAX)
         fail_msg("%s has no input '%s'", r->call.cls->name, name);
@@ -102,6 +157,8 @@ static inline berth_status rig_run(struct node_rig *r)
 {
     for (size_t i = 0; i < NODE_OUTPUTS_MAX; i++)
         values_release(&r->out[i]);
+    if (rig_is_dynamic(r))
+        rig_expand(r);
     return r->call.cls->run(&r->call, &r->err);
 }
 

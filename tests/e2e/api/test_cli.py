@@ -93,7 +93,7 @@ def test_run_from_standard_input(tmp_path):
 
 
 @pytest.mark.parametrize("change, code, said", [
-    (lambda p: p["2"].update(class_type="Nope"), 1, "node Nope does not exist"),
+    (lambda p: p["2"].update(class_type="Nope"), 1, "Node 'Nope' not found"),
     (lambda p: p["1"]["inputs"].update(width=0), 1, "smaller than min"),
     (lambda p: p.pop("2"), 1, "no outputs"),
 ])

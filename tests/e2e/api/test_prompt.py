@@ -28,8 +28,8 @@ def pending(server):
     return {item[1]: item for item in server.get("/queue").json()["queue_pending"]}
 
 
-def error(type_, message, details):
-    return {"error": {"type": type_, "message": message, "details": details, "extra_info": {}}, "node_errors": {}}
+def error(type_, message, details, extra={}):
+    return {"error": {"type": type_, "message": message, "details": details, "extra_info": extra}, "node_errors": {}}
 
 
 def test_accepted(server):
@@ -243,10 +243,12 @@ def test_partial_targets(server):
 def test_class_errors(server):
     r = server.post("/prompt", {"prompt": {"7": {"inputs": {}}}})
     assert (r.status_code, r.json()) == (400, error(
-        "invalid_prompt", "Cannot execute because a node is missing the class_type property.", "Node ID '#7'"))
+        "missing_node_type", "Node 'ID #7' has no class_type. The workflow may be corrupted or a custom node is missing.",
+        "Node ID '#7'", {"node_id": "7", "class_type": None, "node_title": None}))
     r = server.post("/prompt", {"prompt": {"7": {"class_type": "NoSuchNode", "inputs": {}}}})
     assert (r.status_code, r.json()) == (400, error(
-        "invalid_prompt", "Cannot execute because node NoSuchNode does not exist.", "Node ID '#7'"))
+        "missing_node_type", "Node 'NoSuchNode' not found. The custom node may not be installed.", "Node ID '#7'",
+        {"node_id": "7", "class_type": "NoSuchNode", "node_title": "NoSuchNode"}))
 
 
 def test_invalid_inputs(server):

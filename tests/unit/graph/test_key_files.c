@@ -52,7 +52,7 @@ static char *key_of(const struct node_class *cls, const char *input, const char 
 {
     struct str out = { 0 };
     json_t *inputs = json_pack("{s:s}", input, text);
-    key_files(&env, cls, inputs, &out);
+    key_files(&env, &(struct wf_node) { .in = cls->in, .ins = cls->ins, .inputs = inputs }, &out);
     json_decref(inputs);
     char *hex = calloc(out.n * 2 + 1, 1);
     for (size_t i = 0; i < out.n; i++)
@@ -148,7 +148,7 @@ static void what_is_not_there(void **state)
     (void)state;
     assert_string_equal(gone, ""); /* the loader will say it */
     free(gone);
-    key_files(&nothing, cls, NULL, &out);
+    key_files(&nothing, &(struct wf_node) { .in = cls->in, .ins = cls->ins }, &out);
     assert_int_equal(out.n, 0);
 }
 

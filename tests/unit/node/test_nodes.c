@@ -33,8 +33,18 @@ static void in_range(const struct node_class *c, const struct node_input *in)
         for (const char *const *o = in->options; *o; o++)
             ok = ok || !strcmp(*o, in->sdef);
     }
-    if (in->kind == IN_COMBO && in->options)
-        ok = ok && in->options[0];
+    if (in->kind == IN_COMBO && in->options) /* none: people make them, and nobody checks */
+        ok = ok && (in->options[0] || (c->validates && !strcmp(c->validates, in->name)));
+    if (in->kind == IN_DYNCOMBO)
+        ok = in->choices;
+    for (size_t i = 0; i < in->choices; i++)
+        for (size_t k = 0; k < in->choice[i].ins; k++)
+            in_range(c, &in->choice[i].in[k]);
+    if (in->kind == IN_AUTOGROW)
+        ok = in->subs == 1 && !in->prefix == (in->members != NULL) &&
+             (in->members || (in->max >= 1 && in->min <= in->max));
+    for (size_t i = 0; i < in->subs; i++)
+        in_range(c, &in->sub[i]);
     if (!ok)
         fail_msg("%s.%s: default, range or choices", c->name, in->name);
 }
@@ -122,7 +132,8 @@ static void save_image_is_the_example(void **state)
         "\"EXTRA_PNGINFO\"}},\"input_order\":{\"required\":[\"images\",\"filename_prefix\"],"
         "\"hidden\":[\"prompt\",\"extra_pnginfo\"]},\"output\":[],\"output_is_list\":[],"
         "\"output_name\":[],\"name\":\"SaveImage\",\"display_name\":\"Save Image\","
-        "\"python_module\":\"nodes\",\"category\":\"image\",\"output_node\":true}";
+        "\"python_module\":\"nodes\",\"category\":\"image\",\"output_node\":true,"
+        "\"is_input_list\":false,\"has_intermediate_output\":false,\"search_aliases\":[]}";
     struct str text = { 0 };
     json_t *info;
     assert_ok(node_info(&r->env, node_find("SaveImage"), &info, &r->err), r->err);
