@@ -6,8 +6,6 @@
 #include "graph/graph.h"
 #include "server/routes.h"
 
-#define PROMPT_ID_MAX 512 /* bytes; a uuid has 36 */
-
 struct incoming { /* owner: the loop, then the lane, the writer, and the loop again */
     struct post post;
     struct server *server;
@@ -234,25 +232,23 @@ static bool is_free(struct incoming *in)
     return false;
 }
 
-/* An empty one could not be asked for: /history/ has no place for it. */
 static bool take_id(struct incoming *in)
 {
     const json_t *given = json_object_get(in->body, "prompt_id");
-    if (given && !json_is_null(given))
-        py_str(given, &in->id);
-    bool ours = !in->id.n;
-    if (ours && !in->id.bad) {
-        char id[UUID_TEXT];
-        uuid4_text(id);
-        str_adds(&in->id, id);
+    bool ours = !given || json_is_null(given);
+    char id[UUID_TEXT];
+    if (!ours && !is_uuid(given)) {
+        refuse(in, 400, "invalid_prompt_id", "prompt_id must be a valid UUID",
+               "prompt_id must be a UUID string in canonical lowercase hyphenated form; omit it to "
+               "let the server generate one");
+        return false;
     }
+    if (ours)
+        uuid4_text(id);
+    str_adds(&in->id, ours ? id : json_string_value(given));
     if (in->id.bad)
         refuse_memory(in);
-    else if (in->id.n > PROMPT_ID_MAX)
-        refuse(in, 400, "invalid_prompt", "prompt_id is too long", "prompt_id");
-    else
-        return ours || is_free(in);
-    return false;
+    return !in->id.bad && (ours || is_free(in));
 }
 
 /* Adds client_id and create_time to extra_data, and drops its secrets: nothing here needs them, and
