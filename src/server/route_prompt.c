@@ -11,6 +11,7 @@ struct incoming { /* owner: the loop, then the lane, the writer, and the loop ag
     struct server *server;
     struct http_req *r; /* held */
     struct str text;    /* of the body */
+    char *usage;        /* what the client calls itself, Comfy-Usage-Source; NULL: nothing */
     int64_t now_ms;
     /* what it says, while it is judged */
     json_t *body; /* owned; the next two borrow from it */
@@ -101,6 +102,7 @@ static void incoming_free(struct incoming *in)
     unclaim(in);
     http_unhold(in->r);
     forget(in);
+    free(in->usage);
     str_release(&in->id);
     str_release(&in->reply);
     str_release(&in->said);
@@ -270,6 +272,12 @@ static bool take_extra(struct incoming *in)
     json_object_del(x, "auth_token_comfy_org");
     json_object_del(x, "api_key_comfy_org");
     client = json_object_get(in->body, "client_id");
+    json_t *usage = in->usage && !json_object_get(x, "comfy_usage_source") ? json_string(in->usage)
+                                                                           : NULL; /* or no UTF-8 */
+    if (usage && json_object_set_new(x, "comfy_usage_source", usage)) {
+        refuse_memory(in);
+        return false;
+    }
     if ((client && json_object_set(x, "client_id", client)) ||
         json_object_set_new(x, "create_time", json_integer(in->now_ms))) {
         refuse_memory(in);
@@ -423,6 +431,8 @@ void route_prompt_post(struct http_req *r)
     in->r = http_hold(r);
     in->now_ms = (int64_t)(clock_wall_ns(r->server->cfg.clock) / 1000000);
     in->text = r->body;
+    const char *usage = http1_get(r->h, "comfy-usage-source");
+    in->usage = usage ? strdup(usage) : NULL;
     r->body = (struct str) { 0 };
     if (aux_run(r->server, AUX_PROMPTS, judge, judged, in))
         return;

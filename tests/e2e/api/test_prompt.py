@@ -81,6 +81,17 @@ def test_a_prompt_id_given(server):
     assert UUID4.match(server.queue(image_prompt(3), prompt_id=None)["prompt_id"])
 
 
+def test_usage_source(server):
+    """A header says what the client is; its extra_data may say it itself."""
+    def kept(extra, **headers):
+        r = server.post("/prompt", {"prompt": image_prompt(3), "extra_data": extra}, headers=headers)
+        (item,) = [i for i in server.get("/queue").json()["queue_pending"] if i[1] == r.json()["prompt_id"]]
+        return item[3].get("comfy_usage_source")
+    assert kept({}, **{"Comfy-Usage-Source": "comfy-cli"}) == "comfy-cli"
+    assert kept({"comfy_usage_source": "mine"}, **{"Comfy-Usage-Source": "comfy-cli"}) == "mine"
+    assert kept({}) is None and kept({}, **{"Comfy-Usage-Source": b"\xff\xfe"}) is None
+
+
 def test_a_prompt_id_is_there_once(fresh):
     """Waiting, running or in the history: the second one is refused, and the first one is as it was."""
     s, once = fresh(), uid("once")
