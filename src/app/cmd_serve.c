@@ -159,7 +159,7 @@ static int read_cache_ram(struct app *a, const char *text, double *out)
     const char *second = strchr(text, ',');
     size_t n = second ? (size_t)(second - text) : strlen(text);
     if (second && strchr(second + 1, ','))
-        return app_usage(a, "--cache-ram accepts at most two values: active GB and inactive GB");
+        return app_usage(a, "--cache-ram accepts at most two values: active GiB and inactive GiB");
     if (!*text) {
         *out = default_cache_ram();
         return APP_OK;

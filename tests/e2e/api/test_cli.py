@@ -786,7 +786,7 @@ def test_cache_flags(tmp_path):
     assert "second value of --cache-ram" in start_once(tmp_path, "--cache-ram", "2", "16.5").stderr
     assert "serve.ignored" not in start_once(tmp_path, "--cache-ram").stderr
     start_once(tmp_path, "--high-ram")
-    assert "at most two values: active GB and inactive GB" in start_once(tmp_path, "--cache-ram", "1", "2", "3", code=2).stderr
+    assert "at most two values" in start_once(tmp_path, "--cache-ram", "1", "2", "3", code=2).stderr
     assert "'x' is no number" in start_once(tmp_path, "--cache-ram", "1", "x", code=2).stderr
     assert "one of --cache-classic" in start_once(tmp_path, "--high-ram", "--cache-none", code=2).stderr
 
