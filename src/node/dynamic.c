@@ -94,6 +94,15 @@ static bool expand(struct growing *g, const struct node_input *in, size_t n, con
     return ok;
 }
 
+bool node_input_may_be(const struct node_class *c, const char *name)
+{
+    size_t n = strcspn(name, ".");
+    for (size_t i = 0; i < c->ins; i++)
+        if (c->in[i].kind >= IN_DYNCOMBO && str_eq(name, n, c->in[i].name))
+            return true;
+    return false;
+}
+
 static bool is_dynamic(const struct node_class *c)
 {
     for (size_t i = 0; i < c->ins; i++)

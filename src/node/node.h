@@ -346,6 +346,8 @@ size_t node_count(void);
 const struct node_class *node_at(size_t i);                            /* in nodes.def order */
 const struct node_class *node_find(const char *name);                  /* NULL: none */
 size_t node_input_index(const struct node_class *c, const char *name); /* SIZE_MAX: none */
+/* Is it one that a dynamic input may bring: "mode.width", "images.image0"? Or such an input. */
+bool node_input_may_be(const struct node_class *c, const char *name);
 
 /* Where a frontend lists the class (menu.c). */
 struct node_menu {
