@@ -21,8 +21,8 @@
  * Adding     image/x.c with `const struct image_format image_format_x`, a line in formats.def.
  * Files      image.c what formats share; exif.c orientation, text in WebP; png.c reads, png_anim.c
  *            APNG frames, png_write.c stills and APNG; jpeg.c; webp.c reads, webp_write.c stills
- *            and animations; gif.c bmp.c pnm.c tiff.c read; exr_write.c. image_impl.h is for this
- *            folder alone. */
+ *            and animations; gif.c bmp.c pnm.c tiff.c read; exr_write.c; font.h draws text.
+ *            image_impl.h is for this folder alone. */
 #pragma once
 
 #include "base/err.h"

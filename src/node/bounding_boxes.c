@@ -79,6 +79,10 @@ static berth_status add_element(json_t *out, const json_t *e, size_t w, size_t h
 {
     const json_t *list = json_object_get(e, "bbox"), *type = json_object_get(e, "type");
     double v[4];
+    if (!w || !h)
+        return err_set(err, BERTH_EINVAL,
+                       "normalized element boxes need canvas_width and canvas_height to resolve to "
+                       "pixels");
     for (size_t i = 0; i < 4; i++)
         if (!js_get_f64(json_array_get(list, i), &v[i]) || !isfinite(v[i]))
             return err_set(err, BERTH_EINVAL, "bboxes element 'bbox' must contain four numbers");
@@ -139,9 +143,7 @@ static berth_status boxes_from(const json_t *v, size_t w, size_t h, json_t *out,
     return add_list(out, v, is_element(first), w, h, err);
 }
 
-/* *out: a new list, empty where nothing comes. */
-static berth_status incoming_boxes(struct node_call *c, size_t w, size_t h, json_t **out,
-                                   berth_err *err)
+berth_status in_boxes(struct node_call *c, size_t w, size_t h, json_t **out, berth_err *err)
 {
     const struct value *v = in_value(c, "bboxes");
     json_t *parsed = NULL;
@@ -510,7 +512,7 @@ static berth_status boxes_run(struct node_call *c, berth_err *err)
     if (!w || !h || w > SIDE_MAX || h > SIDE_MAX)
         return err_set(err, BERTH_EINVAL, "a canvas of %" PRIu64 "x%" PRIu64, w, h);
     struct regions *r = calloc(1, sizeof *r);
-    berth_status s = r ? incoming_boxes(c, w, h, &incoming, err) : no_memory(err);
+    berth_status s = r ? in_boxes(c, w, h, &incoming, err) : no_memory(err);
     if (!s) {
         const json_t *applied = json_input(c, "last_incoming");
         bool changed = json_array_size(incoming) && !(applied && same(incoming, applied));

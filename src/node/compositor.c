@@ -3,6 +3,7 @@
  * What people arranged in the browser's editor comes back as a state with the fingerprints of the
  * layers it was made for. It is used while these are the same; else the items say how they lie. */
 #include "base/sha256.h"
+#include "node/draw.h"
 #include "node/layers.h"
 
 #include <inttypes.h>
@@ -28,6 +29,7 @@ struct item {
 struct stack {
     struct item *at;
     size_t n;
+    uint64_t w, h; /* canvas; 0: as far as the layers reach */
 };
 
 static void item_release(struct item *it)
@@ -74,14 +76,18 @@ static berth_status in_stack(const struct node_call *c, const struct stack **out
     return BERTH_OK;
 }
 
-/* A copy with room for one item more. */
-static struct stack *stack_copy(const struct stack *from)
+/* A copy with room for more items. */
+static struct stack *stack_copy(const struct stack *from, size_t more)
 {
     struct stack *s = calloc(1, sizeof *s);
     size_t n = from ? from->n : 0;
-    if (s && !(s->at = calloc(n + 1, sizeof *s->at))) {
+    if (s && !(s->at = calloc(n + more, sizeof *s->at))) {
         free(s);
         return NULL;
+    }
+    if (s && from) {
+        s->w = from->w;
+        s->h = from->h;
     }
     for (size_t i = 0; s && i < n; i++) {
         struct item *it = &s->at[s->n++];
@@ -128,7 +134,7 @@ static berth_status add_run(struct node_call *c, berth_err *err)
     struct item it = { 0 };
     if (in_stack(c, &before, err) || in_item(c, &it, err))
         return err->code;
-    struct stack *s = stack_copy(before);
+    struct stack *s = stack_copy(before, 1);
     if (!s) {
         item_release(&it);
         return err_set(err, BERTH_ENOMEM, "a layer");
@@ -150,6 +156,131 @@ NODE_CLASS(AddLayer, .display = "Add Layer", .category = "image", .module = MOD(
                BOOL_IN("flip_h", false, .optional = true),
                BOOL_IN("flip_v", false, .optional = true)),
            OUT_OF("LAYERS"), .run = add_run);
+
+/* ---- LayersFromBoundingBoxes: each frame has a box of its own ---- */
+
+static int64_t whole(const json_t *v, int64_t def)
+{
+    double n;
+    if (!v || json_is_boolean(v) || !js_get_f64(v, &n) || !(fabs(n) <= 1e9))
+        return def;
+    return (int64_t)n;
+}
+
+static size_t between(int64_t v, size_t most)
+{
+    return v < 0 ? 0 : (uint64_t)v < most ? (size_t)v : most;
+}
+
+/* The part of a frame that has something in it, as its box says; false: all of it. */
+static bool content_of(const json_t *rect, const struct htensor *t, struct part *p)
+{
+    if (json_array_size(rect) != 4)
+        return false;
+    p->x = between(whole(json_array_get(rect, 0), 0), dim(t, 2));
+    p->y = between(whole(json_array_get(rect, 1), 0), dim(t, 1));
+    p->w = between(whole(json_array_get(rect, 2), 0), dim(t, 2) - p->x);
+    p->h = between(whole(json_array_get(rect, 3), 0), dim(t, 1) - p->y);
+    return p->w && p->h;
+}
+
+/* Frame i of t, or the part of it that counts. c: channels. */
+static berth_status cut_frame(const struct htensor *t, size_t i, size_t c, const struct part *p,
+                              struct htensor **out, berth_err *err)
+{
+    struct shape to = t->shape;
+    size_t h = dim(t, 1), w = dim(t, 2);
+    if (!p)
+        return tensor_slice(t, i, 1, out, err);
+    to.dim[0] = 1;
+    to.dim[1] = p->h;
+    to.dim[2] = p->w;
+    berth_status s = htensor_new(&to, out, err);
+    if (!s)
+        copy_part(t->data + i * h * w * c, h, w, c, 1, *p, (*out)->data);
+    return s;
+}
+
+struct boxed {
+    struct htensor *image, *mask;
+    bool crop;
+    int64_t z; /* of the first */
+};
+
+static berth_status boxed_item(const struct boxed *b, size_t i, const json_t *box, struct item *it,
+                               berth_err *err)
+{
+    const json_t *meta = json_object_get(box, "metadata");
+    const char *name = json_string_value(json_object_get(meta, "name"));
+    struct part p;
+    bool cut = b->crop && content_of(json_object_get(meta, "content_rect"), b->image, &p);
+    size_t masks = b->mask ? dim(b->mask, 0) : 0, at = masks == 1 ? 0 : i;
+    int64_t w = whole(json_object_get(box, "width"), 0),
+            h = whole(json_object_get(box, "height"), 0);
+    *it = (struct item) { .opacity = 1,
+                          .x = whole(json_object_get(box, "x"), 0) + (cut ? (int64_t)p.x : 0),
+                          .y = whole(json_object_get(box, "y"), 0) + (cut ? (int64_t)p.y : 0),
+                          .z = whole(json_object_get(meta, "z_index"), b->z + (int64_t)i),
+                          .w = cut || w < 0 ? 0 : (uint64_t)w,
+                          .h = cut || h < 0 ? 0 : (uint64_t)h };
+    if (it->w > PLACE_MAX || it->h > PLACE_MAX)
+        return err_set(err, BERTH_EINVAL, "a layer of %" PRIu64 "x%" PRIu64, it->w, it->h);
+    berth_status s = cut_frame(b->image, i, dim(b->image, 3), cut ? &p : NULL, &it->image, err);
+    bool fits =
+        at < masks &&
+        (!cut || (dim(b->mask, 1) == dim(b->image, 1) && dim(b->mask, 2) == dim(b->image, 2)));
+    if (!s && at < masks && !fits)
+        s = err_set(err, BERTH_EINVAL, "masks of %zux%zu cannot be cut as pictures of %zux%zu",
+                    dim(b->mask, 2), dim(b->mask, 1), dim(b->image, 2), dim(b->image, 1));
+    if (!s && fits)
+        s = cut_frame(b->mask, at, 1, cut ? &p : NULL, &it->mask, err);
+    if (!name || !*name)
+        name = json_string_value(json_object_get(meta, "desc"));
+    if (!s && name && *name && !(it->name = strdup(name)))
+        s = err_set(err, BERTH_ENOMEM, "a layer");
+    return s;
+}
+
+static berth_status boxed_run(struct node_call *c, berth_err *err)
+{
+    const struct stack *before;
+    struct boxed b = { 0 };
+    uint64_t w, h;
+    json_t *boxes = NULL;
+    if (in_image(c, "image", &b.image, err) ||
+        (in_given(c, "mask") && in_mask(c, "mask", &b.mask, err)) || in_stack(c, &before, err) ||
+        in_bool(c, "crop_to_content", &b.crop, err) || in_u64(c, "canvas_width", &w, err) ||
+        in_u64(c, "canvas_height", &h, err))
+        return err->code;
+    if (dim(b.image, 3) < 3 || w > PLACE_MAX || h > PLACE_MAX)
+        return err_set(err, BERTH_EINVAL,
+                       "pictures of %zu channels on a canvas of %" PRIu64 "x%" PRIu64,
+                       dim(b.image, 3), w, h);
+    struct stack *s = stack_copy(before, dim(b.image, 0));
+    berth_status st = s ? in_boxes(c, w, h, &boxes, err) : err_set(err, BERTH_ENOMEM, "layers");
+    for (size_t i = 0; s && i < s->n; i++)
+        b.z = !i || s->at[i].z + 1 > b.z ? s->at[i].z + 1 : b.z;
+    for (size_t i = 0; !st && i < dim(b.image, 0); i++)
+        st = boxed_item(&b, i, json_array_get(boxes, i), &s->at[s->n++], err);
+    if (!st && w && h) {
+        s->w = w;
+        s->h = h;
+    }
+    json_decref(boxes);
+    if (!st)
+        return out_value(c, 0, value_object(&type_layers, s), err);
+    stack_free(s);
+    return st;
+}
+
+NODE_CLASS(LayersFromBoundingBoxes, .display = "Layers From Bounding Boxes", .category = "image",
+           .module = MOD("compositor"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
+           .description = "A layer for each picture of a batch, where its box says.",
+           INS(SOCKET("image", "IMAGE"), SOCKET("bboxes", "BOUNDING_BOX,ARRAY,STRING"),
+               OPTIONAL("mask", "MASK"), OPTIONAL("layers", "LAYERS"),
+               BOOL_IN("crop_to_content", true, .optional = true), SIDE("canvas_width"),
+               SIDE("canvas_height")),
+           OUT_OF("LAYERS"), .run = boxed_run);
 
 /* ---- layers: every frame of every item ---- */
 
@@ -542,7 +673,7 @@ static berth_status compose_state(struct node_call *c, struct picture *p, struct
     berth_status s = BERTH_OK;
     if (fits)
         use_state(state, p);
-    else
+    else if (!p->w || !p->h)
         canvas_of_layers(p);
     if (p->n) {
         s = compose(c, p, out, err);
@@ -565,8 +696,11 @@ static berth_status compositor_run(struct node_call *c, berth_err *err)
         return err->code;
     struct picture *p = calloc(1, sizeof *p);
     berth_status s = p ? BERTH_OK : err_set(err, BERTH_ENOMEM, "layers");
-    if (!s && layers)
+    if (!s && layers) {
+        p->w = (double)layers->w;
+        p->h = (double)layers->h;
         s = add_items(c, layers, p, err);
+    }
     for (size_t i = 0; !s && i < p->n; i++)
         s = fingerprint(&p->at[i], err);
     if (!s)

@@ -16,6 +16,11 @@ void layer_frame(struct image *layer, struct rect r, int width, const uint8_t rg
 berth_status layer_text(struct image *layer, const char *text, size_t n, struct font_at at,
                         const uint8_t rgba[4], berth_err *err);
 
+/* bounding_boxes.c: input "bboxes" in all its forms as a list of {"x", "y", "width", "height",
+ * "metadata"?}, empty where nothing comes. w, h: the canvas, for boxes in thousandths of it; 0:
+ * such are refused. json_decref() it, also after an error. */
+berth_status in_boxes(struct node_call *c, size_t w, size_t h, json_t **out, berth_err *err);
+
 #define TEXT_LINES_MAX 4096
 struct text_lines {
     struct str *at;

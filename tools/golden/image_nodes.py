@@ -364,6 +364,13 @@ def layers(found):
     for angle in (30.0, -100.0, 271.0):
         run(found, "ImageCompositor", 4 / 255, compositor={},
             layers=stack(below, {**over, "rotation": angle, "image": t["smooth"], "z_index": 3}))
+    frames = [{"x": 3, "y": 2, "width": 12, "height": 15,
+               "metadata": {"desc": "one", "content_rect": [1, 2, 30, 4]}},
+              {"x": 0, "y": 1, "width": 12, "height": 9, "metadata": {"z_index": -5}}]
+    for more in ({}, {"crop_to_content": False}, {"layers": stack(below)},
+                 {"canvas_width": 9, "canvas_height": 19}):
+        run(found, "ImageCompositor", 2 * LANCZOS, compositor={},
+            layers=Made(found, "LayersFromBoundingBoxes", image=t["smooth"], bboxes=frames, **more))
     two = stack(below, over)
     prints = compositor_prints(two.value)
     state = {"version": 1, "canvas": {"w": 17, "h": 14}, "inputs": prints, "order": [1, 0],
