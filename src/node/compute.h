@@ -166,8 +166,8 @@ void ready_text_release(struct ready_text *t); /* zeroed is fine */
 berth_status in_model_copy(struct node_call *c, const char *input, struct model_ref *out,
                            berth_err *err);
 
-/* guidance.c: what nodes that change models share. Output 0: the input "model" with one change more;
- * takes change.with. */
+/* guidance.c: what nodes that change models share. Output 0: the input "model" with one change
+ * more; takes change.with. */
 berth_status give_changed(struct node_call *c, struct model_change change, berth_err *err);
 /* BERTH_EINVAL: not finite; links bring what no validation saw. */
 berth_status in_finite(const struct node_call *c, const char *input, double *out, berth_err *err);
