@@ -114,7 +114,7 @@ struct guide_patch {
     const struct guide_seen *seen; /* what it goes by; borrowed; NULL: nothing */
 };
 /* How much each token of the negative's pictures was looked at by a network's self-attention,
- * summed over queries and averaged over heads: [items, tokens]. Whoever runs the network fills it in. */
+ * summed over queries and averaged over heads: [items, tokens]. Whoever runs it fills it in. */
 struct guide_seen {
     float *of; /* malloc(); NULL: nothing yet */
     size_t items, tokens;

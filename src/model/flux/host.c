@@ -82,7 +82,7 @@ static void fill_angles(double position, uint32_t dim, float *out)
 }
 
 /* Text is at the origin; patch (i, j) of the picture at (0, i, j), or where a node puts it. Each
- * axis looks at one number only, so the first row and the first column have all angles there are. */
+ * axis looks at one number only, so the first row and the first column have all angles. */
 static void fill_table(const struct flux_net *f, size_t tokens, size_t rows, size_t cols,
                        const struct patch_positions *to, float *table)
 {
