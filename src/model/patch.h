@@ -1,7 +1,7 @@
 /* patch: what nodes change inside a diffusion network.
  *
- * Words      place    where a network lets itself be changed: between blocks, in its self-attention,
- *                     a whole block. A family says which it offers (family.places)
+ * Words      place    where a network lets itself be changed: between blocks, in its attention, a
+ *                     whole block. A family says which it offers (family.places)
  *            patch    a kind (what it does at which places) and its numbers
  * A forward asks at its places, through the doors below, and knows no patch by name; a patch knows
  * no network. Most of what patches compute no op does: net_host() has it done on the host.

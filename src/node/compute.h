@@ -204,8 +204,8 @@ berth_status steer_hints(struct node_call *c, const struct model_ref *ref,
 /* Loads them and lets them steer d, an open one. */
 berth_status steer(struct node_call *c, const struct steering *s, struct diffusion *d,
                    berth_err *err);
-/* guidance.c: what nodes that change models share. Output 0: the input "model" with one change more;
- * takes change.with. */
+/* guidance.c: what nodes that change models share. Output 0: the input "model" with one change
+ * more; takes change.with. */
 berth_status give_changed(struct node_call *c, struct model_change change, berth_err *err);
 /* BERTH_EINVAL: not finite; links bring what no validation saw. */
 berth_status in_finite(const struct node_call *c, const char *input, double *out, berth_err *err);

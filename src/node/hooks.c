@@ -70,6 +70,7 @@ static void hook_release(struct hook *h)
     free(h->path);
     free(h->name);
     free(h->frames.at);
+    *h = (struct hook) { 0 };
 }
 
 static berth_status hook_copy(const struct hook *h, const struct keyframes *frames,

@@ -2,9 +2,9 @@
  *
  * Words      hook      a LoRA file with its strengths
  *            keyframe  from some percent of the steps on, strengths are multiplied by this
- * HOOKS and HOOK_KEYFRAMES are values; a prompt carries its hooks (cond_entry.hooks). While sampling,
- * prompts with different hooks are computed one after the other, the model patched for each: a run
- * asks hooks_model() which model that is at a noise level. */
+ * HOOKS and HOOK_KEYFRAMES are values; a prompt carries its hooks (cond_entry.hooks). While
+ * sampling, prompts with different hooks are computed one after the other, the model patched for
+ * each: a run asks hooks_model() which model that is at a noise level. */
 #pragma once
 
 #include "node/compute.h"

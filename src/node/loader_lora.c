@@ -132,3 +132,17 @@ NODE_CLASS(LoraLoaderModelOnly, .category = "loaders", .module = "nodes",
            INS(SOCKET("model", "MODEL"), FOLDER_IN("lora_name", "loras"),
                FLOAT_IN("strength_model", 1.0, -100.0, 100.0, 0.01)),
            OUT(out_model), .run = run_lora);
+
+/* ComfyUI adds these to what layers give instead of their weights; the sum is the same. */
+NODE_CLASS(LoraLoaderBypass, .display = "Load LoRA (Bypass) (For debugging)",
+           .category = "model/loaders", .module = MOD("lora_debug"), .flags = NODE_EXPERIMENTAL,
+           INS(SOCKET("model", "MODEL"), SOCKET("clip", "CLIP"), FOLDER_IN("lora_name", "loras"),
+               FLOAT_IN("strength_model", 1.0, -100.0, 100.0, 0.01),
+               FLOAT_IN("strength_clip", 1.0, -100.0, 100.0, 0.01)),
+           OUTS({ .type = "MODEL" }, { .type = "CLIP" }), .run = run_lora);
+
+NODE_CLASS(LoraLoaderBypassModelOnly, .display = "Load LoRA (Bypass, Model Only) (for debugging)",
+           .category = "model/loaders", .module = MOD("lora_debug"), .flags = NODE_EXPERIMENTAL,
+           INS(SOCKET("model", "MODEL"), FOLDER_IN("lora_name", "loras"),
+               FLOAT_IN("strength_model", 1.0, -100.0, 100.0, 0.01)),
+           OUT(out_model), .run = run_lora);

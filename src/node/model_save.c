@@ -35,6 +35,7 @@ static void save_file_release(struct save_file *f)
     vec_release(&f->meta);
     arena_release(&f->mem);
     free(f->now);
+    f->now = NULL;
 }
 
 static struct save_file save_file_of(struct node_call *c)
@@ -67,7 +68,8 @@ static enum dtype type_of(const struct weights_entry *e)
 }
 
 #define SAVED_NAME (RES_KEY_MAX + 32)
-/* The name of a tensor in the file, behind `front`, perhaps in buf [SAVED_NAME]; NULL: it is left out. An error: it has none. */
+/* The name of a tensor in the file, behind `front`, perhaps in buf [SAVED_NAME]; NULL: it is left
+ * out. An error: it has none. */
 typedef berth_status name_fn(const struct res_model *m, const struct weights_entry *e, char *buf,
                              const char **out, berth_err *err);
 

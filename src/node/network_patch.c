@@ -1,6 +1,6 @@
-/* network_patch: nodes that change a model's network while it runs (model/patches.def), and guidance
- * by passes of a network so changed. What a family does not offer is refused here, before anything
- * is loaded. */
+/* network_patch: nodes that change a model's network while it runs (model/patches.def), and
+ * guidance by passes of a network so changed. What a family does not offer is refused here, before
+ * anything is loaded. */
 #include "node/compute.h"
 #include "op/resize.h"
 

@@ -392,8 +392,8 @@ static berth_status net_for(struct run *r, const struct model_ref *ref, struct d
     return s;
 }
 
-/* Predictions of items [from, from + n) of a batch, all of them of one model, with channels beside x
- * or all without. */
+/* Predictions of items [from, from + n) of a batch, all of them of one model, with channels beside
+ * x or all without. */
 static berth_status forward(struct run *r, const struct guide_batch *b, size_t from, size_t n,
                             berth_err *err)
 {

@@ -119,7 +119,7 @@ SELECTS(SelectModelDevice, "Select Model Device", "model", "MODEL", choices);
 SELECTS(SelectCLIPDevice, "Select CLIP Device", "clip", "CLIP", choices);
 SELECTS(SelectVAEDevice, "Select VAE Device", "vae", "VAE", choices_vae);
 
-/* ComfyUI computes the prompts of a step on several cards at once, with a copy of the model on each.
+/* ComfyUI computes the prompts of a step on several cards at once, a copy of the model on each.
  * Here one device computes them together, and the others may hold its blocks: the picture is the
  * same, so the model goes through. */
 static berth_status run_units(struct node_call *c, berth_err *err)

@@ -3,8 +3,8 @@
  *
  * Merging needs no second copy of a model: residency asks for the terms of one tensor when it
  * derives the block (merge/adapter.h), and only then that tensor of the other file is read, with
- * the other's own adapters merged into it. The adapter has the other's files open by itself, so that
- * a model can be merged with itself. */
+ * the other's own adapters merged into it. The adapter opens the other's files by itself, so that a
+ * model can be merged with itself. */
 #pragma once
 
 #include "node/value.h"

@@ -5,7 +5,7 @@
  * stays below a threshold, the answer is the question plus the difference that was kept.
  *
  * Words      part     one conditioning's share of a call, told apart by its key
- *            watched  the part whose values are compared, every 8th of both axes: the first there is
+ *            watched  the part whose values are compared, every 8th of both axes: the first one
  * Numbers    float32 values, means in double.
  * Threads    Executor. */
 #pragma once

@@ -16,8 +16,8 @@
  * It knows nothing of networks: `net` predicts for a batch of latents, each with one conditioning
  * (an opaque pointer), and may split it again.
  * Adding     a patch: a function in guidance.c and a line in guidance.def.
- * Threads    Executor. A struct guide is constant while sampling; each call has its own scratch. What
- *            patches remember from step to step is in guide.memory.
+ * Threads    Executor. A struct guide is constant while sampling; each call has its own scratch.
+ *            What patches remember from step to step is in guide.memory.
  * Files      guide.c lists, batches, cfg; guidance.c patches */
 #pragma once
 
@@ -53,8 +53,8 @@ struct guide_batch {    /* crops of one size, each with its conditioning; arrays
     const void *how; /* guide_patch.how of a pass that a patch asked for; NULL: the usual ones */
     float sigma;
     bool first; /* of the batches that a prediction takes */
-    /* Context windows along a dimension behind the channels: which of the latent's indexes of it are
-     * in x, for what is beside it. NULL: all. */
+    /* Context windows along a dimension behind the channels: which of the latent's indexes of it
+     * are in x, for what is beside it. NULL: all. */
     const size_t *frame;
     size_t frames;
     int frame_dim;
@@ -86,7 +86,7 @@ struct
     struct guide_memory *memory; /* the patch's own */
     const void *scene;
 };
-/* D of the positive (or of the negative) again, of another x, with the network run as `how` says. */
+/* D of the positive (or the negative) again, of another x, with the network run as `how` says. */
 berth_status guide_again(const struct guide_moment *m, bool negative, const float *x,
                          const void *how, float *out, berth_err *err);
 float *guide_floats(const struct guide_moment *m, size_t n, berth_err *err); /* zeroed scratch */
@@ -112,8 +112,8 @@ struct guide_patch {
     const void *how;               /* of the passes it asks for; borrowed */
     const struct guide_seen *seen; /* what it goes by; borrowed; NULL: nothing */
 };
-/* How much each token of the negative's pictures was looked at by a network's self-attention, summed
- * over queries and averaged over heads: [items, tokens]. Whoever runs the network fills it in. */
+/* How much each token of the negative's pictures was looked at by a network's self-attention,
+ * summed over queries and averaged over heads: [items, tokens]. Whoever runs it fills it in. */
 struct guide_seen {
     float *of; /* malloc(); NULL: nothing yet */
     size_t items, tokens;

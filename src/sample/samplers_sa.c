@@ -44,8 +44,8 @@ static void coefficients(const struct march *m, size_t n, size_t a, size_t to, f
         b[n - 1 - k] = alpha * z[k];
 }
 
-/* The same for two D's, by the formulas that the paper's authors use themselves. from + 1 is m->i in
- * a correction. */
+/* The same for two D's, by the formulas that the paper's authors use themselves. from + 1 is m->i
+ * in a correction. */
 static void simple_coefficients(const struct march *m, size_t from, float tau, float *b)
 {
     float start = march_snr(m, m->sigma[from]), end = march_snr(m, m->sigma[from + 1]);

@@ -25,7 +25,7 @@ enum ms_type { /* what the network predicts (sampling.md 2) */
                MS_X0,
                MS_CONST,
                MS_IMG_TO_IMG,      /* X0 from x as it is */
-               MS_IMG_TO_IMG_FLOW, /* the same with a flow's levels: no noise, and 1 - x in the end */
+               MS_IMG_TO_IMG_FLOW, /* the same with a flow's levels: no noise, 1 - x in the end */
 };
 enum ms_table { MS_DISCRETE, MS_CONTINUOUS_EDM, MS_CONTINUOUS_V, MS_FLOW, MS_FLUX };
 

@@ -1,5 +1,5 @@
-/* windows: context windows: a long latent is predicted in windows along one of its dimensions, which
- * overlap and are put together again. Which windows there are may change from step to step.
+/* windows: context windows: a long latent is predicted in windows along one of its dimensions,
+ * which overlap and are put together again. Which windows there are may change from step to step.
  *
  * Words      frame    an index of that dimension
  *            anchor   the frame before a window, predicted with it and then dropped (causal)
@@ -21,7 +21,7 @@ struct windows {
     bool closed, causal, split;
     bool free_noise; /* noise beyond the first window is the first one's, shuffled */
     int dim;
-    /* Frames that every window has in their own place: of what is beside a latent, and of itself. */
+    /* Frames that every window has in their own place: of what is beside it, and of itself. */
     size_t retain_cond[WINDOWS_RETAINED], retain_conds;
     size_t retain_latent[WINDOWS_RETAINED], retain_latents;
     size_t step; /* of the run; set by windows_at() */

@@ -13,7 +13,7 @@ COMFYUI is a checkout whose packages are installed. Writes OUT/patches.json, the
 
 each a few nodes in the order they run, whose links name an earlier one or an input of the file
 (model, positive, negative, empty, latents), and OUT/patches.safetensors: in/<input>, and for every
-case the tensor that output 0 of its last node is.
+case the tensor that output 0 of its last node is. OUT/windows.json has context windows by themselves.
 """
 import argparse
 import asyncio
@@ -23,6 +23,7 @@ import inspect
 import json
 import re
 import sys
+import tempfile
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -259,7 +260,35 @@ def window_cases(seed):
     yield "windows_split", [windows(split_conds_to_windows=True), both, split]
 
 
+def hook_cases(seed):
+    lora = node("h", "CreateHookLora", lora_name="tiny_lora.safetensors", strength_model=0.8, strength_clip=0.0)
+    props = dict(strength=1.0, set_cond_area="default", hooks=["h", 0])
+
+    def k(positive, negative="negative", **more):
+        s = ksampler(of="model", seed=seed, **more)
+        s["inputs"].update(positive=[positive, 0], negative=[negative, 0])
+        return s
+    new = node("p", "ConditioningSetProperties", cond_NEW=["positive", 0], **props)
+    yield "hook", [lora, new, k("p")]
+    both = node("q", "ConditioningSetProperties", cond_NEW=["negative", 0], **props)
+    yield "hook_both", [lora, new, both, k("p", "q")]
+    frames = [node("f", "CreateHookKeyframe", strength_mult=0.5, start_percent=0.0),
+              node("g", "CreateHookKeyframe", strength_mult=1.5, start_percent=0.5, prev_hook_kf=["f", 0]),
+              node("t", "SetHookKeyframes", hooks=["h", 0], hook_kf=["g", 0])]
+    timed = node("p", "ConditioningSetProperties", cond_NEW=["positive", 0], **(props | {"hooks": ["t", 0]}))
+    yield "hook_keyframes", [lora] + frames + [timed, k("p", steps=8)]
+    eased = [node("g", "CreateHookKeyframesInterpolated", strength_start=1.0, strength_end=0.0, interpolation="ease_in_out",
+                  start_percent=0.1, end_percent=0.9, keyframes_count=5),
+             node("t", "SetHookKeyframes", hooks=["h", 0], hook_kf=["g", 0])]
+    yield "hook_eased", [lora] + eased + [timed, k("p", steps=8)]
+    span = node("r", "ConditioningTimestepsRange", start_percent=0.0, end_percent=0.4)
+    two = node("c", "ConditioningSetPropertiesAndCombine", cond=["empty", 0], cond_NEW=["positive", 0],
+               timesteps=["r", 0], **props)
+    yield "hook_range", [lora, span, two, k("c", steps=8)]
+
+
 def cases(seed):
+    yield from hook_cases(seed)
     yield from window_cases(seed)
     yield from guider_cases(seed)
     yield from merge_cases(seed)
@@ -282,6 +311,11 @@ class Reference:
         import comfy.model_patcher
         import comfy.supported_models
         self.comfy, self.path, self.golden, self.found = comfy, comfyui, golden, {}
+        import folder_paths
+        loras = tempfile.mkdtemp()
+        tensors = load_file(f"{golden}/lora_sd15_tiny.safetensors")
+        save_file({k[5:]: v for k, v in tensors.items() if k.startswith("lora/")}, f"{loras}/tiny_lora.safetensors")
+        folder_paths.add_model_folder_path("loras", loras)
 
     def unet(self, family, config, keys, prefix, front=""):
         """Weights are those of names with `front` before them."""
@@ -306,7 +340,7 @@ class Reference:
             for path in sorted(glob.glob(f"{self.path}/comfy_extras/nodes_*.py")) + [f"{self.path}/nodes.py"]:
                 with open(path) as f:
                     text = f.read()
-                if not re.search(r'node_id\s*=\s*"%s"|"%s"\s*:' % (re.escape(name), re.escape(name)), text):
+                if not re.search(r'node_id\s*=\s*"{0}"|"{0}"\s*:|NodeId = .{0}.'.format(re.escape(name)), text):
                     continue
                 module = importlib.import_module(path[len(self.path) + 1:-3].replace("/", "."))
                 old = getattr(module, "NODE_CLASS_MAPPINGS", {})
@@ -327,6 +361,30 @@ class Reference:
             out = asyncio.run(out) if inspect.isawaitable(out) else out
             return out.args if hasattr(out, "args") else out
         return getattr(c(), c.FUNCTION)(**inputs)
+
+
+def write_windows(path):
+    """Context windows by themselves: their frames, weights, and noise shuffled for them."""
+    import types
+    import comfy.context_windows as cw
+    rows = []
+    for schedule in ("standard_static", "standard_uniform", "looped_uniform", "batched"):
+        for frames, length, overlap, stride, closed in ((9, 4, 1, 1, False), (17, 5, 2, 2, True), (33, 8, 3, 3, False),
+                                                        (8, 7, 0, 1, False), (21, 6, 5, 1, True)):
+            for step in (0, 1, 2, 5):
+                h = types.SimpleNamespace(context_length=length, context_overlap=overlap, context_stride=stride,
+                                          closed_loop=closed, _step=step)
+                windows = [[int(i) for i in w] for w in cw.CONTEXT_MAPPING[schedule](frames, h, {})]
+                weights = {f: [[float(v) for v in cw.FUSE_MAPPING[f](len(w), full_length=frames, idxs=w,
+                                                                     context_overlap=overlap)] for w in windows]
+                           for f in ("pyramid", "flat", "overlap-linear") if f != "overlap-linear" or (overlap and len(windows[-1]) == length)}
+                noise = torch.arange(frames, dtype=torch.float32).reshape(1, 1, frames, 1, 1)
+                cw.apply_freenoise(noise, 2, length, overlap, 7 + step)
+                rows.append({"schedule": schedule, "frames": frames, "length": length, "overlap": overlap, "stride": stride,
+                             "closed": closed, "step": step, "seed": 7 + step, "windows": windows, "weights": weights,
+                             "noise": noise.flatten().tolist()})
+    with open(path, "w") as f:
+        f.write("[\n" + ",\n".join(json.dumps(r) for r in rows) + "\n]\n")
 
 
 def tensor_of(v):
@@ -384,6 +442,7 @@ def main():
             sys.exit(f"{name}: {result}")
         out[name], kept[name] = result, steps
         print(name, tuple(result.shape), float(result.abs().max()) if result.numel() else 0)
+    write_windows(f"{a.out}/windows.json")
     save_file(out, f"{a.out}/patches.safetensors")
     with open(f"{a.out}/patches.json", "w") as f:
         f.write("{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in kept.items()) + "\n}\n")

@@ -1,6 +1,6 @@
 /* Nodes that patch, guide, schedule, sample and condition, over the tiny SD1.5 model, against what
- * ComfyUI made of the same nodes (tools/golden/patches.py): every case of data/patches.json. Each is a
- * few nodes in the order they run, whose links name an earlier one or an input of the file. */
+ * ComfyUI made of the same nodes (tools/golden/patches.py): every case of data/patches.json. Each
+ * is a few nodes in the order they run, whose links name an earlier one or an input of the file. */
 #include "support/tiny_rig.h"
 
 #define DATA BERTH_SOURCE_DIR "/tests/golden/node/data/patches"
@@ -88,6 +88,42 @@ static berth_status fill_other(void *user, size_t i, uint64_t off, void *dst, si
     return BERTH_OK;
 }
 
+static berth_status fill_lora(void *user, size_t i, uint64_t off, void *dst, size_t n,
+                              berth_err *err)
+{
+    const struct weights *w = user;
+    size_t k = 0;
+    for (size_t at = 0; at < weights_count(w); at++)
+        if (strncmp(weights_at(w, at)->name, "lora/", 5) == 0 && k++ == i)
+            return weights_read(w, weights_at(w, at), off, dst, n, err);
+    return err_set(err, BERTH_EINVAL, "no tensor %zu", i);
+}
+
+/* models/loras/tiny_lora.safetensors: what stands under lora/ in lora_sd15_tiny. */
+static void write_lora(struct scene *s)
+{
+    struct weights *from;
+    struct weights_spec spec[256];
+    size_t n = 0;
+    berth_err err = { 0 };
+    assert_ok(weights_open(golden_path("lora_sd15_tiny.safetensors"), NULL, &from, &err), err);
+    for (size_t i = 0; i < weights_count(from); i++) {
+        const struct weights_entry *e = weights_at(from, i);
+        assert_true(n < ARRAY_LEN(spec));
+        if (strncmp(e->name, "lora/", 5) == 0)
+            spec[n++] =
+                (struct weights_spec) { .name = e->name + 5, .dtype = e->dtype, .shape = e->shape };
+    }
+    struct weights_write_args args = { .format = "safetensors",
+                                       .path = rig_path(&s->t.r, "loras/tiny_lora.safetensors"),
+                                       .spec = spec,
+                                       .count = n,
+                                       .fill = fill_lora,
+                                       .user = from };
+    assert_ok(weights_write(&args, &err), err);
+    weights_close(from);
+}
+
 static void give_models(struct scene *s)
 {
     static const char *const flux[] = { "flux_tiny_keys.json" };
@@ -97,8 +133,8 @@ static void give_models(struct scene *s)
     tiny_write(rig_path(&s->t.r, "diffusion_models/tiny_flux.safetensors"), flux, 1, 0);
     tiny_write_by(rig_path(&s->t.r, "diffusion_models/tiny_other.safetensors"), sd15, 1, 0,
                   fill_other);
-    assert_ok(rig_run(&s->t.r, &call[0], "UNETLoader",
-                      "{\"unet_name\": \"tiny_flux.safetensors\"}", &err),
+    assert_ok(rig_run(&s->t.r, &call[0], "UNETLoader", "{\"unet_name\": \"tiny_flux.safetensors\"}",
+                      &err),
               err);
     assert_ok(rig_run(&s->t.r, &call[1], "UNETLoader",
                       "{\"unet_name\": \"tiny_other.safetensors\"}", &err),
@@ -182,6 +218,7 @@ static void every_case(void **state)
                       "{\"ckpt_name\": \"" TINY_SD15 "\"}", &err),
               err);
     give(&s, "model", value_ref(s.t.ckpt.out[0].at[0]));
+    write_lora(&s);
     give_models(&s);
     give_inputs(&s);
     json_object_foreach(s.cases, name, nodes)

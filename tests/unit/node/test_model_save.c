@@ -1,4 +1,4 @@
-/* Models saved and loaded again: the same names, the same bytes, the same pictures; merged ones too. */
+/* Models saved and loaded again: the same names, bytes and pictures; merged ones too. */
 #include "support/tiny_rig.h"
 
 static const char settings[] = "{\"seed\": 7, \"steps\": 2, \"cfg\": 4, "
