@@ -4,8 +4,9 @@
  *     text_encoder_init(&enc[i], w, &found[i], &mem, err) config from names and shapes
  *     text_set_find(found, n, "sdxl", &set, err)          what they are for, together
  *     text_encode(&args, prompt, prompts, &mem, &cond, err)
+ *     text_answer(&args, prompt, &ask, &ids, err)         what a language model writes to it
  *
- * Words      encoder  one network (CLIP-L, CLIP-G, T5)
+ * Words      encoder  one network (CLIP-L, CLIP-G, T5, Qwen3)
  *            set      those that make one conditioning (SDXL: L and G; Flux: T5 and L)
  *            place    a prefix that checkpoints are known to have in front of an encoder's tensors;
  *                     root: the prefix that is really there
@@ -20,9 +21,10 @@
  *            from unrounded F32 ones.
  * Numbers    z and pooled of a chunk do not depend on the other chunks of a pass (op/ops.h, Same
  *            bits), so long prompts can run in several passes.
- * Files      clip/, t5/ the encoders; sets/ the sets; slots.c tokens and vectors to what networks
- *            take; encoder_find.c where encoders are in a file; text_sets.c which set they make;
- *            encoder_run.c passes; encoder.c tokens, weighting */
+ * Files      clip/, t5/, lm/ the encoders; sets/ the sets; slots.c tokens and vectors to what
+ *            networks take; encoder_find.c where encoders are in a file; text_sets.c which set they
+ *            make; encoder_run.c passes, pictures; encoder.c tokens, weighting, answers; speech.c
+ *            which token is said next */
 #pragma once
 
 #include "model/arch.h"
