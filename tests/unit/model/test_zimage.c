@@ -1,5 +1,6 @@
 /* The transformers of Z-Image and Lumina2: what files they are read from, patches, pads, batches,
  * placements, memory. Their numbers are in tests/golden/model/test_zimage.c. */
+#include "support/golden.h"
 #include "support/oom.h"
 #include "support/presets.h"
 #include "support/sparse.h"
@@ -594,6 +595,61 @@ static void no_memory_is_survived(void **state)
     rig_close(&r);
 }
 
+/* A steered pass, all of it anew. */
+static berth_status steer_once(struct rig *r, struct res_model *control, const float *hint,
+                               berth_err *err)
+{
+    struct diffusion_args args = { .res = r->g.f.r, .m = r->g.m };
+    struct diffusion_control by = {
+        .m = control, .hint = hint, .h = H + H % 2, .w = W + W % 2, .strength = 0.5f
+    };
+    struct diffusion *d = NULL;
+    berth_status s = diffusion_open(&args, &d, err);
+    if (!s)
+        s = diffusion_add_control(d, &by, err);
+    if (!s)
+        s = diffusion_forward(d, &r->in, err);
+    diffusion_close(d);
+    return s;
+}
+
+static void steering_survives_failing_allocations(void **state)
+{
+    struct zimage_config c = small;
+    struct keys k = { 0 };
+    struct rig r;
+    struct res_model *control;
+    float *hint = noise_floats(9, (size_t)33 * (H + 1) * (W + 1)), *want;
+    berth_status s = BERTH_ENOMEM;
+    berth_err err = { 0 };
+    (void)state;
+    c.hidden = 256, c.head_dim = 128, c.mod = 256;
+    assert_ok(keys_read(golden_path("zcontrol_3_keys.json"), &k, &err), err);
+    rig_open(&r, "cpu=256m", file_of(&c, "steered", DT_F32, "safetensors"), NULL, 2);
+    struct res_open_args open = { .path = keys_file(&k, "control", DT_F32, "safetensors", NULL) };
+    assert_ok(res_open(r.g.f.r, &open, &control, NULL, &err), err);
+    assert_ok(res_load(control, NULL, NULL, &err), err);
+    float *plain = run(&r);
+    r.in.out = r.out;
+    assert_ok(steer_once(&r, control, hint, &err), err);
+    want = calloc((size_t)N_MAX * EACH, sizeof *want);
+    assert_non_null(want);
+    memcpy(want, r.out, 2 * EACH * sizeof *want);
+    assert_true(rel_error(want, plain, 2 * EACH) > 1e-4);
+    for (long n = 0; s != BERTH_OK; n++) {
+        err = (berth_err) { 0 };
+        oom_after(n);
+        s = steer_once(&r, control, hint, &err);
+        oom_off();
+        assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && err.msg[0]));
+    }
+    assert_memory_equal(want, r.out, 2 * EACH * sizeof *want);
+    keys_release(&k);
+    res_unref(control);
+    rig_close(&r);
+    free(want), free(plain), free(hint);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -610,6 +666,7 @@ int main(void)
         cmocka_unit_test(other_forms_of_files),
         cmocka_unit_test(adapters_of_files_in_diffusers_names),
         cmocka_unit_test(no_memory_is_survived),
+        cmocka_unit_test(steering_survives_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
