@@ -3,7 +3,9 @@
 #include "app/numbers.h"
 #include "app/serve_args.h"
 #include "app/serve_folders.h"
+#include "app/serve_log.h"
 #include "base/file.h"
+#include "device/cpu/meminfo.h"
 #include "node/node.h"
 #include "server/server.h"
 #include "text/tokenizer.h"
@@ -20,14 +22,15 @@
 struct options {
     struct folder_options folders;
     struct server_config cfg; /* what is the server's as it is given */
-    const char *listen, *token, *token_file, *reserve, *upload, *cache_ram, *verbose, *hashing;
+    const char *listen, *token, *token_file, *reserve, *headroom, *upload, *cache_ram, *hashing;
+    struct opt_list verbose, flags;
     uint64_t port, preview_size, grace;
     struct number_options numbers;
     struct device_options devices;
-    bool classic, none, cpu, quick, silent_start;
+    bool classic, none, cpu, quick, silent_start, list_flags;
 };
 
-#define SERVE_OPTIONS 64
+#define SERVE_OPTIONS 72
 /* Fills t; returns how many. */
 static size_t option_table(struct options *o, struct opt *t)
 {
@@ -55,10 +58,12 @@ static size_t option_table(struct options *o, struct opt *t)
         DEVICE_OPTIONS(&o->devices),
         opt_text("reserve-vram", "GiB", "kept free on compute devices by automatic plans",
                  &o->reserve),
+        opt_text("vram-headroom", "GiB", "as much more than --reserve-vram", &o->headroom),
         opt_flag("cpu", "the same as --devices cpu", &o->cpu),
         opt_flag("cache-classic", "keep what the last prompt used (default)", &o->classic),
         opt_int("cache-lru", "N", "keep N results of nodes", 0, 1000000, &o->cfg.cache_lru),
-        opt_text("cache-ram", "GiB", "keep all while this much RAM is free (without a value: 4)",
+        opt_text("cache-ram", "GiB",
+                 "keep all while this much RAM is free (without a value: a tenth, 2 to 10)",
                  &o->cache_ram),
         opt_flag("cache-none", "keep nothing between prompts", &o->none),
         opt_text("max-upload-size", "MiB", "largest body of a request (default 100)", &o->upload),
@@ -85,7 +90,12 @@ static size_t option_table(struct options *o, struct opt *t)
                 &o->grace),
         opt_text("default-hashing-function", "HASH", "accepted; uploads are compared byte by byte",
                  &o->hashing),
-        opt_text("verbose", "LEVEL", "DEBUG INFO WARNING ERROR; as --log-level", &o->verbose),
+        opt_list("verbose", "LEVEL[,FILE]",
+                 "DEBUG DETAIL INFO WARNING ERROR CRITICAL; as --log-level, or what FILE gets",
+                 &o->verbose),
+        opt_list("feature-flag", "KEY[=VALUE]", "a flag for frontends", &o->flags),
+        opt_flag("list-feature-flags", "show those that frontends know, as JSON, and stop",
+                 &o->list_flags),
         NUMBER_OPTIONS(&o->numbers),
         opt_flag("dont-print-server", "say nothing at the start", &o->silent_start),
         opt_flag("quick-test-for-ci", "start, then stop", &o->quick),
@@ -131,15 +141,66 @@ static int read_token(struct app *a, const struct options *o, char **out)
     return APP_OK;
 }
 
+/* As ComfyUI: a tenth of the RAM, from 2 to 10 GiB. */
+static double default_cache_ram(void)
+{
+    uint64_t total = 0, unused;
+    berth_err err;
+    double tenth = meminfo_read("", &total, &unused, &err) ? 0 : (double)total * 0x1p-30 / 10;
+    return tenth < 2 ? 2 : tenth > 10 ? 10 : tenth;
+}
+
+/* "", "A" or "A,I". ComfyUI drops results of earlier prompts while less than I is free, those of
+ * the running one while less than A is; here both go below A. */
+static int read_cache_ram(struct app *a, const char *text, double *out)
+{
+    char first[32];
+    double ignored;
+    const char *second = strchr(text, ',');
+    size_t n = second ? (size_t)(second - text) : strlen(text);
+    if (second && strchr(second + 1, ','))
+        return app_usage(a, "--cache-ram accepts at most two values: active GiB and inactive GiB");
+    if (!*text) {
+        *out = default_cache_ram();
+        return APP_OK;
+    }
+    snprintf(first, sizeof first, "%.*s", (int)n, text);
+    int code = read_number(a, "cache-ram", n < sizeof first ? first : text, 1e6, out);
+    if (!code && second && !(code = read_number(a, "cache-ram", second + 1, 1e6, &ignored)))
+        log_info(&a->log, "serve.ignored",
+                 "why=\"no meaning here\" flags=\"the second value of --cache-ram\"");
+    return code;
+}
+
 static int read_cache(struct app *a, const struct options *o, struct server_config *cfg)
 {
     if ((int)o->classic + (cfg->cache_lru > 0) + (o->cache_ram != NULL) + (int)o->none > 1)
-        return app_usage(a, "one of --cache-classic, --cache-lru, --cache-ram, --cache-none");
+        return app_usage(a, "one of --cache-classic (--high-ram), --cache-lru, --cache-ram, "
+                            "--cache-none");
     cfg->cache = cfg->cache_lru ? CACHE_LRU
                  : o->cache_ram ? CACHE_RAM
                  : o->none      ? CACHE_NONE
                                 : CACHE_CLASSIC;
-    return read_number(a, "cache-ram", o->cache_ram, 1e6, &cfg->cache_ram_gb);
+    return o->cache_ram ? read_cache_ram(a, o->cache_ram, &cfg->cache_ram_gb) : APP_OK;
+}
+
+/* What frontends shall know; flags that cannot be told are left out there. */
+static void check_flags(struct app *a, const struct opt_list *flags)
+{
+    for (size_t i = 0; i < flags->n; i++) {
+        const char *why = server_flag_wrong(flags->at[i]);
+        if (why)
+            log_warn(&a->log, "serve.flag", "flag=\"%.100s\" why=\"%s\"", flags->at[i], why);
+    }
+}
+
+static int list_flags(void)
+{
+    struct str out = { 0 };
+    server_flags_json(&out);
+    puts(str_c(&out));
+    str_release(&out);
+    return APP_OK;
 }
 
 static int check_preview(struct app *a, const char *method)
@@ -346,7 +407,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
     cfg.log = &a->log;
     cfg.clock = a->clock;
     struct app_ctx_args ctx = { 0 };
-    double upload = 0, reserve = 0;
+    double upload = 0, reserve = 0, headroom = 0;
     int code;
     if (o->cpu && o->devices.devices)
         return app_usage(a, "--cpu or --devices, not both");
@@ -354,6 +415,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
         return app_usage(a, "--tls-keyfile and --tls-certfile come together");
     if ((code = read_number(a, "max-upload-size", o->upload, 1e6, &upload)) ||
         (code = read_number(a, "reserve-vram", o->reserve, 1e6, &reserve)) ||
+        (code = read_number(a, "vram-headroom", o->headroom, 1e6, &headroom)) ||
         (code = read_cache(a, o, &cfg)) || (code = check_preview(a, cfg.preview_method)) ||
         (code = app_numbers(a, &o->numbers, &cfg.numbers)) ||
         (code = app_devices(a, &o->devices, &ctx)) || (code = read_token(a, o, &p->token)))
@@ -361,7 +423,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
     if (o->cpu)
         ctx.devices = "cpu";
     cfg.max_upload = (uint64_t)(upload * 1048576.0);
-    ctx.reserve = (uint64_t)(reserve * 1073741824.0);
+    ctx.reserve = (uint64_t)((reserve + headroom) * 1073741824.0);
     cfg.token = p->token;
     hide_token(argc, argv, p->token);
     berth_err err;
@@ -377,27 +439,17 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
     cfg.tokenizers_n = p->folders.tokenizers.n;
     cfg.frontend = p->folders.frontend.n ? str_c(&p->folders.frontend) : NULL;
     cfg.packages = p->folders.packages.n ? str_c(&p->folders.packages) : NULL;
+    cfg.comfyui = p->folders.comfyui.n ? str_c(&p->folders.comfyui) : NULL;
     cfg.database = str_c(&p->database);
+    cfg.flags = o->flags.at;
+    cfg.flags_n = o->flags.n;
+    check_flags(a, &o->flags);
     if (app_ctx_new(a, &ctx, &p->ctx, &err))
         return app_fail_devices(a, &err);
     cfg.ctx = p->ctx;
     look_for_tokenizers(a, o, &p->folders);
     raise_files();
     return serve(a, o, &cfg, app_log_absent(a, &ctx, p->ctx));
-}
-
-/* Python's names of levels, for --verbose. */
-static const char *level_name(const char *python)
-{
-    static const char *const map[][2] = { { "DEBUG", "debug" },
-                                          { "INFO", "info" },
-                                          { "WARNING", "warn" },
-                                          { "ERROR", "error" },
-                                          { "CRITICAL", "error" } };
-    for (size_t i = 0; i < ARRAY_LEN(map); i++)
-        if (!strcmp(python, map[i][0]))
-            return map[i][1];
-    return python;
 }
 
 static int run_serve(struct app *a, int argc, char **argv)
@@ -415,13 +467,13 @@ static int run_serve(struct app *a, int argc, char **argv)
     a->log_default = "info"; /* a server that says nothing helps nobody */
     int n, code;
     bool go = app_args(a, &command_serve, table, opts, args.argc, args.argv, &n, &code);
-    if (go && o.verbose && !a->log_level) {
-        a->log_level = level_name(o.verbose);
-        go = app_log_setup(a);
-        code = go ? code : APP_USAGE;
-    }
+    struct serve_log log = { 0 };
+    if (go && (code = serve_log_open(a, &o.verbose, &log)))
+        go = false;
     if (go && n)
         code = app_usage(a, "'%.80s': serve takes options only", args.argv[0]);
+    else if (go && o.list_flags)
+        code = list_flags();
     else if (go) {
         if (args.ignored.n)
             log_info(&a->log, "serve.ignored", "why=\"no meaning here\" flags=\"%s\"",
@@ -434,6 +486,7 @@ static int run_serve(struct app *a, int argc, char **argv)
         free(p.token);
         free(p.listen);
     }
+    serve_log_close(a, &log);
     serve_args_release(&args);
     return code;
 }

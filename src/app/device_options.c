@@ -27,6 +27,8 @@ static bool is_list(const char *s)
 static int read_cards(struct app *a, const struct device_options *o, char out[APP_CARDS_MAX])
 {
     const char *only = o->only_cards, *first = o->first_card;
+    if (only && !strcmp(only, "all"))
+        return APP_OK;
     if (only && (!is_list(only) || strlen(only) >= APP_CARDS_MAX))
         return app_usage(a, "--cuda-device: '%.40s' is no number of a card (0 is the first)", only);
     if (first && (!is_list(first) || strchr(first, ',')))

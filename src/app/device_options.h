@@ -10,7 +10,7 @@ struct device_options {
 };
 
 #define CARD_OPTIONS(o)                                                                            \
-    opt_text("cuda-device", "N", "see only this card (or these: 2,0); first is cuda:0",            \
+    opt_text("cuda-device", "N", "see only this card (or these: 2,0; all: all); first is cuda:0",  \
              &(o)->only_cards),                                                                    \
         opt_text("default-device", "N", "this card is cuda:0, the others follow",                  \
                  &(o)->first_card)

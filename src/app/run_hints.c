@@ -209,7 +209,7 @@ void run_hints_whole(const json_t *error, json_t *prompt, struct str *out)
     if (type && !strcmp(type, "prompt_no_outputs"))
         str_adds(out, "  nothing in it saves or shows anything: add a node that does, SaveImage or "
                       "PreviewImage\n");
-    if (!type || strcmp(type, "invalid_prompt") != 0)
+    if (!type || strcmp(type, "missing_node_type") != 0)
         return;
     json_object_foreach(prompt, id,
                         node) if ((cls = json_string_value(json_object_get(node, "class_type"))) &&

@@ -10,8 +10,9 @@ static const struct flag {
 } flags[] = {
     { "listen", MAYBE, "listen", "0.0.0.0,::" },
     { "enable-cors-header", MAYBE, "enable-cors-header", "*" },
-    { "verbose", MAYBE, "verbose", "DEBUG" },
-    { "cache-ram", MAYBE, "cache-ram", "4.0" },
+    { "verbose", LIST, "verbose", "DEBUG" }, /* LEVEL,FILE here */
+    { "cache-ram", LIST, "cache-ram", "" },
+    { "high-ram", NONE, "cache-classic", NULL },
     { "extra-model-paths-config", MANY, "extra-model-paths-config", NULL },
     { "fast", LIST, "fast", "" }, /* several values, one with commas here */
     { "disable-pinned-memory", NONE, "pin-budget", "0" },
@@ -94,11 +95,14 @@ static berth_status take_list(struct rewriter *r, const struct flag *f, char *at
                               berth_err *err)
 {
     struct str all = { 0 };
-    str_adds(&all, attached ? attached : f->left_out);
+    bool some = attached;
+    str_adds(&all, attached ? attached : "");
     while (!attached && next_is_value(r)) {
         r->at++;
-        str_addf(&all, "%s%s", all.n ? "," : "", r->argv[r->at]);
+        str_addf(&all, "%s%s", some ? "," : "", r->argv[r->at]);
+        some = true;
     }
+    str_adds(&all, some ? "" : f->left_out);
     bool ok = !all.bad && push_option(r, f->to, str_c(&all));
     str_release(&all);
     return ok ? BERTH_OK : err_set(err, BERTH_ENOMEM, "options");

@@ -139,7 +139,7 @@ static int check_frontend(struct app *a, const char *root)
 static berth_status make_model_folders(const struct folders *f, berth_err *err)
 {
     struct str models = { 0 };
-    str_addf(&models, "%s/models/", folders_own(f, FOLDERS_BASE));
+    str_addf(&models, "%s/", folders_own(f, FOLDERS_MODELS));
     berth_status s = models.bad ? err_set(err, BERTH_ENOMEM, "folders") : BERTH_OK;
     bool first = !is_dir(str_c(&models));
     for (size_t i = 0; !s && first && i < folders_count(f); i++)
@@ -171,6 +171,8 @@ static int check_options(struct app *a, const struct folder_options *o)
                          "--comfyui-dir: '%.200s' is no ComfyUI, it has neither models/ nor "
                          "main.py; a folder of Berth's own is --base-directory DIR",
                          o->comfyui);
+    if (o->models && !is_dir(o->models))
+        return app_usage(a, "--models-directory: '%.200s' is no folder", o->models);
     if (o->tokenizers && !is_dir(o->tokenizers))
         return app_usage(a, "--tokenizers: '%.200s' is no folder", o->tokenizers);
     const struct node_env given = { .tokenizers = &o->tokenizers, .tokenizers_n = 1 };
@@ -221,6 +223,8 @@ int app_folders_open(struct app *a, const struct folder_options *o, struct app_f
         return code;
     struct str base = { 0 }, paths = { 0 }, temp = { 0 };
     berth_err err;
+    if (o->comfyui && !add_absolute(&out->comfyui, o->comfyui))
+        return app_usage(a, "the folder we are in is gone: give an absolute --comfyui-dir");
     if (o->demo && demo_find(&out->demo, &err))
         return app_fail(a, &err);
     if (o->base || o->comfyui) {
@@ -247,6 +251,7 @@ int app_folders_open(struct app *a, const struct folder_options *o, struct app_f
     else if (o->comfyui)
         find_frontend(o->comfyui, &out->packages, &out->frontend);
     const struct folders_config cfg = { .base = str_c(&base),
+                                        .models = o->models,
                                         .input = o->input,
                                         .output = o->output,
                                         .temp = o->temp ? str_c(&temp) : NULL,
@@ -257,8 +262,8 @@ int app_folders_open(struct app *a, const struct folder_options *o, struct app_f
                                         .env = read_env,
                                         .log = &a->log };
     berth_status s = BERTH_OK;
-    if (!yaml || base.bad || paths.bad || temp.bad || out->frontend.bad || out->packages.bad ||
-        !list_tokenizers(o, str_c(&base), out))
+    if (!yaml || base.bad || paths.bad || temp.bad || out->comfyui.bad || out->frontend.bad ||
+        out->packages.bad || !list_tokenizers(o, str_c(&base), out))
         s = err_set(&err, BERTH_ENOMEM, "out of memory");
     else if (!(s = path_make_dirs(str_c(&base), &err)))
         s = folders_new(&cfg, &out->folders, &err);
@@ -278,6 +283,7 @@ void app_folders_release(struct app_folders *x)
     folders_free(x->folders);
     str_release(&x->frontend);
     str_release(&x->packages);
+    str_release(&x->comfyui);
     str_release(&x->demo);
     names_release(&x->tokenizers);
     *x = (struct app_folders) { 0 };

@@ -10,7 +10,7 @@
 #include "paths/folders.h"
 
 struct folder_options { /* point into argv; NULL: not given */
-    const char *base, *comfyui, *input, *output, *temp, *user, *frontend, *tokenizers;
+    const char *base, *models, *comfyui, *input, *output, *temp, *user, *frontend, *tokenizers;
     struct opt_list yaml; /* --extra-model-paths-config */
     bool demo;
 };
@@ -19,6 +19,7 @@ struct folder_options { /* point into argv; NULL: not given */
     opt_text("base-directory", "DIR",                                                              \
              "root of models/, input/, output/, temp/, user/ (default ~/.local/share/berth)",      \
              &(o)->base),                                                                          \
+        opt_text("models-directory", "DIR", "instead of BASE/models", &(o)->models),               \
         opt_text("comfyui-dir", "DIR",                                                             \
                  "use an existing ComfyUI: its models, folders, paths file and frontend",          \
                  &(o)->comfyui),                                                                   \
@@ -42,6 +43,7 @@ struct app_folders {
     struct folders *folders;
     struct str frontend;     /* found or given; empty: none */
     struct str packages;     /* its Python packages; empty: none */
+    struct str comfyui;      /* --comfyui-dir, absolute; empty: none */
     struct str demo;         /* --demo: its folder */
     struct names tokenizers; /* where to look, in this order */
 };

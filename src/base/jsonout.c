@@ -144,7 +144,7 @@ static void before(const struct jsonout *j, const char *key)
         newline(j);
     }
     if (key) {
-        write_string(key, strlen(key), j->python, j->out);
+        write_string(key, strlen(key), j->python && !j->utf8, j->out);
         str_adds(j->out, is_spaced(j) ? ": " : ":");
     }
 }
@@ -177,7 +177,7 @@ void jo_close(struct jsonout *j, char bracket)
 void jo_text(struct jsonout *j, const char *key, const char *s, size_t n)
 {
     before(j, key);
-    write_string(s, n, j->python, j->out);
+    write_string(s, n, j->python && !j->utf8, j->out);
 }
 
 void jo_str(struct jsonout *j, const char *key, const char *z)

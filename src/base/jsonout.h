@@ -18,6 +18,7 @@ struct jsonout { /* { .out = &text } is ready, and compact: {"a":1,"b":[2,3]} */
     int flat;    /* containers at this depth and below stay on one line; 0: none */
     bool spaced; /* on one line, but with a space after ',' and ':' */
     bool python; /* as json.dumps() writes it: ASCII only, floats as repr(), bare NaN */
+    bool utf8;   /* with python: and ensure_ascii=False */
 };
 
 void jo_open(struct jsonout *j, const char *key, char bracket);      /* '{' or '[' */

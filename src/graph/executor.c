@@ -143,7 +143,9 @@ static berth_status run_init(struct run *r, berth_err *err)
     r->want = arena_array(&r->mem, n, sizeof *r->want);
     r->reached = arena_array(&r->mem, n, sizeof *r->reached);
     r->asked = arena_array(&r->mem, n, sizeof *r->asked);
-    if (!r->key || !r->have || !r->want || !r->reached || !r->asked || !vec_reserve(&r->dead, n))
+    r->ran = arena_array(&r->mem, n, sizeof *r->ran);
+    if (!r->key || !r->have || !r->want || !r->reached || !r->asked || !r->ran ||
+        !vec_reserve(&r->dead, n))
         return no_memory(r, err);
     return order_init(&r->order, &r->wf, &r->mem, err);
 }
@@ -220,6 +222,7 @@ static enum run_step step(struct run *r, size_t node, json_t **current, berth_er
 {
     *current = NULL;
     r->node = node;
+    r->raised = NULL;
     if (!r->have[node]) {
         struct entry *twin = cache_get(&r->x->cache, &r->key[node]);
         r->have[node] = twin ? entry_ref(twin) : NULL;
@@ -228,6 +231,7 @@ static enum run_step step(struct run *r, size_t node, json_t **current, berth_er
         return take_cached(r, node, err);
     enum run_step s = run_node(r, node, current, err);
     r->x->cache.misses += s == RUN_DONE;
+    r->ran[node] = s == RUN_DONE;
     return s;
 }
 
@@ -242,6 +246,24 @@ static berth_status complete(struct run *r, size_t node, bool ran, berth_err *er
     if (r->asked[node])
         unwant(r, node);
     return BERTH_OK;
+}
+
+/* Nodes that show something and are no outputs: if the cache kept them from running, clients still
+ * get to see it. */
+static berth_status show_intermediate(struct run *r, berth_err *err)
+{
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; i < r->wf.n && !s; i++) {
+        const struct node_class *cls = r->wf.node[i].cls;
+        if (!cls || !(cls->flags & NODE_INTERMEDIATE) || r->ran[i])
+            continue;
+        const struct entry *e = cache_get(&r->x->cache, &r->key[i]);
+        if (!e || !e->ui)
+            continue;
+        run_event(r, EXEC_EXECUTED, i, e->ui);
+        s = run_ui(r, i, e->ui, err);
+    }
+    return s;
 }
 
 static berth_status run_loop(struct run *r, berth_err *err)
@@ -269,7 +291,7 @@ static berth_status run_loop(struct run *r, berth_err *err)
         cache_relieve(&r->x->cache);
     }
     if (!r->order.pending)
-        return run_success(r, err);
+        return show_intermediate(r, err) ? err->code : run_success(r, err);
     /* Validation finds cycles; this is for prompts that never saw it. */
     berth_err why = { 0 };
     err_set(&why, BERTH_EINVAL, "Dependency cycle detected");

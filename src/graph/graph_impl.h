@@ -6,12 +6,6 @@
 #include "base/vec.h"
 #include "graph/graph.h"
 
-/* ---- pytext.c: the text Python gives values ---- */
-
-void py_repr_text(const char *s, size_t n, size_t max, struct str *out); /* first max characters */
-void py_repr_f64(double v, struct str *out);
-const char *py_type(const json_t *v); /* "NoneType", "dict" */
-
 /* ---- convert.c: int(), float(), str(), bool() ---- */
 
 enum convert_outcome {
@@ -76,10 +70,15 @@ const struct node_class *graph_class(const struct node_env *env, const char *nam
 /* The value of a constant input: {"__value__": v} is v. NULL stays NULL. */
 json_t *workflow_constant(json_t *v);
 
+/* replace.c: nodes of classes that were given up become what does their work now. Changes the
+ * prompt, an object. BERTH_ENOMEM. */
+berth_status graph_replace(const struct node_env *env, json_t *prompt, berth_err *err);
+
 /* What validation knows of a node. */
 enum check_state { CHECK_NEW, CHECK_OPEN, CHECK_GOOD, CHECK_BAD };
 struct checked {
     enum check_state state;
+    size_t frame;   /* CHECK_OPEN: its place on validation's stack */
     bool wanted;    /* an output that is asked for */
     bool doomed;    /* it, or something it cannot do without, has a `why` */
     bool no_device; /* its validator named a device that is not there */

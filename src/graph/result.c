@@ -116,6 +116,22 @@ berth_status run_cached(struct run *r, berth_err *err)
                        json_pack("{s:o,s:o}", "nodes", nodes, "prompt_id", prompt_id(r)), err);
 }
 
+berth_status run_blocked(struct run *r, size_t node, const char *message, berth_err *err)
+{
+    const struct wf_node *n = &r->wf.node[node];
+    json_t *data =
+        json_pack("{s:o,s:s,s:s,s:o,s:o,s:s,s:[],s:[],s:[]}", "prompt_id", prompt_id(r), "node_id",
+                  n->id, "node_type", n->cls->name, "executed", json_deep_copy(r->executed),
+                  "exception_message", js_textf("Execution Blocked: %s", message), "exception_type",
+                  "ExecutionBlocked", "traceback", "current_inputs", "current_outputs");
+    if (!data)
+        return no_memory(r, err);
+    struct exec_event e = { .kind = EXEC_ERROR, .prompt_id = r->q->prompt_id, .data = data };
+    run_send(r, &e);
+    json_decref(data);
+    return BERTH_OK;
+}
+
 berth_status run_success(struct run *r, berth_err *err)
 {
     r->out->outcome = EXEC_OK;
@@ -199,8 +215,9 @@ static json_t *error_data(const struct run *r, size_t node, const berth_err *why
         str_addf(&text, "%s%s%s", OUT_OF_MEMORY, r->x->cfg.alone ? "Give" : KEPT_MODELS,
                  MORE_MEMORY);
     return json_pack("{s:o,s:s,s:o,s:o,s:o}", "exception_message", js_take(&text), "exception_type",
-                     node_exception(why->code), "traceback", traceback(r, node, why),
-                     "current_inputs", current, "current_outputs", current_outputs(r));
+                     r->raised ? r->raised : node_exception(why->code), "traceback",
+                     traceback(r, node, why), "current_inputs", current, "current_outputs",
+                     current_outputs(r));
 }
 
 berth_status run_failure(struct run *r, size_t node, const berth_err *why, json_t *current,

@@ -27,7 +27,9 @@ struct run {
     bool *asked;          /* per node: a requested output */
     struct vec dead;      /* size_t: nodes whose wishes are to be made or taken back; scratch */
     size_t node;          /* that runs; SIZE_MAX: none */
-    json_t *executed;     /* ids */
+    const char *raised;   /* exception_type of its error, static; NULL: by the code */
+    bool *ran;            /* per node: in this prompt */
+    json_t *executed;     /* ids of those */
     json_t *messages;     /* [[event, data], ...] */
     json_t *networks;     /* [{...}]: what networks did, for the history; NULL: none yet */
 };
@@ -51,6 +53,8 @@ void run_event(struct run *r, enum exec_event_kind kind, size_t node, const json
 berth_status run_ui(struct run *r, size_t node, const json_t *ui, berth_err *err);
 berth_status run_start(struct run *r, berth_err *err);
 berth_status run_cached(struct run *r, berth_err *err);
+/* Clients hear that the node was not called, and why; the prompt goes on. */
+berth_status run_blocked(struct run *r, size_t node, const char *message, berth_err *err);
 berth_status run_success(struct run *r, berth_err *err);
 /* why: of node (SIZE_MAX: of none). Takes current. ECANCELED becomes execution_interrupted. */
 berth_status run_failure(struct run *r, size_t node, const berth_err *why, json_t *current,

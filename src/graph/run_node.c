@@ -2,7 +2,8 @@
  *
  * Everything travels as lists. A node is called once per index of its longest input, shorter lists
  * repeat their last value; a class that takes lists is called once. What the calls give is
- * appended: for a plain output one value per call, for a list output as many as it likes. */
+ * appended: for a plain output one value per call, for a list output as many as it likes. A call
+ * that would get a blocker (value_blocker()) is not made: every output gets one instead. */
 #include "graph/run.h"
 
 struct call {
@@ -174,6 +175,26 @@ static struct node_call node_call(struct call *c)
     };
 }
 
+/* Would the call get a blocker? *message: what it says, or NULL. */
+static bool is_blocked(const struct call *c, const char **message)
+{
+    *message = NULL;
+    for (size_t i = 0; i < c->n->ins; i++)
+        for (size_t k = 0; k < c->slice[i].n; k++)
+            if (value_is_blocker(c->slice[i].at[k], message))
+                return true;
+    return false;
+}
+
+/* Outputs of a call that is not made. The message goes to clients once: those behind get none. */
+static berth_status block(struct call *c, const char *message, berth_err *err)
+{
+    berth_status s = message ? run_blocked(c->r, c->node, message, err) : BERTH_OK;
+    for (size_t i = 0; i < c->n->cls->outs && !s; i++)
+        s = values_add(&c->entry->out[i], value_blocker(NULL), err);
+    return s;
+}
+
 /* Asks the class which lazy inputs it needs, once per call it will get; those that are not there
  * yet become strong. *asked: some did. */
 static berth_status ask_lazy(struct call *c, bool *asked, berth_err *err)
@@ -186,7 +207,8 @@ static berth_status ask_lazy(struct call *c, bool *asked, berth_err *err)
         if (!s)
             s = slice(c, k, err);
         struct node_call nc = node_call(c);
-        if (!s)
+        const char *ignored;
+        if (!s && !is_blocked(c, &ignored))
             s = cls->lazy(&nc, c->need, err);
         c->ui = nc.ui;
     }
@@ -219,8 +241,15 @@ static berth_status call_all(struct call *c, berth_err *err)
             s = slice(c, k, err);
         if (s)
             return s;
+        const char *message;
+        if (is_blocked(c, &message)) {
+            if (block(c, message, err))
+                return err->code;
+            continue;
+        }
         struct node_call nc = node_call(c);
         s = c->n->cls->run(&nc, err);
+        c->r->raised = s ? nc.raised : NULL;
         c->ui = nc.ui; /* made by the first call that has something; the others add to its lists */
         if (!s)
             s = check_outputs(c, k + 1, err);

@@ -2,8 +2,8 @@
  *
  * Every node that an output needs is looked at once: state NEW -> OPEN (on the stack) -> GOOD or
  * BAD. Its inputs are taken in declared order; a link to a NEW node suspends the node and looks at
- * that one first. A link to an OPEN node closes a cycle: no node on it can run, and none gets an
- * error for it, as in ComfyUI. What Python would raise in the middle of a node (a link to nowhere,
+ * that one first. A link to an OPEN node closes a cycle: every node on it gets an error that shows
+ * the way around. What Python would raise in the middle of a node (a link to nowhere,
  * a node without inputs) ends the look at that node and replaces its errors. */
 #include "graph/graph_impl.h"
 
@@ -15,6 +15,7 @@
 struct frame {
     size_t node, in;
     bool good;
+    size_t looped; /* frames from here down to this one, counted from 1, are on cycles; 0: not */
 };
 
 struct choices {                 /* of a combo whose list is not in the class */
@@ -212,6 +213,71 @@ static enum step link_type(struct check *c, const struct node_class *cls, const 
     return NEXT;
 }
 
+/* ---- cycles ---- */
+
+#define CYCLE_SHOWN_MAX 32 /* nodes of a cycle that its errors name */
+
+static struct frame *frame_at(const struct check *c, size_t i)
+{
+    return vec_at(&c->stack, i);
+}
+
+/* What all nodes of the cycle from frame `first` to the top are told: the way around, and their
+ * ids. False: out of memory. */
+static bool cycle_words(const struct check *c, size_t first, json_t **path, json_t **ids)
+{
+    struct str text = { 0 };
+    size_t n = c->stack.n - first;
+    bool ok = true;
+    *ids = json_array();
+    for (size_t i = 0; i <= n; i++) {
+        const struct wf_node *node = &c->wf.node[frame_at(c, first + i % n)->node];
+        if (i == CYCLE_SHOWN_MAX && i < n) {
+            str_addf(&text, " -> (%zu more)", n - i);
+            i = n - 1;
+            continue;
+        }
+        str_addf(&text, "%s%s (%s)", i ? " -> " : "", node->id, node->cls->name);
+        ok = ok && (i == n || !json_array_append_new(*ids, json_string_nocheck(node->id)));
+    }
+    *path = js_take(&text);
+    return ok && *ids && *path;
+}
+
+static enum step add_cycle(struct check *c, size_t node, json_t *path, json_t *ids)
+{
+    json_t *extra = json_pack("{s:s,s:O}", "node_id", c->wf.node[node].id, "cycle_nodes", ids);
+    json_t *reason = reason_new("dependency_cycle", json_string("Dependency cycle detected"),
+                                json_incref(path), extra);
+    if (!c->node[node].errors)
+        c->node[node].errors = json_array();
+    return json_array_insert_new(c->node[node].errors, 0, reason) ? no_memory(c) : NEXT;
+}
+
+/* The top of the stack wants `node`, which is on it. Each node is told of one cycle. */
+static enum step close_cycle(struct check *c, size_t node)
+{
+    size_t first = c->node[node].frame, top = c->stack.n - 1;
+    json_t *path = NULL, *ids = NULL;
+    c->cycle = true;
+    if (frame_at(c, top)->looped && frame_at(c, top)->looped <= first + 1)
+        return NEXT;
+    enum step s = cycle_words(c, first, &path, &ids) ? NEXT : no_memory(c);
+    for (size_t i = top + 1; i > first && s == NEXT;) {
+        struct frame *f = frame_at(c, i - 1);
+        if (f->looped) { /* and so are those below it, which are passed over */
+            i = f->looped - 1;
+        } else {
+            s = add_cycle(c, f->node, path, ids);
+            i--;
+        }
+        f->looped = f->looped && f->looped <= first ? f->looped : first + 1;
+    }
+    json_decref(path);
+    json_decref(ids);
+    return s;
+}
+
 static enum step check_link(struct check *c, struct frame *f, const struct node_input *in,
                             json_t *v, size_t *descend)
 {
@@ -237,9 +303,8 @@ static enum step check_link(struct check *c, struct frame *f, const struct node_
         *descend = from;
         return DESCEND;
     case CHECK_OPEN:
-        c->cycle = true;
         f->good = false;
-        break;
+        return close_cycle(c, from);
     case CHECK_BAD:
         f->good = false;
         break;
@@ -606,6 +671,7 @@ static enum step exception(struct check *c, size_t node, const struct frame *dow
 static enum step open_node(struct check *c, size_t node)
 {
     c->node[node].state = CHECK_OPEN;
+    c->node[node].frame = c->stack.n;
     return vec_push(&c->stack, &(struct frame) { .node = node, .good = true }) ? NEXT
                                                                                : no_memory(c);
 }
@@ -657,6 +723,31 @@ static berth_status refuse_node(struct validation *out, json_t *message, const c
     return validation_refuse(out, "invalid_prompt", message, js_textf("Node ID '#%s'", id), err);
 }
 
+/* A node without a class, or of one that is not there. */
+static berth_status refuse_class(struct validation *out, const struct wf_node *n, berth_err *err)
+{
+    json_t *title = json_object_get(json_object_get(n->json, "_meta"), "title");
+    struct str text = { 0 };
+    str_adds(&text, "Node '");
+    if (n->class_type) {
+        title = title ? title : (json_t *)(uintptr_t)n->class_type;
+        py_str(title, &text);
+        str_adds(&text, "' not found. The custom node may not be installed.");
+    } else {
+        if (py_truth(title))
+            py_str(title, &text);
+        else
+            str_addf(&text, "ID #%s", n->id);
+        str_adds(&text, "' has no class_type. The workflow may be corrupted or a custom node is "
+                        "missing.");
+    }
+    json_t *extra = json_pack("{s:s,s:O?,s:O?}", "node_id", n->id, "class_type", n->class_type,
+                              "node_title", title);
+    out->error =
+        reason_new("missing_node_type", js_take(&text), js_textf("Node ID '#%s'", n->id), extra);
+    return out->error ? BERTH_OK : err_set(err, BERTH_ENOMEM, "refusing a prompt");
+}
+
 /* A1, A2 and the limits: the first node that cannot even be looked at. */
 static berth_status check_nodes(const struct workflow *w, struct validation *out, berth_err *err)
 {
@@ -668,18 +759,8 @@ static berth_status check_nodes(const struct workflow *w, struct validation *out
                                         "most %d are taken.",
                                         strlen(n->id), GRAPH_ID_MAX),
                                n->id, err);
-        if (!n->class_type)
-            return refuse_node(out,
-                               json_string("Cannot execute because a node is missing the "
-                                           "class_type property."),
-                               n->id, err);
-        if (!n->cls) {
-            struct str text = { 0 };
-            str_adds(&text, "Cannot execute because node ");
-            py_str(n->class_type, &text);
-            str_adds(&text, " does not exist.");
-            return refuse_node(out, js_take(&text), n->id, err);
-        }
+        if (!n->cls)
+            return refuse_class(out, n, err);
         if (json_object_size(n->inputs) > GRAPH_INPUTS_MAX)
             return refuse_node(out,
                                js_textf("Cannot execute because a node has %zu inputs; at most %d "
@@ -734,7 +815,9 @@ static berth_status validate(struct check *c, json_t *prompt, const json_t *targ
                              struct validation *out)
 {
     berth_err *err = c->err;
-    berth_status s = workflow_load(c->env, prompt, &c->wf, err);
+    berth_status s = graph_replace(c->env, prompt, err);
+    if (!s)
+        s = workflow_load(c->env, prompt, &c->wf, err);
     if (s)
         return s;
     size_t n = c->wf.n;

@@ -64,6 +64,8 @@ static berth_status look(const struct weights *w, const char *part, const struct
     if (!(cfg->own = calloc(1, f->bytes)))
         return err_set(err, BERTH_ENOMEM, "a diffusion model");
     if (!f->config(w, cfg, err) && !f->describe(w, part, cfg, info, err)) {
+        info->places = f->places;
+        info->renamed = f->names && f->names(cfg);
         if (!info->text)
             BUG("'%s' does not say whose conditionings it takes", info->family);
         return BERTH_OK;
@@ -408,6 +410,8 @@ struct gathered { /* a batch in contiguous memory */
     float *t, *y, *guidance, *out;    /* y, guidance: NULL without */
     float *copied_x, *copied_context; /* NULL: the caller's own are read */
     struct diffusion_ref *ref;        /* [n, refs]; NULL without */
+    bool *negative;                   /* for patches; NULL: there are none */
+    size_t chunk;
 };
 
 /* A single latent lies together as it is: megabytes a step that need not be copied. */
@@ -443,8 +447,9 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     g->guidance = b->guided ? arena_array(mem, n, sizeof(float)) : NULL;
     size_t refs = in->cond[b->item[0]]->refs;
     g->ref = refs ? arena_array(mem, n, refs * sizeof *g->ref) : NULL;
-    if ((refs && !g->ref) || !g->x || !g->out || !g->context || !g->t || (adm && !g->y) ||
-        (b->guided && !g->guidance))
+    g->negative = in->patches.n ? arena_array(mem, n, sizeof *g->negative) : NULL;
+    if ((refs && !g->ref) || (in->patches.n && !g->negative) || !g->x || !g->out || !g->context ||
+        !g->t || (adm && !g->y) || (b->guided && !g->guidance))
         return err_set(err, BERTH_ENOMEM, "%zu latents of %s", n,
                        sides(in, (char[SIDES_MAX]) { 0 }));
     return BERTH_OK;
@@ -490,6 +495,9 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
         g->t[k] = in->t[i];
         for (size_t r = 0; r < cond->refs; r++)
             g->ref[k * cond->refs + r] = ref_of(&cond->ref[r], in->item ? in->item[i] : i);
+        if (g->negative)
+            g->negative[k] = cond->negative;
+        g->chunk += g->chunk == k && cond == in->cond[b->item[0]];
         if (g->guidance)
             g->guidance[k] = cond->guided ? cond->guidance : default_guidance;
         if (g->y &&
@@ -510,7 +518,9 @@ static struct family_batch batch_of(const struct diffusion *d, const struct diff
                               .hidden = like->hidden,
                               .ref = like->ref,
                               .refs = like->refs,
-                              .ref_method = like->ref_method };
+                              .ref_method = like->ref_method,
+                              .patches = in->patches,
+                              .sigma = in->sigma };
     b.shape.dim[0] = n;
     b.shape.dim[1] = d->info.in_channels;
     for (size_t i = 0; i < in->mores; i++) {
@@ -526,9 +536,11 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
 {
     const struct diffusion_info *info = &d->info;
     size_t each = values(in), whole = each + values_beside(d, in), piece = b->n;
+    const bool pairs = patch_wants_pairs(&in->patches);
     for (size_t first = 0; first < b->n;) {
         size_t n = piece < b->n - first ? piece : b->n - first;
-        while (n > 1 && d->too_much && n * each >= d->too_much && b->tokens >= d->too_much_tokens)
+        while (!pairs && n > 1 && d->too_much && n * each >= d->too_much &&
+               b->tokens >= d->too_much_tokens)
             n = piece = (n + 1) / 2;
         struct family_batch part = batch_of(d, in, in->cond[b->item[0]], n, b->tokens);
         part.ref = g->ref ? g->ref + first * part.refs : NULL;
@@ -540,9 +552,11 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
         part.context = g->context + first * b->tokens * (size_t)info->context_dim;
         part.y = g->y ? g->y + first * (size_t)info->adm_channels : NULL;
         part.guidance = g->guidance ? g->guidance + first : NULL;
+        part.negative = g->negative ? g->negative + first : NULL;
+        part.chunk = g->chunk < n ? g->chunk : n;
         part.out = g->out + first * each;
         berth_status s = d->family->forward(d->net, &d->cfg, &part, NULL, err);
-        if (s == BERTH_ENODEVMEM && n > 1) {
+        if (s == BERTH_ENODEVMEM && n > 1 && !pairs) {
             log_warn(d->log, "diffusion.split", "latents=%zu width=%llu height=%llu why=\"%s\"", n,
                      (unsigned long long)shape_last(&in->shape, 1),
                      (unsigned long long)shape_last(&in->shape, 2), err->msg);

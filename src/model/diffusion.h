@@ -14,6 +14,7 @@
 
 #include "format/weights.h"
 #include "model/latent_format.h"
+#include "model/patch.h"
 #include "net/net.h"
 
 /* What the network predicts, and over which noise levels; sample/ turns it into a struct msampling.
@@ -51,6 +52,8 @@ struct diffusion_info {
     bool scaled_edit;
     enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
     bool refs; /* takes pictures to look at (diffusion_cond.ref) */
+    unsigned places; /* PATCH_*: where nodes can change it */
+    bool renamed;    /* the file has other names than ours (diffusers) */
 };
 
 struct diffusion; /* loaded and ready */
@@ -141,7 +144,9 @@ struct diffusion_in {               /* n latents of one size, each with its own 
     const size_t *item; /* [n]: of their batch, for what differs among those; NULL: 0, 1, ... */
     /* [n, in_channels - channels, ..., h, w] of inpainting models; NULL: theirs for "no mask" */
     const float *concat;
-    float *out; /* what the network predicts, of the same shape; not x. After an error anything may
+    struct net_patches patches;
+    float sigma; /* for patches */
+    float *out;  /* what the network predicts, of the same shape; not x. After an error anything may
                    be in it */
 };
 /* Splits the batch where memory has no room for all at once. */

@@ -9,6 +9,7 @@
 
 #include "model/arch.h"
 #include "model/diffusion.h"
+#include "model/patch.h"
 
 struct family_config { /* a network of some family, as its config() read it */
     char root[ARCH_ROOT_MAX];
@@ -56,6 +57,11 @@ struct family_batch {
     const struct family_control *control; /* [controls]; a prediction leaves them out */
     size_t controls;
     float *out; /* as x, without what is beside the latents */
+    /* What nodes changed, and what patches ask for: */
+    struct net_patches patches;
+    float sigma;
+    const bool *negative; /* [n]: its prompt is a negative one; NULL: nobody asks */
+    size_t chunk;         /* items that share the first one's prompt */
 };
 
 struct family {
@@ -65,6 +71,7 @@ struct family {
     /* A prompt may be repeated to reach the length of another: attention over the same keys twice
      * gives the same. */
     bool repeats;
+    unsigned places; /* PATCH_*: where its forward can be changed */
     /* A usual latent, as family_batch has it, and a usual prompt: layers' costs are estimated for
      * them. How many channels a network has its file says. */
     struct shape usual;

@@ -169,6 +169,45 @@ void net_output(struct net_run *r, struct act a, float *dst)
         net_drop(r, &wide);
 }
 
+/* Host memory until the pass has ended. NULL: dry, or the run is bad. */
+static float *net_room(struct net_run *r, uint64_t values)
+{
+    struct net_room *room = r->bad || r->dry ? NULL : malloc(sizeof *room + values * sizeof(float));
+    if (!room && !r->bad && !r->dry)
+        net_fail(r, BERTH_ENOMEM, "%" PRIu64 " values on the host", values);
+    if (!room)
+        return NULL;
+    room->next = r->rooms;
+    r->rooms = room;
+    return room->at;
+}
+
+void net_rooms_free(struct net_run *r)
+{
+    while (r->rooms) {
+        struct net_room *next = r->rooms->next;
+        free(r->rooms);
+        r->rooms = next;
+    }
+}
+
+struct act net_host(struct net_run *r, struct act x, const struct shape *as, net_host_fn *fn,
+                    const void *user)
+{
+    uint64_t in, out;
+    if (r->bad)
+        return (struct act) { 0 };
+    if (!shape_count(&x.shape, &in) || !shape_count(as, &out) || in + out > SIZE_MAX / 8) {
+        net_fail(r, BERTH_ELIMIT, "a step on the host: too many values");
+        return (struct act) { 0 };
+    }
+    float *from = net_room(r, in + out), *to = from ? from + in : NULL;
+    net_output(r, x, from);
+    if (from && !r->bad)
+        fn(from, &x.shape, to, as, user);
+    return net_input(r, as, to);
+}
+
 /* ---- NaN ---- */
 
 /* Index of the first value of n that is not finite, or n. */

@@ -450,6 +450,11 @@ void net_mul(struct net_run *r, struct act *x, struct act b)
     binary(r, OP_MUL, "mul", *x, b, *x);
 }
 
+void net_silu_mul(struct net_run *r, struct act *x, struct act b)
+{
+    binary(r, OP_SILU_MUL, "silu_mul", *x, b, *x);
+}
+
 void net_gate(struct net_run *r, struct view x, struct view gate, struct act z)
 {
     struct use u;

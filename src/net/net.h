@@ -219,6 +219,13 @@ struct view net_split(struct net_run *r, struct view v,
  * "<what>: NaN at [0, 3, 17, 2]" for the first value that is not finite. */
 void net_finite(struct net_run *r, struct act a, const char *what);
 
+/* A step on the host, for what no op computes: a new act of shape `as` = fn(x), F32 on both sides.
+ * fn runs in real runs alone. user: as src of net_input(). Slow on cards, which wait meanwhile. */
+typedef void net_host_fn(const float *x, const struct shape *xs, float *y, const struct shape *ys,
+                         const void *user);
+struct act net_host(struct net_run *r, struct act x, const struct shape *as, net_host_fn *fn,
+                    const void *user);
+
 /* ---- layers: outputs are new acts unless said; inputs stay ----
  * A 1x1 convolution's weight does for linear, and a matrix for a 1x1 convolution.
  * Bias: products, convolutions, group and layer norms have one; a file without it is broken and
@@ -321,7 +328,8 @@ struct act net_rms_modulate(struct net_run *r, struct act x, const char *layer, 
                             float eps);
 /* x += gate * z; x, z: [B, T, C] slices; gate: [B, C]. */
 void net_gate(struct net_run *r, struct view x, struct view gate, struct act z);
-void net_mul(struct net_run *r, struct act *x, struct act b); /* x *= b */
+void net_mul(struct net_run *r, struct act *x, struct act b);      /* x *= b */
+void net_silu_mul(struct net_run *r, struct act *x, struct act b); /* x = silu(x) * b */
 /* [n, D]; BERTH_EINVAL: an id beyond the table. ids: as src of net_input(). */
 struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const char *layer);
 struct act net_timestep(struct net_run *r, const float *t, size_t n,

@@ -108,6 +108,10 @@ struct net_run {
     size_t block;      /* taken last; see net_report.backward */
     size_t layer;      /* of a trace: the tensor that the op's cost counts at, or NET_NO_LAYER */
     uint64_t backward;
+    struct net_room { /* of net_host(), until nothing is on its way any more */
+        struct net_room *next;
+        float at[];
+    } * rooms;
     char prefix[NET_NAME_MAX];
     size_t prefix_len;
 };
@@ -132,6 +136,7 @@ void trace_lookup(struct net *n, size_t index);
 #undef OP
 
 /* acts.c */
+void net_rooms_free(struct net_run *r);
 size_t net_type_bytes(enum dtype t); /* of an element */
 struct act net_new_of(struct net_run *r, enum dtype t,
                       const struct shape *s); /* contents unspecified */

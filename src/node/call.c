@@ -282,6 +282,12 @@ berth_status out_tensor(struct node_call *c, size_t i, struct htensor *taken, be
     return out_value(c, i, value_tensor(taken), err);
 }
 
+berth_status out_input(struct node_call *c, size_t i, const char *name, berth_err *err)
+{
+    struct value *v = in_value(c, name);
+    return out_value(c, i, v ? value_ref(v) : value_null(), err);
+}
+
 berth_status ui_add(struct node_call *c, const char *key, json_t *taken, berth_err *err)
 {
     if (!c->ui)

@@ -38,6 +38,7 @@ struct cond_ref {
 berth_status cond_ref_add(struct cond_ref **list, struct htensor *latent, berth_err *err);
 size_t cond_refs(const struct cond_ref *list); /* how many */
 
+struct hooks;
 struct cond_entry {
     struct htensor *cond;   /* [1, tokens, width] */
     struct htensor *pooled; /* [1, n]; NULL: none */
@@ -56,6 +57,7 @@ struct cond_entry {
     enum diffusion_ref_method ref_method;
     int guided; /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
     double guidance;
+    struct hooks *hooks; /* hooks.h; a reference; NULL: none */
 };
 /* Nodes may join a list with itself over and over, which doubles it each time. */
 #define CONDS_MAX 4096                   /* prompts of a list */
@@ -103,9 +105,11 @@ struct noise_source { /* NOISE */
 extern const struct value_type type_noise;
 struct guider { /* GUIDER */
     struct model_ref model;
-    struct conditioning *positive, *middle, *negative; /* the last two may be NULL */
-    double cfg, cfg_middle;                            /* as struct sampling_request */
+    struct model_ref model_negative; /* DualModelGuider; without parts: none */
+    struct conditioning *positive, *middle, *negative, *empty; /* all but the first may be NULL */
+    double cfg, cfg_middle;                                    /* as struct sampling_request */
     bool nested;
+    struct guide_patch perp;
 };
 extern const struct value_type type_guider;
 
@@ -200,6 +204,13 @@ berth_status steer_hints(struct node_call *c, const struct model_ref *ref,
 /* Loads them and lets them steer d, an open one. */
 berth_status steer(struct node_call *c, const struct steering *s, struct diffusion *d,
                    berth_err *err);
+/* guidance.c: what nodes that change models share. Output 0: the input "model" with one change more;
+ * takes change.with. */
+berth_status give_changed(struct node_call *c, struct model_change change, berth_err *err);
+/* BERTH_EINVAL: not finite; links bring what no validation saw. */
+berth_status in_finite(const struct node_call *c, const char *input, double *out, berth_err *err);
+/* The noise levels of "start_percent" and "end_percent", as the input "model" has them here. */
+berth_status in_percents(struct node_call *c, double *start, double *end, berth_err *err);
 
 /* ---- sampling ---- */
 
@@ -216,6 +227,9 @@ struct sampling_request { /* borrowed for the call */
     const struct conditioning *middle;              /* DualCFG; NULL */
     double cfg_middle;
     bool nested;
+    const struct conditioning *empty;       /* Perp-Neg; NULL */
+    struct guide_patch perp;                /* how, with `empty` */
+    const struct model_ref *model_negative; /* computes the negative; NULL: model does */
     const struct latent *latent;
 };
 /* *out: the new latent. *denoised (may be NULL): what was denoised last; *out again when no step
@@ -241,10 +255,13 @@ berth_status latent_mask(struct node_call *c, const struct htensor *mask, const 
 /* sample_conds.c: conditionings as the guide wants them. */
 struct sampled_cond { /* guide_cond.cond */
     struct diffusion_cond cond;
+    const struct model_ref *with; /* what computes it; borrowed */
+    const struct hooks *hooks;    /* which it is patched with meanwhile; borrowed; NULL: none */
     /* [batch, extra channels, ..., h, w] of the whole latent; NULL: the network's own */
     const float *concat;
 };
 struct cond_scene { /* what they are resolved against; borrowed */
+    const struct model_ref *model;
     const struct diffusion_info *info;
     const struct msampling *ms;
     struct shape shape;  /* of info's format, of the first of several */

@@ -1,5 +1,5 @@
 /* cond: the CONDITIONING value. */
-#include "node/compute.h"
+#include "node/hooks.h"
 
 berth_status in_object(const struct node_call *c, const char *name, const struct value_type *type,
                        const void **out, berth_err *err)
@@ -56,6 +56,7 @@ static void entry_release(struct cond_entry *e)
     htensor_unref(e->concat_latent);
     htensor_unref(e->concat_mask);
     refs_release(e->ref);
+    hooks_unref(e->hooks);
     *e = (struct cond_entry) { 0 };
 }
 
@@ -75,6 +76,7 @@ static struct cond_entry entry_copy(const struct cond_entry *e)
     share(e->concat_mask);
     if (e->ref)
         e->ref->counts++;
+    hooks_ref(e->hooks);
     return out;
 }
 

@@ -1,7 +1,7 @@
 /* dynamic.c: inputs made of others, as the plain inputs that one node of a prompt has.
  *
- * A class says IN_DYNCOMBO "mode"; a prompt has "mode": "scale" and "mode.factor": 2. What comes out
- * are two plain inputs of these names, so that validation, keys and calls are about nothing else. */
+ * A class says IN_DYNCOMBO "mode"; a prompt has "mode": "scale" and "mode.factor": 2. What comes
+ * out are two plain inputs of these names: validation, keys and calls are about nothing else. */
 #include "node/node_impl.h"
 
 #include <string.h>

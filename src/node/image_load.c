@@ -83,11 +83,10 @@ static berth_status load_run(struct node_call *c, berth_err *err)
     }
 done:
     image_file_release(&f);
-    if (!s)
+    if (!s && c->cls->outs > 1)
         return give_tensors(c, image, mask, err);
-    htensor_unref(image);
     htensor_unref(mask);
-    return s;
+    return give_tensor(c, s, image, err);
 }
 
 /* Those we would read. */
@@ -118,6 +117,13 @@ NODE_CLASS(LoadImageOutput, .display = "Load Image (from Outputs)", .category = 
                          "{\"route\":\"/internal/files/output\",\"refresh_button\":true,"
                          "\"control_after_refresh\":\"first\"}" }),
            OUT(out_image_mask), .run = load_run, INPUT_FILE("image"));
+
+/* The browser has put the picture there. */
+NODE_CLASS(WebcamCapture, .display = "Webcam Capture", .category = "image", .module = MOD("webcam"),
+           .essentials = "Basics",
+           INS(SOCKET("image", "WEBCAM"), SIZE_IN(0, 0, 0, 1),
+               BOOL_IN("capture_on_queue", true)),
+           OUT(out_image), .run = load_run, INPUT_FILE("image"));
 
 static berth_status load_mask_run(struct node_call *c, berth_err *err)
 {

@@ -83,12 +83,6 @@ NOT_YET(ModelSamplingLTXV, .category = "advanced/model", V3("lt"),
             FLOAT_IN("base_shift", 0.95, 0.0, 100.0, 0.01), OPTIONAL("latent", "LATENT")),
         OUT_OF("MODEL"));
 
-NOT_YET(FreeU_V2, .category = "model_patches/unet", V3("freelunch"),
-        INS(SOCKET("model", "MODEL"), FLOAT_IN("b1", 1.3, 0.0, 10.0, 0.01),
-            FLOAT_IN("b2", 1.4, 0.0, 10.0, 0.01), FLOAT_IN("s1", 0.9, 0.0, 10.0, 0.01),
-            FLOAT_IN("s2", 0.2, 0.0, 10.0, 0.01)),
-        OUT_OF("MODEL"));
-
 NOT_YET(ImageUpscaleWithModel, .display = "Upscale Image (using Model)",
         .category = "image/upscaling", V3("upscale_model"),
         INS(SOCKET("upscale_model", "UPSCALE_MODEL"), SOCKET("image", "IMAGE")), OUT_OF("IMAGE"));

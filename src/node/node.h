@@ -18,6 +18,8 @@
  *            Then one file per family: image_*.c composite.c mask.c latent*.c primitive.c sigmas.c
  *            loader*.c. Those that run networks share compute.h, which lists them: text_encode.c
  *            conditioning.c sampling.c sampler.c noise.c guider.c model_sampling.c vae.c.
+ *            Texts, numbers and logic share texts.h, and Python's ways py.h: logic.c number.c math.c
+ *            (expr.h) string.c (pyformat.h) regex.c (pyre.h) json_text.c.
  *            video.c wanvideo.c third_party.c later.c declare what cannot be computed yet.
  * Checked    tests/golden/node holds every class that ComfyUI has too to its own definition. */
 #pragma once
@@ -164,7 +166,9 @@ struct node_call;
 struct node_check;
 
 struct node_class {
-    const char *name, *display;         /* display NULL: legacy nodes show name, v3 ones null */
+    /* display NULL: legacy nodes show name, v3 ones null. The three that follow it, and it, are what
+     * menu.def says where that has the class. */
+    const char *name, *display;
     const char *category, *description; /* description NULL: "" */
     const char *essentials; /* the short list of a frontend it is in: "Basics"; NULL: none */
     const char *module; /* "nodes", "comfy_extras.nodes_mask", "custom_nodes.ComfyUI-MultiGPU" */
@@ -188,7 +192,7 @@ struct node_class {
     berth_status (*lazy)(struct node_call *c, bool *need, berth_err *err);
 };
 
-#define NODE_INPUTS_MAX 64 /* of a class, dynamic ones counted as one */
+#define NODE_INPUTS_MAX 72 /* of a class, dynamic ones counted as one */
 #define NODE_OUTPUTS_MAX 8
 
 /* The inputs of one node: those of its class, where the dynamic ones are replaced by plain inputs
@@ -262,7 +266,8 @@ struct node_call { /* executor; filled for one call */
     const json_t *extra_pnginfo; /* NULL: none */
     struct values *out;          /* cls->outs of them, filled by out_*() */
     json_t *ui;                  /* object of arrays, made by ui_add(); NULL: none */
-    char **state; /* kept per (node id, class) while the id stays in prompts; NULL at first,
+    const char *raised; /* exception_type of the error that run() returns; NULL: by its code */
+    char **state;       /* kept per (node id, class) while the id stays in prompts; NULL at first,
                                 free()d by the executor (PreviewImage's prefix) */
 };
 
@@ -300,6 +305,8 @@ berth_status in_model(const struct node_call *c, const char *name, const struct 
 /* Outputs by index; take ownership, also on failure. */
 berth_status out_value(struct node_call *c, size_t i, struct value *taken, berth_err *err);
 berth_status out_tensor(struct node_call *c, size_t i, struct htensor *taken, berth_err *err);
+/* What an input has, handed on: nodes that save something. Not given: None. */
+berth_status out_input(struct node_call *c, size_t i, const char *name, berth_err *err);
 /* ui[key] gets one more element. Takes it. */
 berth_status ui_add(struct node_call *c, const char *key, json_t *taken, berth_err *err);
 /* {"filename","subfolder","type"} */
@@ -339,6 +346,16 @@ size_t node_count(void);
 const struct node_class *node_at(size_t i);                            /* in nodes.def order */
 const struct node_class *node_find(const char *name);                  /* NULL: none */
 size_t node_input_index(const struct node_class *c, const char *name); /* SIZE_MAX: none */
+
+/* Where a frontend lists the class (menu.c). */
+struct node_menu {
+    const char *category;
+    const char *display;    /* NULL: as node_class.display */
+    const char *essentials; /* NULL: not there */
+};
+struct node_menu node_menu(const struct node_class *c);
+/* Is it one for experts? Frontends show those on demand. */
+bool node_is_folded(const struct node_class *c, const struct node_input *in);
 
 /* What a frontend shows over an input or an output; NULL: nothing. */
 const char *node_input_tip(const struct node_class *c, const struct node_input *in);

@@ -338,7 +338,9 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                            .size = size_of(e, scene),
                                            .negative = negative,
                                            .guided = e->guided,
-                                           .guidance = (float)e->guidance } };
+                                           .guidance = (float)e->guidance },
+                                 .with = scene->model,
+                                 .hooks = e->hooks };
     *g = (struct guide_cond) { .cond = x,
                                .strength = e->strength,
                                .mask_strength = e->mask_strength,

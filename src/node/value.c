@@ -133,8 +133,14 @@ void model_ref_release(struct model_ref *m)
 {
     for (size_t i = 0; i < m->parts; i++)
         res_unref(m->part[i]);
+    for (size_t i = 0; i < VALUE_PARTS; i++)
+        if (m->loaded[i])
+            res_unref(m->loaded[i]);
     for (size_t i = 0; i < m->patches; i++)
         res_adapter_unref(m->patch[i].adapter);
+    for (size_t i = 0; i < m->changes; i++)
+        value_unref(m->change[i].with);
+    free(m->change);
     free(m->patch);
     free(m->clip_type);
     free(m->missing);
@@ -177,16 +183,57 @@ berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, be
             res_adapter_ref(m->patch[out->patches].adapter);
         }
     }
+    if (m->changes) {
+        out->change = calloc(m->changes, sizeof *out->change);
+        if (!out->change)
+            goto fail;
+        for (; out->changes < m->changes; out->changes++) {
+            out->change[out->changes] = m->change[out->changes];
+            if (m->change[out->changes].with)
+                value_ref(m->change[out->changes].with);
+        }
+    }
     if (m->clip_type && !(out->clip_type = strdup(m->clip_type)))
         goto fail;
     for (; out->parts < m->parts; out->parts++) {
         out->part[out->parts] = m->part[out->parts];
         res_ref(out->part[out->parts]);
     }
+    for (size_t i = 0; i < VALUE_PARTS; i++)
+        if ((out->loaded[i] = m->loaded[i]))
+            res_ref(out->loaded[i]);
     return BERTH_OK;
 fail:
     model_ref_release(out);
     return err_set(err, BERTH_ENOMEM, "copying a model reference with %zu adapters", m->patches);
+}
+
+berth_status model_ref_patch(struct model_ref *m, struct res_adapter *a, double strength,
+                             berth_err *err)
+{
+    struct res_patch *p = realloc(m->patch, (m->patches + 1) * sizeof *p);
+    if (!p)
+        return err_set(err, BERTH_ENOMEM, "adapter %zu of a model", m->patches + 1);
+    m->patch = p;
+    res_adapter_ref(a);
+    m->patch[m->patches++] = (struct res_patch) { a, (float)strength };
+    return BERTH_OK;
+}
+
+berth_status model_ref_change(struct model_ref *m, struct model_change c, berth_err *err)
+{
+    struct model_change *at = NULL;
+    if (m->changes == MODEL_CHANGES)
+        err_set(err, BERTH_ELIMIT, "a model with more than %d patches", MODEL_CHANGES);
+    else if (!(at = realloc(m->change, (m->changes + 1) * sizeof *at)))
+        err_set(err, BERTH_ENOMEM, "%zu patches of a model", m->changes + 1);
+    if (!at) {
+        value_unref(c.with);
+        return err->code;
+    }
+    m->change = at;
+    m->change[m->changes++] = c;
+    return BERTH_OK;
 }
 
 /* ---- values ---- */
@@ -439,6 +486,25 @@ json_t *value_describe(const struct value *v)
         return json_string(v->object.type->name);
     }
     return json_null();
+}
+
+/* ---- blockers ---- */
+
+static const struct value_type type_blocker = { .name = "ExecutionBlocker", .free = free };
+
+struct value *value_blocker(const char *message)
+{
+    char *copy = strdup(message ? message : ""); /* "" is none */
+    return copy ? value_object(&type_blocker, copy) : NULL;
+}
+
+bool value_is_blocker(const struct value *v, const char **message)
+{
+    bool is = v->kind == V_OBJECT && v->object.type == &type_blocker;
+    const char *text = is ? v->object.obj : "";
+    if (is && message)
+        *message = *text ? text : NULL;
+    return is;
 }
 
 /* ---- lists ---- */

@@ -72,32 +72,36 @@ static const struct {
 #undef FOLDER_GGUF
 };
 
+/* Sorted. */
+static const char *const ext_any[] = { NULL };
+static const char *const ext_models[] = { ".bin", ".ckpt",        ".pkl", ".pt", ".pt2",
+                                          ".pth", ".safetensors", ".sft", NULL };
+static const char *const ext_gguf[] = { ".gguf", NULL };
+static const char *const ext_yaml[] = { ".yaml", NULL };
+static const char *const ext_none[] = { "", NULL };
+static const char *const ext_nothing[] = { "folder", NULL };
+static const char *const *const ext_lists[] = {
+    [EXT_ANY] = ext_any,   [EXT_MODELS] = ext_models, [EXT_GGUF] = ext_gguf,
+    [EXT_YAML] = ext_yaml, [EXT_NONE] = ext_none,     [EXT_NOTHING] = ext_nothing,
+};
+
 bool ext_matches(enum folder_ext ext, const char *name)
 {
-    static const char *const models[] = { ".ckpt",        ".pt",  ".pt2", ".bin", ".pth",
-                                          ".safetensors", ".pkl", ".sft", NULL };
     const char *dot = strrchr(name, '.'), *slash = strrchr(name, '/');
     const char *from = slash ? slash + 1 : name;
     from += strspn(from, "."); /* dots in front make a name hidden, they start no suffix */
     const char *suffix = dot && dot > from ? dot : "";
-    switch (ext) {
-    case EXT_ANY:
+    if (ext == EXT_ANY)
         return true;
-    case EXT_NOTHING:
-        return false;
-    case EXT_NONE:
-        return !*suffix;
-    case EXT_YAML:
-        return strcasecmp(suffix, ".yaml") == 0;
-    case EXT_GGUF:
-        return strcasecmp(suffix, ".gguf") == 0;
-    case EXT_MODELS:
-        for (size_t i = 0; models[i]; i++)
-            if (strcasecmp(suffix, models[i]) == 0)
-                return true;
-        return false;
-    }
+    for (const char *const *e = ext_lists[ext]; *e; e++)
+        if (strcasecmp(suffix, *e) == 0)
+            return true;
     return false;
+}
+
+const char *const *folders_extensions(const struct folders *f, size_t key)
+{
+    return ext_lists[folder_at(f, key)->ext];
 }
 
 struct folder *folder_at(const struct folders *f, size_t i)
@@ -163,9 +167,8 @@ bool folders_add(struct folders *f, const char *key, size_t n, const char *path,
 /* The keys of folders.def under base. */
 static bool add_table(struct folders *f)
 {
-    struct str models = { 0 }, path = { 0 };
+    struct str path = { 0 };
     bool ok = true;
-    path_join(f->own[FOLDERS_BASE], "models", 6, &models);
     for (size_t i = 0; ok && i < ARRAY_LEN(table); i++) {
         const char *d = table[i].dirs;
         if (!d) { /* its directories are another's: only the key is added */
@@ -177,15 +180,15 @@ static bool add_table(struct folders *f)
         }
         while (ok && d && *d) {
             size_t n = strcspn(d, ",");
-            path_join(str_c(&models), d, n, &path);
-            ok = !models.bad && !path.bad &&
-                 folders_add(f, table[i].key, strlen(table[i].key), path.p, false);
+            bool up = str_starts(d, n, "../");
+            path_join(f->own[up ? FOLDERS_BASE : FOLDERS_MODELS], up ? d + 3 : d, up ? n - 3 : n,
+                      &path);
+            ok = !path.bad && folders_add(f, table[i].key, strlen(table[i].key), path.p, false);
             d += n + (d[n] == ',');
         }
         if (ok)
             folder_at(f, f->folder.n - 1)->ext = table[i].ext;
     }
-    str_release(&models);
     str_release(&path);
     return ok;
 }
@@ -230,6 +233,9 @@ static berth_status open_own(struct folders *f, const struct folders_config *cfg
     f->own[FOLDERS_BASE] = absolute(cfg->base);
     if (!f->own[FOLDERS_BASE])
         return err_set(err, BERTH_ENOMEM, "folder '%s'", cfg->base);
+    f->own[FOLDERS_MODELS] = own_folder(f, cfg->models, "models");
+    if (!f->own[FOLDERS_MODELS])
+        return err_set(err, BERTH_ENOMEM, "the models folder");
     for (size_t i = 0; i < FOLDERS_BASE; i++) {
         f->own[i] = own_folder(f, given[i], own_name[i]);
         if (!f->own[i])

@@ -34,6 +34,7 @@ typedef const char *folders_env_fn(void *user, const char *name);
 struct folders_config {
     const char *base;                         /* required: root of models/, custom_nodes/, ... */
     const char *input, *output, *temp, *user; /* NULL: base/<name> */
+    const char *models;                       /* NULL: base/models */
     folders_env_fn *env; /* for ~ and $VAR in YAML files; NULL: they stay as they are */
     void *env_user;
     const char *const *yaml; /* extra_model_paths.yaml files, in order */
@@ -53,6 +54,7 @@ enum folders_own {
     FOLDERS_TEMP,
     FOLDERS_USER,
     FOLDERS_BASE,
+    FOLDERS_MODELS,
     FOLDERS_OWN /* so many */
 };
 const char *folders_own(const struct folders *f, enum folders_own which);
@@ -65,6 +67,10 @@ const char *folders_key(const struct folders *f, size_t i); /* borrowed */
 size_t folders_find(const struct folders *f, const char *key, bool exact);
 size_t folders_dirs(const struct folders *f, size_t key);
 const char *folders_dir(const struct folders *f, size_t key, size_t i); /* borrowed, absolute */
+
+/* The endings of its files as ComfyUI tells them, sorted, NULL at the end: "" for none, "folder"
+ * where directories are meant; no member: any file. */
+const char *const *folders_extensions(const struct folders *f, size_t key);
 
 struct names { /* zeroed: empty. One allocation per name and one table */
     char **at;

@@ -98,7 +98,8 @@ static bool still_holds(const struct seen *x, struct timespec mtime, uint64_t no
 
 /* ---- counters ---- */
 
-/* The number in "<name>_<digits>_...", 0: none. %batch_num% in name stands for some digits. */
+/* The number in "<name>_<digits>_..." or "<name>_<digits>.png", 0: none. %batch_num% in name stands
+ * for some digits. */
 static uint64_t number_in(const char *file, const char *name)
 {
     for (; *name; name++, file++) {
@@ -115,7 +116,7 @@ static uint64_t number_in(const char *file, const char *name)
     if (*file != '_')
         return 0;
     uint64_t v = 0;
-    return str_parse_u64(file + 1, strcspn(file + 1, "_"), &v) && v <= COUNTER_MAX ? v : 0;
+    return str_parse_u64(file + 1, strcspn(file + 1, "_."), &v) && v <= COUNTER_MAX ? v : 0;
 }
 
 static berth_status look(const struct save_path *p, uint64_t *next, berth_err *err)
@@ -286,7 +287,7 @@ static void file_name(const struct save_path *p, uint64_t batch, const char *ext
             str_addc(out, *s++);
         }
     }
-    str_addf(out, "_%05" PRIu64 "_%s", p->counter, ext);
+    str_addf(out, "_%05" PRIu64 "%s%s", p->counter, p->bare ? "" : "_", ext);
 }
 
 /* errno, 0: all of it */

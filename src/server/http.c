@@ -240,7 +240,7 @@ static const char *cache_control(const char *path, int status)
     last = last ? last + 1 : path;
     if (str_ends(path, n, ".js") || str_ends(path, n, ".css") ||
         (str_starts(last, strlen(last), "index") && str_ends(path, n, ".json")))
-        return "no-cache";
+        return "no-store";
     if (!http_ends_with(path, n, image))
         return NULL;
     if (status == 404)

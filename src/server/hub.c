@@ -503,19 +503,6 @@ static void answer_flags(struct server *s, struct conn *c, const json_t *data)
     }
 }
 
-void hub_features(const struct server *s, const char *key, struct jsonout *j)
-{
-    jo_open(j, key, '{');
-    jo_bool(j, "supports_preview_metadata", true);
-    jo_u64(j, "max_upload_size", s->cfg.max_upload);
-    jo_open(j, "extension", '{');
-    jo_open(j, "manager", '{');
-    jo_bool(j, "supports_v4", true);
-    jo_close(j, '}');
-    jo_close(j, '}');
-    jo_close(j, '}');
-}
-
 void hub_received(struct server *s, struct conn *c, const char *p, size_t n)
 {
     json_t *v = NULL;

@@ -61,5 +61,5 @@ bool hub_logs_wanted(const struct server *s);            /* somebody subscribed 
  * messages. memory: a newer one replaces one that waits. */
 void hub_send_berth(struct server *s, bool memory, struct str *taken);
 bool hub_berth_wanted(const struct server *s); /* there is one */
-/* The server's feature flags, for /features and the WebSocket: an object. */
+/* features.c: the server's feature flags, for /features and the WebSocket: an object. */
 void hub_features(const struct server *s, const char *key, struct jsonout *j);

@@ -18,10 +18,21 @@ struct pack {
     char *web;  /* its scripts; NULL: none */
 };
 
+/* Packages of which /system_stats tells the version. */
+static const struct {
+    const char *folder, *name;
+} packages[] = {
+    { "comfyui_frontend_package", "comfyui-frontend-package" },
+    { "comfyui_workflow_templates", "comfyui-workflow-templates" },
+    { "comfyui_embedded_docs", "comfyui-embedded-docs" },
+};
+#define TEMPLATES 1
+
 struct packs {
-    struct vec pack;        /* struct pack */
-    struct names templates; /* folders */
-    char *docs;             /* NULL: none */
+    struct vec pack;                    /* struct pack */
+    struct names templates;             /* folders */
+    char *docs;                         /* NULL: none */
+    char *version[ARRAY_LEN(packages)]; /* NULL: not there */
 };
 
 static bool is_dir(const char *path)
@@ -119,6 +130,25 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct pack *)a)->name, ((const struct pack *)b)->name);
 }
 
+/* "comfyui_embedded_docs-0.5.15.dist-info" says which version of it is there. */
+static bool see_version(struct packs *p, const char *name)
+{
+    static const char end[] = ".dist-info";
+    const char *dash = strrchr(name, '-');
+    while (dash && dash > name && str_starts(dash, strlen(dash), "-info"))
+        dash = memrchr(name, '-', (size_t)(dash - name));
+    size_t n = strlen(name);
+    if (!dash || !str_ends(name, n, end))
+        return true;
+    for (size_t i = 0; i < ARRAY_LEN(packages); i++) {
+        if (p->version[i] || !str_eq(name, (size_t)(dash - name), packages[i].folder))
+            continue;
+        p->version[i] = strndup(dash + 1, n - (size_t)(dash + 1 - name) - (sizeof end - 1));
+        return p->version[i];
+    }
+    return true;
+}
+
 /* What pip put into one folder. */
 static bool look_for_packages(struct packs *p, const char *folder)
 {
@@ -127,11 +157,12 @@ static bool look_for_packages(struct packs *p, const char *folder)
     DIR *d = opendir(folder);
     bool ok = true;
     for (struct dirent *e; d && ok && (e = readdir(d));) {
+        ok = see_version(p, e->d_name);
         if (strncmp(e->d_name, templates, sizeof templates - 1) != 0)
             continue;
         str_clear(&path);
         str_addf(&path, "%s/%s/templates", folder, e->d_name);
-        if (is_dir(str_c(&path)))
+        if (ok && is_dir(str_c(&path)))
             ok = names_add(&p->templates, path.p, path.n);
     }
     if (d)
@@ -176,8 +207,36 @@ void packs_close(struct server *s)
     vec_release(&p->pack);
     names_release(&p->templates);
     free(p->docs);
+    for (size_t i = 0; i < ARRAY_LEN(packages); i++)
+        free(p->version[i]);
     free(p);
     s->packs = NULL;
+}
+
+bool packs_at(const struct packs *p, size_t i, const char **name, const char **root)
+{
+    if (i >= p->pack.n)
+        return false;
+    const struct pack *x = vec_at(&p->pack, i);
+    *name = x->name;
+    *root = x->root;
+    return true;
+}
+
+void packs_versions_json(const struct server *s, struct jsonout *j)
+{
+    const struct packs *p = s->packs;
+    jo_str(j, "installed_templates_version", p ? p->version[TEMPLATES] : NULL);
+    jo_str(j, "required_templates_version", NULL);
+    jo_open(j, "comfy_package_versions", '[');
+    for (size_t i = 0; i < ARRAY_LEN(packages); i++) {
+        jo_open(j, NULL, '{');
+        jo_str(j, "name", packages[i].name);
+        jo_str(j, "installed", p ? p->version[i] : NULL);
+        jo_str(j, "required", NULL);
+        jo_close(j, '}');
+    }
+    jo_close(j, ']');
 }
 
 /* ---- files ---- */

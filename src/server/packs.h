@@ -26,6 +26,12 @@ void packs_close(struct server *s);
  * docs/..., templates/... True: it is theirs, and it replied, 404 maybe. */
 bool packs_reply(struct http_req *r, const char *rel, size_t n);
 
+/* Its packs, in order of their names; false: there are no more. One may be there twice. */
+bool packs_at(const struct packs *p, size_t i, const char **name, const char **root);
+/* Members of /system_stats about the packages. */
+struct jsonout;
+void packs_versions_json(const struct server *s, struct jsonout *j);
+
 /* pack_text.c: what texts of packs say. Anything may be in them. */
 #define PACK_TEXT_MAX (1u << 20) /* bytes that are looked at */
 /* The strings of the last assignment to WEB_DIRECTORY, joined with '/': its value, where it is a

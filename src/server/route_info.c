@@ -1,8 +1,9 @@
 /* What the server is: node definitions, the machine, feature flags, extensions of the frontend. */
 #include "device/cpu/meminfo.h"
+#include "server/packs.h"
 #include "server/routes.h"
 
-#define COMFYUI_VERSION "0.7.0" /* whose contract this is */
+#define COMFYUI_VERSION "0.33.0" /* whose contract this is */
 
 /* ---- node definitions ---- */
 
@@ -49,11 +50,11 @@ void system_stats_json(struct server *s, struct str *out)
     jo_u64(&j, "ram_free", unused);
     jo_str(&j, "comfyui_version", COMFYUI_VERSION);
     jo_str(&j, "required_frontend_version", NULL);
-    jo_str(&j, "installed_templates_version", NULL);
-    jo_str(&j, "required_templates_version", NULL);
+    packs_versions_json(s, &j);
     jo_str(&j, "python_version", str_c(&version));
     jo_str(&j, "pytorch_version", str_c(&version));
     jo_bool(&j, "embedded_python", false);
+    jo_str(&j, "deploy_environment", "berth");
     jo_open(&j, "argv", '[');
     for (size_t i = 0; i < s->cfg.argc; i++) /* it would make the frontend look for a Manager */
         if (strncmp(s->cfg.argv[i], "--enable-manager", 16) != 0)
@@ -65,6 +66,27 @@ void system_stats_json(struct server *s, struct str *out)
     jo_close(&j, '}');
     str_release(&version);
 }
+
+/* ---- node replacements ---- */
+
+static const char replacements[] =
+#define REPLACED(old, new, widgets, inputs, outputs)                                               \
+    ",\"" old                                                                                      \
+    "\":[{\"new_node_id\":\"" new "\",\"old_node_id\":\"" old "\",\"old_widget_ids\":" widgets     \
+                                  ",\"input_mapping\":" inputs ",\"output_mapping\":" outputs "}]"
+#define FROM(new, old) "{\"new_id\":\"" new "\",\"old_id\":\"" old "\"}"
+#define SET(new, value) "{\"new_id\":\"" new "\",\"set_value\":\"" value "\"}"
+#include "server/replacements.def"
+    "}";
+
+void replacements_json(struct server *s, struct str *out)
+{
+    (void)s;
+    str_addc(out, '{');
+    str_add(out, replacements + 1, sizeof replacements - 2); /* without the first comma */
+}
+
+/* ---- flags ---- */
 
 void features_json(struct server *s, struct str *out)
 {

@@ -4,19 +4,22 @@
  * need, the second builds the objects of the requested page. A job that ends in between is found in
  * its new place. */
 #include "base/vec.h"
+#include "node/py.h"
 #include "server/routes.h"
 
 #include <strings.h>
 
 enum { PENDING = 1, IN_PROGRESS = 2, COMPLETED = 4, FAILED = 8, CANCELLED = 16 };
-#define ALL_STATES (PENDING | IN_PROGRESS | COMPLETED | FAILED)
+#define OVER (COMPLETED | FAILED | CANCELLED)
+#define ALL_STATES (PENDING | IN_PROGRESS | OVER)
+#define TEXT_PREVIEW 1024 /* characters */
 
 static const struct {
     const char *name;
     unsigned bit;
 } states[] = {
     { "pending", PENDING }, { "in_progress", IN_PROGRESS }, { "completed", COMPLETED },
-    { "failed", FAILED },   { "cancelled", CANCELLED }, /* asked for by newer frontends */
+    { "failed", FAILED },   { "cancelled", CANCELLED },
 };
 
 static const char *state_name(unsigned bit)
@@ -55,6 +58,7 @@ static void put(json_t *o, const char *key, json_t *v)
 
 struct run_times { /* borrowed from a status object */
     json_t *start, *end, *error;
+    bool interrupted;
 };
 
 static struct run_times run_times(const json_t *status)
@@ -69,9 +73,11 @@ static struct run_times run_times(const json_t *status)
             continue;
         if (strcmp(event, "execution_start") == 0) {
             t.start = at;
-        } else if (strcmp(event, "execution_success") == 0 ||
-                   strcmp(event, "execution_interrupted") == 0) {
+        } else if (strcmp(event, "execution_success") == 0) {
             t.end = at;
+        } else if (strcmp(event, "execution_interrupted") == 0) {
+            t.end = at;
+            t.interrupted = true;
         } else if (strcmp(event, "execution_error") == 0) {
             t.end = at;
             t.error = data;
@@ -80,53 +86,105 @@ static struct run_times run_times(const json_t *status)
     return t;
 }
 
-static bool is_failed(const json_t *status)
+static unsigned state_of(const json_t *status, const struct run_times *t)
 {
     const char *s = json_string_value(json_object_get(status, "status_str"));
-    return s && strcmp(s, "error") == 0;
+    if (!s || strcmp(s, "error") != 0)
+        return COMPLETED;
+    return t->interrupted ? CANCELLED : FAILED;
 }
+
+/* ---- what it made ---- */
 
 static bool starts(const json_t *v, const char *z)
 {
     return json_is_string(v) && str_starts(json_string_value(v), json_string_length(v), z);
 }
 
+static bool ends(const json_t *v, const char *const *any)
+{
+    return json_is_string(v) && http_ends_with(json_string_value(v), json_string_length(v), any);
+}
+
+static const char *const models_3d[] = { ".obj", ".fbx", ".gltf", ".glb", ".usdz", NULL };
+static const char *const texts[] = { ".txt", ".md", ".json", NULL };
+
+static bool is_text(const char *kind, const json_t *item)
+{
+    return !strcmp(kind, "text") || ends(json_object_get(item, "filename"), texts);
+}
+
 static bool previewable(const char *kind, const json_t *item)
 {
-    static const char *const kinds[] = { "images", "video", "audio" };
-    static const char *const ends[] = { ".obj", ".fbx", ".gltf", ".glb", NULL };
+    static const char *const kinds[] = { "images", "video", "audio", "3d", "text" };
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         if (strcmp(kind, kinds[i]) == 0)
             return true;
-    const json_t *format = json_object_get(item, "format"),
-                 *file = json_object_get(item, "filename");
-    if (starts(format, "video/") || starts(format, "audio/"))
-        return true;
-    return json_is_string(file) &&
-           http_ends_with(json_string_value(file), json_string_length(file), ends);
+    const json_t *format = json_object_get(item, "format");
+    return starts(format, "video/") || starts(format, "audio/") || is_text(kind, item) ||
+           ends(json_object_get(item, "filename"), models_3d);
 }
 
+/* A file of an output: an object, or the name of a 3D model. Owned; NULL: none. */
+static json_t *output_file(json_t *item)
+{
+    if (json_is_object(item))
+        return json_incref(item);
+    if (!ends(item, models_3d))
+        return NULL;
+    return json_pack("{s:O,s:s,s:s,s:s}", "filename", item, "type", "output", "subfolder", "",
+                     "mediaType", "3d");
+}
+
+/* From the best preview to the worst: what was saved, what was shown, a text file, a text. */
+enum rank { SAVED, SHOWN, TEXT_FILE, TEXT, RANKS };
+
 struct outputs_seen {
-    json_int_t count;
-    json_t *preview; /* owned; NULL: none */
-    bool saved;      /* the preview is of type "output": nothing beats it */
+    json_int_t count, previewable;
+    json_t *first[RANKS]; /* owned; NULL: none */
 };
+
+/* Takes p. */
+static void see_preview(struct outputs_seen *o, enum rank rank, const char *node, const char *kind,
+                        json_t *p)
+{
+    if (o->first[rank]) {
+        json_decref(p);
+        return;
+    }
+    json_object_set_new(p, "nodeId", json_string(node));
+    if (!json_object_get(p, "mediaType"))
+        json_object_set_new(p, "mediaType", json_string(kind));
+    o->first[rank] = p;
+}
+
+static json_t *text_preview(const json_t *text)
+{
+    const char *s = json_string_value(text);
+    size_t all = json_string_length(text), n = py_offset(s, all, TEXT_PREVIEW);
+    json_t *p = json_pack("{s:o}", "content", json_stringn(s, n));
+    if (n < all)
+        json_object_set_new(p, "truncated", json_true());
+    return p;
+}
 
 static void see_item(struct outputs_seen *o, const char *node, const char *kind, json_t *item)
 {
-    if (!json_is_object(item))
+    json_t *file = output_file(item);
+    if (!file && json_is_string(item) && !strcmp(kind, "text"))
+        see_preview(o, TEXT, node, kind, text_preview(item));
+    if (!file)
         return;
     o->count++;
-    const char *type = json_string_value(json_object_get(item, "type"));
-    bool saved = type && strcmp(type, "output") == 0;
-    if (o->saved || (o->preview && !saved) || !previewable(kind, item))
-        return;
-    json_t *p = json_copy(item);
-    json_object_set_new(p, "nodeId", json_string(node));
-    json_object_set_new(p, "mediaType", json_string(kind));
-    json_decref(o->preview);
-    o->preview = p;
-    o->saved = saved;
+    if (previewable(kind, file)) {
+        const char *type = json_string_value(json_object_get(file, "type"));
+        enum rank rank = is_text(kind, file)                   ? TEXT_FILE
+                         : type && strcmp(type, "output") == 0 ? SAVED
+                                                               : SHOWN;
+        o->previewable++;
+        see_preview(o, rank, node, kind, json_copy(file));
+    }
+    json_decref(file);
 }
 
 static struct outputs_seen see_outputs(json_t *outputs)
@@ -145,6 +203,51 @@ static struct outputs_seen see_outputs(json_t *outputs)
     return o;
 }
 
+/* The best preview, owned; NULL: none. Of `o` nothing is left. */
+static json_t *take_preview(struct outputs_seen *o)
+{
+    json_t *best = NULL;
+    for (size_t i = 0; i < RANKS; i++) {
+        if (best)
+            json_decref(o->first[i]);
+        else
+            best = o->first[i];
+    }
+    return best;
+}
+
+/* Names of 3D models become files, and nulls go. */
+static void normalise_list(json_t *items)
+{
+    for (size_t i = 0; i < json_array_size(items);) {
+        json_t *item = json_array_get(items, i);
+        if (json_is_null(item)) {
+            json_array_remove(items, i);
+            continue;
+        }
+        json_t *file = output_file(item);
+        if (file)
+            json_array_set_new(items, i, file);
+        i++;
+    }
+}
+
+static void normalise_outputs(json_t *outputs)
+{
+    const char *node, *kind;
+    json_t *ui, *items;
+    json_object_foreach(outputs, node, ui)
+    {
+        json_object_foreach(ui, kind, items)
+        {
+            if (strcmp(kind, "animated"))
+                normalise_list(items);
+        }
+    }
+}
+
+/* ---- objects ---- */
+
 /* Members that both kinds begin with. */
 static json_t *job_head(const struct store_job *j, unsigned state, const json_t *extra)
 {
@@ -161,6 +264,7 @@ static json_t *queue_job(const struct store_job *j, bool running)
     json_t *extra = parse(j->extra_data);
     json_t *o = job_head(j, running ? IN_PROGRESS : PENDING, extra);
     put(o, "outputs_count", json_integer(0));
+    put(o, "previewable_outputs_count", json_integer(0));
     put(o, "workflow_id", json_incref(workflow_id(extra)));
     json_decref(extra);
     return o;
@@ -172,16 +276,18 @@ static json_t *history_job(const struct store_entry *e, bool whole)
            *outputs = parse(e->outputs);
     struct run_times t = run_times(status);
     struct outputs_seen seen = see_outputs(outputs);
-    json_t *o = job_head(&e->job, is_failed(status) ? FAILED : COMPLETED, extra);
+    json_t *o = job_head(&e->job, state_of(status, &t), extra);
     put(o, "execution_start_time", json_incref(t.start));
     put(o, "execution_end_time", json_incref(t.end));
     put(o, "execution_error", json_incref(t.error));
     put(o, "outputs_count", json_integer(seen.count));
-    put(o, "preview_output", seen.preview);
+    put(o, "previewable_outputs_count", json_integer(seen.previewable));
+    put(o, "preview_output", take_preview(&seen));
     put(o, "workflow_id", json_incref(workflow_id(extra)));
     if (whole) {
         json_t *w = json_object();
         put(w, "prompt", parse(e->job.prompt));
+        normalise_outputs(outputs);
         json_object_set(w, "extra_data", extra);
         json_object_set(o, "outputs", outputs);
         json_object_set(o, "execution_status", status);
@@ -251,12 +357,11 @@ static bool see_queued(void *user, const struct store_job *j, bool running)
     return add_brief(f, j, f->q->by_duration ? 0 : (double)j->created_ms, false);
 }
 
-static double duration(const json_t *status)
+static double duration(const struct run_times *t)
 {
-    struct run_times t = run_times(status);
     double a = 0, b = 0;
-    js_get_f64(t.start, &a);
-    js_get_f64(t.end, &b);
+    js_get_f64(t->start, &a);
+    js_get_f64(t->end, &b);
     return a != 0 && b != 0 ? b - a : 0;
 }
 
@@ -264,8 +369,9 @@ static bool see_entry(void *user, const struct store_entry *e)
 {
     struct first_pass *f = user;
     json_t *status = parse(e->status);
-    double key = f->q->by_duration ? duration(status) : (double)e->job.created_ms;
-    unsigned state = is_failed(status) ? FAILED : COMPLETED;
+    struct run_times t = run_times(status);
+    double key = f->q->by_duration ? duration(&t) : (double)e->job.created_ms;
+    unsigned state = state_of(status, &t);
     json_decref(status);
     if (!(f->q->want & state) || !workflow_matches(f->q, e->job.extra_data))
         return true;
@@ -342,7 +448,7 @@ static void jobs_work(struct later *l)
     struct first_pass f = { .q = q, .out = &all };
     if (q->want & (PENDING | IN_PROGRESS))
         l->failed = store_each_job(l->server->store, q->workflow, see_queued, &f, &l->err);
-    if (!l->failed && q->want & (COMPLETED | FAILED))
+    if (!l->failed && q->want & OVER)
         l->failed = store_each_brief(l->server->store, q->workflow, see_entry, &f, &l->err);
     if (!l->failed && f.failed)
         l->failed = err_set(&l->err, BERTH_ENOMEM, "listing jobs");
@@ -490,19 +596,14 @@ static bool job_cancel(struct server *s, const char *id, berth_err *err)
     return worker_interrupt(s, id) || gone;
 }
 
-/* Of the ids in "job_ids", those that were canceled. Not all need be texts. On AUX_FILES: a job
- * that leaves the queue may wait for the disk. */
+/* On AUX_FILES: a job that leaves the queue may wait for the disk. */
 static void cancel_work(struct later *l)
 {
-    const json_t *ids = json_object_get(l->json, "job_ids");
-    json_t *gone = json_array();
-    for (size_t i = 0; i < json_array_size(ids) && !l->err.code; i++) {
-        json_t *id = json_array_get(ids, i);
-        if (js_kind(id) == JS_STRING && job_cancel(l->server, json_string_value(id), &l->err))
-            json_array_append(gone, id);
-    }
+    bool any = false;
+    for (size_t i = 0; i < json_array_size(l->json) && !l->err.code; i++)
+        any |= job_cancel(l->server, json_string_value(json_array_get(l->json, i)), &l->err);
     l->failed = l->err.code;
-    later_json(l, 200, json_pack("{s:o}", "cancelled", gone));
+    later_json(l, 200, json_pack("{s:b}", "cancelled", any));
 }
 
 void later_jobs_cancel_one(struct later *l)
@@ -512,12 +613,43 @@ void later_jobs_cancel_one(struct later *l)
     later_json(l, 200, json_pack("{s:b}", "cancelled", gone));
 }
 
+/* Those that are no ids, as Python prints them; owned. */
+static json_t *wrong_ids(const json_t *ids)
+{
+    json_t *wrong = json_array();
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        json_t *id = json_array_get(ids, i);
+        struct str text = { 0 };
+        if (is_uuid(id))
+            continue;
+        py_str(id, &text);
+        json_array_append_new(wrong, json_stringn(str_c(&text), text.n));
+        str_release(&text);
+    }
+    return wrong;
+}
+
 void route_jobs_cancel(struct http_req *r)
 {
-    json_t *body;
-    if (!http_json(r, NULL, &body))
+    json_t *body = NULL;
+    berth_err err = { 0 };
+    if (http_body_json(&r->body, NULL, &body, &err)) {
+        reply_wrong(r, "Request body must be valid JSON");
         return;
-    struct later *l = later_new_json(r, sizeof *l, AUX_FILES, cancel_work, body);
+    }
+    json_t *ids = json_incref(json_object_get(body, "job_ids")), *wrong = wrong_ids(ids);
+    json_decref(body);
+    struct later *l = NULL;
+    if (!json_is_array(ids))
+        reply_wrong(r, "job_ids must be a list");
+    else if (json_array_size(wrong))
+        http_reply_json(r, 400,
+                        json_pack("{s:s,s:O}", "error", "job_ids contains invalid id(s)",
+                                  "invalid_ids", wrong));
+    else
+        l = later_new_json(r, sizeof *l, AUX_FILES, cancel_work, json_incref(ids));
     if (l)
         later_run(l);
+    json_decref(ids);
+    json_decref(wrong);
 }

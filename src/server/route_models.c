@@ -218,6 +218,14 @@ static json_t *json_dirs(const struct folders *f, size_t key)
     return out;
 }
 
+static json_t *json_extensions(const struct folders *f, size_t key)
+{
+    json_t *out = json_array();
+    for (const char *const *e = folders_extensions(f, key); *e; e++)
+        json_array_append_new(out, json_string(*e));
+    return out;
+}
+
 void route_experiment_models(struct http_req *r)
 {
     const struct folders *f = r->server->cfg.folders;
@@ -226,7 +234,8 @@ void route_experiment_models(struct http_req *r)
         const char *key = folders_key(f, i);
         if (strcmp(key, "configs") && strcmp(key, "custom_nodes"))
             json_array_append_new(out,
-                                  json_pack("{s:s,s:o}", "name", key, "folders", json_dirs(f, i)));
+                                  json_pack("{s:s,s:o,s:o}", "name", key, "folders",
+                                            json_dirs(f, i), "extensions", json_extensions(f, i)));
     }
     http_reply_json(r, 200, out);
 }
@@ -301,19 +310,34 @@ static void picture_work(struct later *l)
     }
 }
 
-void route_model_preview(struct http_req *r)
+/* The model that is meant: 0, or the status that says why not. */
+static int find_model(const struct http_req *r, struct str *path)
 {
-    struct folders *f = r->server->cfg.folders;
+    const struct folders *f = r->server->cfg.folders;
     size_t key = folders_find(f, str_c(&r->param[0]), true);
     int64_t index = -1;
+    berth_err err = { 0 };
+    if (!r->param[2].n)
+        return 400;
+    if (key == SIZE_MAX)
+        return 404;
+    if (!py_int(str_c(&r->param[1]), r->param[1].n, &index))
+        return 400;
+    if (index < 0 || (uint64_t)index >= folders_dirs(f, key))
+        return 404;
+    if (path_inside(folders_dir(f, key, (size_t)index), str_c(&r->param[2]), r->param[2].n, true,
+                    path, &err))
+        return err.code == BERTH_EINVAL ? 403 : 404;
+    return 0;
+}
+
+void route_model_preview(struct http_req *r)
+{
     struct str path = { 0 };
     struct model_picture *p = NULL;
-    berth_err err = { 0 };
-    if (key == SIZE_MAX || !py_int(str_c(&r->param[1]), r->param[1].n, &index) || index < 0 ||
-        (uint64_t)index >= folders_dirs(f, key) ||
-        path_inside(folders_dir(f, key, (size_t)index), str_c(&r->param[2]), r->param[2].n, true,
-                    &path, &err)) {
-        http_reply_empty(r, 404);
+    int status = find_model(r, &path);
+    if (status) {
+        http_reply_empty(r, status);
     } else if ((p = later_new(r, sizeof *p, AUX_PICTURES, picture_work))) {
         const char *dot = strrchr(path_base(path.p), '.');
         str_add(&p->stem, path.p, dot ? (size_t)(dot - path.p) : path.n);
@@ -346,7 +370,9 @@ static void top_files_work(struct later *l)
         if (t.n)
             qsort(t.p, t.n, t.elem, newest_first);
         for (size_t i = 0; i < t.n; i++)
-            json_array_append_new(out, json_string(((struct tree_entry *)vec_at(&t, i))->rel));
+            json_array_append_new(out,
+                                  json_sprintf("%s [%s]", ((struct tree_entry *)vec_at(&t, i))->rel,
+                                               str_c(&l->r->param[0])));
         later_json(l, 200, out);
     }
     tree_release(&t);

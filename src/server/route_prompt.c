@@ -6,13 +6,12 @@
 #include "graph/graph.h"
 #include "server/routes.h"
 
-#define PROMPT_ID_MAX 512 /* bytes; a uuid has 36 */
-
 struct incoming { /* owner: the loop, then the lane, the writer, and the loop again */
     struct post post;
     struct server *server;
     struct http_req *r; /* held */
     struct str text;    /* of the body */
+    char *usage;        /* what the client calls itself, Comfy-Usage-Source; NULL: nothing */
     int64_t now_ms;
     /* what it says, while it is judged */
     json_t *body; /* owned; the next two borrow from it */
@@ -103,6 +102,7 @@ static void incoming_free(struct incoming *in)
     unclaim(in);
     http_unhold(in->r);
     forget(in);
+    free(in->usage);
     str_release(&in->id);
     str_release(&in->reply);
     str_release(&in->said);
@@ -234,25 +234,23 @@ static bool is_free(struct incoming *in)
     return false;
 }
 
-/* An empty one could not be asked for: /history/ has no place for it. */
 static bool take_id(struct incoming *in)
 {
     const json_t *given = json_object_get(in->body, "prompt_id");
-    if (given && !json_is_null(given))
-        py_str(given, &in->id);
-    bool ours = !in->id.n;
-    if (ours && !in->id.bad) {
-        char id[UUID_TEXT];
-        uuid4_text(id);
-        str_adds(&in->id, id);
+    bool ours = !given || json_is_null(given);
+    char id[UUID_TEXT];
+    if (!ours && !is_uuid(given)) {
+        refuse(in, 400, "invalid_prompt_id", "prompt_id must be a valid UUID",
+               "prompt_id must be a UUID string in canonical lowercase hyphenated form; omit it to "
+               "let the server generate one");
+        return false;
     }
+    if (ours)
+        uuid4_text(id);
+    str_adds(&in->id, ours ? id : json_string_value(given));
     if (in->id.bad)
         refuse_memory(in);
-    else if (in->id.n > PROMPT_ID_MAX)
-        refuse(in, 400, "invalid_prompt", "prompt_id is too long", "prompt_id");
-    else
-        return ours || is_free(in);
-    return false;
+    return !in->id.bad && (ours || is_free(in));
 }
 
 /* Adds client_id and create_time to extra_data, and drops its secrets: nothing here needs them, and
@@ -274,6 +272,12 @@ static bool take_extra(struct incoming *in)
     json_object_del(x, "auth_token_comfy_org");
     json_object_del(x, "api_key_comfy_org");
     client = json_object_get(in->body, "client_id");
+    json_t *usage = in->usage && !json_object_get(x, "comfy_usage_source") ? json_string(in->usage)
+                                                                           : NULL; /* or no UTF-8 */
+    if (usage && json_object_set_new(x, "comfy_usage_source", usage)) {
+        refuse_memory(in);
+        return false;
+    }
     if ((client && json_object_set(x, "client_id", client)) ||
         json_object_set_new(x, "create_time", json_integer(in->now_ms))) {
         refuse_memory(in);
@@ -427,6 +431,8 @@ void route_prompt_post(struct http_req *r)
     in->r = http_hold(r);
     in->now_ms = (int64_t)(clock_wall_ns(r->server->cfg.clock) / 1000000);
     in->text = r->body;
+    const char *usage = http1_get(r->h, "comfy-usage-source");
+    in->usage = usage ? strdup(usage) : NULL;
     r->body = (struct str) { 0 };
     if (aux_run(r->server, AUX_PROMPTS, judge, judged, in))
         return;

@@ -55,10 +55,11 @@ static bool user_file_stat(const struct user_file *f, struct stat *st)
     return f->path.n && stat(f->path.p, st) == 0;
 }
 
+/* Times in milliseconds. */
 static json_t *full_info(const char *rel, uint64_t size, double modified, double created)
 {
-    return json_pack("{s:s,s:I,s:f,s:f}", "path", rel, "size", (json_int_t)size, "modified",
-                     modified, "created", created);
+    return json_pack("{s:s,s:I,s:I,s:I}", "path", rel, "size", (json_int_t)size, "modified",
+                     (json_int_t)(modified * 1000), "created", (json_int_t)(created * 1000));
 }
 
 /* What POST and move answer: the name, or all about the file. */

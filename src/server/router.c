@@ -14,8 +14,8 @@ static const struct route table[] = {
 #define ROUTE_LATER(methods, pattern, flags, lane, name)                                           \
     ADD(methods, pattern, flags, route_later, .work = &(struct route_work) { lane, later_##name })
 #define ROUTE_FIXED(methods, pattern, status, type, text)                                          \
-    ADD(methods, pattern, ROUTE_DOUBLE | ((methods) == HTTP_POST ? ROUTE_BODY : 0),                \
-        http_reply_fixed, .answer = &(struct http_answer) { status, type, text })
+    ADD(methods, pattern, ROUTE_DOUBLE | ((methods)&HTTP_POST ? ROUTE_BODY : 0), http_reply_fixed, \
+        .answer = &(struct http_answer) { status, type, text })
     ADD(HTTP_GET, "/ws", ROUTE_DOUBLE | ROUTE_WS, route_ws)
 #include "server/routes.def"
         ADD(HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static) /* last: it takes everything */

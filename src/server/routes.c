@@ -241,6 +241,18 @@ void uuid4_text(char out[UUID_TEXT])
     out[n] = '\0';
 }
 
+bool is_uuid(const json_t *v)
+{
+    static const char shape[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+    if (!json_is_string(v) || json_string_length(v) != sizeof shape - 1)
+        return false;
+    const char *s = json_string_value(v);
+    for (size_t i = 0; i < sizeof shape - 1; i++)
+        if (shape[i] == '-' ? s[i] != '-' : !s[i] || !strchr("0123456789abcdef", s[i]))
+            return false;
+    return true;
+}
+
 bool json_ids(const json_t *v, const char ***out, size_t *n)
 {
     size_t count = json_array_size(v);

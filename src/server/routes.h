@@ -81,6 +81,8 @@ bool query_true(const struct http_req *r, const char *name); /* "true" in any ca
 #define UUID_TEXT 37
 void uuid4_text(char out[UUID_TEXT]); /* with dashes, as uuid.uuid4() prints */
 
+bool is_uuid(const json_t *v); /* a text, spelled as uuid4_text() spells them */
+
 /* The strings in the array v, borrowed; free() *out. False: no memory. */
 WARN_UNUSED bool json_ids(const json_t *v, const char ***out, size_t *n);
 

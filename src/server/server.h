@@ -46,6 +46,7 @@ struct server_config { /* borrowed until server_free(), but for what says otherw
     const char *cors_origin;                      /* NULL: origin guard */
     const char *frontend;                         /* folder; NULL: the dashboard is at / too */
     const char *packages;                         /* folder of Python packages; NULL: none */
+    const char *comfyui;                          /* folder of a ComfyUI; NULL: none */
     const char *database;                         /* file of the store */
     uint64_t max_upload;                          /* bytes; 0: 100 MiB */
     size_t max_pending, max_history, max_sockets; /* 0: 10000, 10000, 4096 */
@@ -58,7 +59,9 @@ struct server_config { /* borrowed until server_free(), but for what says otherw
     double cache_ram_gb;
     const char *preview_method; /* NULL: "none"; a prompt may say another */
     unsigned preview_size;      /* 0: 512 */
-    const char *const *argv;    /* for /system_stats */
+    const char *const *flags;   /* feature flags for clients, "KEY" or "KEY=VALUE" */
+    size_t flags_n;
+    const char *const *argv; /* for /system_stats */
     size_t argc;
     unsigned grace_s; /* at SIGTERM: how long the running prompt may go on before it is parked */
     void (*stopping)(void *user); /* on the loop's thread, when it shall stop; NULL: nobody asks */
@@ -81,3 +84,8 @@ void server_wake(struct server *s); /* any thread, and signal handlers */
  * is on disk is safe as ever. Any thread, and signal handlers. */
 void server_hurry(struct server *s);
 void server_free(struct server *s); /* NULL is fine */
+
+/* Feature flags that frontends know, with types and defaults, as JSON. */
+void server_flags_json(struct str *out);
+/* Why a text cannot be among `flags`, where it would be left out; NULL: it can. */
+const char *server_flag_wrong(const char *text);

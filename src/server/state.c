@@ -473,17 +473,11 @@ void worker_memory_json(struct server *s, uint64_t after, size_t cap, struct str
     jo_close(&j, '}');
 }
 
-/* The device that computes unless somebody says otherwise, in the words of PyTorch: what the
+/* A device in the words of PyTorch: what the
  * allocator has is total, what of it nobody uses is free. A logical device is as large as its
  * budget. */
-void worker_stats_json(struct server *s, struct str *out)
+static void stats_of(const struct device *d, struct jsonout *j)
 {
-    struct worker *w = s->worker;
-    size_t n = devset_count(w->parts.devices), at = 0;
-    for (size_t k = n; k-- > 0;) /* by name, as the loaders' default: RAM may stand in for a card */
-        if (strcmp(devset_at(w->parts.devices, k)->name, "cpu") != 0)
-            at = k;
-    const struct device *d = devset_at(w->parts.devices, at);
     struct dev_info i = look(d);
     uint64_t held = i.stats.in_use + i.stats.idle, total = i.total, avail = i.free + i.stats.idle;
     if (i.budget < total)
@@ -496,16 +490,35 @@ void worker_stats_json(struct server *s, struct str *out)
     const char *model = d->phys->model; /* "cuda:0 NVIDIA H200 : native", ComfyUI's way */
     snprintf(name, sizeof name, "%s%s%s%s", d->name, *model ? " " : "", model,
              *model ? " : native" : "");
+    jo_open(j, NULL, '{');
+    jo_str(j, "name", name);
+    jo_text(j, "type", d->name, kind);
+    jo_fmt(j, "index", "%s", d->name[kind] ? d->name + kind + 1 : "null");
+    jo_u64(j, "vram_total", total);
+    jo_u64(j, "vram_free", avail);
+    jo_u64(j, "torch_vram_total", d->name[kind] ? held : total);
+    jo_u64(j, "torch_vram_free", d->name[kind] ? i.stats.idle : avail);
+    jo_close(j, '}');
+}
+
+/* Cards, the loaders' default first; without one the cpu. By name: RAM may stand in for a card. */
+void worker_stats_json(struct server *s, struct str *out)
+{
+    const struct devset *all = s->worker->parts.devices;
+    const struct device *cpu = NULL;
     struct jsonout j = { .out = out };
+    size_t cards = 0;
     jo_open(&j, NULL, '[');
-    jo_open(&j, NULL, '{');
-    jo_str(&j, "name", name);
-    jo_text(&j, "type", d->name, kind);
-    jo_fmt(&j, "index", "%s", d->name[kind] ? d->name + kind + 1 : "null");
-    jo_u64(&j, "vram_total", total);
-    jo_u64(&j, "vram_free", avail);
-    jo_u64(&j, "torch_vram_total", d->name[kind] ? held : total);
-    jo_u64(&j, "torch_vram_free", d->name[kind] ? i.stats.idle : avail);
-    jo_close(&j, '}');
+    for (size_t k = 0; k < devset_count(all); k++) {
+        const struct device *d = devset_at(all, k);
+        bool card = strcmp(d->name, "cpu") != 0;
+        if (card)
+            stats_of(d, &j);
+        else
+            cpu = d;
+        cards += card;
+    }
+    if (!cards && cpu)
+        stats_of(cpu, &j);
     jo_close(&j, ']');
 }

@@ -210,7 +210,7 @@ void route_static(struct http_req *r)
         return;
     }
     if (index) {
-        http_header(r, "Cache-Control", "no-cache");
+        http_header(r, "Cache-Control", "no-store, must-revalidate");
         http_header(r, "Pragma", "no-cache");
         http_header(r, "Expires", "0");
     }

@@ -1,5 +1,5 @@
-/* unicode: what a tokenizer asks about code points: class, lower case, NFC, graphemes. For text/
- * alone.
+/* unicode: what a tokenizer asks about code points: class, lower case, NFC, graphemes. For text/,
+ * and for regular expressions of nodes.
  *
  * Words      point   a code point, uint32_t, never a surrogate
  * Tables     unicode_tables.h, made by tools/unicode_tables.py; the file names the versions of the

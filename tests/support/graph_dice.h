@@ -88,8 +88,40 @@ static inline const char *graph_types(const struct node_input *in)
     case IN_BOOLEAN:
         return "BOOLEAN";
     default:
-        return in->type;
+        return in->type && !strcmp(in->type, NODE_MATCH) ? "*" : in->type;
     }
+}
+
+/* What no node gives, but prompts have: number `which` of them, over and over; NULL: no such
+ * type. */
+static inline const char *graph_literal(const char *type, size_t which)
+{
+    static const char *const some[][2] = {
+        { "ARRAY", "{\"__value__\": [1, {\"a\": [\"b\"]}]}" },
+        { "COLORS", "{\"__value__\": [\"#ff00aa\", \"\"]}" },
+        { "COLOR", "\"#12ab34ff\"" },
+        { "COLOR", "\"#80ff20\"" },
+        { "BOUNDING_BOX", "{\"x\": 1, \"y\": 2, \"width\": 9, \"height\": 5}" },
+        { "BOUNDING_BOX", "{\"x\": 9000, \"y\": \"a\"}" },
+        { "IMAGECOMPARE", "{}" },
+        { "CURVE", "{\"points\": [[0, 0], [1, 1]], \"interpolation\": \"linear\"}" },
+        { "CURVE", "{\"points\": [[0.5]]}" },
+        { "WEBCAM", "\"0.png\"" },
+        { "WEBCAM", "\"../x\"" },
+        { "BOUNDING_BOXES",
+          "{\"__value__\": [{\"x\": 9, \"y\": -3, \"width\": 50, \"height\": 3}]}" },
+        { "BOUNDING_BOXES", "{\"__value__\": [{\"x\": \"a\"}, 7]}" },
+        { "COMPOSITOR", "{}" },
+        { "COMPOSITOR", "{\"inputs\": 3}" },
+        { "DICT", "{\"a\": 1, \"b\": [2.5]}" },
+    };
+    size_t n = 0, at = 0;
+    for (size_t i = 0; type && i < ARRAY_LEN(some); i++)
+        n += !strcmp(type, some[i][0]);
+    for (size_t i = 0; n && i < ARRAY_LEN(some); i++)
+        if (!strcmp(type, some[i][0]) && at++ == which % n)
+            return some[i][1];
+    return NULL;
 }
 
 /* ---- constants ---- */
@@ -152,6 +184,10 @@ static inline void graph_string(struct graph *g, const struct node_input *in, st
         "cuda:0,5%;cpu,*",
         "#cuda:0;3mb;cpu",
         "-1e999, nan, 12",
+        "a / (b - 1) if a > b else max(values)",
+        "{a:>{b}} {c!r} {a[0]}",
+        "(\\\\w+) (?P<x>the|a)?",
+        "{\\\"k\\\": [1, null]}",
     };
     bool own = in->sdef && graph_die(g, 3); /* few texts mean anything to a node that has one */
     str_addf(out, "\"%s\"", own ? in->sdef : some[graph_die(g, ARRAY_LEN(some))]);
@@ -183,9 +219,15 @@ static inline void graph_constant(struct graph *g, const struct node_input *in, 
         str_adds(out, graph_die(g, 2) ? "true" : "false");
         break;
     case IN_COMBO:
+    case IN_DYNCOMBO:
         graph_combo(g, in, out);
         break;
     case IN_SOCKET:
+        if (graph_literal(in->type, 0))
+            str_adds(out, graph_literal(in->type, graph_die(g, 4)));
+        break;
+    case IN_AUTOGROW:
+    case IN_DYNSLOT:
         break;
     }
 }
@@ -243,22 +285,68 @@ static inline bool graph_link(struct graph *g, const char *types, size_t depth, 
     return true;
 }
 
-/* False: an input that has to be there cannot be had. */
-static inline bool graph_input(struct graph *g, const struct node_input *in, size_t depth,
-                               struct str *out)
+/* The input under its whole name, "mode.width". False: one that has to be there cannot be had. */
+static inline bool graph_plain_input(struct graph *g, const struct node_input *in, const char *name,
+                                     size_t depth, struct str *out)
 {
     struct str v = { 0 };
     bool socket = in->kind == IN_SOCKET, ok = true;
     if (in->optional && graph_die(g, 3) == 0)
         return true;
-    if (socket || (in->kind != IN_COMBO && depth < GRAPH_DEPTH && graph_die(g, 12) == 11))
+    if (socket && graph_literal(in->type, 0) && graph_die(g, 2))
+        graph_constant(g, in, &v);
+    else if (socket || (in->kind != IN_COMBO && depth < GRAPH_DEPTH && graph_die(g, 12) == 11))
         ok = graph_link(g, graph_types(in), depth, &v);
     if (!ok || !v.n)
         graph_constant(g, in, &v);
+    ok = ok || v.n;
     if (v.n)
-        str_addf(out, "%s\"%s\": %s", out->n ? ", " : "", in->name, str_c(&v));
+        str_addf(out, "%s\"%s\": %s", out->n ? ", " : "", name, str_c(&v));
     str_release(&v);
     return ok || !socket || in->optional;
+}
+
+static inline bool graph_input(struct graph *g, const struct node_input *in, const char *prefix,
+                               size_t depth, struct str *out);
+
+/* A choice and what it brings. */
+static inline bool graph_choice(struct graph *g, const struct node_input *in, const char *name,
+                                size_t depth, struct str *out)
+{
+    const struct node_choice *c = &in->choice[graph_die(g, in->choices)];
+    bool ok = true;
+    str_addf(out, "%s\"%s\": \"%s\"", out->n ? ", " : "", name, c->key);
+    for (size_t i = 0; i < c->ins && ok; i++)
+        ok = graph_input(g, &c->in[i], name, depth, out);
+    return ok;
+}
+
+/* Some members; gaps between them now and then. */
+static inline bool graph_members(struct graph *g, const struct node_input *in, const char *group,
+                                 size_t depth, struct str *out)
+{
+    size_t n = in->min + graph_die(g, 3), gap = graph_die(g, 8) == 7;
+    bool ok = true;
+    for (size_t i = 0; i < n && ok; i++) {
+        char name[160];
+        size_t k = i < in->min ? i : i + gap;
+        if (in->members)
+            snprintf(name, sizeof name, "%s.%s", group, in->members[k]);
+        else
+            snprintf(name, sizeof name, "%s.%s%zu", group, in->prefix, k);
+        ok = graph_plain_input(g, in->sub, name, depth, out);
+    }
+    return ok;
+}
+
+static inline bool graph_input(struct graph *g, const struct node_input *in, const char *prefix,
+                               size_t depth, struct str *out)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s%s%s", prefix ? prefix : "", prefix ? "." : "", in->name);
+    return in->kind == IN_DYNCOMBO   ? graph_choice(g, in, name, depth, out)
+           : in->kind == IN_AUTOGROW ? graph_members(g, in, name, depth, out)
+                                     : graph_plain_input(g, in, name, depth, out);
 }
 
 static inline void graph_put(struct graph *g, const struct node_class *cls, const char *inputs)
@@ -274,7 +362,7 @@ static inline size_t graph_add(struct graph *g, const struct node_class *cls, si
     struct str inputs = { 0 };
     bool ok = depth < 2 * GRAPH_DEPTH;
     for (size_t i = 0; ok && i < cls->ins; i++)
-        ok = graph_input(g, &cls->in[i], depth, &inputs);
+        ok = graph_input(g, &cls->in[i], NULL, depth, &inputs);
     ok = ok && g->n < GRAPH_NODES;
     if (ok)
         graph_put(g, cls, str_c(&inputs));
@@ -292,7 +380,7 @@ static inline void graph_sink(struct graph *g, size_t node)
         sink = node_find("PreviewAny");
     str_addf(&inputs, "\"%s\": [\"%zu\", %zu]", sink->in[0].name, node + 1, slot);
     for (size_t i = 1; i < sink->ins; i++)
-        graph_input(g, &sink->in[i], 2 * GRAPH_DEPTH, &inputs);
+        graph_input(g, &sink->in[i], NULL, 2 * GRAPH_DEPTH, &inputs);
     graph_put(g, sink, str_c(&inputs));
     str_release(&inputs);
 }

@@ -142,6 +142,61 @@ static inline berth_status run_count(struct node_call *c, berth_err *err)
 }
 CLASS(Count, INS(in_any), OUTS(out_int), .run = run_count, .flags = NODE_INPUT_IS_LIST);
 
+/* Block(value, why) -> value, but blockers for odd ones; why "": silent */
+static inline berth_status run_block(struct node_call *c, berth_err *err)
+{
+    int64_t v;
+    const char *why;
+    rig_called(c);
+    if (in_i64(c, "value", &v, err) || in_text(c, "why", &why, err))
+        return err->code;
+    return out_value(c, 0, v % 2 ? value_blocker(*why ? why : NULL) : value_int(v), err);
+}
+static const struct node_input in_block[] = {
+    { .name = "value", .kind = IN_INT, .imin = 0, .imax = 1000000 },
+    { .name = "why", .kind = IN_STRING },
+};
+CLASS(Block, INS(in_block), OUTS(out_int), .run = run_block);
+
+/* Crop(value) -> value: shows something, and is no output */
+CLASS(Crop, INS(in_any), OUTS(out_any), .run = run_through, .flags = NODE_INTERMEDIATE);
+
+/* Mode(mode {one | two: x}, values.v0..2) -> INT: x, or the number of values */
+static inline berth_status run_mode(struct node_call *c, berth_err *err)
+{
+    const char *mode;
+    int64_t v = 0;
+    rig_called(c);
+    if (in_text(c, "mode", &mode, err))
+        return err->code;
+    if (strcmp(mode, "two") == 0) {
+        if (in_i64(c, "mode.x", &v, err))
+            return err->code;
+    } else {
+        for (size_t at = 0; in_member(c, "values", &at, NULL);)
+            v++;
+    }
+    return out_value(c, 0, value_int(v), err);
+}
+static const struct node_input in_mode_two[] = { { .name = "x", .kind = IN_INT, .imax = 9 } };
+static const struct node_choice mode_choices[] = {
+    { .key = "one" }, { .key = "two", .in = in_mode_two, .ins = ARRAY_LEN(in_mode_two) }
+};
+static const struct node_input in_mode[] = {
+    { .name = "mode",
+      .kind = IN_DYNCOMBO,
+      .choice = mode_choices,
+      .choices = ARRAY_LEN(mode_choices) },
+    { .name = "values",
+      .kind = IN_AUTOGROW,
+      .sub = (const struct node_input[]) { { .name = "v", .kind = IN_SOCKET, .type = "INT" } },
+      .subs = 1,
+      .prefix = "v",
+      .min = 1,
+      .max = 3 },
+};
+CLASS(Mode, INS(in_mode), OUTS(out_int), .run = run_mode, .flags = NODE_V3);
+
 /* Never(value?) -> INT, one that is declared and cannot be computed */
 static const struct node_input in_never[] = {
     { .name = "value", .kind = IN_SOCKET, .type = "*", .optional = true }
@@ -409,7 +464,8 @@ static inline const struct node_class *rig_find(const char *name)
         &class_Own,     &class_Fresh, &class_State,    &class_Look,   &class_Blind,
         &class_Blob,    &class_Reset, &class_Changing, &class_Rules,  &class_RulesV3,
         &class_Sink,    &class_Needy, &class_NeedyV3,  &class_Source, &class_SourceV3,
-        &class_Picture, &class_Peek,  &class_Never,
+        &class_Picture, &class_Peek,  &class_Never,    &class_Block,  &class_Crop,
+        &class_Mode,
     };
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         if (strcmp(all[i]->name, name) == 0)

@@ -21,6 +21,7 @@
 #pragma once
 
 #include "format/weights.h"
+#include "model/patch.h"
 #include "net/net.h"
 
 struct arch_net;
@@ -67,9 +68,10 @@ void flux_lora(struct lora_table *t, const struct weights *w, const struct arch_
 
 /* Host memory that passes use; zeroed is empty. Owner: who runs the net. */
 struct flux_host {
-    float *table;   /* [tokens + picture + refs, head_dim / 2, 2]: cos and sin of every position */
-    size_t tokens;  /* that it was made for; 0: none */
-    uint64_t h, w;  /* h 0: for pictures to look at, too */
+    float *table;  /* [tokens + picture + refs, head_dim / 2, 2]: cos and sin of every position */
+    size_t tokens; /* that it was made for; 0: none */
+    uint64_t h, w; /* h 0: for pictures to look at, too */
+    struct patch_positions to;
     float *patches; /* [n, picture + refs, 4 * channels] */
     float *result;  /* [n, picture, 4 * channels]. A pass that goes wrong on the way back is run
                        again, so they are two */

@@ -225,6 +225,7 @@ static void double_block(struct net_run *r, const struct pass *p, uint32_t n)
     struct act o = net_new(r, &s);
     attend(r, p, qkv, net_view(&o));
     net_drop(r, &qkv);
+    o = patch_attended(r, p->in, o, true);
     stream_out(r, p, &img, img_mod, o);
     stream_out(r, p, &txt, txt_mod, o);
     net_drop(r, &o);
@@ -308,6 +309,7 @@ static struct act single_thrifty(struct net_run *r, const struct pass *p, struct
     struct act o = net_new(r, &h.shape);
     attend(r, p, qkv, net_view(&o));
     net_drop(r, &qkv);
+    o = patch_attended(r, p->in, o, true);
     struct act h_rows = net_reshape(r, h, &flat), o_rows = net_reshape(r, o, &flat);
     for (uint64_t at = 0; at < rows && !net_bad(r); at += piece) {
         const uint64_t n = rows - at < piece ? rows - at : piece;
@@ -334,7 +336,9 @@ static void single_block(struct net_run *r, const struct pass *p, uint32_t n)
     struct act mod = net_linear(r, p->vec, "modulation.lin"); /* [B, 3D] */
     struct act h = net_modulate(r, net_view(&p->x), chunk(r, p, mod, SCALE, 0, p->B),
                                 chunk(r, p, mod, SHIFT, 0, p->B), EPS);
-    h = net_thrifty(r) ? single_thrifty(r, p, h) : single_whole(r, p, h);
+    /* Patches take attention by itself, as it is in a thrifty pass. */
+    bool apart = net_thrifty(r) || patch_wants_attended(p->in, true);
+    h = apart ? single_thrifty(r, p, h) : single_whole(r, p, h);
     net_gate(r, net_view(&p->x), chunk(r, p, mod, GATE, 0, p->B), h);
     net_drop(r, &h);
     net_drop(r, &mod);
@@ -432,9 +436,11 @@ static void forward(struct net_run *r, void *user)
     way_in(r, &p, "txt_in", net_input(r, &cs, in->context), 0, p.L);
     p.table = net_input_f32(r, &ts, p.host ? p.host->table : NULL);
     for (uint32_t i = 0; i < f->depth && !net_bad(r); i++)
-        double_block(r, &p, i);
+        if (!patch_leaves_out(in, PATCH_DOUBLE, i))
+            double_block(r, &p, i);
     for (uint32_t i = 0; i < f->depth_single && !net_bad(r); i++)
-        single_block(r, &p, i);
+        if (!patch_leaves_out(in, PATCH_SINGLE, i))
+            single_block(r, &p, i);
     net_drop(r, &p.table);
     struct act y = way_out(r, &p);
     net_drop(r, &p.vec);

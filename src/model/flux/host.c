@@ -89,14 +89,11 @@ static void fill_angles(double position, uint32_t dim, float *out)
     }
 }
 
-struct place { /* of a picture's first patch */
-    double layer, row, column;
-};
-
-/* Every patch of a latent. Each axis looks at one number only, so the first row and the first
- * column have all angles there are. Returns what is behind the last. */
-static float *fill_picture(const struct flux_net *f, const struct shape *s, struct place at,
-                           float *first)
+/* Every patch of a latent: patch (i, j) at (shift_t, i scale_y + shift_y, j scale_x + shift_x). Each
+ * axis looks at one number only, so the first row and the first column have all angles there are.
+ * Returns what is behind the last. */
+static float *fill_picture(const struct flux_net *f, const struct shape *s,
+                           const struct patch_positions *at, float *first)
 {
     const size_t rows = (size_t)flux_side(s->dim[2]), cols = (size_t)flux_side(s->dim[3]);
     const size_t wide = f->head_dim, a0 = f->axis[0], a1 = f->axis[1], a2 = f->axis[2];
@@ -104,53 +101,66 @@ static float *fill_picture(const struct flux_net *f, const struct shape *s, stru
         for (size_t j = 0; j < cols; j++) {
             float *to = first + (i * cols + j) * wide;
             if (!i && !j)
-                fill_angles(at.layer, f->axis[0], to);
+                fill_angles(at->shift_t, f->axis[0], to);
             else
                 memcpy(to, first, a0 * sizeof *to);
             if (j == 0)
-                fill_angles(at.row + (double)i, f->axis[1], to + a0);
+                fill_angles((double)i * at->scale_y + at->shift_y, f->axis[1], to + a0);
             else
                 memcpy(to + a0, first + i * cols * wide + a0, a1 * sizeof *to);
             if (i == 0)
-                fill_angles(at.column + (double)j, f->axis[2], to + a0 + a1);
+                fill_angles((double)j * at->scale_x + at->shift_x, f->axis[2], to + a0 + a1);
             else
                 memcpy(to + a0 + a1, first + j * wide + a0 + a1, a2 * sizeof *to);
         }
     return first + rows * cols * wide;
 }
 
+/* Moved so that the first patch is at these places; nodes move and scale on top of that. */
+static struct patch_positions placed(const struct patch_positions *to, double layer, double row,
+                                     double column)
+{
+    struct patch_positions at = *to;
+    at.shift_t += layer;
+    at.shift_y += row;
+    at.shift_x += column;
+    return at;
+}
+
 /* Pictures to look at, one after the other: in layers of their own, or in one, beside each other
  * along the shorter side; or (uxo) across the corner of the picture and of each other. */
-static void fill_refs(const struct flux_net *f, const struct family_batch *b, float *out)
+static void fill_refs(const struct flux_net *f, const struct family_batch *b,
+                      const struct patch_positions *to, float *out)
 {
     uint64_t H = 0, W = 0; /* latent pixels that are taken */
     for (size_t i = 0; i < b->refs; i++) {
         const struct shape *s = &b->ref[i].shape;
         const uint64_t h = s->dim[2], w = s->dim[3];
-        struct place at = { .layer = (double)(i + 1) };
+        struct patch_positions at = placed(to, (double)(i + 1), 0, 0);
         if (b->ref_method == REF_UXO) {
-            at = (struct place) { 0, (double)(flux_side(b->shape.dim[2]) + flux_side(H)),
-                                  (double)(flux_side(b->shape.dim[3]) + flux_side(W)) };
+            at = placed(to, 0, (double)(flux_side(b->shape.dim[2]) + flux_side(H)),
+                        (double)(flux_side(b->shape.dim[3]) + flux_side(W)));
             H += h;
             W += w;
         } else if (b->ref_method != REF_INDEX) {
             const uint64_t x = h + H > w + W ? W : 0, y = h + H > w + W ? 0 : H;
-            at = (struct place) { 1, (double)flux_side(y), (double)flux_side(x) };
+            at = placed(to, 1, (double)flux_side(y), (double)flux_side(x));
             H = h + y > H ? h + y : H;
             W = w + x > W ? w + x : W;
         }
-        out = fill_picture(f, s, at, out);
+        out = fill_picture(f, s, &at, out);
     }
 }
 
-/* Text is at the origin; patch (i, j) of the picture at (0, i, j). */
-static void fill_table(const struct flux_net *f, const struct family_batch *b, float *table)
+/* Text is at the origin; the picture too, or where nodes put it. */
+static void fill_table(const struct flux_net *f, const struct family_batch *b,
+                       const struct patch_positions *to, float *table)
 {
     const size_t text = b->tokens * f->head_dim;
     for (size_t k = 0; k < text; k++)
         table[k] = k % 2 ? 0.0f : 1.0f;
-    float *refs = fill_picture(f, &b->shape, (struct place) { 0, 0, 0 }, table + text);
-    fill_refs(f, b, refs);
+    float *refs = fill_picture(f, &b->shape, to, table + text);
+    fill_refs(f, b, to, refs);
 }
 
 /* ---- buffers ---- */
@@ -177,7 +187,10 @@ static berth_status make_table(struct flux_host *host, const struct flux_net *f,
     const uint64_t h = b->shape.dim[2], w = b->shape.dim[3];
     size_t picture = (size_t)(flux_side(h) * flux_side(w) + flux_refs(b)); /* fits: patches do */
     size_t all, count, bytes;
-    if (host->table && !b->refs && host->tokens == b->tokens && host->h == h && host->w == w)
+    struct patch_positions to = { .scale_x = 1, .scale_y = 1, .scale_t = 1 };
+    patch_moves(b, &to);
+    if (host->table && !b->refs && host->tokens == b->tokens && host->h == h && host->w == w &&
+        memcmp(&host->to, &to, sizeof to) == 0)
         return BERTH_OK;
     free(host->table);
     host->table = NULL;
@@ -185,7 +198,8 @@ static berth_status make_table(struct flux_host *host, const struct flux_net *f,
         !sz_mul(count, sizeof(float), &bytes) || !(host->table = malloc(bytes)))
         return err_set(err, BERTH_ENOMEM, "positions of %zu tokens and %zu patches", b->tokens,
                        picture);
-    fill_table(f, b, host->table);
+    fill_table(f, b, &to, host->table);
+    host->to = to;
     host->tokens = b->tokens;
     host->h = b->refs ? 0 : h;
     host->w = w;

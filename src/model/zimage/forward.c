@@ -98,8 +98,7 @@ static void feed_rows(struct net_run *r, const struct zimage_pass *p, struct act
                        .layer = "feed_forward.w1", .x = x, .y = net_view(&gate), .no_bias = true });
     net_product(r, &(struct net_product) {
                        .layer = "feed_forward.w3", .x = x, .y = net_view(&up), .no_bias = true });
-    net_unary(r, &gate, OP_SILU);
-    net_mul(r, &gate, up);
+    net_silu_mul(r, &gate, up);
     net_drop(r, &up);
     net_product(r, &(struct net_product) {
                        .layer = "feed_forward.w2", .x = net_view(&gate), .y = x, .no_bias = true });

@@ -233,6 +233,16 @@ def fresh(tmp_path):
         s.stop()
 
 
+def uid(name):
+    """A prompt_id that says a name of up to 16 letters: ids are UUIDs."""
+    return str(uuid.UUID(bytes=name.encode().ljust(16, b"\0")))
+
+
+def name_of(prompt_id):
+    """Of uid()."""
+    return uuid.UUID(prompt_id).bytes.rstrip(b"\0").decode()
+
+
 def image_prompt(color=0, width=64, height=64, prefix="t", save=True):
     """EmptyImage -> SaveImage (or PreviewImage): the smallest workflow with an output."""
     out = {"class_type": "SaveImage", "inputs": {"images": ["1", 0], "filename_prefix": prefix}}

@@ -93,7 +93,7 @@ def test_run_from_standard_input(tmp_path):
 
 
 @pytest.mark.parametrize("change, code, said", [
-    (lambda p: p["2"].update(class_type="Nope"), 1, "node Nope does not exist"),
+    (lambda p: p["2"].update(class_type="Nope"), 1, "Node 'Nope' not found"),
     (lambda p: p["1"]["inputs"].update(width=0), 1, "smaller than min"),
     (lambda p: p.pop("2"), 1, "no outputs"),
 ])
@@ -764,6 +764,66 @@ def test_ps_with_a_token(tmp_path):
         assert "token" in berth("ps", "--server", s.url, code=1).stderr
         berth("ps", "--server", s.url, "--token", "a long token")
         berth("ps", env=dict(os.environ, BERTH_URL=s.url, BERTH_TOKEN="a long token"))
+
+
+def start_once(tmp_path, *args, code=0):
+    return berth("serve", "--base-directory", tmp_path / "b", "--port", "0", "--quick-test-for-ci", *args, code=code)
+
+
+def test_flags_of_comfyui_033(tmp_path):
+    """All that its parser has and ours does not act on: named in the log."""
+    idle = ["--enable-assets", "--enable-asset-hashing", "--fp16-intermediates", "--enable-triton-backend", "--disable-triton-backend",
+            "--use-ck-attention", "--disable-nvml-pressure", "--enable-dynamic-vram", "--disable-dynamic-vram", "--fast-disk",
+            "--disable-cuda-graphs", "--debug-hang", "--enable-manager-legacy-ui", "--normalvram", "--disable-ipex-optimize"]
+    said = start_once(tmp_path, *idle, "--vram-headroom", "0.5", "--cuda-device", "all", "--default-device", "0").stderr
+    (line,) = [x for x in said.splitlines() if "serve.ignored" in x]
+    assert all(flag in line for flag in idle) and "--vram-headroom" not in line
+    shown = berth("serve", "--help").stdout
+    assert all(flag in shown for flag in idle)
+
+
+def test_cache_flags(tmp_path):
+    assert "second value of --cache-ram" in start_once(tmp_path, "--cache-ram", "2", "16.5").stderr
+    assert "serve.ignored" not in start_once(tmp_path, "--cache-ram").stderr
+    start_once(tmp_path, "--high-ram")
+    assert "at most two values" in start_once(tmp_path, "--cache-ram", "1", "2", "3", code=2).stderr
+    assert "'x' is no number" in start_once(tmp_path, "--cache-ram", "1", "x", code=2).stderr
+    assert "one of --cache-classic" in start_once(tmp_path, "--high-ram", "--cache-none", code=2).stderr
+
+
+def test_verbose(tmp_path):
+    """Levels by Python's names; with a file behind it that file gets those of its level."""
+    file, other = tmp_path / "debug.log", tmp_path / "errors.log"
+    said = start_once(tmp_path, "--lowvram", "--verbose", "WARNING", "--verbose", "DEBUG", str(file), "--verbose", "ERROR", str(other))
+    assert "serve.ignored" in file.read_text() and other.read_text() == "" and " info " not in said.stderr
+    assert all(line in file.read_text() for line in said.stderr.splitlines() if " warn " in line)
+    before = file.read_text()
+    start_once(tmp_path, "--verbose", "INFO", str(file))
+    assert file.read_text().startswith(before) and len(file.read_text()) > len(before)
+    for most in (["--verbose"], ["--verbose", "DETAIL"]):  # of several for the terminal the one that says most
+        assert " info " in start_once(tmp_path, "--verbose", "CRITICAL", *most).stderr
+    assert " warn " not in start_once(tmp_path, "--verbose", "CRITICAL").stderr
+    assert "none of DEBUG, DETAIL" in start_once(tmp_path, "--verbose", "LOUD", code=2).stderr
+    assert "none.log" in start_once(tmp_path, "--verbose", "INFO", str(tmp_path / "no/none.log"), code=1).stderr
+
+
+def test_models_directory(tmp_path):
+    """It takes the place of BASE/models; other folders stay where they are."""
+    models = tmp_path / "weights"
+    synth(models / "checkpoints/mine.safetensors")
+    with Server(tmp_path / "b", "--models-directory", models) as s:
+        assert s.get("/models/checkpoints").json() == ["mine.safetensors"]
+        paths = s.get("/internal/folder_paths").json()
+        assert paths["loras"][0] == str(models / "loras")
+        assert paths["custom_nodes"] == [str(tmp_path / "b/custom_nodes")] and paths["datasets"] == [str(tmp_path / "b/datasets")]
+    assert not (tmp_path / "b/models").exists()
+    assert "is no folder" in start_once(tmp_path, "--models-directory", str(tmp_path / "none"), code=2).stderr
+
+
+def test_feature_flags_are_listed():
+    flags = json.loads(berth("serve", "--list-feature-flags").stdout)
+    assert set(flags) == {"show_signin_button", "enable_telemetry"}
+    assert all(list(f) == ["type", "default", "description"] and f["type"] == "bool" and f["default"] is False for f in flags.values())
 
 
 def test_quick_test_and_usage(tmp_path):

@@ -76,10 +76,10 @@ def served_names(s):
 def test_frontend_is_served_unchanged(served):
     r = served.get("/")
     assert r.text == "<!doctype html><title>ComfyUI</title>" and r.headers["Content-Type"].startswith("text/html")
-    assert r.headers["Cache-Control"] == "no-cache" and r.headers["Pragma"] == "no-cache" and r.headers["Expires"] == "0"
+    assert r.headers["Cache-Control"] == "no-store, must-revalidate" and r.headers["Pragma"] == "no-cache" and r.headers["Expires"] == "0"
     r = served.get("/assets/index-abc.js")
     assert r.text == "export {}" and "javascript" in r.headers["Content-Type"]
-    assert r.headers["Cache-Control"] == "no-cache"
+    assert r.headers["Cache-Control"] == "no-store"
     assert "css" in served.get("/materialdesignicons.min.css").headers["Content-Type"]
     assert served.get("/assets").status_code == 403
     assert served.get("/assets/none.js").status_code == 404

@@ -83,17 +83,29 @@ def test_system_stats(server):
     s = ok_json(server.get("/system_stats"))
     assert list(s) == ["system", "devices"]
     system = s["system"]
-    assert system["os"] == "linux" and system["comfyui_version"] == "0.7.0" and system["embedded_python"] is False
+    assert system["os"] == "linux" and system["comfyui_version"] == "0.33.0" and system["embedded_python"] is False
     assert 0 < system["ram_free"] <= system["ram_total"]
     for member in ("python_version", "pytorch_version"):
         assert isinstance(system[member], str)
     for member in ("required_frontend_version", "installed_templates_version", "required_templates_version"):
         assert system[member] is None
+    assert system["comfy_package_versions"] == [
+        {"name": f"comfyui-{name}", "installed": None, "required": None}
+        for name in ("frontend-package", "workflow-templates", "embedded-docs")]
+    assert isinstance(system["deploy_environment"], str)
     assert isinstance(system["argv"], list) and all(isinstance(a, str) for a in system["argv"])
     assert len(s["devices"]) >= 1
     for d in s["devices"]:
         assert set(d) >= {"name", "type", "index", "vram_total", "vram_free", "torch_vram_total", "torch_vram_free"}
         assert d["vram_total"] > 0 and d["vram_free"] <= d["vram_total"]
+
+
+@pytest.mark.parametrize("spec,want", [
+    ("cpu=1g,cuda:0@cpu=64m,cuda:1@cpu=32m", [("cuda", 0, 64 << 20), ("cuda", 1, 32 << 20)]), ("cpu=1g", [("cpu", None, 1 << 30)])])
+def test_every_device_is_there(fresh, spec, want):
+    """The cards, the one that loaders choose first; the cpu only where there is no other."""
+    s = fresh("--devices", spec)
+    assert [(d["type"], d["index"], d["vram_total"]) for d in s.get("/system_stats").json()["devices"]] == want
 
 
 def test_the_manager_stays_out_of_argv(fresh):
@@ -103,9 +115,71 @@ def test_the_manager_stays_out_of_argv(fresh):
 
 
 def test_features(server, fresh):
-    want = {"supports_preview_metadata": True, "max_upload_size": 104857600, "extension": {"manager": {"supports_v4": True}}}
+    want = {"supports_preview_metadata": True, "supports_model_type_tags": True, "max_upload_size": 104857600,
+            "extension": {"manager": {"supports_v4": True}}, "node_replacements": True, "assets": False}
     assert ok_json(server.get("/features")) == want
+    with server.ws(flags={}) as ws:
+        assert ws.until(lambda m: m["type"] == "feature_flags")[-1]["data"] == want
     assert ok_json(fresh("--max-upload-size", "2").get("/api/features"))["max_upload_size"] == 2 << 20
+
+
+def test_feature_flags_of_the_command_line(fresh):
+    """Those that frontends know are true or false; of others the text stays. The server's own stay as they are."""
+    given = ["show_signin_button", "enable_telemetry=ture", " mine = a b ", "empty=", "assets=true", "=x", "twice=1", "twice=2"]
+    s = fresh(*(word for flag in given for word in ("--feature-flag", flag)))
+    want = {"show_signin_button": True, "mine": "a b", "empty": "", "twice": "2"}
+    features = s.get("/features").json()
+    assert {k: v for k, v in features.items() if k in want or k == "enable_telemetry"} == want
+    assert features["assets"] is False and len(features) == 6 + len(want)
+    with s.ws(flags={}) as ws:
+        assert ws.until(lambda m: m["type"] == "feature_flags")[-1]["data"] == features
+    for flag, why in (("enable_telemetry=ture", "true or false"), ("assets=true", "server's own"), ("=x", "no name")):
+        assert [x for x in s.errors().splitlines() if "serve.flag" in x and flag in x and why in x]
+
+
+# ---- assets, replacements
+
+OFF = {"error": {"code": "SERVICE_DISABLED", "details": {}, "message":
+                 "Assets system is disabled. Start the server with --enable-assets to use this feature."}}
+
+
+@pytest.mark.parametrize("method,path", [
+    ("GET", "assets"), ("GET", "assets?limit=5"), ("POST", "assets"), ("GET", "assets/0b1f"), ("PUT", "assets/0b1f"),
+    ("DELETE", "assets/0b1f"), ("GET", "assets/0b1f/content"), ("POST", "assets/0b1f/tags"), ("DELETE", "assets/0b1f/tags"),
+    ("POST", "assets/from-hash"), ("GET", "assets/tags/refine"), ("POST", "assets/seed"), ("GET", "assets/seed/status"),
+    ("POST", "assets/seed/cancel"), ("POST", "assets/prune"), ("GET", "tags"), ("HEAD", "assets/hash/blake3:00")])
+def test_assets_are_off(server, method, path):
+    r = requests.request(method, f"{server.url}/api/{path}", data=b"x" if method in ("POST", "PUT") else None, timeout=10)
+    assert r.status_code == 503
+    assert r.json() == OFF if method != "HEAD" else r.content == b""
+
+
+def test_assets_of_the_frontend_are_files(server):
+    assert server.get("/assets").status_code == 404 and server.get("/tags").status_code == 404
+
+
+def test_node_replacements(server):
+    """As ComfyUI 0.33 tells them."""
+    def entry(old, new, widgets=None, inputs=None, outputs=None):
+        return {old: [{"new_node_id": new, "old_node_id": old, "old_widget_ids": widgets, "input_mapping": inputs,
+                       "output_mapping": outputs}]}
+
+    def take(new, old):
+        return {"new_id": new, "old_id": old}
+    want = {
+        **entry("ResizeImagesByLongerEdge", "ImageScaleToMaxDimension", ["longer_edge"],
+                [take("image", "images"), take("largest_size", "longer_edge"),
+                 {"new_id": "upscale_method", "set_value": "lanczos"}], [{"new_idx": 0, "old_idx": 0}]),
+        **entry("ImageBatch", "BatchImagesNode", None, [take("images.image0", "image1"), take("images.image1", "image2")]),
+        **entry("ImageScaleBy", "ResizeImageMaskNode", ["upscale_method", "scale_by"],
+                [take("input", "image"), {"new_id": "resize_type", "set_value": "scale by multiplier"},
+                 take("resize_type.multiplier", "scale_by"), take("scale_method", "upscale_method")]),
+        **entry("T2IAdapterLoader", "ControlNetLoader", None, [take("control_net_name", "t2i_adapter_name")]),
+        **entry("Load3DAnimation", "Load3D"), **entry("Preview3DAnimation", "Preview3D"),
+        **entry("SDV_img2vid_Conditioning", "SVD_img2vid_Conditioning"), **entry("ConditioningAverage ", "ConditioningAverage"),
+    }
+    assert ok_json(server.get("/node_replacements")) == want
+    assert list(server.get("/api/node_replacements").json()) == list(want)
 
 
 # ---- the frontend's boot

@@ -8,7 +8,7 @@ import socket
 import time
 
 import pngs
-from conftest import PATIENCE, SANITIZED, image_prompt
+from conftest import PATIENCE, SANITIZED, image_prompt, uid
 
 HEAD = "%s HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept-Encoding: identity\r\n%s\r\n"
 QUICK = (HEAD % ("GET /prompt", "")).encode()
@@ -85,10 +85,10 @@ def test_large_history(fresh):
 def test_one_large_prompt_listed(fresh):
     s = fresh()
     big = {"extra_pnginfo": {"workflow": {"nodes": ["n" * 1000] * 40000}}}
-    s.queue(image_prompt(1, 8, 8, save=False), prompt_id="big", extra_data=big)
+    s.queue(image_prompt(1, 8, 8, save=False), prompt_id=uid("big"), extra_data=big)
     s.until_idle()
-    assert overtakes(s, "GET /history/big")
-    assert list(s.get("/history/big").json()) == ["big"]
+    assert overtakes(s, "GET /history/" + uid("big"))
+    assert list(s.get("/history/" + uid("big")).json()) == [uid("big")]
     assert s.post("/berth/queue", {"paused": True}).status_code == 200
     s.queue(image_prompt(2, 8, 8, save=False), extra_data=big)
     # The store's lock is held while its texts are copied: some milliseconds, far more under a sanitizer.

@@ -2,7 +2,7 @@
 
 import re
 
-from conftest import image_prompt
+from conftest import image_prompt, uid
 
 
 def lines(server, event):
@@ -14,29 +14,30 @@ def pairs(line):
 
 
 def test_done(server):
-    server.queue(image_prompt(4001), prompt_id="log-1", number=7)
-    server.wait("log-1")
-    server.queue(image_prompt(4001), prompt_id="log two")
-    server.wait("log two")
+    first, second = uid("first"), uid("second")
+    server.queue(image_prompt(4001), prompt_id=first, number=7)
+    server.wait(first)
+    server.queue(image_prompt(4001), prompt_id=second)
+    server.wait(second)
     server.until_idle()
     accepted = {p["id"]: p for p in map(pairs, lines(server, "prompt.accepted"))}
-    assert accepted["log-1"]["nodes"] == "2" and float(accepted["log-1"]["number"]) == 7
-    assert "log two" in accepted
+    assert accepted[first]["nodes"] == "2" and float(accepted[first]["number"]) == 7
+    assert second in accepted
     done = {p["id"]: p for p in map(pairs, lines(server, "prompt.done"))}
-    assert (done["log-1"]["executed"], done["log-1"]["cached"]) == ("2", "0")
-    assert int(done["log two"]["cached"]) > 0 and float(done["log-1"]["seconds"]) >= 0
+    assert (done[first]["executed"], done[first]["cached"]) == ("2", "0")
+    assert int(done[second]["cached"]) > 0 and float(done[first]["seconds"]) >= 0
     panel = server.get("/internal/logs").text
-    assert "prompt.accepted id=log-1" in panel and "prompt.done id=log-1" in panel
+    assert f"prompt.accepted id={first}" in panel and f"prompt.done id={first}" in panel
 
 
 def test_a_value_cannot_add_pairs(server):
-    """Quotes in what a client chose are escaped: the line has no outcome, and no second id."""
-    name = 'log" outcome=fine id="\\'
-    server.queue(image_prompt(4002), prompt_id=name)
-    server.until_idle()
-    (line,) = [x for x in lines(server, "prompt.accepted") if "outcome=fine" in x]
+    """Quotes in what a client chose are escaped: the line has no outcome, and no second class."""
+    prompt = image_prompt(4002)
+    prompt["9"] = {"class_type": 'no" outcome=fine class="\\', "inputs": {}}
+    server.queue(prompt, prompt_id=uid("quotes"), expect=400)
+    (line,) = [x for x in lines(server, "prompt.invalid") if uid("quotes") in x]
     got = dict(re.findall(r' (\w+)=("(?:[^"\\]|\\.)*"|\S+)', line))
-    assert got["id"] == '"log\\" outcome=fine id=\\"\\\\"' and "outcome" not in got
+    assert "outcome=fine" in line and "outcome" not in got and got["id"] == uid("quotes")
 
 
 def test_failed(server):
@@ -45,10 +46,10 @@ def test_failed(server):
               "5": {"class_type": "VAELoader", "inputs": {"vae_name": "pixel_space"}},
               "7": {"class_type": "VAEEncode", "inputs": {"pixels": ["2", 0], "vae": ["5", 0]}},
               "9": {"class_type": "SaveLatent", "inputs": {"samples": ["7", 0], "filename_prefix": "x"}}}
-    server.queue(prompt, prompt_id="log-bad")
-    item = server.wait("log-bad")
+    server.queue(prompt, prompt_id=uid("log-bad"))
+    item = server.wait(uid("log-bad"))
     said = item["status"]["messages"][-1][1]
-    line = [x for x in lines(server, "prompt.failed") if "id=log-bad" in x]
+    line = [x for x in lines(server, "prompt.failed") if uid("log-bad") in x]
     assert len(line) == 1 and " warn " in line[0]
     got = pairs(line[0])
     assert got["node"] == said["node_id"] and got["class"] == said["node_type"]
@@ -58,13 +59,13 @@ def test_failed(server):
 def test_refused(server):
     prompt = image_prompt()
     prompt["1"]["inputs"]["width"] = "wide and high"
-    server.queue(prompt, prompt_id="log-no", expect=400)
-    got = [p for p in map(pairs, lines(server, "prompt.invalid")) if p["id"] == "log-no"]
+    server.queue(prompt, prompt_id=uid("log-no"), expect=400)
+    got = [p for p in map(pairs, lines(server, "prompt.invalid")) if p["id"] == uid("log-no")]
     assert len(got) == 1
     assert (got[0]["node"], got[0]["class"], got[0]["input"]) == ("1", "EmptyImage", "width")
     assert "wide and high" in got[0]["why"]
-    server.queue({}, prompt_id="log-none", expect=400)
-    got = [p for p in map(pairs, lines(server, "prompt.invalid")) if p["id"] == "log-none"]
+    server.queue({}, prompt_id=uid("log-none"), expect=400)
+    got = [p for p in map(pairs, lines(server, "prompt.invalid")) if p["id"] == uid("log-none")]
     assert len(got) == 1 and "node" not in got[0] and " " in got[0]["why"]
 
 
@@ -75,10 +76,10 @@ def test_interrupted(server):
     for i in range(1, 40):
         slow[f"s{i}"] = {"class_type": "PreviewImage", "inputs": {"images": [str(i), 0]}}
     with server.ws() as ws:
-        server.queue(slow, prompt_id="log-stop", client_id=ws.id)
+        server.queue(slow, prompt_id=uid("log-stop"), client_id=ws.id)
         server.post("/berth/queue", {"paused": False})
         ws.until(lambda m: isinstance(m, dict) and m["type"] == "executing" and m["data"]["node"])
         server.post("/interrupt")
-        ws.until_done("log-stop")
-    got = [p for p in map(pairs, lines(server, "prompt.interrupted")) if p["id"] == "log-stop"]
+        ws.until_done(uid("log-stop"))
+    got = [p for p in map(pairs, lines(server, "prompt.interrupted")) if p["id"] == uid("log-stop")]
     assert len(got) == 1 and got[0]["class"] in ("EmptyImage", "PreviewImage")

@@ -12,7 +12,8 @@ from conftest import synth
 
 KEYS = ["checkpoints", "configs", "loras", "vae", "text_encoders", "diffusion_models", "clip_vision", "style_models",
         "embeddings", "diffusers", "vae_approx", "controlnet", "gligen", "upscale_models", "latent_upscale_models",
-        "custom_nodes", "hypernetworks", "photomaker", "classifiers", "model_patches", "audio_encoders"]
+        "custom_nodes", "datasets", "hypernetworks", "photomaker", "classifiers", "model_patches", "audio_encoders",
+        "background_removal", "frame_interpolation", "geometry_estimation", "optical_flow", "detection"]
 
 
 def put(server, path, data=b""):
@@ -65,6 +66,10 @@ def test_experiment(server):
     all_ = server.get("/experiment/models").json()
     names = [f["name"] for f in all_]
     assert "configs" not in names and "custom_nodes" not in names and names[0] == "checkpoints"
+    ends = {f["name"]: f["extensions"] for f in all_}
+    assert ends["loras"] == [".bin", ".ckpt", ".pkl", ".pt", ".pt2", ".pth", ".safetensors", ".sft"]
+    assert (ends["diffusers"], ends["classifiers"], ends["datasets"]) == (["folder"], [""], [])
+    assert ends["unet_gguf"] == [".gguf"]
     te = next(f for f in all_ if f["name"] == "text_encoders")["folders"]
     assert te[:2] == [os.path.join(os.path.realpath(server.base), "models", d) for d in ("text_encoders", "clip")]
 
@@ -96,9 +101,9 @@ def test_preview(server):
     put(server, "models/loras/deep/er.safetensors")
     put(server, "models/loras/deep/er.png", pngs.write(1, 1, 1, b"\x10"))
     assert server.get("/experiment/models/preview/loras/0/deep/er.safetensors").status_code == 200
-    for path in ("loras/9/pic.safetensors", "loras/x/pic.safetensors", "none/0/pic.safetensors", "loras/-1/pic.safetensors",
-                 "loras/0/..%2F..%2Fx.safetensors"):
-        empty(server.get("/experiment/models/preview/" + path), 404)
+    for path, status in (("loras/9/pic.safetensors", 404), ("loras/x/pic.safetensors", 400), ("none/0/pic.safetensors", 404),
+                         ("loras/-1/pic.safetensors", 404), ("loras/0/", 400), ("loras/0/..%2F..%2Fx.safetensors", 403)):
+        empty(server.get("/experiment/models/preview/" + path), status)
 
 
 def test_view_metadata(server):
@@ -158,7 +163,7 @@ def test_internal_files(server):
     for i, name in enumerate(("old.png", "new.png", ".hidden", "sub/inner.png")):
         path = put(server, "output/" + name)
         os.utime(path, (time.time(), 1_600_000_000 + i))
-    assert server.get("/internal/files/output").json() == ["new.png", "old.png"]
+    assert server.get("/internal/files/output").json() == ["new.png [output]", "old.png [output]"]
     assert isinstance(server.get("/internal/files/input").json(), list)
     assert server.get("/internal/files/temp").json() == []
     for wrong in ("user", "x", "models"):

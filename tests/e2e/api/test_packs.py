@@ -1,5 +1,6 @@
 """Node packs and Python packages of an installed ComfyUI, as browsers ask for them; no Python runs."""
 
+import hashlib
 import os
 
 import pytest
@@ -29,6 +30,9 @@ def comfyui(tmp_path_factory):
         "comfyui_workflow_templates_json/templates/flow.json": '{"nodes": []}',
         "comfyui_workflow_templates_media_image/templates/flow-1.webp": "RIFF",
         "comfyui_embedded_docs/docs/KSampler/en.md": "# KSampler",
+        "comfyui_embedded_docs-0.5.15.dist-info/METADATA": "",
+        "comfyui_workflow_templates-0.11.44.dist-info/METADATA": "",
+        "comfyui_workflow_templates_json-0.1.9.dist-info/METADATA": "",
         "comfyui_embedded_docs/secret.txt": "secret",
     })
     put(root / "custom_nodes", {
@@ -43,6 +47,9 @@ def comfyui(tmp_path_factory):
         "joined/__init__.py": "WEB_DIRECTORY = os.path.join(os.path.dirname(__file__), 'web', 'js')",
         "joined/web/js/a.js": "5",
         "joined/example_workflows/one.json": '{"id": 1}',
+        "joined/subgraphs/Sub.graph.json": '{"id": "\u00e9"}',
+        "joined/subgraphs/notes.txt": "n",
+        "joined/subgraphs/deep/no.json": "{}",
         "joined/examples/two.json": '{"id": 2}',
         "project/pyproject.toml": '[project]\nname = "my pack"\n[tool.comfy]\nweb = "dist"\n',
         "project/dist/p.js": "6",
@@ -52,6 +59,8 @@ def comfyui(tmp_path_factory):
         "old.disabled/js/o.js": "7",
         "single.py": "WEB_DIRECTORY = 'js'",
     })
+    put(root / "blueprints", {"Blur it.json": '{"id": 7}', "readme.md": "r"})
+    os.symlink("/etc/hostname", root / "blueprints/host.json")
     os.symlink("/etc", root / "custom_nodes/Manager/js/etc")
     os.symlink("/etc/hostname", root / "custom_nodes/Manager/js/host.js")
     put(root / "elsewhere", {"out.json": "secret"})
@@ -142,3 +151,28 @@ def test_packages_of_the_active_environment(comfyui, tmp_path):
     with Server(other, "--comfyui-dir", other, env={"VIRTUAL_ENV": str(comfyui / "venv")}) as s:
         assert "ComfyUI" in s.get("/").text
         assert s.get("/docs/KSampler/en.md").text == "# KSampler"
+
+
+def test_versions_of_packages(served):
+    system = served.get("/system_stats").json()["system"]
+    assert system["installed_templates_version"] == "0.11.44"
+    assert {p["name"]: p["installed"] for p in system["comfy_package_versions"]} == {
+        "comfyui-frontend-package": None, "comfyui-workflow-templates": "0.11.44", "comfyui-embedded-docs": "0.5.15"}
+
+
+def test_subgraphs(served, comfyui):
+    """Blueprints of the installation and of packs, by ids that ComfyUI gives them, too."""
+    def one(source, path, pack):
+        path = os.path.realpath(comfyui / path)
+        return hashlib.sha256(f"{source}{path}".encode()).hexdigest(), {
+            "source": source, "name": os.path.basename(path)[:-len(".json")], "info": {"node_pack": pack}}
+    sub, about_sub = one("custom_node", "custom_nodes/joined/subgraphs/Sub.graph.json", "custom_nodes.joined")
+    blur, about_blur = one("templates", "blueprints/Blur it.json", "comfyui")
+    listed = served.get("/global_subgraphs").json()
+    assert {k: v for k, v in listed.items() if v["name"] != "host"} == {sub: about_sub, blur: about_blur}
+    assert served.get("/api/global_subgraphs").json() == listed
+    assert served.get(f"/global_subgraphs/{sub}").json() == {**about_sub, "data": '{"id": "\u00e9"}'}
+    assert served.get(f"/api/global_subgraphs/{blur}").json() == {**about_blur, "data": '{"id": 7}'}
+    assert served.get("/global_subgraphs/" + "0" * 64).json() is None
+    for out in (k for k, v in listed.items() if v["name"] == "host"):  # a link out of the folder
+        assert served.get(f"/global_subgraphs/{out}").status_code >= 400

@@ -10,7 +10,7 @@ import uuid
 
 import pytest
 
-from conftest import image_prompt
+from conftest import image_prompt, uid
 
 UUID4 = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
 
@@ -28,8 +28,8 @@ def pending(server):
     return {item[1]: item for item in server.get("/queue").json()["queue_pending"]}
 
 
-def error(type_, message, details):
-    return {"error": {"type": type_, "message": message, "details": details, "extra_info": {}}, "node_errors": {}}
+def error(type_, message, details, extra={}):
+    return {"error": {"type": type_, "message": message, "details": details, "extra_info": extra}, "node_errors": {}}
 
 
 def test_accepted(server):
@@ -57,49 +57,70 @@ def test_any_content_type(server):
     assert server.post("/api/prompt", {"prompt": image_prompt(2)}).status_code == 200
 
 
-@pytest.mark.parametrize("given,shown", [(5, "5"), ("mine", "mine"), (True, "True"), (1.5, "1.5")])
-def test_prompt_id_as_text(server, given, shown):
-    r = server.post("/prompt", {"prompt": image_prompt(3), "prompt_id": given})
-    assert r.json()["prompt_id"] == shown
-    assert shown in pending(server)
+WRONG_ID = {"type": "invalid_prompt_id", "message": "prompt_id must be a valid UUID",
+            "details": "prompt_id must be a UUID string in canonical lowercase hyphenated form; omit it to let the server "
+                       "generate one", "extra_info": {}}
 
 
-@pytest.mark.parametrize("given", ["", None])
-def test_an_empty_prompt_id_gets_a_name(server, given):
-    for _ in range(2):
-        r = server.post("/prompt", {"prompt": image_prompt(3), "prompt_id": given})
-        assert UUID4.match(r.json()["prompt_id"])
+@pytest.mark.parametrize("given", [
+    "", "mine", 5, True, 1.5, [], {}, "x" * 5000, "6F9619FF-8B86-D011-B42D-00CF4FC964FF", "6f9619ff8b86d011b42d00cf4fc964ff",
+    "{6f9619ff-8b86-d011-b42d-00cf4fc964ff}", "6f9619ff-8b86-d011-b42d-00cf4fc964f", "6f9619ff-8b86-d011-b42d-00cf4fc964fg",
+    "6f9619ff-8b86-d011-b42d-00cf4fc964ff ", "6f9619ff-8b86-d011-b42d0-0cf4fc964ff"])
+def test_a_prompt_id_is_a_uuid(server, given):
+    before = pending(server)
+    for prompt in (image_prompt(3), {}):  # before the prompt itself is looked at
+        r = server.post("/prompt", {"prompt": prompt, "prompt_id": given})
+        assert (r.status_code, r.json()) == (400, {"error": WRONG_ID, "node_errors": {}})
+    assert pending(server) == before
+
+
+def test_a_prompt_id_given(server):
+    mine = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
+    assert server.queue(image_prompt(3), prompt_id=mine)["prompt_id"] == mine
+    assert mine in pending(server)
+    assert UUID4.match(server.queue(image_prompt(3), prompt_id=None)["prompt_id"])
+
+
+def test_usage_source(server):
+    """A header says what the client is; its extra_data may say it itself."""
+    def kept(extra, **headers):
+        r = server.post("/prompt", {"prompt": image_prompt(3), "extra_data": extra}, headers=headers)
+        (item,) = [i for i in server.get("/queue").json()["queue_pending"] if i[1] == r.json()["prompt_id"]]
+        return item[3].get("comfy_usage_source")
+    assert kept({}, **{"Comfy-Usage-Source": "comfy-cli"}) == "comfy-cli"
+    assert kept({"comfy_usage_source": "mine"}, **{"Comfy-Usage-Source": "comfy-cli"}) == "mine"
+    assert kept({}) is None and kept({}, **{"Comfy-Usage-Source": b"\xff\xfe"}) is None
 
 
 def test_a_prompt_id_is_there_once(fresh):
     """Waiting, running or in the history: the second one is refused, and the first one is as it was."""
-    s = fresh()
+    s, once = fresh(), uid("once")
     s.post("/berth/queue", {"paused": True})
-    assert s.queue(image_prompt(1), prompt_id="once")["prompt_id"] == "once"
+    assert s.queue(image_prompt(1), prompt_id=once)["prompt_id"] == once
     for prompt in (image_prompt(1), image_prompt(2)):
-        refused = s.queue(prompt, prompt_id="once", expect=409)
+        refused = s.queue(prompt, prompt_id=once, expect=409)
         assert refused == error("duplicate_prompt_id", "prompt_id is taken",
-                                "prompt 'once' is in the queue; one that is sent again needs an id of its own")
-    assert [i[1] for i in s.get("/queue").json()["queue_pending"]] == ["once"]
+                                f"prompt '{once}' is in the queue; one that is sent again needs an id of its own")
+    assert [i[1] for i in s.get("/queue").json()["queue_pending"]] == [once]
     s.post("/berth/queue", {"paused": False})
-    item = s.wait("once")
-    assert "is in the history" in s.queue(image_prompt(1), prompt_id="once", expect=409)["error"]["details"]
-    assert s.get("/history").json() == {"once": item}
-    s.post("/history", {"delete": ["once"]})
-    s.queue(image_prompt(1), prompt_id="once")
-    assert s.wait("once")["status"]["status_str"] == "success"
+    item = s.wait(once)
+    assert "is in the history" in s.queue(image_prompt(1), prompt_id=once, expect=409)["error"]["details"]
+    assert s.get("/history").json() == {once: item}
+    s.post("/history", {"delete": [once]})
+    s.queue(image_prompt(1), prompt_id=once)
+    assert s.wait(once)["status"]["status_str"] == "success"
 
 
 def test_one_prompt_id_from_many_at_once(fresh):
     """However they race, one of them is in."""
     s = fresh()
     for round_ in range(10):
-        body = {"prompt": image_prompt(round_, 8, 8, save=False), "prompt_id": f"race{round_}"}
+        body = {"prompt": image_prompt(round_, 8, 8, save=False), "prompt_id": uid(f"race{round_}")}
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             codes = sorted(r.status_code for r in pool.map(lambda _: s.post("/prompt", body), range(8)))
         assert codes == [200] + 7 * [409]
     s.until_idle()
-    assert sorted(s.get("/history").json()) == sorted(f"race{i}" for i in range(10))
+    assert sorted(s.get("/history").json()) == sorted(uid(f"race{i}") for i in range(10))
     assert sorted(i["prompt"][0] for i in s.get("/history").json().values()) == sorted(
         {i["prompt"][0] for i in s.get("/history").json().values()})
 
@@ -117,11 +138,6 @@ def test_a_locked_database(fresh):
     other.close()
     assert s.post("/history", {"clear": True}).status_code == 200
     assert s.run(image_prompt(2))["status"]["status_str"] == "success"
-
-
-def test_prompt_id_too_long(server):
-    r = server.post("/prompt", {"prompt": image_prompt(3), "prompt_id": "x" * 5000})
-    assert r.status_code == 400 and r.json()["error"]["type"] == "invalid_prompt"
 
 
 @pytest.mark.parametrize("given,shown", [(7, "7.0"), (-2.5, "-2.5"), ("9", "9.0"), (True, "1.0"), (0, "0.0"),
@@ -243,10 +259,12 @@ def test_partial_targets(server):
 def test_class_errors(server):
     r = server.post("/prompt", {"prompt": {"7": {"inputs": {}}}})
     assert (r.status_code, r.json()) == (400, error(
-        "invalid_prompt", "Cannot execute because a node is missing the class_type property.", "Node ID '#7'"))
+        "missing_node_type", "Node 'ID #7' has no class_type. The workflow may be corrupted or a custom node is missing.",
+        "Node ID '#7'", {"node_id": "7", "class_type": None, "node_title": None}))
     r = server.post("/prompt", {"prompt": {"7": {"class_type": "NoSuchNode", "inputs": {}}}})
     assert (r.status_code, r.json()) == (400, error(
-        "invalid_prompt", "Cannot execute because node NoSuchNode does not exist.", "Node ID '#7'"))
+        "missing_node_type", "Node 'NoSuchNode' not found. The custom node may not be installed.", "Node ID '#7'",
+        {"node_id": "7", "class_type": "NoSuchNode", "node_title": "NoSuchNode"}))
 
 
 def test_invalid_inputs(server):

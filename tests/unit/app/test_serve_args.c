@@ -54,8 +54,12 @@ static void values_may_be_left_out(void **state)
     becomes("--listen 10.0.0.1 --port=1", "--listen=10.0.0.1 --port=1", "");
     becomes("--listen=::1", "--listen=::1", "");
     becomes("--enable-cors-header", "--enable-cors-header=*", "");
-    becomes("--cache-ram", "--cache-ram=4.0", "");
+    becomes("--cache-ram", "--cache-ram=", "");
     becomes("--cache-ram 12.5", "--cache-ram=12.5", "");
+    becomes("--cache-ram 4 64 --port 1", "--cache-ram=4,64 --port 1", "");
+    becomes("--high-ram", "--cache-classic", "");
+    becomes("--verbose --port 1", "--verbose=DEBUG --port 1", "");
+    becomes("--verbose INFO --verbose DEBUG a.log", "--verbose=INFO --verbose=DEBUG,a.log", "");
     becomes("--disable-pinned-memory --port 1", "--pin-budget=0 --port 1", "");
     becomes("--disable-pinned-memory=9", "--pin-budget=0", ""); /* it has no value */
 }

@@ -347,6 +347,82 @@ static void lazy_inputs_run_when_asked(void **state)
     }
 }
 
+/* Many gives 0 1 2; Block stops 1; what is behind it runs for the others. */
+static void blockers_stop_what_is_behind_them(void **state)
+{
+    (void)state;
+    struct exec_result r;
+    rig_open(CACHE_CLASSIC, 0, 0);
+    rig_run(
+        rig_quoted("{" NODE("1", "Many", "'n':3") "," NODE(
+            "2", "Block",
+            "'value':['1',0],'why':'no odd ones'") "," NODE("3", "Add",
+                                                            "'a':['2',0]") "," NODE("4", "Save",
+                                                                                    "'value':['3',"
+                                                                                    "1]") "}"),
+        &r);
+    assert_string_equal(
+        str_c(&rig.trace),
+        "start\ncached\nbegin 1\ndone 1\nbegin 2\ndone 2\nbegin 3\nerror 3\ndone 3\n"
+        "begin 4\nexecuted 4 {\"got\":[72,84]}\ndone 4\nsuccess\n");
+    assert_string_equal(str_c(&rig.order), "1 2 2 2 3 3 4 4");
+    assert_int_equal(r.outcome, EXEC_OK);
+    exec_result_release(&r);
+    /* Silent, and a list that has one of them is not taken at all. */
+    rig_trace(
+        "{" NODE("1", "Many", "'n':3") "," NODE("2", "Block", "'value':['1',0],'why':''") "," NODE(
+            "3", "Count", "'value':['2',0]") "," NODE("4", "Save", "'value':['3',0]") "}",
+        "start\ncached 1\nbegin 2\ndone 2\nbegin 3\ndone 3\nbegin 4\ndone 4\nsuccess\n");
+    rig_close();
+}
+
+/* A node that is no output and shows something: again, after everything else, when it is cached. */
+static void intermediate_outputs_are_shown_again(void **state)
+{
+    (void)state;
+    struct exec_result r;
+    rig_open(CACHE_CLASSIC, 0, 0);
+#define CROPPED(how)                                                                               \
+    "{" C("1", "1") "," NODE("2", "Crop", "'value':['1',0]") "," NODE(                             \
+        "3", "Fail", "'value':['2',0],'how':'" how "'") "," NODE("4", "Save",                      \
+                                                                 "'value':['3',0]") "}"
+    rig_trace(CROPPED("a"),
+              "start\ncached\nbegin 1\ndone 1\nbegin 2\nexecuted 2 {\"seen\":[true]}\n"
+              "done 2\nbegin 3\ndone 3\nbegin 4\nexecuted 4 {\"got\":[1]}\ndone 4\n"
+              "success\n");
+    rig_run(rig_quoted(CROPPED("b")), &r);
+    assert_string_equal(str_c(&rig.trace),
+                        "start\ncached 1 2\nbegin 3\ndone 3\nbegin 4\nexecuted 4 {\"got\":[1]}\n"
+                        "done 4\nexecuted 2 {\"seen\":[true]}\nsuccess\n");
+    assert_non_null(json_object_get(r.outputs, "2"));
+    assert_non_null(json_object_get(r.meta, "2"));
+    exec_result_release(&r);
+    rig_trace(CROPPED("value"), "start\ncached 1 2\nbegin 3\nerror 3\n"); /* not after a failure */
+    rig_close();
+}
+
+static void dynamic_inputs_reach_their_node(void **state)
+{
+    (void)state;
+    rig_open(CACHE_CLASSIC, 0, 0);
+#define MODE(inputs)                                                                               \
+    "{" C("1", "1") "," NODE("2:7", "Mode", inputs) "," NODE("4", "Save", "'value':['2:7',0]") "}"
+    rig_trace(MODE("'mode':'one','values.v2':['1',0],'values.v0':5"),
+              "start\ncached\nbegin 1\ndone 1\nbegin 2:7\ndone 2:7\nbegin 4\n"
+              "executed 4 {\"got\":[2]}\ndone 4\nsuccess\n");
+    /* What is not declared is in the key, and reaches nobody. */
+    rig_trace(MODE("'mode':'one','values.v2':['1',0],'values.v0':5,'values.v7':1"),
+              "start\ncached 1\nbegin 2:7\ndone 2:7\nbegin 4\n"
+              "executed 4 {\"got\":[2]}\ndone 4\nsuccess\n");
+    rig_trace(MODE("'mode':'two','mode.x':['1',0],'values.v0':5"),
+              "start\ncached 1\nbegin 2:7\ndone 2:7\nbegin 4\n"
+              "executed 4 {\"got\":[1]}\ndone 4\nsuccess\n");
+    rig_trace(MODE("'mode':'two','mode.x':['1',0],'values.v0':5"),
+              "start\ncached 1 2:7 4\nexecuted 4 {\"got\":[1]}\ndone 4\nsuccess\n");
+    rig_trace(MODE("'values.v0':5"), "start\ncached 1\nbegin 2:7\nerror 2:7\n");
+    rig_close();
+}
+
 /* What becomes of an output, as far as it is sure when its node runs: Count and Slow make INTs. */
 static void a_node_may_ask_where_its_output_goes(void **state)
 {
@@ -731,6 +807,9 @@ static void the_executor_survives_exhaustion(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blockers_stop_what_is_behind_them),
+        cmocka_unit_test(intermediate_outputs_are_shown_again),
+        cmocka_unit_test(dynamic_inputs_reach_their_node),
         cmocka_unit_test(success_then_all_from_the_cache),
         cmocka_unit_test(a_renamed_prompt_is_cached_with_its_own_ids),
         cmocka_unit_test(partly_cached),

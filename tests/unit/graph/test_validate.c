@@ -41,25 +41,38 @@ static const struct {
     const char *prompt, *targets, *error;
 } tops[] = {
     { "{`1`:{`inputs`:{}}}", NULL,
-      "{`type`:`invalid_prompt`,`message`:`Cannot execute because a node is missing the class_type "
-      "property.`,`details`:`Node ID '#1'`,`extra_info`:{}}" },
+      "{`type`:`missing_node_type`,`message`:`Node 'ID #1' has no class_type. The workflow may be "
+      "corrupted or a custom node is missing.`,`details`:`Node ID "
+      "'#1'`,`extra_info`:{`node_id`:`1`,`class_type`:null,`node_title`:null}}" },
     { "{`1`:`text`}", NULL,
-      "{`type`:`invalid_prompt`,`message`:`Cannot execute because a node is missing the class_type "
-      "property.`,`details`:`Node ID '#1'`,`extra_info`:{}}" },
+      "{`type`:`missing_node_type`,`message`:`Node 'ID #1' has no class_type. The workflow may be "
+      "corrupted or a custom node is missing.`,`details`:`Node ID "
+      "'#1'`,`extra_info`:{`node_id`:`1`,`class_type`:null,`node_title`:null}}" },
     { "{`nodes`:[],`links`:[],`version`:0.4}", NULL,
       "{`type`:`invalid_prompt`,`message`:`Cannot execute: this is the editor's format; in ComfyUI "
       "choose Workflow > Export (API)`,`details`:``,`extra_info`:{}}" },
     /* ids that people chose */
     { "{`nodes`:{`inputs`:{}},`links`:{`inputs`:{}}}", NULL,
-      "{`type`:`invalid_prompt`,`message`:`Cannot execute because a node is missing the class_type "
-      "property.`,`details`:`Node ID '#nodes'`,`extra_info`:{}}" },
+      "{`type`:`missing_node_type`,`message`:`Node 'ID #nodes' has no class_type. The workflow may "
+      "be corrupted or a custom node is missing.`,`details`:`Node ID "
+      "'#nodes'`,`extra_info`:{`node_id`:`nodes`,`class_type`:null,`node_title`:null}}" },
     /* also when nobody needs the node */
     { "{`1`:{`class_type`:`Sink`,`inputs`:{}},`x`:{`class_type`:`Nope`,`inputs`:{}}}", NULL,
-      "{`type`:`invalid_prompt`,`message`:`Cannot execute because node Nope does not exist.`,"
-      "`details`:`Node ID '#x'`,`extra_info`:{}}" },
+      "{`type`:`missing_node_type`,`message`:`Node 'Nope' not found. The custom node may not be "
+      "installed.`,`details`:`Node ID "
+      "'#x'`,`extra_info`:{`node_id`:`x`,`class_type`:`Nope`,`node_title`:`Nope`}}" },
+    { "{`x`:{`class_type`:`Nope`,`_meta`:{`title`:`My node`}},`y`:5}", NULL,
+      "{`type`:`missing_node_type`,`message`:`Node 'My node' not found. The custom node may not be "
+      "installed.`,`details`:`Node ID "
+      "'#x'`,`extra_info`:{`node_id`:`x`,`class_type`:`Nope`,`node_title`:`My node`}}" },
+    { "{`12:3`:{`_meta`:{`title`:`My node`}}}", NULL,
+      "{`type`:`missing_node_type`,`message`:`Node 'My node' has no class_type. The workflow may "
+      "be corrupted or a custom node is missing.`,`details`:`Node ID "
+      "'#12:3'`,`extra_info`:{`node_id`:`12:3`,`class_type`:null,`node_title`:`My node`}}" },
     { "{`1`:{`class_type`:null,`inputs`:{}}}", NULL,
-      "{`type`:`invalid_prompt`,`message`:`Cannot execute because node None does not exist.`,"
-      "`details`:`Node ID '#1'`,`extra_info`:{}}" },
+      "{`type`:`missing_node_type`,`message`:`Node 'None' not found. The custom node may not be "
+      "installed.`,`details`:`Node ID "
+      "'#1'`,`extra_info`:{`node_id`:`1`,`class_type`:null,`node_title`:null}}" },
     { "{}", NULL,
       "{`type`:`prompt_no_outputs`,`message`:`Prompt has no "
       "outputs`,`details`:``,`extra_info`:{}}" },
@@ -533,19 +546,90 @@ static const struct {
       "input_type(IMAGE)`,`extra_info`:{`input_name`:"
       "`im`,`input_config`:[`IMAGE`,{}],`received_type`:`INT`,`linked_node`:[`1`,0]}}],"
       "`dependent_outputs`:[`2`],`class_type`:`Sink`}}" },
-    { "a cycle has no errors",
+    { "a cycle",
       "{`1`:{`class_type`:`Rules`,`inputs`:{`i`:[`2`,0]}},`2`:{`class_type`:`Rules`,`inputs`:{`i`:["
       "`1`,"
       "0]}},`3`:{`class_type`:`Sink`,`inputs`:{`i`:[`1`,0]}}}",
-      NULL, "[]", "", "{}" },
+      NULL, "[]", "",
+      "{`1`:{`errors`:[{`type`:`dependency_cycle`,`message`:`Dependency cycle "
+      "detected`,`details`:`1 (Rules) -> 2 (Rules) -> 1 "
+      "(Rules)`,`extra_info`:{`node_id`:`1`,`cycle_nodes`:[`1`,`2`]}}],`dependent_outputs`:[`3`],`"
+      "class_type`:`Rules`},"
+      "`2`:{`errors`:[{`type`:`dependency_cycle`,`message`:`Dependency cycle "
+      "detected`,`details`:`1 (Rules) -> 2 (Rules) -> 1 "
+      "(Rules)`,`extra_info`:{`node_id`:`2`,`cycle_nodes`:[`1`,`2`]}}],`dependent_outputs`:[`3`],`"
+      "class_type`:`Rules`}}" },
+    { "two cycles that share a node, and another error beside them",
+      "{`1`:{`class_type`:`Rules`,`inputs`:{`i`:[`2`,0],`s`:`x`,`big`:-1}},`2`:{`class_type`:`"
+      "Rules`,`inputs`:{`i`:[`1`,0],`big`:[`4`,0]}},"
+      "`4`:{`class_type`:`Rules`,`inputs`:{`i`:[`2`,0]}},`3`:{`class_type`:`Sink`,`inputs`:{`i`:[`"
+      "1`,0]}}}",
+      NULL, "[]", "",
+      "{`1`:{`errors`:[{`type`:`dependency_cycle`,`message`:`Dependency cycle "
+      "detected`,`details`:`1 (Rules) -> 2 (Rules) -> 1 "
+      "(Rules)`,`extra_info`:{`node_id`:`1`,`cycle_nodes`:[`1`,`2`]}},{`type`:`value_smaller_than_"
+      "min`,`message`:`Value -1 smaller than min of "
+      "0`,`details`:`big`,`extra_info`:{`input_name`:`big`,`input_config`:[`INT`,{`default`:0,`min`"
+      ":0,`max`:18446744073709551615}],`received_value`:-1}}],`dependent_outputs`:[`3`],`class_"
+      "type`:`Rules`},"
+      "`2`:{`errors`:[{`type`:`dependency_cycle`,`message`:`Dependency cycle "
+      "detected`,`details`:`1 (Rules) -> 2 (Rules) -> 1 "
+      "(Rules)`,`extra_info`:{`node_id`:`2`,`cycle_nodes`:[`1`,`2`]}}],`dependent_outputs`:[`3`],`"
+      "class_type`:`Rules`},"
+      "`4`:{`errors`:[{`type`:`dependency_cycle`,`message`:`Dependency cycle "
+      "detected`,`details`:`2 (Rules) -> 4 (Rules) -> 2 "
+      "(Rules)`,`extra_info`:{`node_id`:`4`,`cycle_nodes`:[`2`,`4`]}}],`dependent_outputs`:[`3`],`"
+      "class_type`:`Rules`}}" },
     { "a node that wants itself", "{`1`:{`class_type`:`Through`,`inputs`:{`value`:[`1`,0]}}}", NULL,
-      "[]", "", "{}" },
+      "[]", "Dependency cycle detected: 1 (Through) -> 1 (Through)",
+      "{`1`:{`errors`:[{`type`:`dependency_cycle`,`message`:`Dependency cycle "
+      "detected`,`details`:`1 (Through) -> 1 "
+      "(Through)`,`extra_info`:{`node_id`:`1`,`cycle_nodes`:[`1`]}}],`dependent_outputs`:[`1`],`"
+      "class_type`:`Through`}}" },
     { "a cycle beside a good output",
       "{`1`:{`class_type`:`Through`,`inputs`:{`value`:[`1`,0]}},`2`:{`class_type`:`Sink`,`inputs`:{"
       "}}}",
-      NULL, "[`2`]", NULL, "{}" },
+      NULL, "[`2`]", NULL,
+      "{`1`:{`errors`:[{`type`:`dependency_cycle`,`message`:`Dependency cycle "
+      "detected`,`details`:`1 (Through) -> 1 "
+      "(Through)`,`extra_info`:{`node_id`:`1`,`cycle_nodes`:[`1`]}}],`dependent_outputs`:[`1`],`"
+      "class_type`:`Through`}}" },
     { "a cycle that nobody needs",
       "{`1`:{`class_type`:`Rules`,`inputs`:{`i`:[`1`,0]}},`2`:{`class_type`:`Sink`,`inputs`:{}}}",
+      NULL, "[`2`]", NULL, "{}" },
+    { "dynamic inputs: a member and an input of the choice are missing",
+      "{`1`:{`class_type`:`Mode`,`inputs`:{`mode`:`two`}},`2`:{`class_type`:`Save`,`inputs`:{`"
+      "value`:[`1`,0]}}}",
+      NULL, "[]", "",
+      "{`1`:{`errors`:[{`type`:`required_input_missing`,`message`:`Required input is "
+      "missing`,`details`:`x`,`extra_info`:{`input_name`:`mode.x`}},"
+      "{`type`:`required_input_missing`,`message`:`Required input is "
+      "missing`,`details`:`v0`,`extra_info`:{`input_name`:`values.v0`}}],`dependent_outputs`:[`2`],"
+      "`class_type`:`Mode`}}" },
+    { "dynamic inputs: no such choice, and what it would bring is not looked at",
+      "{`1`:{`class_type`:`Mode`,`inputs`:{`mode`:`six`,`mode.x`:77,`values.v0`:1,`values.v9`:[`9`,"
+      "0]}},`2`:{`class_type`:`Save`,`inputs`:{`value`:[`1`,0]}}}",
+      NULL, "[]", "",
+      "{`1`:{`errors`:[{`type`:`value_not_in_list`,`message`:`Value not in list`,`details`:`mode: "
+      "'six' not in ['one', "
+      "'two']`,`extra_info`:{`input_name`:`mode`,`input_config`:[`COMFY_DYNAMICCOMBO_V3`,{`options`"
+      ":[{`key`:`one`,`inputs`:{`required`:{}}},{`key`:`two`,`inputs`:{`required`:{`x`:[`INT`,{`"
+      "default`:0,`min`:0,`max`:9}]}}}]}],`received_value`:`six`}}],`dependent_outputs`:[`2`],`"
+      "class_type`:`Mode`}}" },
+    { "dynamic inputs: a range of the choice, a type of a member",
+      "{`1`:{`class_type`:`Mode`,`inputs`:{`mode`:`two`,`mode.x`:10,`values.v0`:[`3`,0]}},`2`:{`"
+      "class_type`:`Save`,`inputs`:{`value`:[`1`,0]}},`3`:{`class_type`:`Source`,`inputs`:{}}}",
+      NULL, "[]", "",
+      "{`1`:{`errors`:[{`type`:`value_bigger_than_max`,`message`:`Value 10 bigger than max of "
+      "9`,`details`:`mode.x`,`extra_info`:{`input_name`:`mode.x`,`input_config`:[`INT`,{`default`:"
+      "0,`min`:0,`max`:9}],`received_value`:10}},"
+      "{`type`:`return_type_mismatch`,`message`:`Return type mismatch between linked "
+      "nodes`,`details`:`values.v0, received_type(IMAGE) mismatch "
+      "input_type(INT)`,`extra_info`:{`input_name`:`values.v0`,`input_config`:[`INT`,{}],`received_"
+      "type`:`IMAGE`,`linked_node`:[`3`,0]}}],`dependent_outputs`:[`2`],`class_type`:`Mode`}}" },
+    { "dynamic inputs: without a mode nothing is wrong yet",
+      "{`1`:{`class_type`:`Mode`,`inputs`:{`values.v0`:1}},`2`:{`class_type`:`Save`,`inputs`:{`"
+      "value`:[`1`,0]}}}",
       NULL, "[`2`]", NULL, "{}" },
     { "an output upstream of an output",
       "{`1`:{`class_type`:`Through`,`inputs`:{}},`2`:{`class_type`:`Save`,`inputs`:{`value`:[`1`,0]"

@@ -309,13 +309,13 @@ static void cuts(void **state)
 /* ---- want of memory ---- */
 
 /* Looks at a picture, encodes a prompt with it, and writes two tokens. */
-static berth_status everything(const struct clip_rig *r, berth_err *err)
+static berth_status everything(const struct clip_rig *r, float z[64 * WIDTH], struct vec *said,
+                               berth_err *err)
 {
-    static float rgb[40 * 70 * 3], z[64 * WIDTH];
+    static float rgb[40 * 70 * 3];
     const struct text_picture p = { .rgb = rgb, .width = 70, .height = 40 };
     const struct text_encoder *e = &r->enc[0];
     const struct speech_how how = { .most = 2 };
-    struct vec said = { .elem = sizeof(int32_t) };
     struct arena mem = { 0 };
     struct token t[3] = { { .id = 3, .weight = 1 },
                           { .id = e->is->sight->token, .weight = 1 },
@@ -329,8 +329,7 @@ static berth_status everything(const struct clip_rig *r, berth_err *err)
     if (!s)
         s = text_encoder_do(e, &job, err);
     if (!s)
-        s = e->is->speech->speak(e, &job, &how, &said, err);
-    vec_release(&said);
+        s = e->is->speech->speak(e, &job, &how, said, err);
     arena_release(&mem);
     return s;
 }
@@ -338,6 +337,7 @@ static berth_status everything(const struct clip_rig *r, berth_err *err)
 static void failing_allocations(void **state)
 {
     (void)state;
+    static float z[64 * WIDTH];
     struct lm_config c = tiny;
     struct clip_rig r;
     berth_err err = { 0 };
@@ -346,14 +346,52 @@ static void failing_allocations(void **state)
     open_as(&r, &c, &(struct names) { "", LM_HF });
     for (long k = 0; s != BERTH_OK; k++) {
         assert_true(k < 5000);
+        struct vec said = { .elem = sizeof(int32_t) };
         oom_once(k);
-        s = everything(&r, &err);
+        s = everything(&r, z, &said, &err);
         oom_off();
+        vec_release(&said);
         assert_true(s == BERTH_OK || s == BERTH_ENOMEM || s == BERTH_ENODEVMEM);
         if (!s && oom_seen() > k)
             s = BERTH_ENOMEM; /* whoever had none of it went on without */
     }
     clip_rig_close(&r);
+}
+
+/* What is seen, encoded and written has the same bits wherever blocks lie, streamed ones too. */
+static void every_placement(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *devices, *alloc;
+    } place[] = {
+        { "cpu=64m", "cpu,*" },
+        { "cuda:0@cpu=32m,cuda:1@cpu=32m,cpu=64m", "cuda:0,20%;cuda:1,40%;cpu,40%#cuda:0" },
+        { "cpu=64m,null:0=32m", "null:0,60%;cpu,40%#cpu" },
+    };
+    static float first[64 * WIDTH], z[64 * WIDTH];
+    int32_t wrote[2] = { 0 };
+    struct lm_config c = tiny;
+    c.eyes = small_eyes;
+    for (size_t i = 0; i < ARRAY_LEN(place); i++) {
+        struct clip_rig r;
+        struct keys k = { 0 };
+        struct vec said = { .elem = sizeof(int32_t) };
+        berth_err err = { 0 };
+        keys_lm(&k, &c);
+        clip_rig_open_on(&r, place[i].devices, keys_file(&k, "lm", DT_F16, "safetensors", NULL),
+                         place[i].alloc, 0);
+        keys_release(&k);
+        assert_ok(everything(&r, i ? z : first, &said, &err), err);
+        assert_int_equal(said.n, 2);
+        if (i) {
+            assert_memory_equal(z, first, sizeof z);
+            assert_memory_equal(said.p, wrote, sizeof wrote);
+        }
+        memcpy(wrote, said.p, sizeof wrote);
+        vec_release(&said);
+        clip_rig_close(&r);
+    }
 }
 
 /* ---- adapters ---- */
@@ -396,6 +434,7 @@ int main(void)
         cmocka_unit_test(masks),
         cmocka_unit_test(cuts),
         cmocka_unit_test(failing_allocations),
+        cmocka_unit_test(every_placement),
         cmocka_unit_test(adapters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,8 +33,18 @@ static void in_range(const struct node_class *c, const struct node_input *in)
         for (const char *const *o = in->options; *o; o++)
             ok = ok || !strcmp(*o, in->sdef);
     }
-    if (in->kind == IN_COMBO && in->options)
-        ok = ok && in->options[0];
+    if (in->kind == IN_COMBO && in->options) /* none: people make them, and nobody checks */
+        ok = ok && (in->options[0] || (c->validates && !strcmp(c->validates, in->name)));
+    if (in->kind == IN_DYNCOMBO)
+        ok = in->choices;
+    for (size_t i = 0; i < in->choices; i++)
+        for (size_t k = 0; k < in->choice[i].ins; k++)
+            in_range(c, &in->choice[i].in[k]);
+    if (in->kind == IN_AUTOGROW)
+        ok = in->subs == 1 && !in->prefix == (in->members != NULL) &&
+             (in->members || (in->max >= 1 && in->min <= in->max));
+    for (size_t i = 0; i < in->subs; i++)
+        in_range(c, &in->sub[i]);
     if (!ok)
         fail_msg("%s.%s: default, range or choices", c->name, in->name);
 }
@@ -44,8 +54,10 @@ static void definitions_make_sense(void **state)
     (void)state;
     for (size_t i = 0; i < node_count(); i++) {
         const struct node_class *c = node_at(i);
-        if (!c->run || !c->category || !*c->category || !c->module || c->ins > NODE_INPUTS_MAX ||
-            c->outs > NODE_OUTPUTS_MAX || (!c->outs && !(c->flags & NODE_OUTPUT)))
+        bool shown = !(c->flags & NODE_DEPRECATED); /* one without a category is in no menu */
+        if (!c->run || !c->category || (shown && !*c->category) || !c->module ||
+            c->ins > NODE_INPUTS_MAX || c->outs > NODE_OUTPUTS_MAX ||
+            (!c->outs && !(c->flags & NODE_OUTPUT)))
             fail_msg("%s: run, category, module or too much of something", c->name);
         if (strncmp(c->module, "nodes", 5) && strncmp(c->module, "comfy_extras.", 13) &&
             strncmp(c->module, "custom_nodes.", 13))
@@ -120,10 +132,12 @@ static void save_image_is_the_example(void **state)
         "files begin; folders may be in "
         "it.\"}]},\"hidden\":{\"prompt\":\"PROMPT\",\"extra_pnginfo\":"
         "\"EXTRA_PNGINFO\"}},\"input_order\":{\"required\":[\"images\",\"filename_prefix\"],"
-        "\"hidden\":[\"prompt\",\"extra_pnginfo\"]},\"output\":[],\"output_is_list\":[],"
-        "\"output_name\":[],\"name\":\"SaveImage\",\"display_name\":\"Save Image\","
+        "\"hidden\":[\"prompt\",\"extra_pnginfo\"]},\"output\":[\"IMAGE\"],\"output_is_list\":["
+        "false],"
+        "\"output_name\":[\"images\"],\"name\":\"SaveImage\",\"display_name\":\"Save Image\","
         "\"python_module\":\"nodes\",\"category\":\"image\",\"output_node\":true,"
-        "\"is_input_list\":false,\"has_intermediate_output\":false,\"search_aliases\":[]}";
+        "\"essentials_category\":\"Basics\",\"is_input_list\":false,\"has_intermediate_output\":"
+        "false,\"search_aliases\":[]}";
     struct str text = { 0 };
     json_t *info;
     assert_ok(node_info(&r->env, node_find("SaveImage"), &info, &r->err), r->err);
@@ -158,7 +172,7 @@ static void specs_have_their_shapes(void **state)
           "[\"STRING\",{\"default\":\"ComfyUI\",\"multiline\":false}]" },
         { "KarrasScheduler", "rho",
           "[\"FLOAT\",{\"default\":7.0,\"min\":0.0,\"max\":100.0,\"step\":0.01,"
-          "\"round\":false}]" },
+          "\"advanced\":true,\"round\":false}]" },
         { "PreviewAny", "source", "[\"*\",{}]" },
         { "LoadImageOutput", "image",
           "[\"COMBO\",{\"image_upload\":true,\"image_folder\":\"output\",\"remote\":{\"route\":"
@@ -204,8 +218,8 @@ static void lists_follow_the_folder(void **state)
 static void not_yet_says_who(void **state)
 {
     struct node_rig *r = *state;
-    rig_node(r, "FreeU_V2");
-    assert_fails(rig_run(r), r->err, BERTH_EUNSUPPORTED, "FreeU_V2 cannot be computed yet");
+    rig_node(r, "TomePatchModel");
+    assert_fails(rig_run(r), r->err, BERTH_EUNSUPPORTED, "TomePatchModel cannot be computed yet");
     assert_string_equal(node_exception(BERTH_EUNSUPPORTED), "NotImplementedError");
 }
 

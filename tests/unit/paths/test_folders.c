@@ -103,14 +103,35 @@ static const char *dirs(struct folders *f, const char *key)
 static void the_table(void **state)
 {
     static const char *const key[] = {
-        "checkpoints",  "configs",        "loras",
-        "vae",          "text_encoders",  "diffusion_models",
-        "clip_vision",  "style_models",   "embeddings",
-        "diffusers",    "vae_approx",     "controlnet",
-        "gligen",       "upscale_models", "latent_upscale_models",
-        "custom_nodes", "hypernetworks",  "photomaker",
-        "classifiers",  "model_patches",  "audio_encoders",
-        "unet_gguf",    "clip_gguf",
+        "checkpoints",
+        "configs",
+        "loras",
+        "vae",
+        "text_encoders",
+        "diffusion_models",
+        "clip_vision",
+        "style_models",
+        "embeddings",
+        "diffusers",
+        "vae_approx",
+        "controlnet",
+        "gligen",
+        "upscale_models",
+        "latent_upscale_models",
+        "custom_nodes",
+        "datasets",
+        "hypernetworks",
+        "photomaker",
+        "classifiers",
+        "model_patches",
+        "audio_encoders",
+        "background_removal",
+        "frame_interpolation",
+        "geometry_estimation",
+        "optical_flow",
+        "detection",
+        "unet_gguf",
+        "clip_gguf",
     };
     struct folders *f = open_folders(NULL);
     struct stat st;
@@ -125,6 +146,7 @@ static void the_table(void **state)
                         "models/unet, models/diffusion_models, output/diffusion_models");
     assert_string_equal(dirs(f, "text_encoders"), "models/text_encoders, models/clip, output/clip");
     assert_string_equal(dirs(f, "custom_nodes"), "custom_nodes");
+    assert_string_equal(dirs(f, "datasets"), "datasets");
     assert_string_equal(dirs(f, "unet_gguf"), dirs(f, "diffusion_models"));
     assert_int_equal(folders_find(f, "unet", true), SIZE_MAX);
     assert_int_equal(folders_find(f, "unet", false), folders_find(f, "diffusion_models", true));

@@ -161,8 +161,9 @@ static void frames(void **state)
     ws_expect(fd, WS_PONG, "mid");
     ws_expect(fd, WS_TEXT,
               "{\"type\": \"feature_flags\", \"data\": {\"supports_preview_metadata\": true, "
-              "\"max_upload_size\": 104857600, \"extension\": {\"manager\": {\"supports_v4\": "
-              "true}}}}");
+              "\"supports_model_type_tags\": true, \"max_upload_size\": 104857600, \"extension\": "
+              "{\"manager\": {\"supports_v4\": true}}, \"node_replacements\": true, \"assets\": "
+              "false}}");
     ws_say(fd, text); /* not the first: no answer */
     ws_frame(fd, 0x89, "end", 3);
     ws_expect(fd, WS_PONG, "end");

@@ -203,7 +203,7 @@ static void frontend(void **state)
     (void)state;
     struct answer a = ask_for(port, "/", "");
     assert_string_equal(str_c(&a.body), "<title>front</title>");
-    assert_string_equal(field(&a, "Cache-Control"), "no-cache");
+    assert_string_equal(field(&a, "Cache-Control"), "no-store, must-revalidate");
     assert_string_equal(field(&a, "Pragma"), "no-cache");
     assert_string_equal(field(&a, "Expires"), "0");
     assert_non_null(strstr(field(&a, "Content-Type"), "text/html"));
@@ -218,7 +218,7 @@ static void frontend(void **state)
     check("/assets/a.js/", "", 404, "404: Not Found");
     a = ask_for(port, "/assets/a.js", "");
     assert_non_null(strstr(field(&a, "Content-Type"), "javascript"));
-    assert_string_equal(field(&a, "Cache-Control"), "no-cache");
+    assert_string_equal(field(&a, "Cache-Control"), "no-store");
     answer_release(&a);
     a = ask_for(port, "/assets/b.png", "");
     assert_string_equal(field(&a, "Cache-Control"), "public, max-age=86400");
@@ -228,7 +228,7 @@ static void frontend(void **state)
     assert_string_equal(field(&a, "Cache-Control"), "public, max-age=3600");
     answer_release(&a);
     a = ask_for(port, "/assets/index.de.json", "");
-    assert_string_equal(field(&a, "Cache-Control"), "no-cache");
+    assert_string_equal(field(&a, "Cache-Control"), "no-store");
     answer_release(&a);
     a = ask_for(port, "/a%20b.txt", "");
     assert_null(field(&a, "Cache-Control"));

@@ -2,9 +2,10 @@
  * them: 'a', 3.0, 1e+16, True, None, ['a', 0], {'x': 1}. */
 #include "base/jstok.h"
 #include "base/utf8.h"
-#include "graph/graph_impl.h"
+#include "node/py.h"
 
 #include <math.h>
+#include <string.h>
 
 /* ---- strings ---- */
 
@@ -166,4 +167,10 @@ const char *py_type(const json_t *v)
         [JS_F64] = "float",     [JS_STRING] = "str", [JS_ARRAY] = "list", [JS_OBJECT] = "dict"
     };
     return name[js_kind(v)];
+}
+
+bool py_truth(const json_t *v) /* what is of another kind has no length, and NULL none at all */
+{
+    return json_is_true(v) || json_integer_value(v) != 0 || json_real_value(v) != 0 ||
+           json_string_length(v) || json_array_size(v) || json_object_size(v);
 }
