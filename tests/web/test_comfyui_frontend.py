@@ -208,7 +208,7 @@ def test_a_run_is_canceled_and_what_was_made_is_among_the_assets(page, server):
     set_steps(page, 8)
     page.click(RUN)
     (job,) = page.until(lambda: server.get("/api/jobs?status=completed").json()["jobs"], "the next one ended")
-    page.click(".assets-tab-button")
+    page.click(".assets-tab-button, [data-testid=assets-tab-button]")
     picture = job["preview_output"]["filename"]
     page.until(lambda: page.js("return [...document.querySelectorAll('img')].some(i => i.checkVisibility() && i.naturalWidth === 256 "
                                "&& i.src.includes(arguments[0]))", picture), f"{picture} in the panel")
