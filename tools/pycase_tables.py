@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes src/node/pycase_tables.h from what str.upper(), lower() and title() of the Python that runs
-it do with every code point.
+"""Writes src/node/pycase_tables.h from what str.upper(), lower() and title() of the Python that
+runs it do with every code point.
 
     tools/pycase_tables.py > src/node/pycase_tables.h      run by hand; the result is committed
     tools/pycase_tables.py --digest                        what tests/unit/node/test_py.c expects
@@ -27,7 +27,8 @@ def cased(c):
 
 
 def ignorable(c):
-    return ("A" + chr(c) + "\u03a3").lower()[-1] == "\u03c2" and (chr(c) + "\u03a3").lower()[-1] != "\u03c2"
+    after_letter, alone = ("A" + chr(c) + "\u03a3").lower(), (chr(c) + "\u03a3").lower()
+    return after_letter[-1] == "\u03c2" != alone[-1]
 
 
 def runs(pairs):
@@ -72,8 +73,7 @@ def main():
     print("/* Unicode %s, written by tools/pycase_tables.py: do not edit. For pycase.c alone. */"
           % unicodedata.unidata_version)
     print("""/* clang-format off */
-#ifndef NODE_PYCASE_TABLES_H
-#define NODE_PYCASE_TABLES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -91,15 +91,16 @@ struct case_span {
 };
 """)
     for name, f in MAPS.items():
-        one = [(c, ord(f(chr(c))) - c) for c in POINTS if len(f(chr(c))) == 1 and f(chr(c)) != chr(c)]
+        one = [(c, ord(f(chr(c))) - c) for c in POINTS
+               if len(f(chr(c))) == 1 and f(chr(c)) != chr(c)]
         many = [(c, [ord(x) for x in f(chr(c))] + [0, 0, 0]) for c in POINTS if len(f(chr(c))) > 1]
         print("static const struct case_run case_%s[] = {\n%s\n};" % (name, table(runs(one))))
         print("static const struct case_many case_%s_many[] = {\n%s\n};\n"
               % (name, table([(c, "{%s}" % ",".join(map(str, x[:3]))) for c, x in many])))
-    print("static const struct case_span case_cased[] = {\n%s\n};" % table(spans(c for c in POINTS if cased(c))))
-    print("static const struct case_span case_ignorable[] = {\n%s\n};\n"
+    print("static const struct case_span case_cased[] = {\n%s\n};"
+          % table(spans(c for c in POINTS if cased(c))))
+    print("static const struct case_span case_ignorable[] = {\n%s\n};"
           % table(spans(c for c in POINTS if ignorable(c))))
-    print("#endif")
 
 
 main()

@@ -156,8 +156,7 @@ def tables():
     print("""/* tokenizers %s and Unicode %s, written by tools/unicode_tables.py: do not edit.
  * For unicode.c alone. */
 /* clang-format off */
-#ifndef TEXT_UNICODE_TABLES_H
-#define TEXT_UNICODE_TABLES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -193,7 +192,6 @@ struct uc_two { /* cp decomposes to a and b */
     emit("uc_zeros", "uint32_t", digit_zeros(), "zeros of the decimal digits; 1 to 9 follow each")
     emit("uc_joins_runs", "struct uc_run", runs(joins, 0),
          "characters that belong to the grapheme in front of them")
-    print("#endif")
 
 
 if __name__ == "__main__":

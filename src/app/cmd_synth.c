@@ -2,8 +2,7 @@
 #include "app/presets.h"
 #include "base/file.h"
 #include "model/synth.h"
-#include "text/bpe.h"
-#include "text/unigram.h"
+#include "text/stand_in.h"
 
 #include <inttypes.h>
 #include <sys/stat.h>
@@ -466,8 +465,7 @@ static int make_tokenizer(struct app *a, const struct options *o)
         code = check_place(a, o, str_c(&path));
         str_release(&path);
     }
-    if (!code &&
-        (bpe_write_stand_in(o->tokenizer, &err) || unigram_write_stand_in(o->tokenizer, &err)))
+    if (!code && stand_ins_write(o->tokenizer, &err))
         code = app_fail(a, &err);
     if (!code && a->json) {
         struct jsonout out;
@@ -478,7 +476,8 @@ static int make_tokenizer(struct app *a, const struct options *o)
         return app_json_end(a, APP_OK);
     }
     if (!code)
-        puts("wrote vocab.json and merges.txt (CLIP), tokenizer.json (T5): letters, no words");
+        puts("wrote vocab.json and merges.txt (CLIP), tokenizer.json (T5), a folder for each "
+             "language model: letters, no words");
     return code;
 }
 
@@ -570,8 +569,9 @@ const struct command command_synth = {
             "have one.\n"
             "The file appears when it is whole; an interrupted run leaves nothing behind.\n"
             "--tokenizer DIR writes vocab.json and merges.txt for people who have no CLIP\n"
-            "tokenizer at hand, and tokenizer.json for those without T5's. These know letters\n"
-            "but no words: prompts run, but mean nothing.\n\n"
+            "tokenizer at hand, tokenizer.json for those without T5's, and folders for language\n"
+            "models (qwen25, llama3, tekken, gemma2, gemma3, gemma4). These know letters but no\n"
+            "words: prompts run, but mean nothing.\n\n"
             "JSON: file, preset, format, dtype, dtypes (tensors of each), tensors,\n"
             "parameters, bytes, data_bytes, seconds, threads; with --list an array with the\n"
             "data_bytes of every type. A failure is {\"error\": {\"code\", \"message\"}}.\n",

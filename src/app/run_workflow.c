@@ -98,7 +98,8 @@ static bool has_input(const json_t *node, const char *input)
     const char *cls = node_text(node, false);
     const struct node_class *c = cls ? node_find(cls) : NULL;
     return json_object_get(json_object_get(node, "inputs"), input) ||
-           (c && (node_input_index(c, input) != SIZE_MAX || (c->flags & NODE_ANY_INPUT)));
+           (c && (node_input_index(c, input) != SIZE_MAX || node_input_may_be(c, input) ||
+                  (c->flags & NODE_ANY_INPUT)));
 }
 
 /* "2 (positive, CLIPTextEncode)" */
@@ -190,7 +191,8 @@ static json_t *read_value(const json_t *node, const char *input, const char *tex
     size_t i = c ? node_input_index(c, input) : SIZE_MAX;
     json_t *value = NULL;
     berth_err no_json;
-    if (i != SIZE_MAX && (c->in[i].kind == IN_STRING || c->in[i].kind == IN_COMBO))
+    if (i != SIZE_MAX &&
+        (c->in[i].kind == IN_STRING || c->in[i].kind == IN_COMBO || c->in[i].kind == IN_DYNCOMBO))
         return json_string(text);
     return js_parse(text, strlen(text), NULL, &value, &no_json) ? json_string(text) : value;
 }
@@ -225,12 +227,33 @@ static berth_status no_node(json_t *prompt, const char *assignment, berth_err *e
     return err->code;
 }
 
+/* Where the name of the node ends. Names of nodes may have dots in them, and so have inputs that
+ * others bring ("2.values.a"): the last dot behind which there is one of the node's, else the last
+ * of all. NULL: no dot. */
+static const char *end_of_name(json_t *prompt, const char *assignment, const char *eq)
+{
+    const char *last = NULL;
+    for (const char *p = eq; p-- > assignment;) {
+        berth_err ignored;
+        if (*p != '.')
+            continue;
+        last = last ? last : p;
+        char *name = strndup(assignment, (size_t)(p - assignment));
+        char *input = strndup(p + 1, (size_t)(eq - p) - 1);
+        json_t *node = name && input ? find_node(prompt, name, input, &ignored) : NULL;
+        bool fits = node && has_input(node, input);
+        free(name);
+        free(input);
+        if (fits)
+            return p;
+    }
+    return last;
+}
+
 berth_status run_workflow_set(json_t *prompt, const char *assignment, berth_err *err)
 {
-    /* The name of a node may have dots in it, that of an input has none. */
-    const char *eq = strchr(assignment, '='), *dot = NULL;
-    for (const char *p = assignment; eq && p < eq; p++)
-        dot = *p == '.' ? p : dot;
+    const char *eq = strchr(assignment, '=');
+    const char *dot = eq ? end_of_name(prompt, assignment, eq) : NULL;
     if (!dot || dot == assignment || dot + 1 == eq)
         return no_node(prompt, assignment, err);
     char *name = strndup(assignment, (size_t)(dot - assignment));

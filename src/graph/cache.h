@@ -12,8 +12,7 @@
  * Models     of an entry that goes at the start of a prompt linger until that ends (res_linger()):
  *            a loader whose plan changed then moves blocks instead of reading the file again
  * Threads    Executor. */
-#ifndef GRAPH_CACHE_H
-#define GRAPH_CACHE_H
+#pragma once
 
 #include "graph/graph_impl.h"
 
@@ -86,5 +85,3 @@ void cache_put(struct cache *c, struct entry *e, const struct node_key *key);
 void cache_relieve(struct cache *c); /* CACHE_RAM, after each node */
 /* Where the node keeps its state; stays until the node's id leaves the prompts. NULL: no memory. */
 char **cache_state(struct cache *c, const char *id, const char *class_name);
-
-#endif

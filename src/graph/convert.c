@@ -53,8 +53,7 @@ static berth_status int_from_text(struct conversion *c, const json_t *v, berth_e
     struct str plain = { 0 };
     node_int i = 0;
     bool minus;
-    enum py_int got =
-        py_parse_int(json_string_value(v), json_string_length(v), &i, &plain, &minus);
+    enum py_int got = py_parse_int(json_string_value(v), json_string_length(v), &i, &plain, &minus);
     bool fits = got == PY_INT && i >= INT_LOW && i <= INT_HIGH;
     if (got == PY_INT_LONG)
         str_addf(&c->text,

@@ -11,15 +11,16 @@
  * Differs    from ComfyUI where comfyui-api.md section 12 says so, and: arrays in {"__value__":
  *            [...]} stay wrapped when stored back, negative slots and NaN are refused, links of
  *            undeclared inputs are constants (they run nothing), a class that tells no lazy() needs
- *            all its inputs, no class expands into a graph of its own, errors of a cycle name 32
+ *            all its inputs, a replaced node keeps its inputs where nothing says what becomes of
+ *            them, no class expands into a graph of its own, errors of a cycle name 32
  *            nodes of it.
  * Threads    Validation: any, with an env that has no residency. Executor: one thread.
- * Files      workflow.c a prompt whose nodes have numbers; validate.c the rules, doom.c what cannot
- *            be computed, verrors.c what they answer; convert.c values as Python would convert
- *            them; keys.c signatures; cache.c; order.c which node
- *            next; executor.c the run, run_node.c one node, result.c events and history pieces */
-#ifndef GRAPH_GRAPH_H
-#define GRAPH_GRAPH_H
+ * Files      replace.c classes that are gone; workflow.c a prompt whose nodes have numbers;
+ *            validate.c the rules, doom.c what cannot be computed, verrors.c what they answer;
+ *            convert.c values as Python would convert them; keys.c signatures; cache.c; order.c
+ *            which node next; executor.c the run, run_node.c one node, result.c events and history
+ *            pieces */
+#pragma once
 
 #include "node/node.h"
 #include "node/py.h"
@@ -36,14 +37,17 @@ struct validation {
     json_t *outputs;     /* array of ids that will run, prompt order */
     json_t *no_device;   /* {id: true} of nodes that name a device which is not there */
 };
-/* Changes `prompt` in place: converted values are stored back. targets: partial_execution_targets,
- * NULL or JSON null: no filter. A prompt that is refused is BERTH_OK with ok false; an error is our
- * own trouble (BERTH_ENOMEM). */
+/* Changes `prompt` in place: classes that were given up are replaced, converted values stored back.
+ * targets: partial_execution_targets, NULL or JSON null: no filter. A prompt that is refused is
+ * BERTH_OK with ok false; an error is our own trouble (BERTH_ENOMEM). */
 berth_status graph_validate(const struct node_env *env, json_t *prompt, const json_t *targets,
                             struct validation *out, berth_err *err);
 void validation_release(struct validation *v); /* zeroed is fine */
 /* The 400 of a body without a prompt, A0; `body`, which may be NULL, may be the workflow itself. */
 json_t *validation_no_prompt(json_t *body);
+/* Classes that ComfyUI has given up and what is there instead, as GET /node_replacements answers
+ * (comfyui-0.33.md 2.2). NULL: out of memory. */
+json_t *graph_replacements(void);
 /* A workflow as the editor saves it, with "nodes" and "links": no prompt. */
 bool workflow_is_editors(const json_t *v);
 #define WORKFLOW_OF_EDITOR "this is the editor's format; in ComfyUI choose Workflow > Export (API)"
@@ -138,5 +142,3 @@ struct executor_info {
     uint64_t hits, misses;
 };
 struct executor_info executor_info(const struct executor *x);
-
-#endif

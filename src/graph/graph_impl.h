@@ -1,6 +1,5 @@
 /* graph_impl: what the files of graph/ share. */
-#ifndef GRAPH_GRAPH_IMPL_H
-#define GRAPH_GRAPH_IMPL_H
+#pragma once
 
 #include "base/hash.h"
 #include "base/map.h"
@@ -71,6 +70,10 @@ const struct node_class *graph_class(const struct node_env *env, const char *nam
 /* The value of a constant input: {"__value__": v} is v. NULL stays NULL. */
 json_t *workflow_constant(json_t *v);
 
+/* replace.c: nodes of classes that were given up become what does their work now. Changes the
+ * prompt, an object. BERTH_ENOMEM. */
+berth_status graph_replace(const struct node_env *env, json_t *prompt, berth_err *err);
+
 /* What validation knows of a node. */
 enum check_state { CHECK_NEW, CHECK_OPEN, CHECK_GOOD, CHECK_BAD };
 struct checked {
@@ -110,5 +113,3 @@ berth_status validation_refuse(struct validation *out, const char *type, json_t 
 /* Fills out, whose arrays are there and empty. cycle: there is one. */
 berth_status verdict_answer(const struct workflow *wf, struct checked *node, bool cycle,
                             struct validation *out, berth_err *err);
-
-#endif

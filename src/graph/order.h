@@ -8,8 +8,7 @@
  *            the first discovered. Pictures appear early that way.
  * Cost       O(nodes + links) and a heap. A cycle shows as: none is ready, some are pending.
  * Threads    Executor. */
-#ifndef GRAPH_ORDER_H
-#define GRAPH_ORDER_H
+#pragma once
 
 #include "graph/graph_impl.h"
 
@@ -50,5 +49,3 @@ bool order_leads_to(struct order *o, size_t node, size_t slot, const char *type)
 size_t order_next(struct order *o); /* SIZE_MAX: none is ready */
 berth_status order_again(struct order *o, size_t node, berth_err *err); /* after order_need() */
 berth_status order_done(struct order *o, size_t node, berth_err *err);
-
-#endif

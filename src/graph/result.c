@@ -215,8 +215,9 @@ static json_t *error_data(const struct run *r, size_t node, const berth_err *why
         str_addf(&text, "%s%s%s", OUT_OF_MEMORY, r->x->cfg.alone ? "Give" : KEPT_MODELS,
                  MORE_MEMORY);
     return json_pack("{s:o,s:s,s:o,s:o,s:o}", "exception_message", js_take(&text), "exception_type",
-                     r->raised ? r->raised : node_exception(why->code), "traceback", traceback(r, node, why),
-                     "current_inputs", current, "current_outputs", current_outputs(r));
+                     r->raised ? r->raised : node_exception(why->code), "traceback",
+                     traceback(r, node, why), "current_inputs", current, "current_outputs",
+                     current_outputs(r));
 }
 
 berth_status run_failure(struct run *r, size_t node, const berth_err *why, json_t *current,

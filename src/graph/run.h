@@ -1,7 +1,6 @@
 /* run: one prompt while it runs: executor.c goes from node to node, run_node.c calls one, result.c
  * tells what happened. */
-#ifndef GRAPH_RUN_H
-#define GRAPH_RUN_H
+#pragma once
 
 #include "graph/cache.h"
 #include "graph/order.h"
@@ -63,5 +62,3 @@ berth_status run_failure(struct run *r, size_t node, const berth_err *why, json_
 berth_status run_status(struct run *r, berth_err *err); /* result.status from the messages */
 /* One more network's numbers; takes it. Dropped when there are too many. */
 void run_network(struct run *r, json_t *taken);
-
-#endif

@@ -815,7 +815,9 @@ static berth_status validate(struct check *c, json_t *prompt, const json_t *targ
                              struct validation *out)
 {
     berth_err *err = c->err;
-    berth_status s = workflow_load(c->env, prompt, &c->wf, err);
+    berth_status s = graph_replace(c->env, prompt, err);
+    if (!s)
+        s = workflow_load(c->env, prompt, &c->wf, err);
     if (s)
         return s;
     size_t n = c->wf.n;

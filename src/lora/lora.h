@@ -25,8 +25,7 @@
  * Files    lora.c opening, targets; lora_bases.c suffixes; lora_forms.c files with other names;
  *          lora_factors.c tensors -> products; lora_lokr.c Kronecker products; lora_oft.c
  *          rotations; lora_dora.c sizes; lora_terms.c products -> terms; lora_impl.h. */
-#ifndef LORA_LORA_H
-#define LORA_LORA_H
+#pragma once
 
 #include "base/log.h"
 #include "format/weights.h"
@@ -46,5 +45,3 @@ struct lora_info {
     size_t unknown; /* of these, belong to nothing */
 };
 struct lora_info lora_info(const struct res_adapter *a); /* a: from lora_open() */
-
-#endif

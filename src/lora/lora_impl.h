@@ -1,6 +1,5 @@
 /* lora_impl: what the files of lora/ share; its tests and fuzz target include it too. */
-#ifndef LORA_LORA_IMPL_H
-#define LORA_LORA_IMPL_H
+#pragma once
 
 #include "base/map.h"
 #include "lora/lora.h"
@@ -148,5 +147,3 @@ berth_status lora_dora(const struct lora_job *j, struct res_term *out);
 berth_status lora_terms(const struct res_adapter *a, const char *key, size_t n,
                         const struct shape *shape, float strength, struct arena *tmp,
                         struct vec *out, berth_err *err);
-
-#endif

@@ -11,8 +11,7 @@
  * Threads Tables and pure functions: any.
  * Adding  a diffusion model: families.h; a text encoder: encoder.h; a VAE: vae.h.
  * Files   arch.c detection, traces; arch_nets.c keys. */
-#ifndef MODEL_ARCH_H
-#define MODEL_ARCH_H
+#pragma once
 
 #include "format/places.h"
 #include "format/weights.h"
@@ -90,4 +89,3 @@ uint64_t arch_dim(const struct weights_entry *e, int i);
  * with only some of its tensors counts, and so does a gap between layers: the pass will say what is
  * missing. */
 uint32_t arch_layers(const struct weights *w, const char *root, const char *list);
-#endif

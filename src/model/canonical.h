@@ -2,8 +2,7 @@
  *
  * While a config is read, tensors are found where net.h (Names) will find them: translated if
  * `names` knows another name, else as they are. */
-#ifndef MODEL_CANONICAL_H
-#define MODEL_CANONICAL_H
+#pragma once
 
 #include "format/weights.h"
 #include "net/net.h"
@@ -28,5 +27,3 @@ bool name_numbered(const char **s, const char *list, unsigned most, unsigned *nu
 /* The first row of { ours, theirs } whose side (0 ours, 1 theirs) *s begins with, which moves
  * behind it; NULL: none. A row { NULL } ends the list. */
 const char *const *name_pair(const char *const (*list)[2], int side, const char **s);
-
-#endif

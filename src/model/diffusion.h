@@ -9,8 +9,7 @@
  * Threads    Executor; tables any.
  * Adding     a family: families.h.
  * Files      diffusion.c doors, batching; a folder for each family */
-#ifndef MODEL_DIFFUSION_H
-#define MODEL_DIFFUSION_H
+#pragma once
 
 #include "format/weights.h"
 #include "model/latent_format.h"
@@ -112,5 +111,3 @@ berth_status diffusion_forward(struct diffusion *d, const struct diffusion_in *i
 /* Peak of the largest of its batches, without splitting. Only shape and cond are read. */
 berth_status diffusion_predict(struct diffusion *d, const struct diffusion_in *in, uint64_t *peak,
                                berth_err *err);
-
-#endif

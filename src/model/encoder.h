@@ -23,8 +23,7 @@
  * Files      clip/, t5/ the encoders; sets/ the sets; slots.c tokens and vectors to what networks
  *            take; encoder_find.c where encoders are in a file; text_sets.c which set they make;
  *            encoder_run.c passes; encoder.c tokens, weighting */
-#ifndef MODEL_ENCODER_H
-#define MODEL_ENCODER_H
+#pragma once
 
 #include "model/arch.h"
 #include "model/slots.h"
@@ -218,5 +217,3 @@ struct text_prompt {
  * BERTH_EINVAL: an encoder has none, or is not there. */
 berth_status text_encode(const struct text_args *a, const struct text_prompt *prompt,
                          size_t prompts, struct arena *mem, struct text_cond *out, berth_err *err);
-
-#endif

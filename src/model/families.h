@@ -5,8 +5,7 @@
  * FAMILY(<x>) in families.def. All else asks the descriptor: placement (arch.h), samplers and nodes
  * (diffusion.h), adapters (lora_names.h), `berth synth` (preset.h). unet/ and flux/ are examples;
  * docs/adding.md shows a small one. */
-#ifndef MODEL_FAMILIES_H
-#define MODEL_FAMILIES_H
+#pragma once
 
 #include "model/arch.h"
 #include "model/diffusion.h"
@@ -83,5 +82,3 @@ struct family {
 /* arch.trace of every family: its forward over a usual picture. */
 berth_status family_trace(const struct arch *arch, const struct weights *w, const char *root,
                           struct block_trace *out, berth_err *err);
-
-#endif

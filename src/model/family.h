@@ -5,8 +5,7 @@
  *         cannot is in one table (family.c), each with tensors that no other family has.
  * Adding  a family that cannot be computed: a row in that table. Once it can be, the row goes.
  * Threads Tables and pure functions: any. */
-#ifndef MODEL_FAMILY_H
-#define MODEL_FAMILY_H
+#pragma once
 
 #include "format/weights.h"
 
@@ -22,5 +21,3 @@ struct family_info {
  * untouched. Fails otherwise with BERTH_ENOMEM only. */
 berth_status family_find(const struct weights *w, const char *role, struct family_info *out,
                          berth_err *err);
-
-#endif

@@ -8,8 +8,7 @@
  *         the end.
  * Threads One owner while it is built; read-only afterwards.
  * Files   keys.c the list and its JSON reader; walks are in presets.c of the networks' folders. */
-#ifndef MODEL_KEYS_H
-#define MODEL_KEYS_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -54,5 +53,3 @@ void keys_norm(struct keys *k, const char *name, uint64_t n); /* with weight and
  * the file and the key. *k must be empty; after a failure it is empty again. */
 berth_status keys_read(const char *path, struct keys *k, berth_err *err);
 berth_status keys_parse(const char *text, size_t n, struct keys *k, berth_err *err); /* the same */
-
-#endif

@@ -5,8 +5,7 @@
  * Several    A network may sample latents of several formats as one: a video and its sound. For
  *            that, those of an item are packed one after the other: [n, all values].
  * Threads    any */
-#ifndef MODEL_LATENT_FORMAT_H
-#define MODEL_LATENT_FORMAT_H
+#pragma once
 
 #include "tensor/shape.h"
 
@@ -37,5 +36,3 @@ void latent_out(const struct latent_format *f, float *z, const struct shape *s);
  * factors. */
 bool latent_preview(const struct latent_format *f, const float *z, const struct shape *s,
                     uint8_t *rgb);
-
-#endif

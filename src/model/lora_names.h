@@ -24,8 +24,7 @@
  * Threads one owner while it is built; read-only afterwards.
  * Files   lora_names.c the list, names that many have; lora.c in the folder of each network;
  *         lora_names_impl.h. */
-#ifndef MODEL_LORA_NAMES_H
-#define MODEL_LORA_NAMES_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/vec.h"
@@ -59,5 +58,3 @@ berth_status lora_names_file(struct lora_table *t, const struct weights *w, cons
 
 struct lora_names lora_table_names(const struct lora_table *t); /* borrowed until t changes */
 void lora_table_release(struct lora_table *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* lora_names_impl: adding names, for the files of lora_names. */
-#ifndef MODEL_LORA_NAMES_IMPL_H
-#define MODEL_LORA_NAMES_IMPL_H
+#pragma once
 
 #include "model/lora_names.h"
 
@@ -28,5 +27,3 @@ void lora_diffusion(struct lora_table *t, const struct weights *w, const struct 
 void lora_text(struct lora_table *t, const char *path, const struct lora_name *m);
 void lora_numbered(struct lora_table *t, unsigned te, bool dotted, const char *path,
                    const struct lora_name *m);
-
-#endif

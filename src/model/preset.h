@@ -1,8 +1,7 @@
 /* preset: models whose shapes we know by heart, and how files of them are written.
  *
  * Adding  a row in the list of the network's folder (struct arch.presets). */
-#ifndef MODEL_PRESET_H
-#define MODEL_PRESET_H
+#pragma once
 
 #include "format/weights.h"
 #include "model/keys.h"
@@ -35,5 +34,3 @@ size_t preset_meta(const struct preset *p, bool mixed, struct preset_meta *out);
 
 /* Fills *k, which must be empty; it is empty again after a failure. */
 berth_status preset_keys(const struct preset *p, struct keys *k, berth_err *err);
-
-#endif

@@ -4,8 +4,7 @@
  * Vectors of embedding files lie on the host. Where a prompt has some, another row is looked up in
  * their place first; then all rows come to the host, get the vectors and go back. Prompts without
  * them stay where the table is. */
-#ifndef MODEL_SLOTS_H
-#define MODEL_SLOTS_H
+#pragma once
 
 #include "net/net.h"
 #include "text/tokenizer.h"
@@ -31,5 +30,3 @@ berth_status slots_init_one(struct slots *s, uint64_t width, berth_err *err);
 void slots_release(struct slots *s);
 /* [n, len, width] */
 struct act slots_embed(struct net_run *r, const struct slots *s, const char *layer);
-
-#endif

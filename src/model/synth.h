@@ -15,8 +15,7 @@
  *         at most 1024 elements stay F32. With a quant type, tensors the preset names as sensitive
  *         and those whose elements do not fill whole blocks stay F16.
  * Threads synth_fill() and synth_weights_fill() from any; they share nothing they write. */
-#ifndef MODEL_SYNTH_H
-#define MODEL_SYNTH_H
+#pragma once
 
 #include "format/weights.h"
 #include "model/keys.h"
@@ -46,5 +45,3 @@ weights_fill_fn synth_weights_fill; /* user: const struct synth * */
 
 /* Can a file of this format be made in this type? format NULL: of any format. */
 bool synth_can(enum dtype dtype, const struct weights_writer *format);
-
-#endif

@@ -1,7 +1,6 @@
 /* synth_impl: the rule's inner loop in its variants, for synth.c and for the test that holds them
  * together. */
-#ifndef MODEL_SYNTH_IMPL_H
-#define MODEL_SYNTH_IMPL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,5 +24,3 @@ struct synth_kernel {
 /* Fastest first; the last one runs everywhere. */
 extern const struct synth_kernel synth_kernels[];
 extern const size_t synth_kernel_count;
-
-#endif

@@ -15,8 +15,7 @@
  *            the line VAE(<x>) in vaes.def.
  * Files      vae.c doors, vae_tile.c tiling, vae_image.c pictures <-> latents; a folder for each
  *            family */
-#ifndef MODEL_VAE_H
-#define MODEL_VAE_H
+#pragma once
 
 #include "format/weights.h"
 #include "model/arch.h"
@@ -119,5 +118,3 @@ struct shape vae_pictures(const struct vae_net *v, const struct shape *image);
  * every pixel or latent pixel once more. */
 berth_status vae_predict(struct vae_job *j, bool decode, const struct shape *s, uint64_t *peak,
                          berth_err *err);
-
-#endif

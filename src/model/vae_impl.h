@@ -1,6 +1,5 @@
 /* vae_impl: for the files of vae alone. */
-#ifndef MODEL_VAE_IMPL_H
-#define MODEL_VAE_IMPL_H
+#pragma once
 
 #include "model/vae.h"
 
@@ -22,5 +21,3 @@ struct vae_item { /* one of a job's batch */
 /* Computes it, whole or in tiles as the job says, or as there is room. */
 berth_status vae_item(struct vae_job *j, const struct vae_item *item, const float *in, float *out,
                       berth_err *err);
-
-#endif

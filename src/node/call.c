@@ -12,16 +12,6 @@ static const char *const kind_name[] = {
     [V_LATENT] = "LATENT", [V_MODEL] = "MODEL",   [V_OBJECT] = "object",
 };
 
-/* Is it a dynamic input of the class, or one that such an input may bring? */
-static bool may_be_there(const struct node_class *c, const char *name)
-{
-    size_t n = strcspn(name, ".");
-    for (size_t i = 0; i < c->ins; i++)
-        if (c->in[i].kind >= IN_DYNCOMBO && str_eq(name, n, c->in[i].name))
-            return true;
-    return false;
-}
-
 /* An input that this node does not have: without a value, and without a default. */
 static const struct node_input absent = { .kind = IN_SOCKET };
 
@@ -32,7 +22,7 @@ static const struct node_input *declared(const struct node_call *c, const char *
     for (*i = 0; *i < n; ++*i)
         if (!strcmp(in[*i].name, name))
             return &in[*i];
-    if (!may_be_there(c->cls, name))
+    if (!node_input_may_be(c->cls, name))
         BUG("%s has no input '%s'", c->cls->name, name);
     return &absent;
 }
@@ -280,6 +270,12 @@ berth_status out_value(struct node_call *c, size_t i, struct value *taken, berth
 berth_status out_tensor(struct node_call *c, size_t i, struct htensor *taken, berth_err *err)
 {
     return out_value(c, i, value_tensor(taken), err);
+}
+
+berth_status out_input(struct node_call *c, size_t i, const char *name, berth_err *err)
+{
+    struct value *v = in_value(c, name);
+    return out_value(c, i, v ? value_ref(v) : value_null(), err);
 }
 
 berth_status ui_add(struct node_call *c, const char *key, json_t *taken, berth_err *err)

@@ -14,8 +14,7 @@
  *            makes of conditionings; sampling.c KSampler and kin; sampler.c noise.c guider.c the
  *            objects of custom sampling; model_sampling.c what is said about a MODEL, and schedules
  *            that ask one; vae.c */
-#ifndef NODE_COMPUTE_H
-#define NODE_COMPUTE_H
+#pragma once
 
 #include "model/diffusion.h"
 #include "model/encoder.h"
@@ -224,5 +223,3 @@ berth_status conds_resolve(struct node_call *c, const struct conditioning *x, bo
  * all areas are cut to the latent. BERTH_EINVAL: one lies outside of it. */
 berth_status conds_pair(struct node_call *c, struct cond_list *list, size_t lists,
                         const struct cond_scene *scene, berth_err *err);
-
-#endif

@@ -1,7 +1,7 @@
 /* dynamic.c: inputs made of others, as the plain inputs that one node of a prompt has.
  *
- * A class says IN_DYNCOMBO "mode"; a prompt has "mode": "scale" and "mode.factor": 2. What comes out
- * are two plain inputs of these names, so that validation, keys and calls are about nothing else. */
+ * A class says IN_DYNCOMBO "mode"; a prompt has "mode": "scale" and "mode.factor": 2. What comes
+ * out are two plain inputs of these names: validation, keys and calls are about nothing else. */
 #include "node/node_impl.h"
 
 #include <string.h>
@@ -92,6 +92,15 @@ static bool expand(struct growing *g, const struct node_input *in, size_t n, con
         }
     }
     return ok;
+}
+
+bool node_input_may_be(const struct node_class *c, const char *name)
+{
+    size_t n = strcspn(name, ".");
+    for (size_t i = 0; i < c->ins; i++)
+        if (c->in[i].kind >= IN_DYNCOMBO && str_eq(name, n, c->in[i].name))
+            return true;
+    return false;
 }
 
 static bool is_dynamic(const struct node_class *c)

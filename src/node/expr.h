@@ -11,8 +11,7 @@
  * Not there  assignments, several statements, attributes, f-strings, keyword arguments:
  *            BERTH_EUNSUPPORTED
  * Threads    Any. */
-#ifndef NODE_EXPR_H
-#define NODE_EXPR_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -68,5 +67,3 @@ void expr_release(struct expr *x);
 
 const char *ev_type(const struct ev *v);           /* "int", "NoneType" */
 void ev_repr(const struct ev *v, struct str *out); /* appended */
-
-#endif

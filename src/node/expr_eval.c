@@ -1,5 +1,5 @@
-/* expr_eval: the value of a tree, with Python's rules for numbers: bool is an int, / gives floats, //
- * and % round down, integers and floats compare exactly. */
+/* expr_eval: the value of a tree, with Python's rules for numbers: bool is an int, / gives floats,
+ * // and % round down, integers and floats compare exactly. */
 #include "node/expr_impl.h"
 #include "node/py.h"
 

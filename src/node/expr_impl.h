@@ -1,6 +1,5 @@
 /* expr_impl: what expr_parse.c, expr_eval.c and expr_fn.c share. */
-#ifndef NODE_EXPR_IMPL_H
-#define NODE_EXPR_IMPL_H
+#pragma once
 
 #include "node/expr.h"
 
@@ -80,5 +79,3 @@ berth_status ev_trunc(struct expr *x, double f, struct ev *out, berth_err *err);
 bool expr_is_function(const char *name);
 berth_status expr_call(struct expr *x, const char *name, const struct ev *arg, size_t n,
                        struct ev *out, berth_err *err);
-
-#endif

@@ -608,12 +608,12 @@ static bool take_comparison(struct parser *p, enum expr_op *op)
             return true;
         }
     const char *back = p->at;
-    bool not = take_word(p, "not");
+    bool negated = take_word(p, "not");
     if (take_word(p, "in")) {
-        *op = not ? OP_NOT_IN : OP_IN;
+        *op = negated ? OP_NOT_IN : OP_IN;
         return true;
     }
-    if (!not &&take_word(p, "is")) {
+    if (!negated && take_word(p, "is")) {
         *op = take_word(p, "not") ? OP_IS_NOT : OP_IS;
         return true;
     }

@@ -31,8 +31,10 @@ static berth_status save_pngs(struct node_call *c, const char *kind, const char 
     }
     str_release(&png);
     save_end(&to);
-    return s;
+    return s ? s : out_input(c, 0, "images", err);
 }
+
+static const struct node_output out_images[] = { { .type = "IMAGE", .name = "images" } };
 
 static berth_status save_run(struct node_call *c, berth_err *err)
 {
@@ -44,7 +46,8 @@ static berth_status save_run(struct node_call *c, berth_err *err)
 NODE_CLASS(SaveImage, .display = "Save Image", .category = "image", .module = "nodes",
            .description = "Saves the pictures as PNG files in the output folder.",
            .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
-           INS(SOCKET("images", "IMAGE"), TEXT_IN("filename_prefix", "ComfyUI")), .run = save_run);
+           INS(SOCKET("images", "IMAGE"), TEXT_IN("filename_prefix", "ComfyUI")), OUT(out_images),
+           .run = save_run);
 
 /* "ComfyUI_temp_" and five letters that stay with the node while its id stays in prompts. */
 static berth_status preview_prefix(struct node_call *c, struct str *out, berth_err *err)
@@ -75,7 +78,7 @@ static berth_status preview_run(struct node_call *c, berth_err *err)
 static const struct node_input preview_in[] = { SOCKET("images", "IMAGE") };
 NODE_CLASS(PreviewImage, .display = "Preview Image", .category = "image", .module = "nodes",
            .description = "Shows the pictures; the files go when the server stops.",
-           .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO, IN(preview_in),
+           .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO, IN(preview_in), OUT(out_images),
            .run = preview_run);
 
 /* ---- animations: one file for all pictures ---- */
@@ -126,7 +129,7 @@ static berth_status save_animation(struct node_call *c, struct image_anim_args *
     free(frame);
     str_release(&bytes);
     save_end(&to);
-    return s;
+    return s ? s : out_input(c, 0, "images", err);
 }
 
 static berth_status webp_run(struct node_call *c, berth_err *err)
@@ -148,7 +151,7 @@ NODE_CLASS(SaveAnimatedWEBP, .category = "image/animation", .module = MOD("image
                FLOAT_IN("fps", 6.0, 0.01, 1000.0, 0.01), BOOL_IN("lossless", true),
                INT_IN("quality", 80, 0, 100, 0),
                COMBO_IN("method", CHOICES("default", "fastest", "slowest"))),
-           .run = webp_run);
+           OUT(out_images), .run = webp_run);
 
 static berth_status apng_run(struct node_call *c, berth_err *err)
 {
@@ -164,7 +167,7 @@ NODE_CLASS(SaveAnimatedPNG, .category = "image/animation", .module = MOD("images
            .flags = NODE_V3 | NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
            INS(SOCKET("images", "IMAGE"), TEXT_IN("filename_prefix", "ComfyUI"),
                FLOAT_IN("fps", 6.0, 0.01, 1000.0, 0.01), INT_IN("compress_level", 4, 0, 9, 0)),
-           .run = apng_run);
+           OUT(out_images), .run = apng_run);
 
 /* ---- SaveImageWebsocket: pictures to the client alone, as full-size PNG previews ---- */
 

@@ -182,6 +182,8 @@ static bool add_options(const struct node_env *env, const struct node_class *c,
     const char *tip = node_input_tip(c, in);
     if (in->lazy)
         PUT("lazy", json_true());
+    if (node_is_folded(c, in))
+        PUT("advanced", json_true());
     if (tip)
         PUT("tooltip", json_string(tip));
 #undef PUT
@@ -390,13 +392,14 @@ static bool put_outputs(const struct node_class *c, json_t *def)
 static bool put_words(const struct node_class *c, json_t *def)
 {
     bool v3 = c->flags & NODE_V3, ok = true;
-    const char *display = c->display ? c->display : v3 ? NULL : c->name;
+    const struct node_menu menu = node_menu(c);
+    const char *display = menu.display ? menu.display : v3 ? NULL : c->name;
 #define PUT(key, value) ok = !json_object_set_new(def, key, value) && ok
     PUT("name", json_string(c->name));
     PUT("display_name", display ? json_string(display) : json_null());
     PUT("description", json_string(c->description ? c->description : ""));
     PUT("python_module", json_string(c->module));
-    PUT("category", json_string(c->category));
+    PUT("category", json_string(menu.category));
     PUT("output_node", json_boolean(c->flags & NODE_OUTPUT));
     if (v3 || c->flags & NODE_DEPRECATED)
         PUT("deprecated", json_boolean(c->flags & NODE_DEPRECATED));
@@ -404,8 +407,8 @@ static bool put_words(const struct node_class *c, json_t *def)
         PUT("experimental", json_boolean(c->flags & NODE_EXPERIMENTAL));
     if (v3 || c->flags & NODE_DEV_ONLY)
         PUT("dev_only", json_boolean(c->flags & NODE_DEV_ONLY));
-    if (v3 || c->essentials)
-        PUT("essentials_category", c->essentials ? json_string(c->essentials) : json_null());
+    if (v3 || menu.essentials)
+        PUT("essentials_category", menu.essentials ? json_string(menu.essentials) : json_null());
     PUT("is_input_list", json_boolean(c->flags & NODE_INPUT_IS_LIST));
     PUT("has_intermediate_output", json_boolean(c->flags & NODE_INTERMEDIATE));
     PUT("search_aliases", v3 ? json_null() : json_array()); /* words for people; we have none */

@@ -1,5 +1,5 @@
 /* json_text.c: JSON in texts and texts of it, prompts made of it, and texts as files. Our reader is
- * stricter than Python's: what has a key twice, NaN, or an integer beyond 64 bits is no JSON here. */
+ * stricter than Python's: what has a key twice, NaN, or an integer beyond 64 bits is no JSON. */
 #include "node/texts.h"
 
 #include <string.h>

@@ -68,13 +68,13 @@ static berth_status save_run(struct node_call *c, berth_err *err)
         s = save_add(c, &to, 0, ".latent", "latents", &bytes, err);
     str_release(&bytes);
     save_end(&to);
-    return s;
+    return s ? s : out_input(c, 0, "samples", err);
 }
 
 NODE_CLASS(SaveLatent, .category = "_for_testing", .module = "nodes",
            .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
            INS(SOCKET("samples", "LATENT"), TEXT_IN("filename_prefix", "latents/ComfyUI")),
-           .run = save_run);
+           OUTS({ .type = "LATENT", .name = "samples" }), .run = save_run);
 
 static berth_status read_tensor(const struct weights *w, struct htensor **out, berth_err *err)
 {

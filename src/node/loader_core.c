@@ -8,9 +8,35 @@
 /* ---- choices ---- */
 
 const char *const list_clip_types[] = {
-    "stable_diffusion", "stable_cascade", "sd3",   "stable_audio", "mochi",  "ltxv", "pixart",
-    "cosmos",           "lumina2",        "wan",   "hidream",      "chroma", "ace",  "omnigen2",
-    "qwen_image",       "hunyuan_image",  "flux2", "ovis",         NULL,
+    "stable_diffusion",
+    "stable_cascade",
+    "sd3",
+    "stable_audio",
+    "mochi",
+    "ltxv",
+    "pixart",
+    "cosmos",
+    "lumina2",
+    "wan",
+    "hidream",
+    "chroma",
+    "ace",
+    "omnigen2",
+    "qwen_image",
+    "hunyuan_image",
+    "flux2",
+    "ovis",
+    "longcat_image",
+    "cogvideox",
+    "lens",
+    "pixeldit",
+    "ideogram4",
+    "boogu",
+    "krea2",
+    "joyimage",
+    "mage",
+    "minimax",
+    NULL,
 };
 const char *const list_dual_types[] = { "sdxl",
                                         "sd3",
@@ -21,7 +47,9 @@ const char *const list_dual_types[] = { "sdxl",
                                         "hunyuan_video_15",
                                         "kandinsky5",
                                         "kandinsky5_image",
+                                        "ltxv",
                                         "newbie",
+                                        "ace",
                                         NULL };
 const char *const list_weight_dtypes[] = {
     "default", "fp8_e4m3fn", "fp8_e4m3fn_fast", "fp8_e5m2", NULL,
@@ -383,7 +411,7 @@ berth_status run_diffusers(struct node_call *c, berth_err *err)
 }
 
 NODE_CLASS(DiffusersLoader, .category = "advanced/loaders/deprecated", .module = "nodes",
-           INS(IN_DIFFUSERS), OUT(out_checkpoint), .run = run_diffusers);
+           .flags = NODE_DEPRECATED, INS(IN_DIFFUSERS), OUT(out_checkpoint), .run = run_diffusers);
 
 /* Stand-alone nodes of ComfyUI-MultiGPU: their inputs name the parts. */
 berth_status run_advanced(struct node_call *c, berth_err *err)

@@ -24,8 +24,7 @@
  * Adapters   LoRA loaders collect them in the model_ref; whoever computes sets them.
  * Files      loader.c placement and opening; loader_core.c bases; loader_multigpu.c wrappers;
  *            loader_look.c files of prompts that are not taken yet; loader_lora.c; loaders.def */
-#ifndef NODE_LOADER_IMPL_H
-#define NODE_LOADER_IMPL_H
+#pragma once
 
 #include "node/node_impl.h"
 
@@ -147,5 +146,3 @@ struct file_of {                    /* node_class.own of run_file(): one file, o
 
 extern const struct node_output out_model[1], out_clip[1], out_vae[1], out_clip_vision[1],
     out_control_net[1], out_checkpoint[3];
-
-#endif

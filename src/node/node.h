@@ -19,11 +19,10 @@
  *            loader*.c. Those that run networks share compute.h, which lists them: text_encode.c
  *            conditioning.c sampling.c sampler.c noise.c guider.c model_sampling.c vae.c.
  *            Texts, numbers and logic share texts.h, and Python's ways py.h: logic.c number.c math.c
- *            (expr.h) string.c (pyformat.h) json_text.c.
+ *            (expr.h) string.c (pyformat.h) regex.c (pyre.h) json_text.c.
  *            video.c wanvideo.c third_party.c later.c declare what cannot be computed yet.
  * Checked    tests/golden/node holds every class that ComfyUI has too to its own definition. */
-#ifndef NODE_NODE_H
-#define NODE_NODE_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/map.h"
@@ -167,7 +166,9 @@ struct node_call;
 struct node_check;
 
 struct node_class {
-    const char *name, *display;         /* display NULL: legacy nodes show name, v3 ones null */
+    /* display NULL: legacy nodes show name, v3 ones null. The three that follow it, and it, are what
+     * menu.def says where that has the class. */
+    const char *name, *display;
     const char *category, *description; /* description NULL: "" */
     const char *essentials; /* the short list of a frontend it is in: "Basics"; NULL: none */
     const char *module; /* "nodes", "comfy_extras.nodes_mask", "custom_nodes.ComfyUI-MultiGPU" */
@@ -304,6 +305,8 @@ berth_status in_model(const struct node_call *c, const char *name, const struct 
 /* Outputs by index; take ownership, also on failure. */
 berth_status out_value(struct node_call *c, size_t i, struct value *taken, berth_err *err);
 berth_status out_tensor(struct node_call *c, size_t i, struct htensor *taken, berth_err *err);
+/* What an input has, handed on: nodes that save something. Not given: None. */
+berth_status out_input(struct node_call *c, size_t i, const char *name, berth_err *err);
 /* ui[key] gets one more element. Takes it. */
 berth_status ui_add(struct node_call *c, const char *key, json_t *taken, berth_err *err);
 /* {"filename","subfolder","type"} */
@@ -343,6 +346,18 @@ size_t node_count(void);
 const struct node_class *node_at(size_t i);                            /* in nodes.def order */
 const struct node_class *node_find(const char *name);                  /* NULL: none */
 size_t node_input_index(const struct node_class *c, const char *name); /* SIZE_MAX: none */
+/* Is it one that a dynamic input may bring: "mode.width", "images.image0"? Or such an input. */
+bool node_input_may_be(const struct node_class *c, const char *name);
+
+/* Where a frontend lists the class (menu.c). */
+struct node_menu {
+    const char *category;
+    const char *display;    /* NULL: as node_class.display */
+    const char *essentials; /* NULL: not there */
+};
+struct node_menu node_menu(const struct node_class *c);
+/* Is it one for experts? Frontends show those on demand. */
+bool node_is_folded(const struct node_class *c, const struct node_input *in);
 
 /* What a frontend shows over an input or an output; NULL: nothing. */
 const char *node_input_tip(const struct node_class *c, const struct node_input *in);
@@ -358,5 +373,3 @@ berth_status node_input_spec(const struct node_env *env, const struct node_class
 /* One definition. A class whose choices cannot be listed is an error; the caller leaves it out. */
 berth_status node_info(const struct node_env *env, const struct node_class *c, json_t **out,
                        berth_err *err);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Trailing arguments are further members of the struct: INT_IN("seed", 0, 0, U64_MAX, 0,
  * .more = CONTROL). Steps of 0 are not in the info, as where ComfyUI gives none. */
-#ifndef NODE_NODE_IMPL_H
-#define NODE_NODE_IMPL_H
+#pragma once
 
 #include "base/tpool.h"
 #include "node/node.h"
@@ -233,5 +232,3 @@ berth_status save_add(struct node_call *c, struct saved *s, size_t batch, const 
 void save_end(struct saved *s);
 
 extern const struct node_output out_image[1], out_mask[1], out_latent[1], out_image_mask[2];
-
-#endif

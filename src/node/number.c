@@ -148,8 +148,7 @@ static berth_status resolution_run(struct node_call *c, berth_err *err)
 
 UTILITY(ResolutionSelector, "Resolution Selector", "resolution",
         INS(COMBO_IN("aspect_ratio", ratios, .sdef = "1:1 (Square)"),
-            FLOAT_IN("megapixels", 1, 0.1, 16, 0.1),
-            INT_IN("multiple", 8, 8, 128, 4, .more = ADVANCED)),
+            FLOAT_IN("megapixels", 1, 0.1, 16, 0.1), INT_IN("multiple", 8, 8, 128, 4)),
         OUTS({ .type = "INT", .name = "width" }, { .type = "INT", .name = "height" }),
         .run = resolution_run);
 

@@ -1,8 +1,5 @@
 /* primitive.c: constants, and values shown as text. */
-#include "node/node_impl.h"
-
-#include <inttypes.h>
-#include <string.h>
+#include "node/texts.h"
 
 static const struct node_output out_string[] = { { .type = "STRING" } };
 
@@ -30,7 +27,7 @@ static berth_status value_run(struct node_call *c, berth_err *err)
 
 PRIMITIVE(PrimitiveInt, "Int",
           INS(INT_IN("value", 0, -(node_int)INT64_MAX, INT64_MAX, 0, .no_default = true,
-                     .more = CONTROL)),
+                     .more = "\"control_after_generate\":\"fixed\"")),
           OUT_OF("INT"));
 
 PRIMITIVE(PrimitiveFloat, "Float",
@@ -50,59 +47,32 @@ NODE_CLASS(INTConstant, .display = "INT Constant", .category = "KJNodes/constant
            .module = "custom_nodes.ComfyUI-KJNodes", INS(INT_IN("value", 0, -U64_MAX, U64_MAX, 0)),
            OUTS({ .type = "INT", .name = "value" }), .run = value_run);
 
-static bool text_of(const struct value *v, struct str *out)
+/* JSON in lines, the rest as Python's str() has it. */
+static void text_of(const struct value *v, struct str *out)
 {
-    struct jsonout text = { .out = out, .indent = 4, .python = true };
-    json_t *j = NULL;
-    switch (v->kind) {
-    case V_NULL:
-        str_adds(out, "None");
-        break;
-    case V_INT:
-        str_addf(out, "%" PRId64, v->i);
-        break;
-    case V_UINT:
-        str_addf(out, "%" PRIu64, v->u);
-        break;
-    case V_FLOAT:
-        jo_f64(&text, NULL, v->f);
-        break;
-    case V_BOOL:
-        str_adds(out, v->b ? "True" : "False");
-        break;
-    case V_STRING:
-        str_add(out, v->s.p, v->s.n);
-        break;
-    case V_JSON:
+    struct jsonout text = { .out = out, .indent = 4, .python = true, .utf8 = true };
+    if (v->kind == V_JSON)
         jo_value(&text, NULL, v->json);
-        break;
-    case V_TENSOR:
-    case V_LATENT:
-    case V_MODEL:
-    case V_OBJECT:
-        j = value_describe(v);
-        if (j)
-            str_add(out, json_string_value(j), json_string_length(j));
-        out->bad = out->bad || !j;
-        json_decref(j);
-        break;
-    }
-    return !out->bad;
+    else
+        value_text(v, out);
 }
 
 static berth_status preview_run(struct node_call *c, berth_err *err)
 {
     const struct value *v = in_value(c, "source");
     struct str text = { 0 };
-    berth_status s;
-    if (v && !text_of(v, &text))
-        s = err_set(err, BERTH_ENOMEM, "text of a value");
+    if (v)
+        text_of(v, &text);
     else
-        s = ui_add(c, "text", json_stringn(v ? str_c(&text) : "None", v ? text.n : 4), err);
+        str_adds(&text, "None");
+    berth_status s = text.bad ? err_set(err, BERTH_ENOMEM, "text of a value")
+                              : ui_add(c, "text", json_stringn(str_c(&text), text.n), err);
+    if (!s)
+        return give_text(c, 0, &text, err);
     str_release(&text);
     return s;
 }
 
 NODE_CLASS(PreviewAny, .display = "Preview as Text", .category = "utils",
            .module = MOD("preview_any"), .flags = NODE_OUTPUT,
-           INS(SOCKET("source", "*", .more = "")), .run = preview_run);
+           INS(SOCKET("source", "*", .more = "")), OUT(out_string), .run = preview_run);

@@ -7,8 +7,7 @@
  * Files      pytext.c repr() and str(); pynum.c numbers in texts; pycase.c upper() and its kin;
  *            pyre.c regular expressions
  * Threads    Any. */
-#ifndef NODE_PY_H
-#define NODE_PY_H
+#pragma once
 
 #include "base/json.h"
 #include "base/str.h"
@@ -56,5 +55,3 @@ size_t py_len(const char *s, size_t n);
 size_t py_offset(const char *s, size_t n, size_t i);
 /* s[start:end]: negative ones count from the end, what is out of range is cut. */
 void py_slice(const char *s, size_t n, int64_t start, int64_t end, struct str *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* Unicode 14.0.0, written by tools/pycase_tables.py: do not edit. For pycase.c alone. */
 /* clang-format off */
-#ifndef NODE_PYCASE_TABLES_H
-#define NODE_PYCASE_TABLES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -269,5 +268,3 @@ static const struct case_span case_ignorable[] = {
     {123184,123197}, {123566,123566}, {123628,123631}, {125136,125142}, {125252,125259},
     {127995,127999}, {917505,917505}, {917536,917631}, {917760,917999},
 };
-
-#endif

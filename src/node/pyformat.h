@@ -1,6 +1,5 @@
 /* pyformat: str.format() of Python over the members of an input that grows. */
-#ifndef NODE_PYFORMAT_H
-#define NODE_PYFORMAT_H
+#pragma once
 
 #include "node/texts.h"
 
@@ -8,5 +7,3 @@
  * BERTH_ELIMIT for fields wider than 4096 and texts beyond TEXT_MAX. */
 berth_status py_format(struct node_call *c, struct text t, const char *group, struct str *out,
                        berth_err *err);
-
-#endif

@@ -252,7 +252,7 @@ static berth_status contains_run(struct node_call *c, berth_err *err)
     return out_value(c, 0, value_bool(has), err);
 }
 
-#define EXACT_IN BOOL_IN("case_sensitive", true, .more = ADVANCED)
+#define EXACT_IN BOOL_IN("case_sensitive", true)
 TEXT_NODE(StringContains, "Contains Text",
           INS(LONG_TEXT_IN("string"), LONG_TEXT_IN("substring"), EXACT_IN),
           OUTS({ .type = "BOOLEAN", .name = "contains" }), .run = contains_run);

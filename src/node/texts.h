@@ -1,6 +1,5 @@
 /* texts: what nodes about texts, numbers and logic share. */
-#ifndef NODE_TEXTS_H
-#define NODE_TEXTS_H
+#pragma once
 
 #include "node/node_impl.h"
 #include "node/py.h"
@@ -37,6 +36,3 @@ berth_status give_int(struct node_call *c, size_t i, node_int v, berth_err *err)
     NODE_CLASS(c, .display = shown, .category = "text", V3("string"), __VA_ARGS__)
 /* ComfyUI gives these no default; a prompt always has them. */
 #define LONG_TEXT_IN(n) TEXT_IN(n, NULL, .no_default = true, .more = MULTILINE)
-#define ADVANCED "\"advanced\":true"
-
-#endif

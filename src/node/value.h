@@ -7,8 +7,7 @@
  *            [n,h,w]). LATENT: V_LATENT. MODEL, CLIP, VAE, ...: V_MODEL. CONDITIONING, GUIDER,
  *            NOISE, SAMPLER: V_OBJECT, each with a type of its own (compute.h).
  * Threads    Executor only; counts are plain. */
-#ifndef NODE_VALUE_H
-#define NODE_VALUE_H
+#pragma once
 
 #include "base/json.h"
 #include "model/latent_format.h"
@@ -152,5 +151,3 @@ struct values {
 /* Takes the reference, also on failure (BERTH_ENOMEM; v NULL counts as such). */
 berth_status values_add(struct values *x, struct value *taken, berth_err *err);
 void values_release(struct values *x); /* empty again */
-
-#endif

@@ -21,7 +21,9 @@ NO_VIDEO(LTXVPreprocess, .category = "image", V3("lt"),
 
 NOT_YET(LTXVAddGuide, .category = "conditioning/video_models", V3("lt"),
         INS(PAIR_IN, SOCKET("vae", "VAE"), SOCKET("latent", "LATENT"), SOCKET("image", "IMAGE"),
-            INT_IN("frame_idx", 0, -9999, 9999, 0), FLOAT_IN("strength", 1.0, 0.0, 1.0, 0.01)),
+            INT_IN("frame_idx", 0, -9999, 9999, 0), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
+            OPTIONAL("attention_mask", "MASK"),
+            OPTIONAL("iclora_parameters", "IC_LORA_PARAMETERS")),
         OUTS(PAIR_OUT, { .type = "LATENT", .name = "latent" }));
 
 NOT_YET(LTXVCropGuides, .category = "conditioning/video_models", V3("lt"),
@@ -65,14 +67,34 @@ NOT_YET(HunyuanImageToVideo, .category = "conditioning/video_models", V3("hunyua
 
 NO_VIDEO(CreateVideo, .display = "Create Video", .category = "image/video", V3("video"),
          INS(SOCKET("images", "IMAGE"), FLOAT_IN("fps", 30.0, 1.0, 120.0, 1.0),
-             OPTIONAL("audio", "AUDIO")),
+             OPTIONAL("audio", "AUDIO"),
+             INT_IN("bit_depth", 8, 8, 10, 2, .optional = true, .more = "\"display\":\"number\"")),
          OUT_OF("VIDEO"));
+
+/* What containers and codecs may be chosen, and what an encoder is told. */
+#define RE_ENCODE(crf, most)                                                                       \
+    DYNCOMBO_IN(                                                                                   \
+        "encoding",                                                                                \
+        WITH(CHOICE0("auto"),                                                                      \
+             CHOICE("re-encode", FLOAT_IN("crf", crf, 0.0, most, 1.0),                             \
+                    COMBO_IN("color_space", CHOICES("auto", "sRGB", "HDR", "HDR PQ"),              \
+                             .sdef = "auto", .more = "\"display_name\":\"color space\""))),        \
+        .optional = true, .more = "\"display_name\":\"encoding mode\"")
+#define H264 CHOICE("h264", RE_ENCODE(23.0, 51.0))
+#define AV1 CHOICE("av1", RE_ENCODE(30.0, 63.0))
+#define CODEC_IN(...) DYNCOMBO_IN("codec", WITH(CHOICE0("auto"), __VA_ARGS__))
 
 NO_VIDEO(SaveVideo, .display = "Save Video", .category = "image/video", .module = MOD("video"),
          .flags = NODE_V3 | NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
          INS(SOCKET("video", "VIDEO"), TEXT_IN("filename_prefix", "video/ComfyUI"),
-             COMBO_IN("format", CHOICES("auto", "mp4"), .sdef = "auto"),
-             COMBO_IN("codec", CHOICES("auto", "h264"), .sdef = "auto")));
+             DYNCOMBO_IN("format",
+                         WITH(CHOICE("auto", CODEC_IN(H264, AV1)),
+                              CHOICE("mp4", CODEC_IN(H264, AV1)),
+                              CHOICE("mkv", CODEC_IN(H264, AV1)), CHOICE("webm", CODEC_IN(AV1)))),
+             /* where prompts had it before */
+             DYNCOMBO_IN("codec", WITH(CHOICE0("auto"), H264, AV1), .optional = true,
+                         .more = "\"hidden\":true")),
+         OUTS({ .type = "VIDEO", .name = "video" }));
 
 static berth_status video_validate(const struct node_check *k, berth_err *err)
 {
@@ -86,10 +108,12 @@ NO_VIDEO(LoadVideo, .display = "Load Video", .category = "image/video", V3("vide
 NO_VIDEO(GetVideoComponents, .display = "Get Video Components", .category = "image/video",
          V3("video"), INS(SOCKET("video", "VIDEO")),
          OUTS({ .type = "IMAGE", .name = "images" }, { .type = "AUDIO", .name = "audio" },
-              { .type = "FLOAT", .name = "fps" }));
+              { .type = "FLOAT", .name = "fps" }, { .type = "INT", .name = "bit_depth" },
+              { .type = "COMBO", .name = "color_space" }));
 
 NO_VIDEO(SaveWEBM, .category = "image/video", .module = MOD("video"),
          .flags = NODE_V3 | NODE_OUTPUT | NODE_EXPERIMENTAL | NODE_PROMPT | NODE_EXTRA_PNGINFO,
          INS(SOCKET("images", "IMAGE"), TEXT_IN("filename_prefix", "ComfyUI"),
              COMBO_IN("codec", CHOICES("vp9", "av1")), FLOAT_IN("fps", 24.0, 0.01, 1000.0, 0.01),
-             FLOAT_IN("crf", 32.0, 0, 63.0, 1)));
+             FLOAT_IN("crf", 32.0, 0, 63.0, 1)),
+         OUTS({ .type = "IMAGE", .name = "images" }));

@@ -54,7 +54,8 @@ struct annotated path_annotated(const char *s, size_t n);
 
 /* ---- saving ----
  * ComfyUI's get_save_image_path: %width% .. %second% replaced (local time of `clock`), split into
- * subfolder and name, folder made, counter = 1 + the largest in files <name>_<digits>_*.
+ * subfolder and name, folder made, counter = 1 + the largest in files <name>_<digits>_* and
+ * <name>_<digits>.*.
  *
  * A counter is a proposal. path_save_file() makes the file under a name that nobody has, counting
  * on while somebody does. So two saves that race, in one process or two, end as two files, and

@@ -98,7 +98,8 @@ static bool still_holds(const struct seen *x, struct timespec mtime, uint64_t no
 
 /* ---- counters ---- */
 
-/* The number in "<name>_<digits>_..." or "<name>_<digits>.txt", 0: none. %batch_num% in name stands for some digits. */
+/* The number in "<name>_<digits>_..." or "<name>_<digits>.png", 0: none. %batch_num% in name stands
+ * for some digits. */
 static uint64_t number_in(const char *file, const char *name)
 {
     for (; *name; name++, file++) {

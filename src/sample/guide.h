@@ -15,8 +15,7 @@
  * It knows nothing of networks: `net` predicts for a batch of latents, each with one conditioning
  * (an opaque pointer), and may split it again.
  * Threads    Executor. A struct guide is constant while sampling; each call has its own scratch. */
-#ifndef SAMPLE_GUIDE_H
-#define SAMPLE_GUIDE_H
+#pragma once
 
 #include "sample/sample.h"
 
@@ -73,5 +72,3 @@ struct guide { /* filled by the caller, constant while sampling; everything borr
  * takes it (nested: of the middle), 0 where there is none. */
 berth_status guide_denoise(void *guide, const float *x, float sigma, float *denoised, float *uncond,
                            berth_err *err);
-
-#endif

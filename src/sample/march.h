@@ -10,8 +10,7 @@
  * Memory    everything is there before the first step; a step fails in the network, on its tree, or
  *           in the callback.
  * Files     sample.c the loop and the outside; march.c arrays and scalars */
-#ifndef SAMPLE_MARCH_H
-#define SAMPLE_MARCH_H
+#pragma once
 
 #include "sample/sample.h"
 
@@ -88,5 +87,3 @@ void march_solve(float *a, float *b, size_t n);
 #include "sample/samplers.def"
 #undef SAMPLER
 #undef SAMPLER_LOOP
-
-#endif

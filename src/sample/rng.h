@@ -9,8 +9,7 @@
  *         the same on every machine.
  * Threads one owner each.
  * Files   rng.c, philox.c, brownian.c; rng_impl.h is for them and their tests. */
-#ifndef SAMPLE_RNG_H
-#define SAMPLE_RNG_H
+#pragma once
 
 #include "base/err.h"
 #include "base/mt19937.h"
@@ -53,5 +52,3 @@ void brownian_free(struct brownian *b); /* NULL is fine */
  * After BERTH_ENOMEM it may be asked again. */
 berth_status brownian_noise(struct brownian *b, float sigma, float sigma_next, float *out,
                             berth_err *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* rng_impl: what the generators share: Cephes' functions as torch has them, and the two versions of
  * their kernels, for the tests that hold them together. */
-#ifndef SAMPLE_RNG_IMPL_H
-#define SAMPLE_RNG_IMPL_H
+#pragma once
 
 #include "tensor/cpu.h"
 
@@ -79,5 +78,3 @@ INLINE_BODY void cephes_sincos(float x, float *sin, float *cos)
     *sin = float_of(sin_bits ^ (j & 4u) << 29);
     *cos = float_of(cos_bits ^ (~(j - 2u) & 4u) << 29);
 }
-
-#endif

@@ -15,8 +15,7 @@
  * Threads    Executor; elementwise loops may spread over job->pool without changing a number.
  * Files      sample.c lists and the run; march.c what steps are written with;
  *            samplers_<family>.c */
-#ifndef SAMPLE_SAMPLE_H
-#define SAMPLE_SAMPLE_H
+#pragma once
 
 #include "base/tpool.h"
 #include "sample/rng.h"
@@ -97,5 +96,3 @@ const struct sampler *sampler_find(const char *name); /* NULL: none */
  * after an error. BERTH_EINVAL "NaN in the latent after step 3 of 20 (sigma 1.613)" when values go
  * wrong; errors of denoise() get "step 3 of 20, sigma 1.613: " in front. */
 berth_status sample_run(const struct sampler *s, struct sample_job *j, berth_err *err);
-
-#endif

@@ -11,8 +11,7 @@
  * Threads    any; a struct msampling does not change once it is made.
  * Files      msampling.c tables and scalings; schedules.c; beta.c the quantile of the beta
  *            schedule */
-#ifndef SAMPLE_SIGMAS_H
-#define SAMPLE_SIGMAS_H
+#pragma once
 
 #include "base/err.h"
 #include "base/vec.h"
@@ -104,5 +103,3 @@ float sigmas_karras(double min, double max, double rho, size_t n, size_t i); /* 
 float sigmas_exponential(double min, double max, size_t n, size_t i);        /* both above 0 */
 /* The x for which the regularised incomplete beta function I_x(a, b) is p; a, b > 0. */
 double beta_quantile(double p, double a, double b);
-
-#endif

@@ -5,8 +5,7 @@
  * Limits     BPE_VOCAB_MAX ids and as many merges, BPE_FILE_MAX bytes a file: BERTH_ELIMIT.
  * Files      bpe.c merges; bpe_load.c its files; clean.c what happens to text before, and its
  *            words */
-#ifndef TEXT_BPE_H
-#define TEXT_BPE_H
+#pragma once
 
 #include "text/tokenizer.h"
 
@@ -29,5 +28,3 @@ berth_status bpe_encode(const struct bpe *t, const char *text, size_t n, struct 
 /* Writes vocab.json and merges.txt of a tokenizer that knows letters and no words, with CLIP's ids:
  * for tours and tests on machines that have no other. The folder must be there. */
 berth_status bpe_write_stand_in(const char *dir, berth_err *err);
-
-#endif

@@ -1,16 +1,14 @@
 /* bpe_impl: inside of CLIP's tokenizer, for bpe.c and bpe_load.c. */
-#ifndef TEXT_BPE_IMPL_H
-#define TEXT_BPE_IMPL_H
+#pragma once
 
-#include "base/map.h"
 #include "text/bpe.h"
+#include "text/merge.h"
 
 struct bpe {
     int32_t byte[256]; /* id of each byte's symbol; -1: there is none, it becomes the end token */
     int32_t byte_end[256]; /* with </w>: the last byte of a word */
-    uint64_t *pair;        /* keys of `merge`: left id << 32 | right id */
-    struct map merge;      /* 8 bytes of pair -> rank << 32 | id of what they become */
-    size_t vocab;          /* highest id + 1 */
+    struct pairs pairs;
+    size_t vocab; /* highest id + 1 */
     int32_t start, end;
 };
 
@@ -22,5 +20,3 @@ bool bpe_byte_is_printable(unsigned byte);
 /* bpe_open() from memory: vocab.json and merges.txt, or, when merges is NULL, tokenizer.json. */
 berth_status bpe_from_text(const char *vocab, size_t n, const char *merges, size_t m,
                            struct bpe **out, berth_err *err);
-
-#endif

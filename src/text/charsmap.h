@@ -9,8 +9,7 @@
  * Trust      Comes out of files: every step and every place is held against the sizes, a key has
  *            KEY_MAX bytes and a text TEXT_MAX at most, so that no map makes a lookup long.
  * Threads    Immutable: any. */
-#ifndef TEXT_CHARSMAP_H
-#define TEXT_CHARSMAP_H
+#pragma once
 
 #include "base/err.h"
 
@@ -36,5 +35,3 @@ struct charsmap_hit {
 /* The shortest, or longest, key that s begins with. False: there is none. */
 bool charsmap_find(const struct charsmap *m, const char *s, size_t n, bool longest,
                    struct charsmap_hit *out);
-
-#endif

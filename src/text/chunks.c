@@ -150,6 +150,15 @@ static char *join_words(char *to, const char *s, size_t n)
     return to;
 }
 
+/* Bytes of a name: a word, up to where a token ("<|im_end|>", "[/INST]") may stand behind it. */
+static size_t name_at(const char *s, size_t n)
+{
+    size_t i = 0;
+    while (i < n && s[i] != '<' && s[i] != '[' && !space_at(s + i, n - i))
+        i++;
+    return i;
+}
+
 /* s: what follows "embedding:". A name with commas around it is also tried without them; the rest
  * of the piece is text. */
 static berth_status add_reference(struct reading *r, const char *s, size_t n, double weight,
@@ -159,7 +168,7 @@ static berth_status add_reference(struct reading *r, const char *s, size_t n, do
     while (skip < n && (len = space_at(s + skip, n - skip)))
         skip += len;
     s += skip, n -= skip;
-    size_t name = word_at(s, n);
+    size_t name = name_at(s, n);
     bool found;
     if (add_vectors(r, s, name, weight, &found, err))
         return err->code;
@@ -198,18 +207,19 @@ static berth_status add_piece(struct reading *r, const char *s, size_t n, double
     return add_text(r, s, n, weight, err);
 }
 
-/* Cut in front of every reference that a blank or a line end announces. */
+/* Cut in front of every reference that white space announces, which stays where it is. */
 static berth_status add_part(struct reading *r, const struct text_part *p, berth_err *err)
 {
     size_t from = 0;
-    for (size_t i = 0; i + 1 + REFERENCE_LEN <= p->n; i++) {
-        if ((p->text[i] != ' ' && p->text[i] != '\n') ||
-            memcmp(p->text + i + 1, REFERENCE, REFERENCE_LEN) != 0)
+    for (size_t i = 0, len; i + 1 + REFERENCE_LEN <= p->n; i += len ? len : 1) {
+        len = space_at(p->text + i, p->n - i);
+        size_t next = i + len;
+        if (!len || p->n - next < REFERENCE_LEN ||
+            memcmp(p->text + next, REFERENCE, REFERENCE_LEN) != 0)
             continue;
-        if (add_piece(r, p->text + from, i - from, p->weight, err))
+        if (add_piece(r, p->text + from, next - from, p->weight, err))
             return err->code;
-        from = i + 1;
-        i += REFERENCE_LEN;
+        from = next;
     }
     return add_piece(r, p->text + from, p->n - from, p->weight, err);
 }
@@ -241,6 +251,22 @@ static bool add_special(struct vec *v, int32_t id, size_t times)
     return true;
 }
 
+/* Padding of the open chunk, on the side where the rules want it. */
+static bool add_padding(struct cutting *c, size_t times)
+{
+    size_t n = c->open.n;
+    if (!add_special(&c->open, c->rules->pad, times))
+        return false;
+    struct token *t = c->open.p;
+    if (!c->rules->pad_left || times == 0 || n == 0)
+        return true;
+    const struct token pad = t[n];
+    memmove(t + times, t, n * sizeof *t);
+    for (size_t i = 0; i < times; i++)
+        t[i] = pad;
+    return true;
+}
+
 static berth_status close_chunk(struct cutting *c, berth_err *err)
 {
     if (c->chunk.n >= TEXT_CHUNKS_MAX)
@@ -261,7 +287,7 @@ static berth_status add_group(struct cutting *c, const struct token *t, size_t n
     while (n > 0 && c->open.n + n > room) {
         size_t left = room - c->open.n, now = large ? left : 0;
         if (!add_tokens(&c->open, t, now) || !add_special(&c->open, r->end, 1) ||
-            (!large && r->pad_to_max && !add_special(&c->open, r->pad, left)))
+            (!large && r->pad_to_max && !add_padding(c, left)))
             return no_memory(err);
         t += now;
         n -= now;
@@ -277,7 +303,7 @@ static berth_status finish(struct cutting *c, struct chunks *out, berth_err *err
     if (!add_special(&c->open, r->end, 1))
         return no_memory(err);
     size_t want = r->pad_to_max && r->max_length > r->min_length ? r->max_length : r->min_length;
-    if (c->open.n < want && !add_special(&c->open, r->pad, want - c->open.n))
+    if (c->open.n < want && !add_padding(c, want - c->open.n))
         return no_memory(err);
     if (close_chunk(c, err))
         return err->code;
@@ -361,7 +387,8 @@ berth_status text_chunks(const char *prompt, size_t n, text_encode_fn *encode, c
                          .known.elem = sizeof(struct known),
                          .most = (size_t)TEXT_CHUNKS_MAX *
                                  (rules->max_length ? rules->max_length : PLAIN_LENGTH) };
-    berth_status s = text_parts(prompt, n, mem, &parts, err);
+    berth_status s = rules->plain ? text_whole(prompt, n, mem, &parts, err)
+                                  : text_parts(prompt, n, mem, &parts, err);
     if (!s)
         s = check_weights(&parts, err);
     for (size_t i = 0; !s && i < parts.n; i++)

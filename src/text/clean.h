@@ -2,8 +2,7 @@
  *
  * The rules are those of transformers 5 (CLIPTokenizer), which has one tokenizer where 4 had a slow
  * and a fast one: text_clean() is its normalizer, text_next_word() its pre-tokenizer. */
-#ifndef TEXT_CLEAN_H
-#define TEXT_CLEAN_H
+#pragma once
 
 #include "base/vec.h"
 
@@ -24,5 +23,3 @@ size_t text_literal(const uint32_t *c, size_t n, const char *z);
 
 #define WORD_START_TEXT "<|startoftext|>"
 #define WORD_END_TEXT "<|endoftext|>"
-
-#endif

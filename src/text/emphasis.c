@@ -193,12 +193,30 @@ static struct level inside(const char *part, size_t n, double weight, char *buf)
     return l;
 }
 
+static berth_status check_length(size_t n, berth_err *err)
+{
+    return n <= TEXT_PROMPT_MAX ? BERTH_OK
+                                : err_set(err, BERTH_ELIMIT, "a prompt of %zu bytes, more than %u",
+                                          n, TEXT_PROMPT_MAX);
+}
+
+berth_status text_whole(const char *prompt, size_t n, struct arena *mem, struct vec *out,
+                        berth_err *err)
+{
+    if (check_length(n, err))
+        return err->code;
+    char *s = arena_strndup(mem, prompt, n);
+    if (!s)
+        return err_set(err, BERTH_ENOMEM, "a prompt of %zu bytes", n);
+    escape(s, n);
+    return emit(s, n, 1.0, mem, out, err);
+}
+
 berth_status text_parts(const char *prompt, size_t n, struct arena *mem, struct vec *out,
                         berth_err *err)
 {
-    if (n > TEXT_PROMPT_MAX)
-        return err_set(err, BERTH_ELIMIT, "a prompt of %zu bytes, more than %u", n,
-                       TEXT_PROMPT_MAX);
+    if (check_length(n, err))
+        return err->code;
     char *s = arena_strndup(mem, prompt, n), *buf = arena_alloc(mem, n + 25);
     struct level *stack = malloc(TEXT_NESTING_MAX * sizeof *stack);
     berth_status st =

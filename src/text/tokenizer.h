@@ -1,7 +1,13 @@
-/* tokenizer: prompts to token ids (text-encoders.md 1-5). Emphasis cuts a prompt into parts, a
- * tokenizer turns each into ids, and the ids become chunks: what one pass of an encoder takes.
+/* tokenizer: prompts to token ids (text-encoders.md 1-5, llm-encoders.md 4), and ids to text.
+ * Emphasis cuts a prompt into parts, a tokenizer turns each into ids, and the ids become chunks:
+ * what one pass of an encoder takes.
  *
  *     text_chunks(prompt, n, tokenizer_clip.encode, tok, &rules, "clip_l", emb, &mem, &chunks, err)
+ *
+ * What a language model writes comes back id by id, in whole characters:
+ *
+ *     struct text_decoder d = { .is = &tokenizer_qwen25, .tok = tok };
+ *     text_decode(&d, id, &out); ... text_decode_end(&d, &out)
  *
  * Words      part    a piece of a prompt with one weight; group: its tokens
  * Adding     one file with a `const struct tokenizer tokenizer_<x>` and a line in tokenizers.def
@@ -12,18 +18,17 @@
  * Time       grows with the length of the text and the depth of its emphasis, never with the square
  *            of the length.
  * Threads    An opened tokenizer is immutable: any thread.
- * Files      tokenizer_clip.c, tokenizer_t5.c what there is; bpe.h CLIP's byte pairs; unigram.h
- *            T5's pieces; emphasis.c prompt weights; chunks.c; embedding.c textual inversion files;
+ * Files      tokenizer_*.c what there is; bpe.h CLIP's byte pairs; lmbpe.h those of language
+ *            models; unigram.h SentencePiece; emphasis.c prompt weights; chunks.c; chat.h what
+ *            stands around a prompt; decode.c ids to text; embedding.c textual inversion files;
  *            unicode.c NFC, lower case, classes (unicode_tables.h); stand_in.c tokenizers for
  *            people who have none; tokenizers.c the list */
-#ifndef TEXT_TOKENIZER_H
-#define TEXT_TOKENIZER_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/str.h"
 #include "base/vec.h"
-
-#include <stdbool.h>
 
 #define TEXT_PROMPT_MAX (1u << 20)
 #define TEXT_CHUNKS_MAX 4096
@@ -38,6 +43,13 @@ struct token_ids {
  * replaced. */
 typedef berth_status text_encode_fn(const void *tok, const char *text, size_t n, struct vec *out,
                                     berth_err *err);
+
+/* Appends the bytes that an id stands for: of characters, not always whole ones. An id that the
+ * tokenizer does not have stands for nothing. True: what follows is not at the beginning of the
+ * text any more. */
+typedef bool text_bytes_fn(const void *tok, int32_t id, unsigned how, struct str *out);
+#define TEXT_SPECIAL 1u /* how: special tokens are written out, too, else left out */
+#define TEXT_FIRST 2u   /* at the beginning of a text */
 
 /* One kind of tokenizer. What open() and its kin make is immutable, and closed with close(). */
 struct tokenizer {
@@ -60,6 +72,13 @@ struct tokenizer {
     void (*close)(void *tok); /* NULL is fine */
     struct token_ids (*ids)(const void *tok);
     text_encode_fn *encode;
+    /* Of language models; NULL for the others. */
+    text_bytes_fn *bytes;
+    bool each_byte; /* one U+FFFD for each byte of a broken character, else for all of them */
+    int32_t (*find)(const void *tok, const char *text); /* id of a token; -1: there is none */
+    /* Appends what people see of a whole text, which was decoded with special tokens. Optional: all
+     * that was decoded without them. */
+    void (*tidy)(const char *text, size_t n, struct str *out);
 };
 #define TOKENIZER(x) extern const struct tokenizer tokenizer_##x;
 #include "text/tokenizers.def"
@@ -76,6 +95,10 @@ struct text_part {
 berth_status text_parts(const char *prompt, size_t n, struct arena *mem, struct vec *out,
                         berth_err *err);
 
+/* The prompt as one part of weight 1, without escapes: for encoders that know no weights. */
+berth_status text_whole(const char *prompt, size_t n, struct arena *mem, struct vec *out,
+                        berth_err *err);
+
 /* ---- chunks ---- */
 struct token {  /* one slot of a chunk */
     int32_t id; /* -1: a vector of an embedding file */
@@ -84,11 +107,13 @@ struct token {  /* one slot of a chunk */
     uint32_t width;
     const char *embedding; /* the vector's, by name; in the same arena */
 };
-struct chunk_rules {         /* table of text-encoders.md 3 */
+struct chunk_rules {         /* tables of text-encoders.md 3, llm-encoders.md 3.2 */
     int32_t start, end, pad; /* start, end -1: none */
     uint32_t max_length;     /* 77; 0: no limit */
     uint32_t min_length;
     bool pad_to_max;
+    bool pad_left; /* in front of the tokens, the start token included */
+    bool plain;    /* parentheses are text, all weights are 1; \( and \) lose their backslash */
 };
 struct chunks {               /* in the arena */
     struct token **chunk;     /* [n][len[i]] */
@@ -116,10 +141,25 @@ berth_status text_chunks(const char *prompt, size_t n, text_encode_fn *encode, c
                          const struct text_embeddings *emb, struct arena *mem, struct chunks *out,
                          berth_err *err);
 
+/* ---- ids to text ---- */
+struct text_decoder {           /* of one text */
+    const struct tokenizer *is; /* with bytes() */
+    const void *tok;
+    bool special; /* special tokens are written out, too */
+    /* private */
+    bool begun;
+    char held[4]; /* bytes of a character that is not whole yet */
+    size_t held_n;
+};
+/* Appends what an id adds to the text: whole characters, U+FFFD for bytes that are none. Memory:
+ * out->bad. */
+void text_decode(struct text_decoder *d, int32_t id, struct str *out);
+void text_decode_end(struct text_decoder *d, struct str *out); /* what is held is broken */
+/* "<0x41>": the byte that a piece of vocabulary stands for; -1: none. */
+int text_byte_piece(const char *s, size_t n);
+
 /* An embedding file's vectors, in the arena: what "string_to_param" holds, else the tensor called
  * `key` ("clip_l"), else what an adapter bundles, else the first tensor, or all of a list. */
 berth_status text_embedding_read(const char *path, const char *key, struct arena *mem,
                                  const float **vectors, uint32_t *count, uint32_t *width,
                                  berth_err *err);
-
-#endif

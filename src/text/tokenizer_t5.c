@@ -1,13 +1,16 @@
 /* tokenizer_t5.c: T5's and umT5's pieces, as a tokenizer. */
-#include "format/weights.h"
+#include "text/carried.h"
 #include "text/unigram_impl.h"
-
-#include <stdio.h>
 
 static berth_status open_path(const char *path, void **out, berth_err *err)
 {
     struct unigram *t;
     berth_status s = unigram_open(path, &t, err);
+    if (!s && t->eos) {
+        unigram_close(t);
+        t = NULL;
+        s = err_set(err, BERTH_EFORMAT, "'%s' has no '</s>': no tokenizer of T5", path);
+    }
     *out = t;
     return s;
 }
@@ -15,15 +18,12 @@ static berth_status open_path(const char *path, void **out, berth_err *err)
 /* umT5 brings its own, under another vocabulary than T5's. */
 static berth_status carried(const struct weights *w, void **out, berth_err *err)
 {
-    static const char name[] = "spiece_model";
-    const struct weights_entry *e = weights_find(w, name, sizeof name - 1);
+    struct carried own;
     struct unigram *t;
-    char what[512];
     *out = NULL;
-    if (!e)
-        return err_set(err, BERTH_ENOTFOUND, "'%s' has no %s", weights_path(w), name);
-    snprintf(what, sizeof what, "%s of %.400s", name, weights_path(w));
-    berth_status s = unigram_from_proto(weights_data(w, e), (size_t)e->size, what, &t, err);
+    if (carried_find(w, "spiece_model", &own, err))
+        return err->code;
+    berth_status s = unigram_from_proto(own.bytes, own.n, own.what, &t, err);
     *out = t;
     return s;
 }
@@ -31,7 +31,7 @@ static berth_status carried(const struct weights *w, void **out, berth_err *err)
 static berth_status spare(const struct weights *w, void **out, berth_err *err)
 {
     struct unigram *t;
-    berth_status s = unigram_from_gguf(w, &t, err);
+    berth_status s = unigram_from_gguf(w, "t5", &t, err);
     *out = t;
     return s;
 }

@@ -4,8 +4,7 @@
  *            node  one byte of some key; children lie side by side, ordered by byte
  * Time       A step is a binary search among at most 256 children; the first byte is a table.
  * Threads    Immutable once built: any. */
-#ifndef TEXT_TRIE_H
-#define TEXT_TRIE_H
+#pragma once
 
 #include "base/attr.h"
 
@@ -38,5 +37,3 @@ struct trie_walk {
 bool trie_next(const struct trie *t, const char *s, size_t n, struct trie_walk *w);
 /* The longest of them: its bytes; 0: none. */
 size_t trie_longest(const struct trie *t, const char *s, size_t n, int32_t *id);
-
-#endif

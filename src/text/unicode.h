@@ -1,13 +1,12 @@
-/* unicode: what a tokenizer asks about code points: class, lower case, NFC, graphemes. For text/
- * alone.
+/* unicode: what a tokenizer asks about code points: class, lower case, NFC, graphemes. For text/,
+ * and for regular expressions of nodes.
  *
  * Words      point   a code point, uint32_t, never a surrogate
  * Tables     unicode_tables.h, made by tools/unicode_tables.py; the file names the versions of the
  *            tokenizers library and of Unicode they come from.
  * Memory     Vectors hold points (.elem = sizeof(uint32_t)). False: memory is exhausted.
  * Threads    Tables alone: any. */
-#ifndef TEXT_UNICODE_H
-#define TEXT_UNICODE_H
+#pragma once
 
 #include "base/vec.h"
 
@@ -34,5 +33,3 @@ uint32_t uc_point(const char *s, size_t n, size_t *len);
 WARN_UNUSED bool uc_nfc(struct vec *v);
 /* Appends the lower case of n points, each by itself: no sigma is final; U+0130 becomes two. */
 WARN_UNUSED bool uc_lower(const uint32_t *c, size_t n, struct vec *out);
-
-#endif

@@ -1,8 +1,7 @@
 /* tokenizers 0.23.3 and Unicode 14.0.0, written by tools/unicode_tables.py: do not edit.
  * For unicode.c alone. */
 /* clang-format off */
-#ifndef TEXT_UNICODE_TABLES_H
-#define TEXT_UNICODE_TABLES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -582,5 +581,3 @@ static const struct uc_run uc_joins_runs[] = {
     {122907,7,1},{122915,2,1},{122918,5,1},{123184,7,1},{123566,1,1},{123628,4,1},{125136,7,1},
     {125252,7,1},{127995,5,1},{917536,96,1},{917760,240,1},
 };
-
-#endif

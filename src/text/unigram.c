@@ -16,6 +16,7 @@ struct scratch {       /* of one unigram_encode() */
     struct str normal; /* a part of it between special tokens, normal */
     struct vec place;  /* struct place */
     struct vec back;   /* uint32_t: ends of pieces, last first */
+    struct merge_work merge;
 };
 
 static berth_status no_memory(size_t n, berth_err *err)
@@ -56,8 +57,7 @@ static void find_best(const struct unigram *t, const char *s, size_t n, struct p
     }
 }
 
-/* What no piece has: its bytes, or one token for all of it. */
-static bool add_unknown(const struct unigram *t, const char *s, size_t n, struct vec *out)
+bool unigram_add_unknown(const struct unigram *t, const char *s, size_t n, struct vec *out)
 {
     if (!t->byte_fallback)
         return vec_push(out, &t->unknown);
@@ -70,6 +70,8 @@ static bool add_unknown(const struct unigram *t, const char *s, size_t n, struct
 static bool encode_word(const struct unigram *t, const char *s, size_t n, struct scratch *k,
                         struct vec *out)
 {
+    if (t->merges)
+        return unigram_merge_word(t, s, n, &k->merge, out);
     k->back.n = 0;
     if (!vec_reserve(&k->place, n + 1))
         return false;
@@ -87,7 +89,7 @@ static bool encode_word(const struct unigram *t, const char *s, size_t n, struct
         }
         while (i > 0 && place[*(uint32_t *)vec_at(&k->back, i - 1)].id == t->unknown)
             end = *(uint32_t *)vec_at(&k->back, --i); /* neighbours are one */
-        if (!add_unknown(t, s + from, end - from, out))
+        if (!unigram_add_unknown(t, s + from, end - from, out))
             return false;
     }
     return true;
@@ -155,7 +157,9 @@ berth_status unigram_encode(const struct unigram *t, const char *text, size_t n,
 {
     if (n > TEXT_PROMPT_MAX)
         return err_set(err, BERTH_ELIMIT, "text of %zu bytes, more than %u", n, TEXT_PROMPT_MAX);
-    struct scratch k = { .place.elem = sizeof(struct place), .back.elem = sizeof(uint32_t) };
+    struct scratch k = { .place.elem = sizeof(struct place),
+                         .back.elem = sizeof(uint32_t),
+                         .merge = merge_init() };
     for (size_t i = 0, len; i < n; i += len ? len : 1) {
         len = utf8_step(text + i, n - i);
         str_add(&k.clean, len ? text + i : "\xef\xbf\xbd", len ? len : 3);
@@ -166,5 +170,6 @@ berth_status unigram_encode(const struct unigram *t, const char *text, size_t n,
     str_release(&k.normal);
     vec_release(&k.place);
     vec_release(&k.back);
+    merge_release(&k.merge);
     return s;
 }

@@ -1,4 +1,4 @@
-/* unigram_impl: inside of T5's tokenizer, for the unigram_*.c files.
+/* unigram_impl: inside of SentencePiece tokenizers, for the unigram_*.c files.
  *
  * Two libraries tokenise with such files, and they differ. We treat a tokenizer.json as Hugging
  * Face's tokenizers do, and spiece.model, umT5's tensor and GGUF files as SentencePiece does.
@@ -9,13 +9,14 @@
  *     words               cut in front of every U+2581          none, it is one
  *     special tokens      added_tokens, before all else         pieces that users defined
  *     sums of scores      double                                float */
-#ifndef TEXT_UNIGRAM_IMPL_H
-#define TEXT_UNIGRAM_IMPL_H
+#pragma once
 
 #include "base/str.h"
 #include "text/charsmap.h"
+#include "text/merge.h"
 #include "text/trie.h"
 #include "text/unigram.h"
+#include "text/vocab.h"
 
 #define UNIGRAM_PIECE_MAX 256        /* bytes */
 #define UNIGRAM_TEXT_MAX (32u << 20) /* bytes of all pieces */
@@ -60,10 +61,15 @@ enum prefix { /* U+2581 in front of */
 struct unigram {
     struct arena mem; /* texts of steps */
     struct trie piece;
-    double *score; /* [vocab]; of those in `piece` */
-    size_t vocab;  /* highest id + 1 */
+    double *score; /* [vocab]; of those in `piece`, or `text` */
+    /* SentencePiece's "BPE": pairs are merged, and nothing is in `piece` */
+    bool merges;
+    struct vocab text; /* all pieces */
+    uint8_t *type;     /* [vocab]: enum piece_type */
+    size_t vocab;      /* highest id + 1 */
     double unknown_score;
-    int32_t unknown, end, pad;
+    int32_t unknown, start, end, pad; /* start -1: none */
+    bool eos;                         /* "<eos>" is the end, as in Gemma; else "</s>" */
     bool byte_fallback;
     int32_t byte[256];
     struct trie token;  /* added_tokens: ids are indices of `special`; or user-defined pieces */
@@ -107,6 +113,13 @@ berth_status unigram_read_proto(struct unigram_load *l, const void *bytes, size_
 /* A file in memory: tokenizer.json if it begins as JSON, else a ModelProto. */
 berth_status unigram_from_memory(const char *bytes, size_t n, struct unigram **out, berth_err *err);
 
+/* ---- merging (unigram_merge.c) ---- */
+/* What of a word whose symbols are merged; unknown ones as add_unknown() in unigram.c has it. */
+bool unigram_merge_word(const struct unigram *t, const char *s, size_t n, struct merge_work *w,
+                        struct vec *out);
+/* Its bytes, or one token for all of it. */
+bool unigram_add_unknown(const struct unigram *t, const char *s, size_t n, struct vec *out);
+
 /* ---- making text normal (unigram_normal.c) ---- */
 /* Appends to out the text as pieces are looked for in it, U+2581 for blanks. first: it stands at
  * the beginning of all text. s: well-formed UTF-8. ELIMIT, or ENOMEM when out is bad. */
@@ -114,5 +127,3 @@ berth_status unigram_normalize(const struct unigram *t, const char *s, size_t n,
                                struct str *out, berth_err *err);
 /* Without the white space (White_Space of Unicode) at its beginning, at its end. */
 void unigram_strip(bool left, bool right, const char **s, size_t *n);
-
-#endif

@@ -14,6 +14,7 @@
 #include "text/unigram_impl.h"
 
 #include "base/jstok.h"
+#include "text/base64.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -160,37 +161,6 @@ static berth_status read_pattern(struct unigram_load *l, struct jstok *j, struct
     if (read_string(j, &l->t->mem, &r->step.from, &r->step.from_n, err))
         return err->code;
     return jstok_next(j) == JSTOK_OBJECT_END ? BERTH_OK : jstok_fail(j, "a pattern", err);
-}
-
-static int base64_digit(char c)
-{
-    return c >= 'A' && c <= 'Z'   ? c - 'A'
-           : c >= 'a' && c <= 'z' ? c - 'a' + 26
-           : c >= '0' && c <= '9' ? c - '0' + 52
-           : c == '+'             ? 62
-           : c == '/'             ? 63
-                                  : -1;
-}
-
-/* In place: three bytes for each four characters. False: this is no base64. */
-static bool base64_decode(char *s, size_t n, size_t *out)
-{
-    size_t to = 0;
-    uint32_t bits = 0;
-    if (n % 4)
-        return false;
-    while (n && s[n - 1] == '=' && n % 4 != 2)
-        n--;
-    for (size_t i = 0; i < n; i++) {
-        int d = base64_digit(s[i]);
-        if (d < 0)
-            return false;
-        bits = bits << 6 | (uint32_t)d;
-        if (i % 4) /* 12, 18, 24 bits: one byte more each */
-            s[to++] = (char)(bits >> (6 - 2 * (i % 4)) & 0xff);
-    }
-    *out = to;
-    return true;
 }
 
 static berth_status take_charsmap(struct unigram_load *l, const struct reading_step *r,

@@ -24,6 +24,8 @@ void unigram_close(struct unigram *t)
     charsmap_release(&t->map);
     vec_release(&t->special);
     arena_release(&t->mem);
+    vocab_release(&t->text);
+    free(t->type);
     free(t->score);
     free(t);
 }
@@ -136,6 +138,34 @@ static void set_scores(struct unigram_load *l)
         t->unknown_score = (double)(float)t->unknown_score;
 }
 
+/* All pieces by text, for merging and for the way back. */
+static berth_status set_texts(struct unigram_load *l, berth_err *err)
+{
+    struct unigram *t = l->t;
+    t->type = calloc(l->piece.n, sizeof *t->type);
+    if (!t->type)
+        return no_memory(err);
+    for (size_t i = 0; i < l->piece.n; i++) {
+        const struct piece *p = vec_at(&l->piece, i);
+        t->type[i] = (uint8_t)p->type;
+        if (p->type == PIECE_UNUSED)
+            return err_set(err, BERTH_EUNSUPPORTED,
+                           "piece %zu is unused: merges that are taken back", i);
+        switch (vocab_add(&t->text, p->text, p->n, i)) {
+        case VOCAB_OK:
+            break;
+        case VOCAB_TEXT_TWICE:
+        case VOCAB_ID_TWICE:
+            return err_set(err, BERTH_EFORMAT, "piece %zu is there twice", i);
+        case VOCAB_NOMEM:
+            return no_memory(err);
+        case VOCAB_FULL:
+            return err_set(err, BERTH_ELIMIT, "more than %u pieces", UNIGRAM_VOCAB_MAX);
+        }
+    }
+    return BERTH_OK;
+}
+
 static berth_status set_pieces(struct unigram_load *l, berth_err *err)
 {
     struct unigram *t = l->t;
@@ -143,18 +173,19 @@ static berth_status set_pieces(struct unigram_load *l, berth_err *err)
                user = { .elem = sizeof(struct trie_key) };
     berth_status s = BERTH_OK;
     t->score = calloc(l->piece.n, sizeof *t->score);
-    if (!t->score || !vec_reserve(&key, l->piece.n))
+    if (!t->score || (!t->merges && !vec_reserve(&key, l->piece.n)))
         s = no_memory(err);
     for (size_t i = 0; !s && i < l->piece.n; i++) {
         const struct piece *p = vec_at(&l->piece, i);
         const struct trie_key k = { .s = p->text, .n = p->n, .id = (int32_t)i };
         bool users = t->sentencepiece && p->type == PIECE_USER_DEFINED;
-        if (is_looked_for(t, p) && (!vec_push(&key, &k) || (users && !vec_push(&user, &k))))
+        if (is_looked_for(t, p) &&
+            ((!t->merges && !vec_push(&key, &k)) || (users && !vec_push(&user, &k))))
             s = no_memory(err);
     }
     if (!s) {
         set_scores(l);
-        s = build(&t->piece, &key, "piece", err);
+        s = t->merges ? set_texts(l, err) : build(&t->piece, &key, "piece", err);
     }
     if (!s)
         s = t->sentencepiece ? build(&t->token, &user, "piece", err)
@@ -164,27 +195,21 @@ static berth_status set_pieces(struct unigram_load *l, berth_err *err)
     return s;
 }
 
-/* Ids of pieces with a meaning of their own. -1: there is no such piece. */
-static int32_t id_of(const struct unigram_load *l, const char *text)
+/* Ids of pieces with a meaning of their own. -1: there is no such piece. control: those that
+ * SentencePiece calls so; in Gemma "</s>" is what ends struck-out text in HTML. */
+static int32_t id_of(const struct unigram_load *l, const char *text, bool control)
 {
     const struct piece *p = l->piece.p;
     for (size_t i = 0; i < l->piece.n; i++)
-        if (str_eq(p[i].text, p[i].n, text))
+        if ((!control || p[i].type == PIECE_CONTROL) && str_eq(p[i].text, p[i].n, text))
             return (int32_t)i;
+    if (control)
+        return -1;
     const struct trie_key *k = l->added.p;
     for (size_t i = 0; i < l->added.n; i++)
         if (str_eq(k[i].s, k[i].n, text))
             return ((const struct special *)vec_at(&l->t->special, (size_t)k[i].id))->id;
     return -1;
-}
-
-/* "<0x41>": the byte a piece stands for; -1: none. */
-static int byte_of(const struct piece *p)
-{
-    if (p->n != 6 || memcmp(p->text, "<0x", 3) != 0 || p->text[5] != '>')
-        return -1;
-    int a = str_hex(p->text[3]), b = str_hex(p->text[4]);
-    return a < 0 || b < 0 ? -1 : a * 16 + b;
 }
 
 static void set_bytes(struct unigram_load *l)
@@ -195,7 +220,7 @@ static void set_bytes(struct unigram_load *l)
         t->byte[i] = -1;
     for (size_t i = 0; i < l->piece.n; i++) {
         const struct piece *p = vec_at(&l->piece, i);
-        int b = byte_of(p);
+        int b = text_byte_piece(p->text, p->n);
         if (b < 0 || t->byte[b] >= 0 || (t->sentencepiece && p->type != PIECE_BYTE))
             continue;
         t->byte[b] = (int32_t)i;
@@ -218,8 +243,12 @@ static berth_status set_ids(struct unigram_load *l, berth_err *err)
         return err_set(err, BERTH_EFORMAT, "no piece for what is unknown among its %zu",
                        l->piece.n);
     t->unknown = (int32_t)l->unknown;
-    t->end = id_of(l, "</s>");
-    t->pad = id_of(l, "<pad>");
+    t->end = id_of(l, "</s>", t->sentencepiece);
+    t->eos = t->end < 0 && (t->end = id_of(l, "<eos>", t->sentencepiece)) >= 0;
+    if (t->end < 0)
+        t->end = id_of(l, "</s>", false);
+    t->start = id_of(l, t->eos ? "<bos>" : "<s>", t->sentencepiece);
+    t->pad = id_of(l, "<pad>", false);
     t->pad = t->pad < 0 ? 0 : t->pad;
     if (t->end < 0)
         return err_set(err, BERTH_EFORMAT, "no '</s>' among its %zu pieces: no tokenizer of T5",
@@ -293,27 +322,39 @@ static berth_status open_file(const char *path, struct unigram **out, berth_err 
     return s ? err_add(err, "'%s'", path) : BERTH_OK;
 }
 
-static berth_status open_folder(const char *path, struct unigram **out, berth_err *err)
+/* The first of two files that the folder has. */
+static berth_status open_folder(const char *path, const char *const name[2], struct unigram **out,
+                                berth_err *err)
 {
-    static const char *const name[] = { "tokenizer.json", "spiece.model" };
     struct str file = { 0 };
     berth_status s = BERTH_ENOTFOUND;
-    for (size_t i = 0; s == BERTH_ENOTFOUND && i < ARRAY_LEN(name); i++) {
+    for (size_t i = 0; s == BERTH_ENOTFOUND && i < 2; i++) {
         str_clear(&file);
         str_addf(&file, "%s/%s", path, name[i]);
         s = file.bad ? no_memory(err) : open_file(file.p, out, err);
     }
     str_release(&file);
     return s == BERTH_ENOTFOUND
-               ? err_set(err, s, "'%s' has neither tokenizer.json nor spiece.model", path)
+               ? err_set(err, s, "'%s' has neither %s nor %s", path, name[0], name[1])
                : s;
 }
 
-berth_status unigram_open(const char *path, struct unigram **out, berth_err *err)
+static berth_status open_one_of(const char *path, const char *const name[2], struct unigram **out,
+                                berth_err *err)
 {
     *out = NULL;
     berth_status s = open_file(path, out, err);
     if (s == BERTH_EINVAL)
-        s = open_folder(path, out, err);
+        s = open_folder(path, name, out, err);
     return s ? err_add(err, "tokenizer '%s'", path) : BERTH_OK;
+}
+
+berth_status unigram_open(const char *path, struct unigram **out, berth_err *err)
+{
+    return open_one_of(path, (const char *const[]) { "tokenizer.json", "spiece.model" }, out, err);
+}
+
+berth_status unigram_open_proto(const char *path, struct unigram **out, berth_err *err)
+{
+    return open_one_of(path, (const char *const[]) { "tokenizer.model", "spiece.model" }, out, err);
 }

@@ -3,7 +3,8 @@
  * Protocol buffers, what is read of them (field: type):
  *     ModelProto      1: SentencePiece, repeated   2: TrainerSpec   3: NormalizerSpec
  *     SentencePiece   1: text   2: score, float   3: enum piece_type
- *     TrainerSpec     3: kind of model, 1 is unigram   24: blanks behind words   35: byte fallback
+ *     TrainerSpec     3: kind of model (1 unigram, 2 BPE)   24: blanks behind words
+ *                     35: byte fallback
  *     NormalizerSpec  2: character map   3: prefix   4: squeeze blanks   5: U+2581 for blanks
  * A field is a varint (number << 3 | wire type) and its value. Others are passed over. */
 #include "text/unigram_impl.h"
@@ -117,9 +118,12 @@ static berth_status read_trainer(struct unigram_load *l, const struct field *in,
     while (next_field(&r, &f)) {
         if (f.wire != WIRE_VARINT)
             continue;
-        if (f.number == 3 && f.u != 1)
+        if (f.number == 3 && f.u != 1 && f.u != 2)
             return err_set(err, BERTH_EUNSUPPORTED,
-                           "a SentencePiece model of kind %" PRIu64 ", not unigram (1)", f.u);
+                           "a SentencePiece model of kind %" PRIu64 ", not unigram (1) or BPE (2)",
+                           f.u);
+        if (f.number == 3)
+            l->t->merges = f.u == 2;
         if (f.number == 24 && f.u)
             return err_set(err, BERTH_EUNSUPPORTED, "a model with blanks behind its words");
         if (f.number == 35)
@@ -230,7 +234,7 @@ static berth_status read_gguf(struct unigram_load *l, const struct weights *w, b
         map = array_of(w, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, 0);
     sentencepiece_defaults(t);
     t->dummy_prefix = flag_of(w, "tokenizer.ggml.add_space_prefix", true);
-    t->squeeze = flag_of(w, "tokenizer.ggml.remove_extra_whitespaces", true);
+    t->squeeze = flag_of(w, "tokenizer.ggml.remove_extra_whitespaces", !t->merges);
     l->byte_fallback = true; /* where it has all bytes; nobody writes down whether it is on */
     if (map && charsmap_init(&t->map, map->raw, map->raw_len, err))
         return err->code;
@@ -241,18 +245,20 @@ static berth_status read_gguf(struct unigram_load *l, const struct weights *w, b
     return weights_check(w, err);
 }
 
-berth_status unigram_from_gguf(const struct weights *w, struct unigram **out, berth_err *err)
+berth_status unigram_from_gguf(const struct weights *w, const char *want, struct unigram **out,
+                               berth_err *err)
 {
     const struct weights_meta *model = weights_meta_find(w, "tokenizer.ggml.model");
     struct unigram_load l;
     *out = NULL;
     if (!model || model->kind != META_STRING || !weights_meta_find(w, "tokenizer.ggml.tokens"))
         return err_set(err, BERTH_ENOTFOUND, "'%s' has no tokenizer in it", weights_path(w));
-    if (!str_eq(model->str, model->str_len, "t5"))
-        return err_set(err, BERTH_EUNSUPPORTED, "'%s' has a tokenizer '%.40s', not T5's",
-                       weights_path(w), model->str);
+    if (!str_eq(model->str, model->str_len, want))
+        return err_set(err, BERTH_EUNSUPPORTED, "'%s' has a tokenizer '%.40s', not '%s'",
+                       weights_path(w), model->str, want);
     if (unigram_load_init(&l, err))
         return err->code;
+    l.t->merges = strcmp(want, "llama") == 0;
     berth_status s = unigram_finish(&l, read_gguf(&l, w, err), out, err);
     return s ? err_add(err, "tokenizer in '%s'", weights_path(w)) : BERTH_OK;
 }

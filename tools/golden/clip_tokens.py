@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """What ComfyUI makes of prompts: token ids and weights, chunk by chunk.
 
-usage: clip_tokens.py COMFYUI PROMPTS.json OUT.json [--kind clip_l|clip_g|t5xxl] [--random N --seed S] [--unpadded]
+usage: clip_tokens.py COMFYUI PROMPTS.json OUT.json [--kind KIND] [--random N --seed S] [--unpadded]
+
+KIND is clip_l, clip_g, t5xxl, byt5_small, qwen3_4b (weights are off, as in Z-Image) or qwen25_3b
+(they are on, as in Omnigen2); templates are not part of it.
 
 COMFYUI is a checkout with its requirements installed; its tokenizer classes run as they are.
 PROMPTS.json is an array of texts ("-": none). --random appends N texts made of letters, marks,
@@ -17,7 +20,11 @@ import random
 import sys
 
 KINDS = {"clip_l": ("comfy.sd1_clip", "SDTokenizer"), "clip_g": ("comfy.sdxl_clip", "SDXLClipGTokenizer"),
-         "t5xxl": ("comfy.text_encoders.flux", "T5XXLTokenizer")}
+         "t5xxl": ("comfy.text_encoders.flux", "T5XXLTokenizer"),
+         "qwen3_4b": ("comfy.text_encoders.z_image", "Qwen3Tokenizer"),
+         "qwen25_3b": ("comfy.text_encoders.omnigen2", "Qwen25_3BTokenizer"),
+         "byt5_small": ("comfy.text_encoders.hunyuan_image", "ByT5SmallTokenizer")}
+PLAIN = {"qwen3_4b"}  # weights are off
 
 BLOCKS = [(0x20, 0x7F), (0x41, 0x5B), (0x61, 0x7B), (0xA0, 0x180), (0x180, 0x250), (0x250, 0x300), (0x300, 0x370),
           (0x370, 0x400), (0x400, 0x530), (0x530, 0x600), (0x600, 0x700), (0x700, 0x900), (0x900, 0xE00),
@@ -50,9 +57,9 @@ def random_text(rng):
     return "".join(out)
 
 
-def chunks(tokenizer, text, unpadded):
+def chunks(tokenizer, text, unpadded, plain):
     out = []
-    for chunk in tokenizer.tokenize_with_weights(text):
+    for chunk in tokenizer.tokenize_with_weights(text, **({"disable_weights": True} if plain else {})):
         pairs = [[int(t[0]), float(t[1])] for t in chunk]
         while unpadded and pairs and pairs[-1] == [tokenizer.pad_token, 1.0]:
             pairs.pop()
@@ -82,7 +89,7 @@ def main():
     texts += [random_text(rng) for _ in range(a.random)]
     cases = []
     for text in texts:
-        case = {"text": text, "tokens": chunks(tokenizer, text, a.unpadded)}
+        case = {"text": text, "tokens": chunks(tokenizer, text, a.unpadded, a.kind in PLAIN)}
         cases.append({**case, "unpadded": True} if a.unpadded else case)
     with open(a.out, "w", encoding="ascii") as f:
         f.write("[\n" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + "\n]\n")

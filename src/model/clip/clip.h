@@ -8,8 +8,7 @@
  *            metadata "berth.clip" may: "l", "g", "h".
  * Files      family.c the three descriptors; clip.c config and network; names.c HF's, OpenCLIP's
  *            and old names; lora.c what adapters call its tensors; presets.c */
-#ifndef MODEL_CLIP_CLIP_H
-#define MODEL_CLIP_CLIP_H
+#pragma once
 
 #include "model/encoder.h"
 
@@ -49,5 +48,3 @@ const struct weights_entry *clip_entry(const struct weights *w, const char *root
  * net_source. */
 bool clip_rename(enum clip_style style, bool bare_projection, uint64_t width, const char *canonical,
                  struct net_source *out);
-
-#endif

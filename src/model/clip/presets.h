@@ -1,6 +1,5 @@
 /* The tensors of CLIPs of any size: what presets and tests are made of. */
-#ifndef MODEL_CLIP_PRESETS_H
-#define MODEL_CLIP_PRESETS_H
+#pragma once
 
 #include "model/preset.h"
 
@@ -14,5 +13,3 @@ void keys_clip(struct keys *k, const struct clip_config *c);     /* HF's names *
 void keys_openclip(struct keys *k, const struct clip_config *c); /* OpenCLIP's: SD2, SDXL */
 
 extern const struct preset clip_presets[]; /* of its descriptor */
-
-#endif

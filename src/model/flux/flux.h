@@ -17,8 +17,7 @@
  * Numbers    Golden: tests/golden/model/test_flux.c
  * Files      family.c the descriptor, config.c detection, names.c, host.c patches and positions,
  *            forward.c, lora.c what adapters call its tensors, presets.c */
-#ifndef MODEL_FLUX_H
-#define MODEL_FLUX_H
+#pragma once
 
 #include "format/weights.h"
 #include "net/net.h"
@@ -100,5 +99,3 @@ berth_status flux_host_fill(struct flux_host *host, const struct flux_net *f,
 void flux_patchify(const float *x, const struct shape *s, float *out);
 /* And back; what was wrapped around is left out. */
 void flux_unpatchify(const float *patches, const struct shape *s, float *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* The tensors of Flux transformers of any size: what presets and tests are made of. */
-#ifndef MODEL_FLUX_PRESETS_H
-#define MODEL_FLUX_PRESETS_H
+#pragma once
 
 #include "model/preset.h"
 
@@ -13,5 +12,3 @@ struct flux_config {
 void keys_flux(struct keys *k, const struct flux_config *c);
 
 extern const struct preset flux_presets[]; /* of its descriptor */
-
-#endif

@@ -1,6 +1,5 @@
 /* The tensors of T5 encoders of any size: what presets and tests are made of. */
-#ifndef MODEL_T5_PRESETS_H
-#define MODEL_T5_PRESETS_H
+#pragma once
 
 #include "model/preset.h"
 
@@ -11,5 +10,3 @@ struct t5_config { /* with gated feed-forward */
 void keys_t5(struct keys *k, const struct t5_config *c);
 
 extern const struct preset t5_presets[]; /* of its descriptor */
-
-#endif

@@ -4,8 +4,7 @@
  *            need not be the width.
  * Files      t5.c network and descriptor; names.c llama.cpp's names, config; lora.c what adapters
  *            call its tensors; presets.c */
-#ifndef MODEL_T5_T5_H
-#define MODEL_T5_T5_H
+#pragma once
 
 #include "model/encoder.h"
 
@@ -29,5 +28,3 @@ void t5_lora(struct lora_table *t, const struct weights *w, const struct arch_ne
 bool t5_hf_path(const char *path, char *out, size_t n);
 /* Which row of the table of positions a key `distance` tokens behind its query has. */
 int32_t t5_bucket(int64_t distance);
-
-#endif

@@ -1,6 +1,5 @@
 /* The tensors of UNets of any size: what presets and tests are made of. */
-#ifndef MODEL_UNET_PRESETS_H
-#define MODEL_UNET_PRESETS_H
+#pragma once
 
 #include "model/preset.h"
 
@@ -18,5 +17,3 @@ struct unet_config { /* SD1.x, SDXL */
 void keys_unet(struct keys *k, const struct unet_config *c);
 
 extern const struct preset unet_presets[]; /* of its descriptor */
-
-#endif

@@ -15,8 +15,7 @@
  * Numbers    F32 on the cpu. Golden: tests/golden/model/test_unet.c
  * Files      family.c the descriptor, config.c detection (through canonical.h), names.c, forward.c,
  *            lora.c what adapters call its tensors, keys.c and presets.c synthetic models */
-#ifndef MODEL_UNET_H
-#define MODEL_UNET_H
+#pragma once
 
 #include "format/weights.h"
 #include "net/net.h"
@@ -61,5 +60,3 @@ void unet_lora(struct lora_table *t, const struct weights *w, const struct arch_
 /* family.forward of it. */
 berth_status unet_forward(struct net *net, const struct unet_net *u, const struct family_batch *b,
                           uint64_t *peak, berth_err *err);
-
-#endif

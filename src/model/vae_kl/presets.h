@@ -1,6 +1,5 @@
 /* The tensors of VAEs of any size: what presets and tests are made of. */
-#ifndef MODEL_VAE_KL_PRESETS_H
-#define MODEL_VAE_KL_PRESETS_H
+#pragma once
 
 #include "model/preset.h"
 
@@ -15,5 +14,3 @@ extern const struct vae_config vae_sd, vae_sd_tiny; /* of SD1, SD2 and SDXL */
 void keys_vae(struct keys *k, const struct vae_config *c);
 
 extern const struct preset vae_kl_presets[]; /* of its descriptor */
-
-#endif

@@ -6,8 +6,7 @@
  *            are there.
  * Files      family.c the descriptor, config.c detection (through canonical.h), names.c, forward.c,
  *            presets.c */
-#ifndef MODEL_VAE_KL_VAE_KL_H
-#define MODEL_VAE_KL_VAE_KL_H
+#pragma once
 
 #include "model/vae.h"
 
@@ -38,5 +37,3 @@ berth_status vae_kl_config(const struct weights *w, const char *root, struct vae
                            berth_err *err);
 net_names_fn *vae_kl_names(const struct vae_net *v);
 net_forward_fn vae_kl_decode, vae_kl_encode;
-
-#endif

@@ -44,7 +44,7 @@ def test_save_image(info):
     assert d["input"]["required"]["filename_prefix"][0] == "STRING"
     assert d["input"]["required"]["filename_prefix"][1]["default"] == "ComfyUI"
     assert d["input"]["hidden"] == {"prompt": "PROMPT", "extra_pnginfo": "EXTRA_PNGINFO"}
-    assert (d["output"], d["output_is_list"], d["output_name"]) == ([], [], [])
+    assert (d["output"], d["output_is_list"], d["output_name"]) == (["IMAGE"], [False], ["images"])
     assert (d["display_name"], d["python_module"], d["category"], d["output_node"]) == ("Save Image", "nodes", "image", True)
 
 

@@ -1,5 +1,5 @@
-/* Math expressions from strangers: whatever the text is, reading it ends with a value or an error in
- * words, and a number that comes out can be printed. */
+/* Math expressions from strangers: whatever the text is, reading it ends with a value or an error
+ * in words, and a number that comes out can be printed. */
 #include "node/expr.h"
 #include "support/test.h"
 

@@ -39,6 +39,17 @@ static bool same(const json_t *a, const json_t *b)
     return ok;
 }
 
+/* Tooltips are our own, at any depth. */
+static void drop_tips(json_t *v)
+{
+    json_t *x;
+    size_t i;
+    const char *key;
+    json_object_del(v, "tooltip");
+    json_object_foreach(v, key, x) drop_tips(x);
+    json_array_foreach(v, i, x) drop_tips(x);
+}
+
 /* Folder listings are no part of the comparison. */
 static void drop_choices(json_t *info, const struct node_class *c)
 {
@@ -66,10 +77,29 @@ static void drop_words(json_t *info, const struct node_class *c)
         json_object_foreach(json_object_get(json_object_get(info, "input"), group[i]), name, spec)
         {
             json_t *options = json_array_get(spec, 1);
+            drop_tips(json_object_get(options, "options"));
             if (!json_object_del(options, "tooltip") && !json_object_size(options) &&
                 !(c->flags & NODE_V3))
                 json_array_remove(spec, 1);
         }
+}
+
+/* Where a class is still as ComfyUI 0.7 had it: "class.member". A line that is no longer true fails. */
+static const char *const behind[] = {
+    "ImageCrop.deprecated",
+    "ImageFromBatch.input",
+    "LatentFromBatch.input",
+    "ModelSamplingDiscrete.input",
+};
+static bool was_behind[ARRAY_LEN(behind)];
+
+static bool is_behind(const char *name, const char *key)
+{
+    size_t n = strlen(name);
+    for (size_t i = 0; i < ARRAY_LEN(behind); i++)
+        if (!strncmp(behind[i], name, n) && behind[i][n] == '.' && !strcmp(behind[i] + n + 1, key))
+            return was_behind[i] = true;
+    return false;
 }
 
 static unsigned compare(const char *name, json_t *ours, json_t *theirs)
@@ -85,13 +115,13 @@ static unsigned compare(const char *name, json_t *ours, json_t *theirs)
     for (void *i = json_object_iter(theirs); i; i = json_object_iter_next(theirs, i)) {
         const char *key = json_object_iter_key(i);
         json_t *a = json_object_get(ours, key), *b = json_object_iter_value(i);
-        if (same(a, b))
+        if (same(a, b) || is_behind(name, key))
             continue;
         struct str x = { 0 }, y = { 0 };
         if (a)
             js_write(a, 0, &x);
         js_write(b, 0, &y);
-        print_message("%s.%s\n  is     %s\n  wanted %s\n", name, key, str_c(&x), str_c(&y));
+        fprintf(stderr, "%s.%s\n  is     %s\n  wanted %s\n", name, key, str_c(&x), str_c(&y));
         str_release(&x);
         str_release(&y);
         bad++;
@@ -119,6 +149,11 @@ static void classes_are_as_comfyui_has_them(void **state)
         json_decref(ours);
     }
     json_decref(all);
+    for (size_t i = 0; i < ARRAY_LEN(behind); i++)
+        if (!was_behind[i]) {
+            fprintf(stderr, "%s is as it should be: take it off the list\n", behind[i]);
+            bad++;
+        }
     assert_int_equal(bad, 0);
 }
 

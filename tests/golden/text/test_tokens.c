@@ -1,6 +1,7 @@
-/* Prompts: ids and weights, chunk by chunk, exactly. Of every <kind>_tokens.json in the golden folder
- * and in data/, which tools/golden/clip_tokens.py made of data/prompts.json and of random texts. A
- * case that is "unpadded" has no padding behind its chunks. All prompts that differ are named. */
+/* Prompts: ids and weights, chunk by chunk, exactly. Of every <kind>_tokens.json in the golden
+ * folder and in data/, which tools/golden/clip_tokens.py made of data/prompts.json (of
+ * data/weight_prompts.json for language models and ByT5) and of random texts. A case that is
+ * "unpadded" has no padding behind its chunks. All prompts that differ are named. */
 #include "support/golden.h"
 #include "support/json_file.h"
 #include "support/test.h"
@@ -143,9 +144,60 @@ static void t5(void **state)
     unigram_close(t);
 }
 
+/* Language models' prompts without their templates: one chunk, weights on or off. */
+static void compare_qwen(const char *name, bool plain)
+{
+    void *t;
+    berth_err err = { 0 };
+    assert_ok(tokenizer_qwen25.open(tokenizer_dir("qwen25"), &t, &err), err);
+    compare(&(struct kind) { .name = name,
+                             .encode = tokenizer_qwen25.encode,
+                             .tok = t,
+                             .rules = { .start = -1,
+                                        .end = -1,
+                                        .pad = tokenizer_qwen25.ids(t).pad,
+                                        .min_length = 1,
+                                        .plain = plain } });
+    tokenizer_qwen25.close(t);
+}
+
+static void qwen_without_weights(void **state)
+{
+    (void)state;
+    tokenizer_or_skip("qwen25");
+    compare_qwen("qwen3_4b", true);
+}
+
+static void qwen_with_weights(void **state)
+{
+    (void)state;
+    tokenizer_or_skip("qwen25");
+    compare_qwen("qwen25_3b", false);
+}
+
+static void byt5(void **state)
+{
+    (void)state;
+    void *t;
+    berth_err err = { 0 };
+    assert_ok(tokenizer_byt5.open("", &t, &err), err);
+    compare(&(struct kind) { .name = "byt5_small",
+                             .encode = tokenizer_byt5.encode,
+                             .tok = t,
+                             .rules = { .start = tokenizer_byt5.ids(t).start,
+                                        .end = tokenizer_byt5.ids(t).end,
+                                        .pad = tokenizer_byt5.ids(t).pad,
+                                        .min_length = 1 } });
+    tokenizer_byt5.close(t);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(clip_l), cmocka_unit_test(clip_g),
-                                        cmocka_unit_test(t5) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(clip_l),
+                                        cmocka_unit_test(clip_g),
+                                        cmocka_unit_test(t5),
+                                        cmocka_unit_test(qwen_without_weights),
+                                        cmocka_unit_test(qwen_with_weights),
+                                        cmocka_unit_test(byt5) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,8 @@ static const char graph[] =
     "pic\"}},"
     "\"2\":{\"class_type\":\"ImageInvert\",\"inputs\":{\"image\":[\"1\",0]}},"
     "\"3\":{\"class_type\":\"ImageInvert\",\"inputs\":{\"image\":[\"2\",0]}},"
-    "\"4\":{\"class_type\":\"SaveImage\",\"inputs\":{\"images\":[\"3\",0]}}}";
+    "\"4\":{\"class_type\":\"SaveImage\",\"inputs\":{\"images\":[\"3\",0]}},"
+    "\"5\":{\"class_type\":\"ComfyMathExpression\",\"inputs\":{}}}";
 
 /* Sets and gives the input's JSON; "!": the error has this in it. */
 static void sets(const char *assignment, const char *node, const char *input, const char *want)
@@ -45,6 +46,8 @@ static void set_by_id_title_and_class(void **state)
     sets("4.filename_prefix=true", "4", "filename_prefix",
          "\"true\""); /* a text stays what it is */
     sets("4.filename_prefix=1.50", "4", "filename_prefix", "\"1.50\"");
+    sets("5.values.b=9", "5", "values.b", "9"); /* of an input that grows */
+    sets("ComfyMathExpression.values.z=2.5", "5", "values.z", "2.5");
 }
 
 static void set_mistakes(void **state)
@@ -119,7 +122,7 @@ static void formats(void **state)
     json_t *p, *x;
     berth_err err;
     assert_int_equal(reads(graph, &p, &x, &err), BERTH_OK);
-    assert_int_equal(json_object_size(p), 4);
+    assert_int_equal(json_object_size(p), 5);
     assert_null(x);
     json_decref(p);
     assert_int_equal(reads("{\"prompt\":{\"1\":{}},\"extra_data\":{\"a\":1}}", &p, &x, &err),
@@ -168,7 +171,7 @@ static void pictures(void **state)
     struct image_text in[] = { { other, bad }, { key, text } };
     for (size_t cut = 0; cut < 20; cut += 16) { /* also one whose download broke off */
         assert_ok(reads_png(in, 2, cut, &p, &err), err);
-        assert_int_equal(json_object_size(p), 4);
+        assert_int_equal(json_object_size(p), 5);
         json_decref(p);
     }
     assert_int_equal(reads_png(in, 1, 0, &p, &err), BERTH_EUNSUPPORTED);

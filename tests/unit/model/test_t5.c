@@ -691,12 +691,12 @@ static void flux_embeddings(void **state)
     struct shape s = { 2, { VOCAB, WIDTH } };
     struct log log = { 0 };
     struct text_embeddings emb = { .find = find_vectors, .user = row, .log = &log };
-    static const int32_t same[] = { 7, 40, 8 };
+    static const int32_t same[] = { 7, 3, 40, 8 }; /* the blank in front of it stays */
     synth_fill("shared.weight", strlen("shared.weight"), &s, 40 * WIDTH, WIDTH, row);
     bench_open(&b);
     b.args.emb = &emb;
     struct text_cond got = run(&b, "cat embedding:x dog", NULL);
-    assert_memory_equal(got.cond, direct(&b, same, 3, FLUX_LEN, 0),
+    assert_memory_equal(got.cond, direct(&b, same, 4, FLUX_LEN, 0),
                         FLUX_LEN * WIDTH * sizeof(float));
     bench_close(&b);
 }

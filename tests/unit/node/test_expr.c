@@ -1,5 +1,5 @@
-/* Math expressions where we stop and Python does not, and what memory that runs out leaves. What both
- * do the same is in golden.node.text_nodes. */
+/* Math expressions where we stop and Python does not, and what memory that runs out leaves. What
+ * both do the same is in golden.node.text_nodes. */
 #include "node/expr.h"
 #include "support/oom.h"
 #include "support/test.h"

@@ -130,10 +130,12 @@ static void save_image_is_the_example(void **state)
         "files begin; folders may be in "
         "it.\"}]},\"hidden\":{\"prompt\":\"PROMPT\",\"extra_pnginfo\":"
         "\"EXTRA_PNGINFO\"}},\"input_order\":{\"required\":[\"images\",\"filename_prefix\"],"
-        "\"hidden\":[\"prompt\",\"extra_pnginfo\"]},\"output\":[],\"output_is_list\":[],"
-        "\"output_name\":[],\"name\":\"SaveImage\",\"display_name\":\"Save Image\","
+        "\"hidden\":[\"prompt\",\"extra_pnginfo\"]},\"output\":[\"IMAGE\"],\"output_is_list\":["
+        "false],"
+        "\"output_name\":[\"images\"],\"name\":\"SaveImage\",\"display_name\":\"Save Image\","
         "\"python_module\":\"nodes\",\"category\":\"image\",\"output_node\":true,"
-        "\"is_input_list\":false,\"has_intermediate_output\":false,\"search_aliases\":[]}";
+        "\"essentials_category\":\"Basics\",\"is_input_list\":false,\"has_intermediate_output\":"
+        "false,\"search_aliases\":[]}";
     struct str text = { 0 };
     json_t *info;
     assert_ok(node_info(&r->env, node_find("SaveImage"), &info, &r->err), r->err);
@@ -168,7 +170,7 @@ static void specs_have_their_shapes(void **state)
           "[\"STRING\",{\"default\":\"ComfyUI\",\"multiline\":false}]" },
         { "KarrasScheduler", "rho",
           "[\"FLOAT\",{\"default\":7.0,\"min\":0.0,\"max\":100.0,\"step\":0.01,"
-          "\"round\":false}]" },
+          "\"advanced\":true,\"round\":false}]" },
         { "PreviewAny", "source", "[\"*\",{}]" },
         { "LoadImageOutput", "image",
           "[\"COMBO\",{\"image_upload\":true,\"image_folder\":\"output\",\"remote\":{\"route\":"

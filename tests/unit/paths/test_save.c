@@ -137,11 +137,13 @@ static void counters_follow_what_is_there(void **state)
     touch("A_00007_.png");
     touch("A_00003_.png");
     touch("A_12x_.png");  /* no number */
-    touch("A_00099.png"); /* no '_' behind it: no number for ComfyUI either */
+    touch("A_00006.txt"); /* counts too: some nodes leave the second '_' away */
     touch("AB_00050_.png");
     touch("a_00060_.png");                /* another name here */
     touch("A_99999999999999999999_.png"); /* beyond every counter */
     assert_int_equal(counter(NULL, "A"), 8);
+    touch("A_00011.png");
+    assert_int_equal(counter(NULL, "A"), 12);
     assert_int_equal(counter(NULL, "AB"), 51);
     touch("A_100000_.png");
     assert_int_equal(counter(NULL, "A"), 100001);

@@ -123,9 +123,38 @@ static void other_rules(void **state)
     struct chunk_rules qwen = { .start = -1, .end = -1, .pad = '_', .min_length = 1 };
     chunks_are("", &qwen, NULL, "_");
     chunks_are("ab", &qwen, NULL, "ab");
+    struct chunk_rules left = {
+        .start = '<', .end = -1, .pad = '_', .min_length = 6, .pad_left = 1
+    };
+    chunks_are("abc", &left, NULL, "__<abc");
+    chunks_are("", &left, NULL, "_____<");
+    chunks_are("abcdefgh", &left, NULL, "<abcdefgh");
     struct chunk_rules longer = rules;
     longer.min_length = 14;
     chunks_are("a", &longer, NULL, "<a>___________");
+}
+
+/* Where weights are not known, parentheses are text. Escapes go, and references are cut out. */
+static void without_weights(void **state)
+{
+    (void)state;
+    struct chunk_rules plain = { .start = -1, .end = -1, .pad = '_', .plain = true };
+    struct files f = { 0 };
+    chunks_are("a (b:1.5) ((c)) (", &plain, NULL, "a(b:1.5)((c))(");
+    chunks_are("\\(a\\) \\\\( \\x (b:nan)", &plain, NULL, "(a)\\(\\x(b:nan)");
+    chunks_are("(x embedding:one y:2)", &plain, &f, "(x*y:2)");
+    assert_string_equal(str_c(&f.asked), "one;");
+    str_release(&f.asked);
+    str_release(&f.warned);
+    struct arena mem = { 0 };
+    struct vec parts = { .elem = sizeof(struct text_part) };
+    berth_err err = { 0 };
+    assert_fails(text_whole("", TEXT_PROMPT_MAX + 1, &mem, &parts, &err), err, BERTH_ELIMIT,
+                 "1048577 bytes");
+    assert_ok(text_whole("", 0, &mem, &parts, &err), err);
+    assert_int_equal(parts.n, 1);
+    vec_release(&parts);
+    arena_release(&mem);
 }
 
 static void refused(void **state)
@@ -190,6 +219,11 @@ static void references(void **state)
         { "embedding:", "<>", "", true },
         { "embedding: one", "<*>", "one;", false },
         { "\nembedding:one\n", "<*>", "one;", false },
+        { "a\tembedding:one", "<a\t*>", "one;", false }, /* any white space, which stays */
+        { "a\u3000embedding:one", "<a\u3000*>", "one;", false },
+        { "embedding:one<|x|>y z", "<*<|x|>yz>", "one;", false }, /* a token ends the name */
+        { "embedding:one[/I]", "<*[/I]>", "one;", false },
+        { "embedding:none,<x", "<,<x>", "none,;none;", true },
         { "Embedding:one", "<Embedding:>|<one>", "", false },
     };
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
@@ -316,6 +350,7 @@ int main(void)
         cmocka_unit_test(cutting),
         cmocka_unit_test(words_stay_together),
         cmocka_unit_test(other_rules),
+        cmocka_unit_test(without_weights),
         cmocka_unit_test(refused),
         cmocka_unit_test(weights_that_are_no_numbers),
         cmocka_unit_test(references),

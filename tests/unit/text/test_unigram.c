@@ -351,7 +351,7 @@ static void bad_protos(void **state)
         unsigned field, in, number;
         berth_status s;
         const char *why;
-    } spec[] = { { 2, 3, 2, BERTH_EUNSUPPORTED, "kind 2" },
+    } spec[] = { { 2, 3, 3, BERTH_EUNSUPPORTED, "kind 3" },
                  { 2, 24, 1, BERTH_EUNSUPPORTED, "behind its words" } };
     for (size_t i = 0; i < ARRAY_LEN(spec); i++) {
         struct str one = { 0 };
@@ -468,7 +468,7 @@ static void from_gguf(void **state)
     struct unigram *t;
     berth_err err = { 0 };
     assert_ok(weights_open(gguf_file("t5", 6, true), NULL, &w, &err), err);
-    assert_ok(unigram_from_gguf(w, &t, &err), err);
+    assert_ok(unigram_from_gguf(w, "t5", &t, &err), err);
     normal_is(t, "a\n a", true, "a" META "a"); /* no prefix, it says */
     TOKENS(t, "a\n x", 4, 3, 2);
     TOKENS(t, "a a", 4, 5);
@@ -483,7 +483,7 @@ static void from_gguf(void **state)
                 { "t5", 5, BERTH_EFORMAT, "scores is not there for each of its 6" } };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         assert_ok(weights_open(gguf_file(bad[i].model, bad[i].scores, false), NULL, &w, &err), err);
-        assert_fails(unigram_from_gguf(w, &t, &err), err, bad[i].s, bad[i].why);
+        assert_fails(unigram_from_gguf(w, "t5", &t, &err), err, bad[i].s, bad[i].why);
         assert_null(t);
         weights_close(w);
     }
@@ -531,7 +531,8 @@ static void survives_oom(void **state)
             struct unigram *t = NULL;
             err = (berth_err) { 0 };
             oom_after(k);
-            s = kind ? unigram_from_gguf(w, &t, &err) : unigram_open(tmp_path("oom"), &t, &err);
+            s = kind ? unigram_from_gguf(w, "t5", &t, &err)
+                     : unigram_open(tmp_path("oom"), &t, &err);
             oom_off();
             assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && !t && err.msg[0]));
             unigram_close(t);
