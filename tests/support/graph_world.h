@@ -221,12 +221,14 @@ static inline void world_models(struct rig *r)
         { "checkpoints/inpaint.safetensors", "sd15-inpaint-tiny" },
         { "checkpoints/sdxl.safetensors", "sdxl-base-tiny" },
         { "diffusion_models/flux.safetensors", "flux-tiny" },
+        { "diffusion_models/qwen.safetensors", "qwen-image-tiny" },
         { "diffusion_models/sd15.gguf", "sd15-unet-tiny" },
         { "text_encoders/l.safetensors", "clip-l-tiny" },
         { "text_encoders/t5.safetensors", "t5-tiny" },
         { "text_encoders/l.gguf", "clip-l-tiny" },
         { "vae/ae.safetensors", "flux-tiny-vae" },
         { "vae/sd.safetensors", "vae-tiny" },
+        { "vae/wan.safetensors", "wan-tiny-vae" },
     };
     berth_err err = { 0 };
     for (size_t i = 0; i < ARRAY_LEN(file); i++)
