@@ -49,7 +49,7 @@ static berth_status from_batch_run(struct node_call *c, berth_err *err)
 }
 
 NODE_CLASS(ImageFromBatch, .category = "image/batch", V3("images"),
-           INS(SOCKET("image", "IMAGE"), INT_IN("batch_index", 0, 0, 4095, 0),
+           INS(SOCKET("image", "IMAGE"), INT_IN("batch_index", 0, -MAX_SIDE, MAX_SIDE, 0),
                INT_IN("length", 1, 1, 4096, 0)),
            OUT(out_image), .run = from_batch_run);
 
@@ -89,7 +89,8 @@ static berth_status crop_run(struct node_call *c, berth_err *err)
     return out_tensor(c, 0, o, err);
 }
 
-NODE_CLASS(ImageCrop, .display = "Image Crop", .category = "image/transform", V3("images"),
+NODE_CLASS(ImageCrop, .display = "Image Crop", .category = "image/transform",
+           .module = MOD("images"), .flags = NODE_V3 | NODE_DEPRECATED,
            INS(SOCKET("image", "IMAGE"), SIZE_IN(512, 512, 1, 1), INT_IN("x", 0, 0, MAX_SIDE, 1),
                INT_IN("y", 0, 0, MAX_SIDE, 1)),
            OUT(out_image), .run = crop_run);

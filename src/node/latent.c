@@ -255,7 +255,7 @@ static berth_status from_batch_run(struct node_call *c, berth_err *err)
 
 NODE_CLASS(LatentFromBatch, .display = "Latent From Batch", .category = "latent/batch",
            .module = "nodes",
-           INS(SOCKET("samples", "LATENT"), INT_IN("batch_index", 0, 0, 63, 0),
+           INS(SOCKET("samples", "LATENT"), INT_IN("batch_index", 0, -MAX_SIDE, MAX_SIDE, 0),
                INT_IN("length", 1, 1, 64, 0)),
            OUT(out_latent), .run = from_batch_run);
 
