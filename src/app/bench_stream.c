@@ -284,11 +284,11 @@ static berth_status make_input(const struct bench_model *m, const struct diffusi
                                         .width = (size_t)info->context_dim };
     s->conds[0] = &s->cond;
     s->t[0] = 0.7f;
-    s->in = (struct diffusion_in) { .shape = { 4, { 1, info->latent.channels, h, w } },
-                                    .x = x,
-                                    .t = s->t,
-                                    .cond = s->conds,
-                                    .out = out };
+    struct shape picture = { 4, { 1, info->latent.channels, h, w } };
+    if (info->latent.rank == 3) /* a film of one frame */
+        picture = (struct shape) { 5, { 1, info->latent.channels, 1, h, w } };
+    s->in =
+        (struct diffusion_in) { .shape = picture, .x = x, .t = s->t, .cond = s->conds, .out = out };
     s->out_n = n;
     return BERTH_OK;
 }

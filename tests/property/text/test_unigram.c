@@ -11,14 +11,14 @@
 #define PIECES 24
 #define TEXT 40
 
-struct vocab {
+struct small_vocab {
     char text[PIECES][8];
     double score[PIECES];
     size_t n;
 };
 #define FIRST 3 /* ids of what is special come before */
 
-static bool has(const struct vocab *v, const char *text)
+static bool has(const struct small_vocab *v, const char *text)
 {
     for (size_t i = 0; i < v->n; i++)
         if (strcmp(v->text[i], text) == 0)
@@ -28,9 +28,9 @@ static bool has(const struct vocab *v, const char *text)
 
 /* "a", "b", "c" and longer ones of these letters; z is in some, but begins none: a z that nobody
  * takes is unknown, and so are those behind it. */
-static void make_vocab(struct rng *r, struct vocab *v)
+static void make_vocab(struct rng *r, struct small_vocab *v)
 {
-    *v = (struct vocab) { 0 };
+    *v = (struct small_vocab) { 0 };
     size_t want = 3 + rng_below(r, PIECES - 3);
     while (v->n < want) {
         char text[8] = { 0 };
@@ -46,7 +46,8 @@ static void make_vocab(struct rng *r, struct vocab *v)
     }
 }
 
-static struct unigram *make_tokenizer(const struct vocab *v, bool sentencepiece, double *unknown)
+static struct unigram *make_tokenizer(const struct small_vocab *v, bool sentencepiece,
+                                      double *unknown)
 {
     struct unigram_load l;
     struct unigram *t;
@@ -72,7 +73,7 @@ static struct unigram *make_tokenizer(const struct vocab *v, bool sentencepiece,
 }
 
 /* The highest sum of s[0..n), from its end. */
-static double best(const struct vocab *v, double unknown, const char *s, size_t n)
+static double best(const struct small_vocab *v, double unknown, const char *s, size_t n)
 {
     double sum[TEXT + 1] = { 0 };
     for (size_t i = n; i-- > 0;) {
@@ -90,7 +91,7 @@ static double best(const struct vocab *v, double unknown, const char *s, size_t 
 }
 
 /* The sum of what was found; fails where it does not spell the text. */
-static double found(const struct vocab *v, double unknown, const char *s, size_t n,
+static double found(const struct small_vocab *v, double unknown, const char *s, size_t n,
                     const struct vec *ids)
 {
     double sum = 0;
@@ -119,7 +120,7 @@ static void best_of_all(void **state)
     running = rng_seed();
     struct rng r = { running };
     for (int round = 0; round < ROUNDS; round++) {
-        struct vocab v;
+        struct small_vocab v;
         char text[TEXT];
         double unknown;
         berth_err err = { 0 };
