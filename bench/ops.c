@@ -126,6 +126,13 @@ static void norms(struct bench *b)
     g.w = g.b = view_of(b->w, S1(128));
     TIME(b, ms, group_norm, &g);
     moved(b, "group norm + silu 128 at 512x512", ms, 2 * op_count(&g.x));
+    struct op_channel_norm c = { .x = g.x,
+                                 .y = g.y,
+                                 .w = view_of(b->w, S1(128)),
+                                 .eps = 1e-12f,
+                                 .silu = true };
+    TIME(b, ms, channel_norm, &c);
+    moved(b, "channel norm + silu 128 at 512x512", ms, 2 * op_count(&c.x));
     struct op_row_norm r = { .x = view_of(b->x, rows),
                              .y = view_of(b->y, rows),
                              .w = view_of(b->w, S1(320)),

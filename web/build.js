@@ -1,7 +1,8 @@
 /* build: the fields of the prompt box as an API workflow. Fetched when the first one is drawn. */
 
-/* Models that take their own kind of empty latent, and no negative prompt. */
-const isFlux = (networks) => /^Flux/.test(networks?.diffusion?.family || '');
+/* Models whose latents have 16 channels: they take their own kind of empty one, and are mostly used
+ * without a negative prompt. */
+const hasWideLatents = (networks) => networks?.diffusion?.channels === 16;
 
 /* s: {model: {folder, name}, networks: what its file holds (api.md), encoders: [names], type, vae,
  *     loras: [{name, strength}], prompt, negative, seed: BigInt, steps, cfg, guidance or null,
@@ -20,7 +21,7 @@ export function build(s) {
     const {model, clip, vae} = loras(add, s, loaders(add, s));
     const text = (words, title) => add('CLIPTextEncode', {clip, text: words}, {}, title)();
     let positive = text(s.prompt, 'Prompt');
-    let negative = isFlux(s.networks) && !s.negative ?
+    let negative = hasWideLatents(s.networks) && !s.negative ?
         add('ConditioningZeroOut', {conditioning: positive})() :
         text(s.negative, 'Negative prompt');
     if (s.guidance !== null)
@@ -91,7 +92,7 @@ function loras(add, s, {model, clip, vae}) {
 
 function empty(add, s) {
     return {
-        latent: add(isFlux(s.networks) ? 'EmptySD3LatentImage' : 'EmptyLatentImage',
+        latent: add(hasWideLatents(s.networks) ? 'EmptySD3LatentImage' : 'EmptyLatentImage',
             {width: s.width, height: s.height, batch_size: s.batch},
             {width: 'width', height: 'height', batch_size: 'batch'})()
     };

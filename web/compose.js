@@ -166,6 +166,8 @@ const SUITS = {
     'SDXL refiner': {...sd, width: 1024, height: 1024},
     'Flux': {...flux, steps: 20, guidance: 3.5},
     'Flux schnell': {...flux, steps: 4},
+    'Z-Image': {...flux, steps: 8, sampler_name: 'res_multistep'},
+    'Lumina2': {...flux, steps: 25, cfg: 4, sampler_name: 'res_multistep'},
 };
 
 /* Good settings travel in the model's file, as JSON under berth.settings; what the file is is the

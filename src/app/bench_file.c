@@ -65,26 +65,21 @@ static berth_status fill(void *user, size_t i, uint64_t off, void *dst, size_t n
     return BERTH_OK;
 }
 
-/* What turns a step's time into a vector: Flux, UNets. */
-static bool makes_pictures(const struct keys *k)
+/* Is it one of a diffusion model's? */
+static bool makes_pictures(const struct preset *p)
 {
-    for (size_t i = 0; i < k->n; i++)
-        if (str_ends(k->at[i].name, strlen(k->at[i].name), "time_in.in_layer.weight") ||
-            str_ends(k->at[i].name, strlen(k->at[i].name), "time_embed.0.weight"))
-            return true;
+    for (size_t a = 0; a < arch_count(); a++)
+        for (const struct preset *q = arch_at(a)->presets; q && q->name; q++)
+            if (q == p)
+                return arch_at(a)->role && strcmp(arch_at(a)->role, "unet") == 0;
     return false;
 }
 
 berth_status bench_preset_runs(const struct preset *p, berth_err *err)
 {
-    struct keys keys = { 0 };
-    if (preset_keys(p, &keys, err))
-        return err->code;
-    bool runs = makes_pictures(&keys);
-    keys_release(&keys);
-    return runs ? BERTH_OK
-                : err_set(err, BERTH_EINVAL, "'%s' (%s) holds no diffusion model", p->name,
-                          p->about);
+    return makes_pictures(p) ? BERTH_OK
+                             : err_set(err, BERTH_EINVAL, "'%s' (%s) holds no diffusion model",
+                                       p->name, p->about);
 }
 
 berth_status bench_part(const char *path, const char **part, berth_err *err)

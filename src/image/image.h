@@ -21,8 +21,8 @@
  * Adding     image/x.c with `const struct image_format image_format_x`, a line in formats.def.
  * Files      image.c what formats share; exif.c orientation, text in WebP; png.c reads, png_anim.c
  *            APNG frames, png_write.c stills and APNG; jpeg.c; webp.c reads, webp_write.c stills
- *            and animations; gif.c bmp.c pnm.c tiff.c read. image_impl.h is for this folder
- *            alone. */
+ *            and animations; gif.c bmp.c pnm.c tiff.c read; exr_write.c; font.h draws text.
+ *            image_impl.h is for this folder alone. */
 #pragma once
 
 #include "base/err.h"
@@ -84,6 +84,7 @@ struct image_png_args {
     const struct image_text *text;
     size_t texts;              /* tEXt where Latin-1 holds it, as Pillow does; else iTXt */
     const atomic_bool *cancel; /* any thread sets it: BERTH_ECANCELED within a row; may be NULL */
+    bool deep; /* 16 bits: im->px has two bytes for each sample, the high one first */
 };
 berth_status image_png(const struct image *im, const struct image_png_args *args, struct str *out,
                        berth_err *err);
@@ -92,6 +93,18 @@ berth_status image_jpeg(const struct image *im, int quality, struct str *out, be
 /* quality 0..100; sides up to 16383; grey becomes RGB. */
 berth_status image_webp(const struct image *im, int quality, bool lossless, struct str *out,
                         berth_err *err);
+
+/* Floats of any range, not compressed: what ComfyUI writes. Scene-linear by convention. */
+struct image_exr_args {
+    uint32_t w, h;
+    unsigned channels;             /* 1: Y; 3, 4: RGB, RGBA */
+    const float *px;               /* [h, w, channels] */
+    const float *primaries;        /* x, y of red, green, blue and white; NULL: says nothing */
+    const struct image_text *text; /* attributes of the header */
+    size_t texts;
+    const atomic_bool *cancel; /* as above */
+};
+berth_status image_exr(const struct image_exr_args *args, struct str *out, berth_err *err);
 
 /* Frames have one size and number of channels. One frame gives a still picture, with its text. */
 struct image_anim_args {

@@ -42,12 +42,12 @@ void png_chunk_add(struct str *out, const char type[4], const void *a, size_t a_
     str_add(out, (const char *)word, 4);
 }
 
-static void add_header(struct str *out, const struct image *im)
+static void add_header(struct str *out, const struct image *im, bool deep)
 {
     uint8_t head[13] = { 0 };
     png_u32(head, im->w);
     png_u32(head + 4, im->h);
-    head[8] = 8;
+    head[8] = deep ? 16 : 8;
     head[9] = im->channels == 4 ? 6 : im->channels == 3 ? 2 : 0;
     str_add(out, PNG_SIGNATURE, PNG_SIGNATURE_LEN);
     png_chunk_add(out, "IHDR", head, sizeof head, NULL, 0);
@@ -150,12 +150,12 @@ struct packer { /* rows -> filter -> deflate -> chunks */
     uint32_t *sequence; /* of an APNG: chunks are fdAT and take the next number. NULL: IDAT */
     uint8_t *mem;       /* all of the below */
     uint8_t *zeros, *line[FILTERS], *piece;
-    size_t row, piece_n;
+    size_t row, piece_n, pixel; /* bytes */
 };
 
 static berth_status packer_open(struct packer *k, const struct image *im, int level, berth_err *err)
 {
-    k->row = (size_t)im->w * im->channels;
+    k->row = (size_t)im->w * k->pixel;
     uint64_t raw = (uint64_t)(k->row + 1) * im->h;
     k->piece_n = raw + 1024 < PIECE ? (size_t)raw + 1024 : PIECE;
     int window = 9; /* no larger than the data: less to set up for small pictures */
@@ -213,10 +213,10 @@ static void deflate_bytes(struct packer *k, const uint8_t *p, size_t n, int flus
 }
 
 /* The pixels of one picture as IDAT or fdAT chunks. */
-static berth_status add_pixels(const struct image *im, int level, uint32_t *sequence,
+static berth_status add_pixels(const struct image *im, bool deep, int level, uint32_t *sequence,
                                const atomic_bool *cancel, struct str *out, berth_err *err)
 {
-    struct packer k = { .out = out, .sequence = sequence };
+    struct packer k = { .out = out, .sequence = sequence, .pixel = im->channels << deep };
     berth_status s = packer_open(&k, im, level, err);
     if (s)
         return s;
@@ -225,7 +225,7 @@ static berth_status add_pixels(const struct image *im, int level, uint32_t *sequ
         f[i] = k.line[i] + 1;
     for (uint32_t y = 0; y < im->h && !(s = image_check(cancel, err)); y++) {
         const uint8_t *x = im->px + y * k.row;
-        filter_all(x, y ? x - k.row : k.zeros, k.row, im->channels, f);
+        filter_all(x, y ? x - k.row : k.zeros, k.row, k.pixel, f);
         deflate_bytes(&k, k.line[best_filter(f, k.row)], k.row + 1, Z_NO_FLUSH);
     }
     if (!s) {
@@ -256,11 +256,11 @@ berth_status image_png(const struct image *im, const struct image_png_args *args
     berth_status s = check(im, args->level, err);
     if (s)
         return s;
-    add_header(out, im);
+    add_header(out, im, args->deep);
     for (size_t i = 0; !s && i < args->texts; i++)
         s = add_text(out, "tEXt", &args->text[i], err);
     if (!s)
-        s = add_pixels(im, args->level, NULL, args->cancel, out, err);
+        s = add_pixels(im, args->deep, args->level, NULL, args->cancel, out, err);
     png_chunk_add(out, "IEND", NULL, 0, NULL, 0);
     return image_finish(s, out, had, err);
 }
@@ -293,13 +293,13 @@ berth_status image_anim_png(const struct image *frame, size_t n, const struct im
     uint8_t animation[8] = { 0 }; /* frames, and plays: 0 is without end */
     uint32_t sequence = 0;
     png_u32(animation, (uint32_t)n);
-    add_header(out, frame);
+    add_header(out, frame, false);
     if (n > 1)
         png_chunk_add(out, "acTL", animation, sizeof animation, NULL, 0);
     for (size_t i = 0; !s && i < n; i++) {
         if (n > 1)
             add_control(out, &frame[i], &sequence, ms);
-        s = add_pixels(&frame[i], args->level, i ? &sequence : NULL, args->cancel, out, err);
+        s = add_pixels(&frame[i], false, args->level, i ? &sequence : NULL, args->cancel, out, err);
     }
     for (size_t i = 0; !s && i < args->texts; i++)
         s = add_text(out, "comf", &args->text[i], err);

@@ -15,9 +15,10 @@
  *                  `rank` rows become mixtures of themselves
  *   TERM_ADD       W += scale * dense[rows, cols]
  *   TERM_SET       W  = dense (scale does not matter)
+ *   TERM_SCALE     W *= scale
  *
  * scale in a term already holds strength and alpha/rank. A term whose dora.size is set (not of the
- * last two kinds) holds alpha/rank only, and does one thing more:
+ * last three kinds) holds alpha/rank only, and does one thing more:
  *
  *   C  = W changed as above; n = the norms of the rows of W as it was (dora.before) or of C; or of
  *        the columns (dora.columns), of dora.kernel of them together
@@ -37,7 +38,15 @@
 
 #include <stdatomic.h>
 
-enum res_term_kind { TERM_LOWRANK, TERM_HADAMARD, TERM_KRON, TERM_MIX, TERM_ADD, TERM_SET };
+enum res_term_kind {
+    TERM_LOWRANK,
+    TERM_HADAMARD,
+    TERM_KRON,
+    TERM_MIX,
+    TERM_ADD,
+    TERM_SET,
+    TERM_SCALE
+};
 
 #define RES_MIX_ROWS 32768 /* most rows of a weight that a TERM_MIX is for */
 

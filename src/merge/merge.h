@@ -11,7 +11,8 @@
 
 /* Does it lie inside a matrix of this size, with all it needs? */
 berth_status term_check(const struct res_term *t, uint64_t rows, uint64_t cols, berth_err *err);
-/* It changes no weight by more. Infinite of a mixture, whose size is the weights'; not of dora. */
+/* It changes no weight by more. Infinite of a mixture or a factor, whose
+ * size is the weights'; not of dora. */
 double term_bound(const struct res_term *t);
 /* Its scratch, if it needs any. False: out of memory. */
 WARN_UNUSED bool term_scratch(struct res_term *t, struct arena *mem);

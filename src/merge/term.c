@@ -19,6 +19,8 @@ static bool is_whole(const struct res_term *t)
                t->cols % t->left_cols == 0 && t->cols / t->left_cols == t->right_cols;
     case TERM_MIX:
         return t->up && t->rank && t->rows % t->rank == 0;
+    case TERM_SCALE:
+        return true;
     case TERM_ADD:
     case TERM_SET:
         break;
@@ -29,8 +31,7 @@ static bool is_whole(const struct res_term *t)
 static bool has_sizes(const struct res_term *t)
 {
     const struct res_dora *d = &t->dora;
-    return !d->size ||
-           (d->kernel && t->cols % d->kernel == 0 && t->kind != TERM_ADD && t->kind != TERM_SET);
+    return !d->size || (d->kernel && t->cols % d->kernel == 0 && t->kind < TERM_ADD);
 }
 
 static uint64_t sizes_of(const struct res_term *t)
@@ -87,6 +88,7 @@ double term_bound(const struct res_term *t)
         return scale * largest(t->up, t->left_rows * t->left_cols) *
                largest(t->down, t->right_rows * t->right_cols);
     case TERM_MIX:
+    case TERM_SCALE:
         return HUGE_VAL;
     case TERM_SET:
         scale = 1;
@@ -220,6 +222,10 @@ static void change(const struct res_term *x, const struct part *p)
         break;
     case TERM_SET:
         set_dense(x, p);
+        break;
+    case TERM_SCALE:
+        for (size_t i = 0; i < p->rows * p->cols; i++)
+            p->w[i] *= x->scale;
         break;
     }
 }

@@ -68,7 +68,7 @@ struct arch_net {
     const struct arch *family;
     unsigned te; /* of text encoders: LORA_TE*, the numbers adapters have for it (lora_names.h) */
 };
-#define ARCH_NETS_MAX 20
+#define ARCH_NETS_MAX 48
 /* The networks of a file that stand at places we know, or the one it is altogether; `part` (NULL or
  * "": all) takes those that are in it or around it. Returns how many, 0: none we know. */
 size_t arch_nets(const struct weights *w, const char *part, struct arch_net out[ARCH_NETS_MAX]);

@@ -18,6 +18,9 @@ struct diffusion { /* owner: executor */
     /* What had no room in one pass, with this many tokens or fewer: latents * values. 0: none
      * yet. Forgotten with the object: a later run may find other models gone. */
     size_t too_much, too_much_tokens;
+    struct net_args args; /* of the net, for those that steer it */
+    struct family_control control[FAMILY_CONTROLS];
+    size_t controls;
 };
 
 /* Of models that have an embedding of it, where the conditioning says nothing. */
@@ -61,6 +64,8 @@ static berth_status look(const struct weights *w, const char *part, const struct
     if (!(cfg->own = calloc(1, f->bytes)))
         return err_set(err, BERTH_ENOMEM, "a diffusion model");
     if (!f->config(w, cfg, err) && !f->describe(w, part, cfg, info, err)) {
+        info->places = f->places;
+        info->renamed = f->names && f->names(cfg);
         if (!info->text)
             BUG("'%s' does not say whose conditionings it takes", info->family);
         return BERTH_OK;
@@ -172,6 +177,7 @@ berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **o
                              .act_else = act != i->act ? i->act : i->act_else,
                              .fp8 = a->fp8,
                              .times = a->times };
+    d->args = args;
     if (net_open(&args, &d->net, err) || ask_for_all(d, err))
         goto fail;
     *out = d;
@@ -185,6 +191,10 @@ void diffusion_close(struct diffusion *d)
 {
     if (!d)
         return;
+    for (size_t i = 0; i < d->controls; i++) {
+        net_close(d->control[i].net);
+        free(d->control[i].own);
+    }
     net_close(d->net);
     if (d->family)
         config_release(d->family, &d->cfg);
@@ -199,6 +209,80 @@ const struct diffusion_info *diffusion_info(const struct diffusion *d)
 struct net_report diffusion_report(struct diffusion *d)
 {
     return net_report(d->net);
+}
+
+/* ---- networks that steer it ---- */
+
+/* Where such a network stands in a file; NULL: nowhere. */
+static const struct control_class *find_control(const struct weights *w, const char *part,
+                                                char root[ARCH_ROOT_MAX])
+{
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (all[i]->control && place_join(part ? part : "", "", root) &&
+            all[i]->control->at(w, root))
+            return all[i]->control;
+    return NULL;
+}
+
+static berth_status no_control(const struct weights *w, berth_err *err)
+{
+    return err_set(err, BERTH_EUNSUPPORTED,
+                   "'%.120s' holds no network that can steer a diffusion model here",
+                   weights_path(w));
+}
+
+berth_status diffusion_control_channels(const struct weights *w, const char *part,
+                                        uint64_t *channels, berth_err *err)
+{
+    char root[ARCH_ROOT_MAX];
+    const struct control_class *c = find_control(w, part, root);
+    *channels = c ? c->channels(w, root) : 0;
+    return c ? BERTH_OK : no_control(w, err);
+}
+
+berth_status diffusion_add_control(struct diffusion *d, const struct diffusion_control *a,
+                                   berth_err *err)
+{
+    const struct weights *w = res_weights(a->m);
+    char root[ARCH_ROOT_MAX];
+    const struct control_class *c = find_control(w, a->part, root);
+    if (!c || c != d->family->control)
+        return c ? err_set(err, BERTH_EUNSUPPORTED, "'%.120s' is not for %s models",
+                           weights_path(w), d->info.family)
+                 : no_control(w, err);
+    if (d->controls == FAMILY_CONTROLS)
+        return err_set(err, BERTH_ELIMIT, "more than %d networks that steer one", FAMILY_CONTROLS);
+    struct family_control *to = &d->control[d->controls];
+    *to = (struct family_control) {
+        .own = calloc(1, c->bytes), .hint = a->hint, .h = a->h, .w = a->w, .strength = a->strength
+    };
+    struct net_args args = d->args;
+    args.m = a->m;
+    args.root = root;
+    args.names = c->names;
+    args.names_user = to->own;
+    berth_status s = to->own ? c->config(w, root, &d->cfg, to->own, err)
+                             : err_set(err, BERTH_ENOMEM, "a control network");
+    if (!s)
+        s = net_open(&args, &to->net, err);
+    if (s) {
+        free(to->own);
+        return err_add(err, "'%.120s'", weights_path(w));
+    }
+    d->controls++;
+    return BERTH_OK;
+}
+
+/* Latents of any other size, as areas have, would need another hint. */
+static berth_status check_hints(const struct diffusion *d, const struct diffusion_in *in,
+                                berth_err *err)
+{
+    const uint64_t h = shape_last(&in->shape, 2), w = shape_last(&in->shape, 1);
+    for (size_t i = 0; i < d->controls; i++)
+        if (d->control[i].h != h + h % 2 || d->control[i].w != w + w % 2)
+            return err_set(err, BERTH_EUNSUPPORTED,
+                           "a control network together with areas of prompts");
+    return BERTH_OK;
 }
 
 /* ---- batches ---- */
@@ -274,22 +358,48 @@ static const char *sides(const struct diffusion_in *in, char text[SIDES_MAX])
     return text;
 }
 
+/* Do two prompts look at pictures of the same sizes, in the same way? */
+static bool same_refs(const struct diffusion_cond *a, const struct diffusion_cond *b)
+{
+    if (a->refs != b->refs || (a->refs && a->ref_method != b->ref_method))
+        return false;
+    for (size_t i = 0; i < a->refs; i++) {
+        struct shape s = a->ref[i].shape;
+        s.dim[0] = b->ref[i].shape.dim[0];
+        if (!shape_eq(&s, &b->ref[i].shape))
+            return false;
+    }
+    return true;
+}
+
+/* Do they hide the same tokens? */
+static bool same_hidden(const struct diffusion_cond *a, const struct diffusion_cond *b)
+{
+    if (!a->hidden || !b->hidden)
+        return !a->hidden && !b->hidden;
+    return a->tokens == b->tokens && !memcmp(a->hidden, b->hidden, a->tokens * sizeof *a->hidden);
+}
+
 /* The first latent that is not taken yet, and all that can join it. n 0: none is left. */
 static void next_batch(const struct diffusion *d, const struct diffusion_in *in, bool *taken,
                        struct batch *b)
 {
+    const struct diffusion_cond *first = NULL;
     size_t min = 0;
     b->n = b->tokens = 0;
     for (size_t i = 0; i < latents(in); i++) {
         size_t tokens = in->cond[i]->tokens;
         bool guided = is_guided(d, in->cond[i]);
-        if (taken[i] || (b->n && guided != b->guided))
+        if (taken[i] || (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
+                                  !same_hidden(first, in->cond[i]))))
             continue;
         b->guided = guided;
-        if (!b->n)
+        if (!b->n) {
+            first = in->cond[i];
             min = b->tokens = tokens;
-        else if (!joins(d->family, tokens, &min, &b->tokens))
+        } else if (!joins(d->family, tokens, &min, &b->tokens)) {
             continue;
+        }
         taken[i] = true;
         b->item[b->n++] = i;
     }
@@ -299,6 +409,9 @@ struct gathered { /* a batch in contiguous memory */
     const float *x, *context;
     float *t, *y, *guidance, *out;    /* y, guidance: NULL without */
     float *copied_x, *copied_context; /* NULL: the caller's own are read */
+    struct diffusion_ref *ref;        /* [n, refs]; NULL without */
+    bool *negative;                   /* for patches; NULL: there are none */
+    size_t chunk;
 };
 
 /* A single latent lies together as it is: megabytes a step that need not be copied. */
@@ -332,7 +445,11 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     g->t = arena_array(mem, n, sizeof(float));
     g->y = adm ? arena_array(mem, n, adm * sizeof(float)) : NULL;
     g->guidance = b->guided ? arena_array(mem, n, sizeof(float)) : NULL;
-    if (!g->x || !g->out || !g->context || !g->t || (adm && !g->y) || (b->guided && !g->guidance))
+    size_t refs = in->cond[b->item[0]]->refs;
+    g->ref = refs ? arena_array(mem, n, refs * sizeof *g->ref) : NULL;
+    g->negative = in->patches.n ? arena_array(mem, n, sizeof *g->negative) : NULL;
+    if ((refs && !g->ref) || (in->patches.n && !g->negative) || !g->x || !g->out || !g->context ||
+        !g->t || (adm && !g->y) || (b->guided && !g->guidance))
         return err_set(err, BERTH_ENOMEM, "%zu latents of %s", n,
                        sides(in, (char[SIDES_MAX]) { 0 }));
     return BERTH_OK;
@@ -357,6 +474,15 @@ static void copy_item(const struct diffusion *d, const struct diffusion_in *in,
         memcpy(row + at * width, cond->context, cond->tokens * width * sizeof(float));
 }
 
+/* An item's own of a picture to look at. */
+static struct diffusion_ref ref_of(const struct diffusion_ref *of, size_t item)
+{
+    struct diffusion_ref r = *of;
+    r.x += item % (size_t)r.shape.dim[0] * (size_t)shape_inner(&r.shape, 1);
+    r.shape.dim[0] = 1;
+    return r;
+}
+
 static berth_status gather(const struct diffusion *d, const struct diffusion_in *in,
                            const struct batch *b, struct gathered *g, berth_err *err)
 {
@@ -367,6 +493,11 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
         if (g->copied_x)
             copy_item(d, in, b, k, g);
         g->t[k] = in->t[i];
+        for (size_t r = 0; r < cond->refs; r++)
+            g->ref[k * cond->refs + r] = ref_of(&cond->ref[r], in->item ? in->item[i] : i);
+        if (g->negative)
+            g->negative[k] = cond->negative;
+        g->chunk += g->chunk == k && cond == in->cond[b->item[0]];
         if (g->guidance)
             g->guidance[k] = cond->guided ? cond->guidance : default_guidance;
         if (g->y &&
@@ -376,11 +507,20 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
     return BERTH_OK;
 }
 
-/* n of them, with the channels beside them; sizes alone. */
+/* n of them, with the channels beside them and what all of them have in common with `like`; sizes
+ * alone. */
 static struct family_batch batch_of(const struct diffusion *d, const struct diffusion_in *in,
-                                    size_t n, size_t tokens)
+                                    const struct diffusion_cond *like, size_t n, size_t tokens)
 {
-    struct family_batch b = { .shape = in->shape, .mores = in->mores, .tokens = tokens };
+    struct family_batch b = { .shape = in->shape,
+                              .mores = in->mores,
+                              .tokens = tokens,
+                              .hidden = like->hidden,
+                              .ref = like->ref,
+                              .refs = like->refs,
+                              .ref_method = like->ref_method,
+                              .patches = in->patches,
+                              .sigma = in->sigma };
     b.shape.dim[0] = n;
     b.shape.dim[1] = d->info.in_channels;
     for (size_t i = 0; i < in->mores; i++) {
@@ -396,20 +536,27 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
 {
     const struct diffusion_info *info = &d->info;
     size_t each = values(in), whole = each + values_beside(d, in), piece = b->n;
+    const bool pairs = patch_wants_pairs(&in->patches);
     for (size_t first = 0; first < b->n;) {
         size_t n = piece < b->n - first ? piece : b->n - first;
-        while (n > 1 && d->too_much && n * each >= d->too_much && b->tokens >= d->too_much_tokens)
+        while (!pairs && n > 1 && d->too_much && n * each >= d->too_much &&
+               b->tokens >= d->too_much_tokens)
             n = piece = (n + 1) / 2;
-        struct family_batch part = batch_of(d, in, n, b->tokens);
+        struct family_batch part = batch_of(d, in, in->cond[b->item[0]], n, b->tokens);
+        part.ref = g->ref ? g->ref + first * part.refs : NULL;
         part.exact_guidance = d->exact_guidance;
+        part.control = d->control;
+        part.controls = d->controls;
         part.x = g->x + first * whole;
         part.t = g->t + first;
         part.context = g->context + first * b->tokens * (size_t)info->context_dim;
         part.y = g->y ? g->y + first * (size_t)info->adm_channels : NULL;
         part.guidance = g->guidance ? g->guidance + first : NULL;
+        part.negative = g->negative ? g->negative + first : NULL;
+        part.chunk = g->chunk < n ? g->chunk : n;
         part.out = g->out + first * each;
         berth_status s = d->family->forward(d->net, &d->cfg, &part, NULL, err);
-        if (s == BERTH_ENODEVMEM && n > 1) {
+        if (s == BERTH_ENODEVMEM && n > 1 && !pairs) {
             log_warn(d->log, "diffusion.split", "latents=%zu width=%llu height=%llu why=\"%s\"", n,
                      (unsigned long long)shape_last(&in->shape, 1),
                      (unsigned long long)shape_last(&in->shape, 2), err->msg);
@@ -424,6 +571,19 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
     return BERTH_OK;
 }
 
+static berth_status check_refs(const struct diffusion *d, const struct diffusion_cond *c,
+                               berth_err *err)
+{
+    char text[SHAPE_TEXT_MAX];
+    if (c->refs && !d->info.refs)
+        return err_set(err, BERTH_EINVAL, "%s takes no pictures to look at", d->info.family);
+    for (size_t i = 0; i < c->refs; i++)
+        if (!latent_is(&d->info.latent, &c->ref[i].shape))
+            return err_set(err, BERTH_EINVAL, "%s cannot look at a latent %s", d->info.family,
+                           shape_text(&c->ref[i].shape, text));
+    return BERTH_OK;
+}
+
 static berth_status check(const struct diffusion *d, const struct diffusion_in *in, berth_err *err)
 {
     char text[SHAPE_TEXT_MAX];
@@ -435,6 +595,9 @@ static berth_status check(const struct diffusion *d, const struct diffusion_in *
             in->more[i].dim[0] != in->shape.dim[0])
             return err_set(err, BERTH_EINVAL, "%s does not sample latents %s with its own",
                            d->info.family, shape_text(&in->more[i], text));
+    for (size_t i = 0; i < latents(in); i++)
+        if (check_refs(d, in->cond[i], err))
+            return err->code;
     for (size_t i = 0; i < latents(in); i++)
         if (!in->cond[i]->tokens || in->cond[i]->width != d->info.context_dim)
             return err_set(err, BERTH_EINVAL,
@@ -479,7 +642,7 @@ static berth_status each_batch(struct diffusion *d, const struct diffusion_in *i
             s = one_batch(d, in, &b, err);
             continue;
         }
-        struct family_batch part = batch_of(d, in, b.n, b.tokens);
+        struct family_batch part = batch_of(d, in, in->cond[b.item[0]], b.n, b.tokens);
         part.guidance = b.guided ? &default_guidance : NULL;
         uint64_t one = 0;
         s = d->family->forward(d->net, &d->cfg, &part, &one, err);
@@ -491,7 +654,7 @@ static berth_status each_batch(struct diffusion *d, const struct diffusion_in *i
 
 berth_status diffusion_forward(struct diffusion *d, const struct diffusion_in *in, berth_err *err)
 {
-    if (check(d, in, err))
+    if (check(d, in, err) || check_hints(d, in, err))
         return err->code;
     berth_status s = each_batch(d, in, NULL, err);
     return s && s != BERTH_ECANCELED ? err_add(err, "%s, %zu latents of %s", d->info.family,

@@ -4,8 +4,9 @@
  *
  * Batches    Conditionings of different lengths are repeated to a common multiple, each up to 4
  *            times, which does not change what attention gives; where that would be more they are
- *            computed apart. A batch that has no room is split, down to single latents: the bits
- *            stay (op/ops.h).
+ *            computed apart. So are those that look at pictures of other sizes, or hide other
+ *            tokens. A batch that has no room is split, down to single latents: the bits stay
+ *            (op/ops.h).
  * Threads    Executor; tables any.
  * Adding     a family: families.h.
  * Files      diffusion.c doors, batching; a folder for each family */
@@ -13,11 +14,23 @@
 
 #include "format/weights.h"
 #include "model/latent_format.h"
+#include "model/patch.h"
 #include "net/net.h"
 
 /* What the network predicts, and over which noise levels; sample/ turns it into a struct msampling.
  * Names are those ComfyUI's nodes use. */
 enum diffusion_prediction { PREDICT_EPS, PREDICT_V, PREDICT_EDM, PREDICT_X0, PREDICT_FLOW };
+/* Where pictures to look at stand among a network's positions, as ComfyUI calls it: beside the one
+ * that is made, each in a layer of its own above or below it, or (uxo) across its corner. With
+ * timestep_zero they count as free of noise. */
+enum diffusion_ref_method {
+    REF_OWN, /* what the model was trained with */
+    REF_OFFSET,
+    REF_INDEX,
+    REF_INDEX_TIMESTEP_ZERO,
+    REF_NEGATIVE_INDEX,
+    REF_UXO
+};
 struct diffusion_info {
     const char *family; /* "SD1.5", "SD2", "SDXL", "SDXL refiner", ...: for people */
     struct latent_format latent;
@@ -38,6 +51,9 @@ struct diffusion_info {
     /* A picture to edit, beside x, is in the model's scale (CosXL); else as the VAE gives it. */
     bool scaled_edit;
     enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
+    bool refs; /* takes pictures to look at (diffusion_cond.ref) */
+    unsigned places; /* PATCH_*: where nodes can change it */
+    bool renamed;    /* the file has other names than ours (diffusers) */
 };
 
 struct diffusion; /* loaded and ready */
@@ -70,6 +86,22 @@ struct diffusion_args {
 };
 berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **out, berth_err *err);
 void diffusion_close(struct diffusion *d); /* NULL is fine */
+
+/* A network that steers it by a picture (a "model patch" for ComfyUI). */
+struct diffusion_control {
+    struct res_model *m; /* loaded */
+    const char *part;    /* as of diffusion_args */
+    const float *hint;   /* [channels, h, w] in the model's scale; stays until diffusion_close() */
+    uint64_t h, w;
+    float strength;
+};
+/* Channels of its hint: as many as latents have, or with them a mask and what that leaves.
+ * BERTH_EUNSUPPORTED: no such network. */
+berth_status diffusion_control_channels(const struct weights *w, const char *part,
+                                        uint64_t *channels, berth_err *err);
+/* From now on it steers every pass; latents have the hint's size then. */
+berth_status diffusion_add_control(struct diffusion *d, const struct diffusion_control *a,
+                                   berth_err *err);
 const struct diffusion_info *diffusion_info(const struct diffusion *d);
 struct net_report diffusion_report(struct diffusion *d);
 
@@ -82,10 +114,18 @@ struct diffusion_size {
     bool scored;     /* aesthetic counts; else it is 6, or 2.5 for negatives */
     float aesthetic; /* refiner */
 };
-struct diffusion_cond {   /* one prompt as the network gets it; host memory, borrowed */
-    const float *context; /* [tokens, context_dim] */
-    size_t tokens, width; /* width must be context_dim */
-    const float *pooled;  /* NULL: zeros */
+struct diffusion_ref {  /* a picture to look at */
+    struct shape shape; /* [items, latent channels, ..., h, w], of any size; items repeat */
+    const float *x;     /* scaled for the network */
+};
+struct diffusion_cond {              /* one prompt as the network gets it; host memory, borrowed */
+    const float *context;            /* [tokens, context_dim] */
+    size_t tokens, width;            /* width must be context_dim */
+    const bool *hidden;              /* [tokens]: those that nobody shall see; NULL: none */
+    const struct diffusion_ref *ref; /* [refs]: what it is to look at */
+    size_t refs;
+    enum diffusion_ref_method ref_method;
+    const float *pooled; /* NULL: zeros */
     size_t pooled_n;
     struct diffusion_size size;
     bool negative;
@@ -101,9 +141,12 @@ struct diffusion_in {               /* n latents of one size, each with its own 
     const float *x;                           /* scaled for the network */
     const float *t;                           /* [n] */
     const struct diffusion_cond *const *cond; /* [n]; token counts may differ */
+    const size_t *item; /* [n]: of their batch, for what differs among those; NULL: 0, 1, ... */
     /* [n, in_channels - channels, ..., h, w] of inpainting models; NULL: theirs for "no mask" */
     const float *concat;
-    float *out; /* what the network predicts, of the same shape; not x. After an error anything may
+    struct net_patches patches;
+    float sigma; /* for patches */
+    float *out;  /* what the network predicts, of the same shape; not x. After an error anything may
                    be in it */
 };
 /* Splits the batch where memory has no room for all at once. */

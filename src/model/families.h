@@ -9,13 +9,36 @@
 
 #include "model/arch.h"
 #include "model/diffusion.h"
+#include "model/patch.h"
 
 struct family_config { /* a network of some family, as its config() read it */
     char root[ARCH_ROOT_MAX];
     void *own; /* family.bytes, zero before config(); diffusion.c allocates and frees it */
 };
 
-/* Latents whose conditionings have one length: what a family gets. Host memory, borrowed. */
+/* A network beside a family's own that steers its passes by a picture. Host memory, borrowed. */
+#define FAMILY_CONTROLS 4 /* of one diffusion model, at most */
+struct family_control {
+    struct net *net;
+    void *own;         /* control_class.bytes, as its config() read it */
+    const float *hint; /* [control_class.channels(), h, w] */
+    uint64_t h, w;     /* of the latents, or one more where those are odd */
+    float strength;
+};
+struct control_class {
+    size_t bytes; /* of family_control.own */
+    bool (*at)(const struct weights *w, const char *root);
+    /* cfg: of the network that it is to steer. */
+    berth_status (*config)(const struct weights *w, const char *root,
+                           const struct family_config *cfg, void *own, berth_err *err);
+    /* Of the picture: those of a latent; or of a latent, a mask (1) and what it leaves (a
+     * latent). */
+    uint64_t (*channels)(const struct weights *w, const char *root);
+    net_names_fn *names; /* names_user: own; NULL: the file has our names */
+};
+
+/* Latents whose conditionings have one length, and look at pictures of the same sizes: what a
+ * family gets. Host memory, borrowed. */
 struct family_batch {
     struct shape shape;             /* [n, in_channels, ..., h, w] */
     struct shape more[LATENT_MORE]; /* [n, ...] of latents that are sampled with them */
@@ -24,10 +47,21 @@ struct family_batch {
     const float *t;       /* [n] */
     const float *context; /* [n, tokens, context_dim] */
     size_t tokens;
+    const bool *hidden;              /* [tokens], of all items; NULL: none */
+    const struct diffusion_ref *ref; /* [n, refs]: of every item its own, [1, channels, ...] each */
+    size_t refs;
+    enum diffusion_ref_method ref_method;
     const float *y;        /* [n, adm_channels]; NULL without */
     const float *guidance; /* [n]; NULL: without that term. In a prediction only that counts */
     bool exact_guidance;   /* diffusion_args */
-    float *out;            /* as x, without what is beside the latents */
+    const struct family_control *control; /* [controls]; a prediction leaves them out */
+    size_t controls;
+    float *out; /* as x, without what is beside the latents */
+    /* What nodes changed, and what patches ask for: */
+    struct net_patches patches;
+    float sigma;
+    const bool *negative; /* [n]: its prompt is a negative one; NULL: nobody asks */
+    size_t chunk;         /* items that share the first one's prompt */
 };
 
 struct family {
@@ -37,6 +71,7 @@ struct family {
     /* A prompt may be repeated to reach the length of another: attention over the same keys twice
      * gives the same. */
     bool repeats;
+    unsigned places; /* PATCH_*: where its forward can be changed */
     /* A usual latent, as family_batch has it, and a usual prompt: layers' costs are estimated for
      * them. How many channels a network has its file says. */
     struct shape usual;
@@ -61,6 +96,7 @@ struct family {
     /* Channels beside the latent when the caller gives none: [in_channels - channels, pixels].
      * NULL: there never are any. */
     void (*no_concat)(const struct diffusion_info *info, size_t pixels, float *out);
+    const struct control_class *control; /* networks that steer it; NULL: none are known */
     /* peak NULL: computes; else only predicts. */
     berth_status (*forward)(struct net *net, const struct family_config *cfg,
                             const struct family_batch *b, uint64_t *peak, berth_err *err);

@@ -36,12 +36,6 @@ static const struct row {
          "txt_in.individual_token_refiner.blocks.0.norm1.weight"),
     UNET("Wan", "a Wan video model (2.1 or 2.2)", "head.modulation", "patch_embedding.weight",
          "blocks.0.modulation"),
-    UNET("Qwen-Image", "a Qwen-Image model", "time_text_embed.timestep_embedder.linear_1.weight",
-         "txt_norm.weight", "transformer_blocks.0.img_mod.1.weight"),
-    UNET("Z-Image", "a Z-Image model", "x_pad_token", "cap_pad_token",
-         "noise_refiner.0.attention.k_norm.weight"),
-    UNET("Lumina 2", "a Lumina 2 model", "cap_embedder.1.weight",
-         "noise_refiner.0.attention.k_norm.weight"),
     UNET("LTX-2", "an LTX-2 audio and video model", "audio_patchify_proj.weight",
          "patchify_proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight"),
     UNET("LTX-Video", "an LTX-Video video model", "patchify_proj.weight",
@@ -67,19 +61,13 @@ static const struct row {
     UNET("SVD", "a Stable Video Diffusion model",
          "input_blocks.1.1.time_stack.0.attn1.to_q.weight"),
     CODEC("Wan", "a Wan 2.2 VAE", "decoder.upsamples.0.upsamples.0.residual.0.gamma"),
-    CODEC("Wan", "a Wan 2.1 VAE", "decoder.middle.0.residual.0.gamma"),
     CODEC("LTX-Video", "an LTX-Video VAE", "per_channel_statistics.std-of-means",
           "decoder.conv_in.conv.weight"),
     CODEC("HunyuanVideo", "a HunyuanVideo VAE", "decoder.conv_in.conv.weight"),
     CODEC("Flux.2", "a Flux.2 VAE", "bn.running_mean", "decoder.conv_in.weight"),
-    TEXT("Gemma", "a Gemma text encoder", "model.layers.0.self_attn.q_proj.weight",
-         "model.layers.0.post_feedforward_layernorm.weight"),
-    TEXT("Qwen3", "a Qwen3 text encoder", "model.layers.0.self_attn.q_proj.weight",
-         "model.layers.0.self_attn.q_norm.weight"),
-    TEXT("Qwen2.5", "a Qwen2.5 text encoder", "model.layers.0.self_attn.q_proj.weight",
-         "model.layers.0.self_attn.q_proj.bias"),
-    TEXT("Llama", "a language model as text encoder", "model.layers.0.self_attn.q_proj.weight"),
-    TEXT("Llama", "a language model as text encoder", "blk.0.attn_q.weight"),
+    TEXT("Gemma 4", "a Gemma 4 text encoder", "model.layers.0.layer_scalar"),
+    TEXT("Qwen3.5", "a Qwen3.5 text encoder", "model.language_model.layers.0.linear_attn.A_log"),
+    TEXT("GPT-OSS", "a GPT-OSS text encoder", "layers.0.self_attn.sinks"),
     OTHER("ControlNet", "a ControlNet", "input_hint_block.0.weight"),
     OTHER("ControlNet", "a ControlNet", "controlnet_cond_embedding.conv_in.weight"),
     OTHER("CLIP vision", "a CLIP vision model",
@@ -103,10 +91,21 @@ static bool wants(const char *asked, const char *role)
     return !asked || (role && strcmp(asked, role) == 0);
 }
 
+static bool is_text_encoder(const struct weights *w)
+{
+    const struct encoder_class *const *e = encoder_list;
+    while (*e && !arch_is(&(*e)->arch, w, "", NULL))
+        e++;
+    return *e;
+}
+
+/* Language models look alike: those that are known go before the rows of the others. */
 static bool find_row(const struct weights *w, const char *role, struct family_info *out)
 {
+    bool text = is_text_encoder(w);
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-        if (wants(role, rows[i].role) && fits(w, &rows[i])) {
+        if (wants(role, rows[i].role) && !(text && wants("clip", rows[i].role)) &&
+            fits(w, &rows[i])) {
             *out = (struct family_info) { .name = rows[i].name, .role = rows[i].role };
             snprintf(out->what, sizeof out->what, "%s", rows[i].what);
             return true;
@@ -155,7 +154,7 @@ static bool find_vae(const struct weights *w, struct family_info *out)
     berth_status s = vae_find(w, NULL, root, &v, &err);
     if (!v.family->arch.detect(w, root))
         return false;
-    *out = (struct family_info) { .name = "AutoencoderKL", .role = "vae", .runs = !s };
+    *out = (struct family_info) { .name = v.family->name, .role = "vae", .runs = !s };
     snprintf(out->what, sizeof out->what, "%s", v.family->what);
     snprintf(out->why, sizeof out->why, "%.199s", s ? err.msg : "");
     return true;

@@ -85,6 +85,11 @@ void keys_tensor(struct keys *k, const char *name, uint64_t d0, uint64_t d1, uin
     add(k, name, "", &s);
 }
 
+void keys_mark(struct keys *k, const char *name)
+{
+    add(k, name, "", &(struct shape) { .ndim = 1, .dim = { 0 } });
+}
+
 static void add_bias(struct keys *k, const char *name, uint64_t n)
 {
     add(k, name, ".bias", &(struct shape) { .ndim = 1, .dim = { n } });
@@ -103,10 +108,22 @@ void keys_conv(struct keys *k, const char *name, uint64_t out, uint64_t in, uint
     add_bias(k, name, out);
 }
 
+void keys_conv3d(struct keys *k, const char *name, uint64_t out, uint64_t in, uint64_t frames,
+                 uint64_t side)
+{
+    add(k, name, ".weight", &(struct shape) { .ndim = 5, .dim = { out, in, frames, side, side } });
+    add_bias(k, name, out);
+}
+
 void keys_norm(struct keys *k, const char *name, uint64_t n)
 {
     add(k, name, ".weight", &(struct shape) { .ndim = 1, .dim = { n } });
     add_bias(k, name, n);
+}
+
+void keys_shape(struct keys *k, const char *name, const struct shape *s)
+{
+    add(k, name, "", s);
 }
 
 /* One "name": [dims] of a file. */

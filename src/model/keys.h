@@ -43,11 +43,18 @@ void keys_leave(struct keys *k, size_t mark);
 void keys_tensor(struct keys *k, const char *name, uint64_t d0, uint64_t d1, uint64_t d2,
                  uint64_t d3);
 
+/* One without elements, [0]: a mark that some models have. */
+void keys_mark(struct keys *k, const char *name);
+
 /* Layers: name.weight, then name.bias unless it has none. */
 enum keys_bias { KEYS_NO_BIAS, KEYS_BIAS };
 void keys_linear(struct keys *k, const char *name, uint64_t out, uint64_t in, enum keys_bias bias);
 void keys_conv(struct keys *k, const char *name, uint64_t out, uint64_t in, uint64_t side);
+/* Of pictures over `frames` of them. */
+void keys_conv3d(struct keys *k, const char *name, uint64_t out, uint64_t in, uint64_t frames,
+                 uint64_t side);
 void keys_norm(struct keys *k, const char *name, uint64_t n); /* with weight and bias */
+void keys_shape(struct keys *k, const char *name, const struct shape *s); /* one of any shape */
 
 /* Reads {"name": [dims, outermost first], ...} from a JSON file: hostile until checked. Error names
  * the file and the key. *k must be empty; after a failure it is empty again. */

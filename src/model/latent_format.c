@@ -84,6 +84,35 @@ const struct latent_format latent_flux = { .name = "Flux",
                                            .rgb = flux_rgb,
                                            .rgb_bias = flux_bias };
 
+static const float wan21_mean[] = { -0.7571f, -0.7089f, -0.9113f, 0.1075f,  -0.1745f, 0.9653f,
+                                    -0.1517f, 1.5508f,  0.4134f,  -0.0715f, 0.5517f,  -0.3632f,
+                                    -0.1922f, -0.9497f, 0.2503f,  -0.2921f };
+static const float wan21_std[] = { 2.8184f, 1.4541f, 2.3275f, 2.6558f, 1.2196f, 1.7708f,
+                                   2.6052f, 2.0743f, 3.2687f, 2.1526f, 2.8652f, 1.5579f,
+                                   1.6382f, 1.1253f, 2.8251f, 1.9160f };
+static const float wan21_rgb[][3] = {
+    { -0.1299f, -0.1692f, 0.2932f },  { 0.0671f, 0.0406f, 0.0442f },
+    { 0.3568f, 0.2548f, 0.1747f },    { 0.0372f, 0.2344f, 0.1420f },
+    { 0.0313f, 0.0189f, -0.0328f },   { 0.0296f, -0.0956f, -0.0665f },
+    { -0.3477f, -0.4059f, -0.2925f }, { 0.0166f, 0.1902f, 0.1975f },
+    { -0.0412f, 0.0267f, -0.1364f },  { -0.1293f, 0.0740f, 0.1636f },
+    { 0.0680f, 0.3019f, 0.1128f },    { 0.0032f, 0.0581f, 0.0639f },
+    { -0.1251f, 0.0927f, 0.1699f },   { 0.0060f, -0.0633f, 0.0005f },
+    { 0.3477f, 0.2275f, 0.2950f },    { 0.1984f, 0.0913f, 0.1861f },
+};
+static const float wan21_bias[3] = { -0.1835f, -0.0868f, -0.3360f };
+/* Of Wan 2.1 and of Qwen-Image, whose pictures are videos of one frame. */
+const struct latent_format latent_wan21 = { .name = "Wan 2.1",
+                                            .channels = 16,
+                                            .rank = 3,
+                                            .ratio = 8,
+                                            .time_ratio = 4,
+                                            .scale = 1.0,
+                                            .mean = wan21_mean,
+                                            .std = wan21_std,
+                                            .rgb = wan21_rgb,
+                                            .rgb_bias = wan21_bias };
+
 bool latent_is(const struct latent_format *f, const struct shape *s)
 {
     uint64_t n;

@@ -18,12 +18,12 @@ struct latent_format {
     uint32_t ratio;      /* pixels per latent pixel, along h and along w */
     uint32_t time_ratio; /* rank 3: frames per latent frame; the first one stands for one alone */
     double scale, shift; /* into the model: (z - shift) * scale */
-    const float *mean, *std; /* per channel instead (EDM SDXL); NULL: none */
+    const float *mean, *std; /* per channel instead (EDM SDXL, Wan); NULL: none */
     const float (*rgb)[3];   /* [channels] for previews; NULL: none */
     const float *rgb_bias;   /* [3]; NULL: 0 */
 };
 extern const struct latent_format latent_sd1, latent_sdxl, latent_playground, latent_sd3,
-    latent_flux;
+    latent_flux, latent_wan21;
 
 /* Is s a batch of such latents, none of its dimensions 0? */
 bool latent_is(const struct latent_format *f, const struct shape *s);

@@ -101,6 +101,8 @@ static void change_rows(const struct slots *s)
             memcpy(row, s->vector[i], width * sizeof *row);
         for (size_t k = 0; k < width && s->fix && !s->vector[i]; k++)
             row[k] = isnan(row[k]) ? 0 : row[k];
+        for (size_t k = 0; k < width && s->scale != 0 && !s->vector[i]; k++)
+            row[k] *= s->scale;
     }
 }
 
@@ -114,6 +116,11 @@ struct act slots_embed(struct net_run *r, const struct slots *s, const char *lay
         if (!net_bad(r))
             change_rows(s); /* zeros in a dry run */
         return net_input(r, &shape, s->row);
+    }
+    if (s->scale != 0) {
+        struct act by = net_input(r, &(struct shape) { .ndim = 2, .dim = { 1, 1 } }, &s->scale);
+        net_mul(r, &x, by);
+        net_drop(r, &by);
     }
     return net_reshape(r, x, &shape);
 }

@@ -16,6 +16,7 @@ struct slots { /* n chunks of len */
     const float **vector; /* [n * len]; NULL: the token's row */
     float *row;           /* [n * len, width]; NULL: nothing is changed on the host */
     bool fix;             /* NaNs of the table become 0 */
+    float scale;          /* of the table's rows; 0: 1 */
 };
 /* BERTH_EINVAL: no chunks, too many, of several lengths or of none, or tokens beyond the
  * vocabulary. */

@@ -136,5 +136,10 @@ berth_status text_set_find(const struct text_found *found, size_t n, const char 
             *out = text_set_list[i];
             return BERTH_OK;
         }
+    for (size_t i = 0; !twice && text_set_list[i]; i++)
+        if (text_set_list[i]->any_type && mask_of(text_set_list[i]) == have) {
+            *out = text_set_list[i];
+            return BERTH_OK;
+        }
     return plain ? no_set(have, n, twice, err) : misfit(type, have, twice, err);
 }

@@ -20,7 +20,7 @@ static const struct vae_family *family_at(const struct weights *w, const char *r
 static berth_status configure(const struct vae_family *f, const struct weights *w, const char *root,
                               struct vae_net *out, berth_err *err)
 {
-    *out = (struct vae_net) { .family = f };
+    *out = (struct vae_net) { .family = f, .colours = 3 };
     return f->config(w, root, out, err);
 }
 
@@ -45,11 +45,12 @@ berth_status vae_find(const struct weights *w, const char *part, char root[ARCH_
     return vae_detect(w, root, out, err);
 }
 
-/* Dry runs of both halves. What is missing is said when its half runs: the other may do. */
+/* Dry runs of both halves, of video with a frame after the first, which some layers are for. What
+ * is missing is said when its half runs: the other may do. */
 static berth_status run_dry(struct net *net, const struct vae_net *v, size_t side, berth_err *err)
 {
     const struct shape still = { 4, { 1, v->latent.channels, side, side } };
-    const struct shape video = { 5, { 1, v->latent.channels, 1, side, side } };
+    const struct shape video = { 5, { 1, v->latent.channels, 2, side, side } };
     struct vae_pass small = { .vae = v, .shape = v->latent.rank == 3 ? video : still };
     struct vae_pass large = { .vae = v, .shape = vae_decoded(v, &small.shape) };
     uint64_t peak;

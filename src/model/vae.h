@@ -2,14 +2,15 @@
  *
  * Shapes     Latents [n, c, h, w], of video [n, c, t, h, w]: what the format says. Pictures as the
  *            network has them are [n, 3, h * r, w * r], of video [n, 3, frames, h * r, w * r]; as
- *            nodes have them, [n, h, w, 3] and [n, frames, h, w, 3], 0..1.
+ *            nodes have them, [n, h, w, 3] and [n, frames, h, w, 3], 0..1. Those that are also
+ *            more or less opaque have 4 channels instead of 3.
  * Config     from names and shapes. A file may have the encoder or the decoder alone.
  * Batches    go item by item: the pass of one picture fills every processor, and memory is that of
  *            one.
  * Tiling     overlapping pieces blended as ComfyUI does it: three passes with different tiles,
- *            averaged. Automatic: when a whole pass has no room (net.h, Ladder) the tiles of vae.md
- *            7 are used, then ever smaller ones, down to VAE_TILE_MIN; log and job say so.
- *            A tile of video has all of its frames.
+ *            averaged; of video a single one. Automatic: when a whole pass has no room (net.h,
+ *            Ladder) the tiles of vae.md 7 are used, then ever smaller ones, down to VAE_TILE_MIN;
+ *            log and job say so. A tile of video has all of its frames.
  * Threads    Executor; vae_detect() any.
  * Adding     a VAE: a folder src/model/vae_<x>/ that exports `const struct vae_family vae_<x>`, and
  *            the line VAE(<x>) in vaes.def.
@@ -32,7 +33,8 @@ struct vae_net { /* what a file's VAE looks like */
     /* Of its latents as nodes see them: name ("the SD1, SD2 and SDXL kind", for people), channels,
      * rank, ratios. How networks scale them it does not know. */
     struct latent_format latent;
-    bool encoder, decoder;                                /* what is in the file */
+    uint32_t colours;      /* channels of its pictures: 3, or 4 with how opaque they are */
+    bool encoder, decoder; /* what is in the file */
     _Alignas(max_align_t) unsigned char own[VAE_OWN_MAX]; /* the family's config */
 };
 
@@ -47,9 +49,11 @@ struct vae_pass { /* of one item, or of a tile of it; host memory, borrowed */
 struct vae_family {
     struct arch arch; /* VAE_ARCH(), .detect, .presets */
     const char *what; /* "a VAE of SD's or Flux's kind": for people */
+    const char *name; /* "AutoencoderKL": of the family, likewise */
     /* Is a half of it, under whatever names, behind root? */
     bool (*at)(const struct weights *w, const char *root);
-    /* Fills in all but family. Errors say why it cannot be computed. */
+    /* Fills in all but family and colours, which are 3 unless it says so. Errors say why it cannot
+     * be computed. */
     berth_status (*config)(const struct weights *w, const char *root, struct vae_net *out,
                            berth_err *err);
     net_names_fn *(*names)(const struct vae_net *v); /* called with v; NULL: the file has ours */
@@ -105,7 +109,8 @@ berth_status vae_decode(struct vae_job *j, const float *z, const struct shape *s
 berth_status vae_encode(struct vae_job *j, const float *x, const struct shape *s, float *out,
                         berth_err *err);
 /* As nodes have pictures; s is [n, h, w, c] or [n, frames, h, w, c] of what is encoded: the first
- * three channels count, sides are cut in the middle, frames at the end. */
+ * channels count, sides are cut in the middle, frames at the end. A picture that does not say how
+ * opaque it is is so altogether. */
 berth_status vae_decode_image(struct vae_job *j, const float *z, const struct shape *s, float *out,
                               berth_err *err);
 berth_status vae_encode_image(struct vae_job *j, const float *image, const struct shape *s,

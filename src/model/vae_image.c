@@ -10,7 +10,7 @@
 struct shape vae_decoded(const struct vae_net *v, const struct shape *latents)
 {
     struct shape s = *latents;
-    s.dim[1] = 3;
+    s.dim[1] = v->colours;
     if (v->latent.rank == 3)
         s.dim[2] = latent_frames(&v->latent, (size_t)s.dim[2]);
     s.dim[s.ndim - 2] *= v->latent.ratio;
@@ -34,7 +34,7 @@ struct shape vae_pictures(const struct vae_net *v, const struct shape *image)
     struct shape s = *image;
     for (int i = s.ndim - 1; i > 1; i--)
         s.dim[i] = image->dim[i - 1];
-    s.dim[1] = 3;
+    s.dim[1] = v->colours;
     s = vae_encoded(v, &s);
     return vae_decoded(v, &s);
 }
@@ -49,7 +49,7 @@ static berth_status check(const struct vae_job *j, bool decode, const struct sha
     if (!(decode ? j->vae->decoder : j->vae->encoder))
         return err_set(err, BERTH_EUNSUPPORTED, "this VAE has no %s",
                        decode ? "decoder" : "encoder");
-    if (s->ndim != 2 + f->rank || s->dim[1] != (decode ? f->channels : 3))
+    if (s->ndim != 2 + f->rank || s->dim[1] != (decode ? f->channels : j->vae->colours))
         return err_set(err, BERTH_EINVAL, "%s is no batch of %s of this VAE", shape_text(s, text),
                        decode ? "latents" : "pictures");
     uint64_t h = shape_last(s, 2), w = shape_last(s, 1);
@@ -69,18 +69,19 @@ static berth_status check(const struct vae_job *j, bool decode, const struct sha
 
 /* ---- pictures ---- */
 
-/* [3, ..., h, w] to [..., h, w, 3]. */
+/* [c, ..., h, w] to [..., h, w, c]. */
 static void to_image(const float *raw, const struct shape *s, float *image)
 {
-    size_t pixels = (size_t)shape_inner(s, 2);
+    size_t pixels = (size_t)shape_inner(s, 2), colours = (size_t)s->dim[1];
     for (size_t p = 0; p < pixels; p++)
-        for (size_t c = 0; c < 3; c++) {
+        for (size_t c = 0; c < colours; c++) {
             float y = (raw[c * pixels + p] + 1.0f) / 2.0f;
-            image[3 * p + c] = y < 0.0f ? 0.0f : y > 1.0f ? 1.0f : y;
+            image[colours * p + c] = y < 0.0f ? 0.0f : y > 1.0f ? 1.0f : y;
         }
 }
 
-/* [..., h, w, c] of `image` to [3, ..., h, w] of `s`, which is cut at both sides alike. */
+/* [..., h, w, c] of `image` to [colours, ..., h, w] of `s`, which is cut at both sides alike. Where
+ * it has fewer channels the rest is 1. */
 static void from_image(const float *image, const struct shape *is, const struct shape *s,
                        float *raw)
 {
@@ -88,11 +89,11 @@ static void from_image(const float *image, const struct shape *is, const struct 
     const size_t h = (size_t)shape_last(s, 2), w = (size_t)shape_last(s, 1);
     const size_t c = (size_t)shape_last(is, 1), frames = (size_t)shape_inner(s, 2) / (h * w);
     const float *from = image + ((ih - h) / 2 * iw + (iw - w) / 2) * c;
-    for (size_t k = 0; k < 3; k++)
+    for (size_t k = 0; k < (size_t)s->dim[1]; k++)
         for (size_t f = 0; f < frames; f++)
             for (size_t y = 0; y < h; y++)
                 for (size_t x = 0; x < w; x++)
-                    *raw++ = from[((f * ih + y) * iw + x) * c + k] * 2.0f - 1.0f;
+                    *raw++ = k < c ? from[((f * ih + y) * iw + x) * c + k] * 2.0f - 1.0f : 1.0f;
 }
 
 /* ---- batches ---- */
@@ -159,7 +160,7 @@ berth_status vae_encode_image(struct vae_job *j, const float *image, const struc
     return run(j, false, image, &cut, out, s, err);
 }
 
-/* The forms of vae_tile.c: as asked, wide, tall. */
+/* The forms of vae_tile.c: as asked, wide, tall; of video the first alone. */
 berth_status vae_predict(struct vae_job *j, bool decode, const struct shape *s, uint64_t *peak,
                          berth_err *err)
 {
@@ -168,7 +169,7 @@ berth_status vae_predict(struct vae_job *j, bool decode, const struct shape *s, 
     *peak = 0;
     if (check(j, decode, s, err))
         return err->code;
-    for (size_t i = 0; i < (x ? 3 : 1); i++) {
+    for (size_t i = 0; i < (x ? vae_forms(j->vae) : 1); i++) {
         uint64_t one;
         struct vae_pass p = { .vae = j->vae, .shape = *s };
         p.shape.dim[0] = 1;

@@ -11,6 +11,12 @@ struct vae_way {
     size_t tile, overlap; /* when there is no room and nobody said */
     size_t tile_min;
 };
+/* How many covers of different tiles are averaged. */
+#define VAE_FORMS_MAX 3
+static inline size_t vae_forms(const struct vae_net *v)
+{
+    return v->latent.rank == 3 ? 1 : VAE_FORMS_MAX;
+}
 struct vae_way vae_way(const struct vae_job *j, bool decode);
 
 struct vae_item { /* one of a job's batch */

@@ -2,7 +2,7 @@
  *
  * Words   pass    a cover of the item with tiles of one size; three of them, with tiles of equal
  *                 area and different forms, are averaged, so that their seams fall on different
- *                 places
+ *                 places. Of video there is one
  *         feather a tile's weight rises over the overlap at all four sides, also at the item's own
  *                 borders */
 #include "model/vae_impl.h"
@@ -16,15 +16,16 @@
 struct vae_way vae_way(const struct vae_job *j, bool decode)
 {
     const struct vae_family *f = j->vae->family;
+    const bool video = j->vae->latent.rank == 3;
     return decode ? (struct vae_way) { .name = "decode",
                                        .forward = f->decode,
                                        .up = true,
-                                       .tile = 64,
-                                       .overlap = 16,
+                                       .tile = video ? 32 : 64,
+                                       .overlap = video ? 8 : 16,
                                        .tile_min = VAE_TILE_MIN }
                   : (struct vae_way) { .name = "encode",
                                        .forward = f->encode,
-                                       .tile = 512,
+                                       .tile = video ? 256 : 512,
                                        .overlap = 64,
                                        .tile_min = VAE_TILE_MIN * (size_t)j->vae->latent.ratio };
 }
@@ -179,11 +180,11 @@ static void work_release(struct work *k)
 }
 
 /* Buffers for the largest tile of these forms, and for the result. */
-static berth_status work_init(struct work *k, const struct form form[3], berth_err *err)
+static berth_status work_init(struct work *k, const struct form *form, size_t forms, berth_err *err)
 {
     size_t tile = 0, out_tile = 0, area, in_bytes, out_bytes, sum_bytes;
     bool fits = true;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < forms; i++) {
         size_t w = form[i].x < k->w ? form[i].x : k->w, h = form[i].y < k->h ? form[i].y : k->h, n;
         fits = fits && sz_mul(w, h, &n);
         tile = fits && n > tile ? n : tile;
@@ -213,7 +214,9 @@ static berth_status tiled(struct vae_job *j, const struct vae_item *item, const 
     const struct vae_way *way = item->way;
     const struct form wide = { 2 * t.x, t.y / 2 }, tall = { t.x / 2, 2 * t.y };
     /* sums are rounded: the reference's order */
-    const struct form order[3] = { way->up ? tall : t, wide, way->up ? t : tall };
+    const struct form three[] = { way->up ? tall : t, wide, way->up ? t : tall };
+    const size_t forms = vae_forms(j->vae);
+    const struct form *order = forms == 1 ? &t : three;
     const size_t h = (size_t)shape_last(&item->in, 2), w = (size_t)shape_last(&item->in, 1);
     struct work k = { .j = j, .item = item, .way = way, .in = in, .h = h, .w = w };
     k.planes = (size_t)shape_inner(&item->in, 1) / (h * w);
@@ -226,16 +229,16 @@ static berth_status tiled(struct vae_job *j, const struct vae_item *item, const 
         return err_set(err, BERTH_EINVAL,
                        "tiles of %zu x %zu overlapping by %zu: half a tile must be more than that",
                        t.x, t.y, overlap);
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < forms; i++)
         k.total += cover(h, order[i].y, overlap).n * cover(w, order[i].x, overlap).n;
     if (j->tiled)
         j->tiles = k.total;
-    berth_status s = work_init(&k, order, err);
+    berth_status s = work_init(&k, order, forms, err);
     memset(out, 0, n * sizeof(float));
-    for (size_t i = 0; i < 3 && !s; i++)
+    for (size_t i = 0; i < forms && !s; i++)
         s = pass(&k, order[i].x, order[i].y, overlap, out, err);
     for (size_t i = 0; i < n && !s; i++)
-        out[i] /= 3.0f;
+        out[i] /= (float)forms;
     work_release(&k);
     return s;
 }

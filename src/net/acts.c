@@ -39,6 +39,27 @@ struct act net_new(struct net_run *r, const struct shape *s)
     return net_new_of(r, r->n->act, s);
 }
 
+/* Where nobody is in a dry run: neither weights nor acts. */
+#define DRY_KEPT (UINT64_C(1) << 52)
+
+struct act net_kept(struct net_run *r, uint64_t at, const struct shape *s)
+{
+    const struct net *n = r->n;
+    uint64_t bytes, end;
+    char text[SHAPE_TEXT_MAX];
+    if (r->bad)
+        return (struct act) { 0 };
+    if (!act_bytes(n->act, s, &bytes) || __builtin_add_overflow(at, bytes, &end) ||
+        (!n->trace && end > n->kept_bytes)) {
+        net_fail(r, BERTH_EINVAL, "%s at byte %" PRIu64 " of %" PRIu64 " that are kept",
+                 shape_text(s, text), at, n->kept_bytes);
+        return (struct act) { 0 };
+    }
+    return (struct act) { .shape = *s,
+                          .addr = (r->dry ? DRY_KEPT : n->kept.addr) + at,
+                          .dtype = n->act };
+}
+
 void net_drop(struct net_run *r, struct act *a)
 {
     net_give(r, a->addr);
@@ -117,7 +138,7 @@ struct act net_input(struct net_run *r, const struct shape *s, const float *src)
         return net_input_f32(r, s, src);
     struct act a = net_new(r, s), wide = net_input_f32(r, s, src);
     if (!r->bad)
-        net_convert(r, net_view(&wide), net_view(&a));
+        net_copy(r, net_view(&wide), net_view(&a));
     net_drop(r, &wide);
     return a;
 }
@@ -133,7 +154,7 @@ void net_output(struct net_run *r, struct act a, float *dst)
     if (a.dtype != DT_F32) {
         wide = net_new_of(r, DT_F32, &a.shape);
         if (!r->bad)
-            net_convert(r, net_view(&a), net_view(&wide));
+            net_copy(r, net_view(&a), net_view(&wide));
     }
     if (!r->bad && !r->dry) {
         if (dev_copy_d2h(r->n->queue, dst, wide.addr, (size_t)bytes, &r->err) ||
@@ -146,6 +167,45 @@ void net_output(struct net_run *r, struct act a, float *dst)
     }
     if (wide.addr != a.addr)
         net_drop(r, &wide);
+}
+
+/* Host memory until the pass has ended. NULL: dry, or the run is bad. */
+static float *net_room(struct net_run *r, uint64_t values)
+{
+    struct net_room *room = r->bad || r->dry ? NULL : malloc(sizeof *room + values * sizeof(float));
+    if (!room && !r->bad && !r->dry)
+        net_fail(r, BERTH_ENOMEM, "%" PRIu64 " values on the host", values);
+    if (!room)
+        return NULL;
+    room->next = r->rooms;
+    r->rooms = room;
+    return room->at;
+}
+
+void net_rooms_free(struct net_run *r)
+{
+    while (r->rooms) {
+        struct net_room *next = r->rooms->next;
+        free(r->rooms);
+        r->rooms = next;
+    }
+}
+
+struct act net_host(struct net_run *r, struct act x, const struct shape *as, net_host_fn *fn,
+                    const void *user)
+{
+    uint64_t in, out;
+    if (r->bad)
+        return (struct act) { 0 };
+    if (!shape_count(&x.shape, &in) || !shape_count(as, &out) || in + out > SIZE_MAX / 8) {
+        net_fail(r, BERTH_ELIMIT, "a step on the host: too many values");
+        return (struct act) { 0 };
+    }
+    float *from = net_room(r, in + out), *to = from ? from + in : NULL;
+    net_output(r, x, from);
+    if (from && !r->bad)
+        fn(from, &x.shape, to, as, user);
+    return net_input(r, as, to);
 }
 
 /* ---- NaN ---- */

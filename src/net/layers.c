@@ -118,7 +118,7 @@ static void product(struct use *u, const struct net_layer *l, struct shape ws,
     struct net_tensor w, bias;
     size_t before = u->places;
     if (!some_rows(&l->weight, p->row, p->rows, &w) ||
-        !some_rows(&l->bias, p->row, p->rows, &bias)) {
+        (!p->no_bias && !some_rows(&l->bias, p->row, p->rows, &bias))) {
         net_fail(u->r, BERTH_EINVAL, "%s: no rows %" PRIu64 " to %" PRIu64 " in it", p->layer,
                  p->row, p->row + p->rows);
         return;
@@ -128,7 +128,8 @@ static void product(struct use *u, const struct net_layer *l, struct shape ws,
     struct op_linear a = {
         .x = p->x, .y = p->y, .after = p->after, .scaled = l->scale.there, .scale = l->scale_value
     };
-    a.bias = use_param(u, &bias);
+    if (!p->no_bias)
+        a.bias = use_param(u, &bias);
     a.w = use_weight(u, &w, &ws);
     use_op_linear(u, &a);
     use_give(u, before);
@@ -140,7 +141,7 @@ void net_products(struct net_run *r, const struct net_product *p, size_t n)
     struct shape ws;
     if (!n || !use_begin(&u, r, p->layer))
         return;
-    const struct net_layer *l = net_layer_with(r, p->layer, 2, true, &ws);
+    const struct net_layer *l = net_layer_with(r, p->layer, 2, !p->no_bias, &ws);
     for (size_t i = 0; i < n && l && !r->bad; i++) {
         if (strcmp(p[i].layer, p->layer) != 0)
             BUG("products of '%s' and '%s' at once", p->layer, p[i].layer);
@@ -232,7 +233,9 @@ struct act net_attention(struct net_run *r, struct act q, struct act k, struct a
                               .y = heads_of(y, n.heads),
                               .mask = view_of(n.mask),
                               .scale = n.scale,
-                              .causal = n.causal };
+                              .causal = n.causal,
+                              .past = n.past,
+                              .window = n.window };
     use_op_attention(&u, &a);
     return result(&u, y);
 }
@@ -249,17 +252,24 @@ void net_attend(struct net_run *r, struct view q, struct view k, struct view v, 
                                                   .y = y,
                                                   .mask = view_of(n.mask),
                                                   .scale = n.scale,
-                                                  .causal = n.causal });
+                                                  .causal = n.causal,
+                                                  .past = n.past,
+                                                  .window = n.window });
     use_end(&u);
 }
 
-void net_qk_rope(struct net_run *r, struct view q, struct view k, const char *wq, const char *wk,
-                 struct act table, float eps)
+void net_rotate(struct net_run *r, struct view q, struct view k, const struct net_rope *how)
 {
+    const char *wq = how->wq, *wk = how->wk;
     struct use u;
     if (!use_begin(&u, r, wq ? wq : "rope"))
         return;
-    struct op_qk_rope a = { .q = q, .k = k, .table = view_of(table), .eps = eps };
+    struct op_qk_rope a = { .q = q,
+                            .k = k,
+                            .table = view_of(how->table),
+                            .eps = how->eps,
+                            .halves = how->halves,
+                            .from_one = how->from_one };
     const struct net_layer *lq = wq ? net_layer_plain(r, wq, 1, false) : NULL;
     const struct net_layer *lk = wq ? net_layer_plain(r, wk, 1, false) : NULL;
     if (wq && (!lq || !lk))
@@ -271,6 +281,12 @@ void net_qk_rope(struct net_run *r, struct view q, struct view k, const char *wq
     }
     use_op_qk_rope(&u, &a);
     use_end(&u);
+}
+
+void net_qk_rope(struct net_run *r, struct view q, struct view k, const char *wq, const char *wk,
+                 struct act table, float eps)
+{
+    net_rotate(r, q, k, &(struct net_rope) { .wq = wq, .wk = wk, .table = table, .eps = eps });
 }
 
 /* ---- norms ---- */
@@ -306,7 +322,38 @@ void net_group_norm_in_place(struct net_run *r, struct act *x, const char *layer
     *x = group_norm(r, *x, *x, layer, groups, eps, silu);
 }
 
-static struct act row_norm(struct net_run *r, struct act x, const char *layer, float eps, bool rms)
+/* Into y; y may be x. */
+static struct act channel_norm(struct net_run *r, struct act x, struct act y, const char *layer,
+                               float eps, bool silu)
+{
+    struct use u;
+    if (!use_begin(&u, r, layer))
+        return (struct act) { 0 };
+    const struct net_layer *l = net_layer_plain(r, layer, 1, false);
+    if (!l)
+        return (struct act) { 0 };
+    u.keep = l->weight.block;
+    struct op_channel_norm a = { .x = view_of(x), .y = view_of(y), .eps = eps, .silu = silu };
+    a.w = use_param(&u, &l->weight);
+    use_op_channel_norm(&u, &a);
+    return result(&u, y);
+}
+
+struct act net_channel_norm(struct net_run *r, struct act x, const char *layer, float eps,
+                            bool silu)
+{
+    return channel_norm(r, x, net_new(r, &x.shape), layer, eps, silu);
+}
+
+void net_channel_norm_in_place(struct net_run *r, struct act *x, const char *layer, float eps,
+                               bool silu)
+{
+    *x = channel_norm(r, *x, *x, layer, eps, silu);
+}
+
+/* scale: empty, or what modulates it. */
+static struct act row_norm(struct net_run *r, struct act x, const char *layer, struct view scale,
+                           float eps, bool rms, bool from_one)
 {
     struct use u;
     if (!use_begin(&u, r, layer ? layer : "norm"))
@@ -315,7 +362,12 @@ static struct act row_norm(struct net_run *r, struct act x, const char *layer, f
     if (layer && !l)
         return (struct act) { 0 };
     struct act y = net_new(r, &x.shape);
-    struct op_row_norm a = { .x = view_of(x), .y = view_of(y), .eps = eps, .rms = rms };
+    struct op_row_norm a = { .x = view_of(x),
+                             .y = view_of(y),
+                             .scale = scale,
+                             .eps = eps,
+                             .rms = rms,
+                             .from_one = from_one };
     if (l) {
         u.keep = l->weight.block;
         if (!rms)
@@ -328,12 +380,23 @@ static struct act row_norm(struct net_run *r, struct act x, const char *layer, f
 
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer, float eps)
 {
-    return row_norm(r, x, layer, eps, false);
+    return row_norm(r, x, layer, (struct view) { 0 }, eps, false, false);
 }
 
 struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, float eps)
 {
-    return row_norm(r, x, layer, eps, true);
+    return row_norm(r, x, layer, (struct view) { 0 }, eps, true, false);
+}
+
+struct act net_rms_norm_from_one(struct net_run *r, struct act x, const char *layer, float eps)
+{
+    return row_norm(r, x, layer, (struct view) { 0 }, eps, true, true);
+}
+
+struct act net_rms_modulate(struct net_run *r, struct act x, const char *layer, struct view scale,
+                            float eps)
+{
+    return row_norm(r, x, layer, scale, eps, true, false);
 }
 
 struct act net_modulate(struct net_run *r, struct view x, struct view scale, struct view shift,
@@ -387,6 +450,11 @@ void net_mul(struct net_run *r, struct act *x, struct act b)
     binary(r, OP_MUL, "mul", *x, b, *x);
 }
 
+void net_silu_mul(struct net_run *r, struct act *x, struct act b)
+{
+    binary(r, OP_SILU_MUL, "silu_mul", *x, b, *x);
+}
+
 void net_gate(struct net_run *r, struct view x, struct view gate, struct act z)
 {
     struct use u;
@@ -396,7 +464,7 @@ void net_gate(struct net_run *r, struct view x, struct view gate, struct act z)
     use_end(&u);
 }
 
-void net_convert(struct net_run *r, struct view x, struct view y)
+void net_copy(struct net_run *r, struct view x, struct view y)
 {
     struct use u;
     if (!use_begin(&u, r, "convert"))
@@ -408,7 +476,7 @@ void net_convert(struct net_run *r, struct view x, struct view y)
 struct act net_round(struct net_run *r, struct act x)
 {
     struct act y = net_new(r, &x.shape);
-    net_convert(r, view_of(x), view_of(y));
+    net_copy(r, view_of(x), view_of(y));
     return r->bad ? (struct act) { 0 } : y;
 }
 

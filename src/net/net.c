@@ -2,6 +2,7 @@
 #include "net/net_impl.h"
 
 #include "base/json.h"
+#include "base/sz.h"
 #include "plan/convert.h"
 #include "tensor/convert.h"
 
@@ -78,6 +79,11 @@ static bool take_shape(struct net_tensor *t, const struct net_source *from)
     if (from->transpose) {
         t->shape.dim[0] = t->stored.dim[1];
         t->shape.dim[1] = t->stored.dim[0];
+    }
+    if (from->flat) { /* fits: the file's index saw to it */
+        t->shape = (struct shape) { .ndim = 1, .dim = { 1 } };
+        for (int i = 0; i < t->stored.ndim; i++)
+            t->shape.dim[0] *= t->stored.dim[i];
     }
     if (!from->as.ndim)
         return true;
@@ -283,7 +289,8 @@ berth_status net_missing(const struct net *n, const char *layer, const char *wha
 }
 
 /* What files carry along that no network computes with: buffers, training's own, markers that
- * configs are read from, scales of activations. ComfyUI ignores them, too. name: without root. */
+ * configs are read from (those without values need no name here), scales of activations. ComfyUI
+ * ignores them, too. name: without root. */
 static bool carried_along(const char *name, size_t len)
 {
     static const char *const begin[] = { "loss.",   "model_ema.",         "vision_model.",
@@ -316,7 +323,7 @@ size_t net_unused(const struct net *n, const char **first)
     *first = NULL;
     for (size_t i = 0; i < b->tensors; i++) {
         const struct weights_entry *e = b->tensor[i].entry;
-        if (!e || n->used[i] || !str_starts(e->name, e->name_len, n->root) ||
+        if (!e || !e->size || n->used[i] || !str_starts(e->name, e->name_len, n->root) ||
             carried_along(e->name + root, e->name_len - root))
             continue;
         if (!count++)
@@ -442,6 +449,20 @@ fail:
     return s;
 }
 
+berth_status net_keep(struct net *n, uint64_t bytes, berth_err *err)
+{
+    size_t size;
+    dev_free(&n->kept);
+    n->kept_bytes = 0;
+    if (!sz_from_u64(bytes, &size))
+        return err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes to be kept", bytes);
+    if (res_alloc(n->res, &(struct res_alloc_args) { n->compute, n->owner, size, n->m }, &n->kept,
+                  err))
+        return err->code;
+    n->kept_bytes = bytes;
+    return BERTH_OK;
+}
+
 static void log_memory(struct net *n)
 {
     struct net_report x = net_report(n);
@@ -461,6 +482,7 @@ void net_close(struct net *n)
     stream_close(n->stream);
     replay_close(&n->replay);
     dev_stream_free(n->queue);
+    dev_free(&n->kept);
     dev_owner_close(n->owner);
     slab_release(&n->slab);
     free(n->seen.at);
@@ -471,6 +493,11 @@ void net_close(struct net *n)
     if (n->m)
         res_unref(n->m); /* may be its end */
     free(n);
+}
+
+enum dtype net_act(const struct net *n)
+{
+    return n->act;
 }
 
 struct net_report net_report(struct net *n)

@@ -56,8 +56,9 @@
  *            peak ...) at net_close().
  * Files      net.c open, names, ways of storing; run.c passes, ladder; replay.c recorded
  *            kernels; slab.c places; acts.c
- *            activations; layers.c the doors of layers; use.c what an op holds while it runs;
- *            tensors.c tensors of layers; trace.c traces; use.h, net_impl.h what they share. */
+ *            activations; layers.c the doors of layers, frames.c of those over frames; use.c what
+ *            an op holds while it runs; tensors.c tensors of layers; trace.c traces; use.h,
+ *            net_impl.h what they share. */
 #pragma once
 
 #include "op/ops.h"
@@ -75,6 +76,7 @@ struct net_source {
     uint64_t row, rows; /* rows of the outermost dimension that are meant; 0: all */
     bool transpose;     /* a matrix that the file keeps the other way round */
     struct shape as;    /* ndim 0: the file's shape; else that many elements under this shape */
+    bool flat;          /* all its elements as a vector */
 };
 /* Translates `canonical` ("text_model.final_layer_norm.weight"). False: called so in the file
  * too. */
@@ -152,6 +154,7 @@ struct net_report {     /* of the last net_forward(), and what all of them did *
     struct stream_stats stream;
 };
 struct net_report net_report(struct net *n);
+enum dtype net_act(const struct net *n); /* of activations */
 
 /* ---- runs ---- */
 
@@ -183,6 +186,15 @@ void net_leave(struct net_run *r, size_t mark);
 /* Is there any of <prefix><layer>: weight or bias. */
 bool net_has(struct net_run *r, const char *layer);
 
+/* ---- memory that stays ----
+ * Passes leave nothing behind but what net_output() gave; a language model goes on where its last
+ * pass ended. So many bytes of the compute device are the net's until net_close(), or until it is
+ * asked again. They hold what passes wrote there; a pass that is run again writes it again. Not for
+ * traces. BERTH_ENODEVMEM: no room. */
+berth_status net_keep(struct net *n, uint64_t bytes, berth_err *err);
+/* A part of it, `at` bytes behind its beginning, under a shape; not to be dropped. */
+struct act net_kept(struct net_run *r, uint64_t at, const struct shape *s);
+
 /* ---- activations ---- */
 struct act net_new(struct net_run *r, const struct shape *s); /* contents unspecified */
 void net_drop(struct net_run *r, struct act *a); /* its place may be used again; empty is fine */
@@ -207,6 +219,13 @@ struct view net_split(struct net_run *r, struct view v,
  * "<what>: NaN at [0, 3, 17, 2]" for the first value that is not finite. */
 void net_finite(struct net_run *r, struct act a, const char *what);
 
+/* A step on the host, for what no op computes: a new act of shape `as` = fn(x), F32 on both sides.
+ * fn runs in real runs alone. user: as src of net_input(). Slow on cards, which wait meanwhile. */
+typedef void net_host_fn(const float *x, const struct shape *xs, float *y, const struct shape *ys,
+                         const void *user);
+struct act net_host(struct net_run *r, struct act x, const struct shape *as, net_host_fn *fn,
+                    const void *user);
+
 /* ---- layers: outputs are new acts unless said; inputs stay ----
  * A 1x1 convolution's weight does for linear, and a matrix for a 1x1 convolution.
  * Bias: products, convolutions, group and layer norms have one; a file without it is broken and
@@ -226,6 +245,7 @@ struct net_product {
     struct view x, y;
     uint64_t row, rows; /* of the weight; rows 0: all */
     enum op_after after;
+    bool no_bias; /* as net_linear_no_bias() */
 };
 void net_product(struct net_run *r, const struct net_product *p);
 /* Several of one layer: its block is acquired once. A layer that is asked for twice may be streamed
@@ -241,13 +261,32 @@ struct act net_conv2d_plus(struct net_run *r, struct act x, const char *layer, s
                            struct act add); /* + add, which stays */
 #define NET_PAD1 ((struct net_conv) { .stride = 1, .top = 1, .left = 1, .bottom = 1, .right = 1 })
 #define NET_1X1 ((struct net_conv) { .stride = 1 })
+/* Over frames, causal: x [frames, C, h, w], the weight [OC, C, t, kh, kw]. Result j sees the t
+ * frames that end with frame step * (j + 1) - 1 of x. Those before the first are `before`, [n, C,
+ * h, w], and before these there is nothing: zeros. With as many frames as a multiple of step. */
+struct net_frames {
+    struct net_conv plane;
+    struct act before; /* empty: zeros */
+    uint32_t step;     /* 0 means 1 */
+};
+struct act net_conv3d(struct net_run *r, struct act x, const char *layer, struct net_frames f);
+struct act net_conv3d_add(struct net_run *r, struct act x, const char *layer, struct net_frames f,
+                          struct act add); /* + add, in its place: takes it */
+/* Frames begin..end of such an act, or rows of another, in the same place: not to be dropped. */
+struct act net_rows(struct net_run *r, struct act a, uint64_t begin, uint64_t end);
 struct act net_group_norm(struct net_run *r, struct act x, const char *layer, uint32_t groups,
                           float eps, bool silu);
 void net_group_norm_in_place(struct net_run *r, struct act *x, const char *layer, uint32_t groups,
                              float eps, bool silu);
+struct act net_channel_norm(struct net_run *r, struct act x, const char *layer, float eps,
+                            bool silu); /* op_channel_norm */
+void net_channel_norm_in_place(struct net_run *r, struct act *x, const char *layer, float eps,
+                               bool silu);
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer,
                           float eps); /* layer NULL: without parameters */
 struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, float eps);
+struct act net_rms_norm_from_one(struct net_run *r, struct act x, const char *layer,
+                                 float eps); /* its weights count from 1 */
 void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind); /* in place */
 void net_add(struct net_run *r, struct act *x, struct act b);              /* x += b, broadcast */
 struct act net_sum_f32(struct net_run *r, struct act a, struct act b);     /* a + b, in F32 */
@@ -256,11 +295,12 @@ struct act net_geglu(struct net_run *r, struct act x);
  * time. */
 struct act net_feed_forward(struct net_run *r, struct act x, const char *up, const char *down,
                             struct act add);
-/* q [B, Tq, C], k, v [B, Tk, C], heads * head_dim = C. */
+/* q [B, Tq, C], k, v [B, Tk, C], heads * head_dim = C; all else as op_attention has it. */
 struct net_attn {
     uint32_t heads;
     float scale;
     bool causal;
+    uint32_t past, window;
     struct act mask;
 };
 struct act net_attention(struct net_run *r, struct act q, struct act k, struct act v,
@@ -272,12 +312,24 @@ void net_attend(struct net_run *r, struct view q, struct view k, struct view v, 
  * net_input_f32(). */
 void net_qk_rope(struct net_run *r, struct view q, struct view k, const char *wq, const char *wk,
                  struct act table, float eps);
-/* norm(x) * (1 + scale) + shift, layer norm without parameters; scale, shift: [B, C] slices. */
+struct net_rope { /* the same with all that op_qk_rope has */
+    const char *wq, *wk;
+    struct act table;
+    float eps;
+    bool halves, from_one;
+};
+void net_rotate(struct net_run *r, struct view q, struct view k, const struct net_rope *how);
+/* norm(x) * (1 + scale) + shift, layer norm without parameters; scale, shift: [B, C] slices. An
+ * empty shift is left out. */
 struct act net_modulate(struct net_run *r, struct view x, struct view scale, struct view shift,
                         float eps);
+/* rms_norm(x) * weight of layer * (1 + scale); scale: [B, C] slice, empty: left out. */
+struct act net_rms_modulate(struct net_run *r, struct act x, const char *layer, struct view scale,
+                            float eps);
 /* x += gate * z; x, z: [B, T, C] slices; gate: [B, C]. */
 void net_gate(struct net_run *r, struct view x, struct view gate, struct act z);
-void net_mul(struct net_run *r, struct act *x, struct act b); /* x *= b */
+void net_mul(struct net_run *r, struct act *x, struct act b);      /* x *= b */
+void net_silu_mul(struct net_run *r, struct act *x, struct act b); /* x = silu(x) * b */
 /* [n, D]; BERTH_EINVAL: an id beyond the table. ids: as src of net_input(). */
 struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const char *layer);
 struct act net_timestep(struct net_run *r, const float *t, size_t n,
@@ -285,6 +337,7 @@ struct act net_timestep(struct net_run *r, const float *t, size_t n,
 struct act net_nearest(struct net_run *r, struct act x, uint64_t h, uint64_t w);
 struct act net_concat(struct net_run *r, const struct act *x, size_t n, int axis);
 struct act net_permute(struct net_run *r, struct act x, const int *axis); /* a copy */
+void net_copy(struct net_run *r, struct view x, struct view y);           /* y = x, in y's type */
 struct act net_round(struct net_run *r, struct act x); /* a copy of F32 in the net's type */
 struct act net_slice(struct net_run *r, struct act x, int axis, uint64_t begin,
                      uint64_t end); /* a copy */

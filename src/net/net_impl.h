@@ -86,6 +86,8 @@ struct net {
     bool tight;            /* the usual one without spare room, too (stream_config.ring_least) */
     bool thrifty;          /* rung 2 was taken: kernels do with little scratch, rows go in pieces */
     struct slab slab;
+    struct dev_mem kept; /* net_keep() */
+    uint64_t kept_bytes;
     struct net_foreseen seen;
     struct net_replay replay;
     struct net_report rep;
@@ -106,6 +108,10 @@ struct net_run {
     size_t block;      /* taken last; see net_report.backward */
     size_t layer;      /* of a trace: the tensor that the op's cost counts at, or NET_NO_LAYER */
     uint64_t backward;
+    struct net_room { /* of net_host(), until nothing is on its way any more */
+        struct net_room *next;
+        float at[];
+    } * rooms;
     char prefix[NET_NAME_MAX];
     size_t prefix_len;
 };
@@ -130,12 +136,10 @@ void trace_lookup(struct net *n, size_t index);
 #undef OP
 
 /* acts.c */
+void net_rooms_free(struct net_run *r);
 size_t net_type_bytes(enum dtype t); /* of an element */
 struct act net_new_of(struct net_run *r, enum dtype t,
                       const struct shape *s); /* contents unspecified */
-
-/* layers.c: x as another type of activations, in y. */
-void net_convert(struct net_run *r, struct view x, struct view y);
 
 /* run.c: places in the slab as addresses; 0: the run is bad. */
 uint64_t net_take(struct net_run *r, uint64_t bytes);

@@ -229,6 +229,8 @@ static berth_status real_run(struct pass *p, berth_err *err)
             r.err = end;
             net_failed(&r, "waiting for the pass");
         }
+    } else {
+        net_rooms_free(&r);
     }
     if (r.watched && !r.bad)
         BUG("%s was to be looked at and never came to the host", r.watch);

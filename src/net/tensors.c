@@ -105,8 +105,7 @@ struct view net_packed(enum dtype t, const struct shape *s, void *data)
     return v;
 }
 
-/* A copy in F32 in the slab, packed as it is stored. */
-static struct view widened(struct use *u, const struct net_tensor *t)
+struct view use_widened(struct use *u, const struct net_tensor *t)
 {
     uint64_t n = 0;
     void *src = use_bytes(u, t);
@@ -122,7 +121,7 @@ static struct view widened(struct use *u, const struct net_tensor *t)
 static struct view transposed(struct use *u, const struct net_tensor *t)
 {
     static const int other[] = { 1, 0 };
-    struct view from = widened(u, t), across;
+    struct view from = use_widened(u, t), across;
     const struct shape s = { .ndim = 2, .dim = { t->stored.dim[1], t->stored.dim[0] } };
     if (u->r->bad)
         return from;
@@ -139,7 +138,7 @@ static struct view transposed(struct use *u, const struct net_tensor *t)
 struct view use_weight(struct use *u, const struct net_tensor *t, const struct shape *s)
 {
     if (t->transpose || net_unit(s) % dtype_desc(t->dtype)->elems) {
-        struct view own = t->transpose ? transposed(u, t) : widened(u, t);
+        struct view own = t->transpose ? transposed(u, t) : use_widened(u, t);
         return net_packed(own.dtype, s, own.data);
     }
     return net_packed(t->dtype, s, use_bytes(u, t));
@@ -157,6 +156,6 @@ struct view use_param(struct use *u, const struct net_tensor *t)
         if (stream_resident(n->stream, t->block))
             return net_packed(t->dtype, &t->shape, use_resident_bytes(u, t));
     }
-    struct view own = widened(u, t);
+    struct view own = use_widened(u, t);
     return net_packed(own.dtype, &t->shape, own.data);
 }

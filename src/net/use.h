@@ -63,6 +63,8 @@ const struct net_layer *net_layer_plain(struct net_run *r, const char *layer, in
 /* A weight as kernels take it, under the shape s: where it lies, if they can read it there. To be
  * asked for last: its block stays acquired until the use ends. */
 struct view use_weight(struct use *u, const struct net_tensor *t, const struct shape *s);
+/* A copy in F32 in the slab, packed as it is stored. */
+struct view use_widened(struct use *u, const struct net_tensor *t);
 /* A parameter: where it lies, if kernels read its type and it stays there for the op; else a copy
  * in F32. */
 struct view use_param(struct use *u, const struct net_tensor *t);

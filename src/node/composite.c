@@ -77,16 +77,16 @@ static berth_status join_run(struct node_call *c, berth_err *err)
     struct htensor *t, *m, *fit, *o = NULL;
     if (in_image(c, "image", &t, err) || in_mask(c, "alpha", &m, err))
         return err->code;
-    size_t n = dim(t, 0) < dim(m, 0) ? dim(t, 0) : dim(m, 0), ch = dim(t, 3);
-    size_t px = dim(t, 1) * dim(t, 2);
+    size_t n = dim(t, 0) > dim(m, 0) ? dim(t, 0) : dim(m, 0), ch = dim(t, 3);
+    size_t px = dim(t, 1) * dim(t, 2), images = dim(t, 0) * px, masks = dim(m, 0) * px;
     if (ch < 3)
         return err_set(err, BERTH_EINVAL, "a picture of %zu channels has no colours", ch);
     if (scale_planes(c, m, dim(t, 2), dim(t, 1), "bilinear", false, &fit, err))
         return err->code;
     berth_status s = image_tensor(n, dim(t, 1), dim(t, 2), 4, &o, err);
     for (size_t i = 0; !s && i < n * px; i++) {
-        memcpy(o->data + 4 * i, t->data + ch * i, 3 * sizeof(float));
-        o->data[4 * i + 3] = 1.0f - fit->data[i];
+        memcpy(o->data + 4 * i, t->data + i % images * ch, 3 * sizeof(float));
+        o->data[4 * i + 3] = 1.0f - fit->data[i % masks];
     }
     htensor_unref(fit);
     return s ? s : out_tensor(c, 0, o, err);

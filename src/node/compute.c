@@ -110,7 +110,8 @@ berth_status ready_diffusion(struct node_call *c, const struct model_ref *ref,
                                    .pool = c->env->pool,
                                    .cancel = cancel_of(c),
                                    .log = c->env->log,
-                                   .act = c->env->numbers.act_unet,
+                                   .act = ref->said.act != DT_NONE ? ref->said.act
+                                                                   : c->env->numbers.act_unet,
                                    .exact_guidance = c->env->numbers.exact_guidance,
                                    .fp8 = c->env->numbers.fp8 || ref->said.fp8 };
     berth_status s = diffusion_open(&args, out, err);

@@ -10,10 +10,10 @@
  *            computes next finds what the other left. The same set again costs nothing.
  * Threads    Executor, as everything that runs.
  * Files      compute.c ready_*; assets.c tokenizers; cond.c the CONDITIONING value, conditioning.c
- *            its nodes; text_encode.c; sample_latent.c a run of a sampler, sample_conds.c what it
- *            makes of conditionings; sampling.c KSampler and kin; sampler.c noise.c guider.c the
- *            objects of custom sampling; model_sampling.c what is said about a MODEL, and schedules
- *            that ask one; vae.c */
+ *            its nodes; edit_model.c pictures that prompts show; text_encode.c; sample_latent.c a
+ *            run of a sampler, sample_conds.c what it makes of conditionings; sampling.c KSampler
+ *            and kin; sampler.c noise.c guider.c the objects of custom sampling; model_sampling.c
+ *            what is said about a MODEL, and schedules that ask one; vae.c */
 #pragma once
 
 #include "model/diffusion.h"
@@ -28,9 +28,21 @@
 berth_status in_object(const struct node_call *c, const char *name, const struct value_type *type,
                        const void **out, berth_err *err);
 
+/* A latent to look at, behind those that were said before it: lists share their beginnings. */
+struct cond_ref {
+    unsigned counts;
+    struct htensor *latent;
+    struct cond_ref *before; /* NULL: it is the first */
+};
+/* Adds one to the list; the latent is shared. */
+berth_status cond_ref_add(struct cond_ref **list, struct htensor *latent, berth_err *err);
+size_t cond_refs(const struct cond_ref *list); /* how many */
+
+struct hooks;
 struct cond_entry {
     struct htensor *cond;   /* [1, tokens, width] */
     struct htensor *pooled; /* [1, n]; NULL: none */
+    struct htensor *shown;  /* [1, tokens]: 0 is padding, to be seen by nobody; NULL: all is text */
     struct diffusion_size size;
     double strength; /* 1 */
     enum cond_area { AREA_NONE, AREA_PIXELS, AREA_PERCENT } area_kind;
@@ -41,8 +53,11 @@ struct cond_entry {
     double start_percent, end_percent;
     bool ranged;                                 /* those two count */
     struct htensor *concat_latent, *concat_mask; /* inpaint models: [n, c, h, w], [n, h, w]; NULL */
+    struct cond_ref *ref; /* pictures to look at, the last one; NULL: none */
+    enum diffusion_ref_method ref_method;
     int guided; /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
     double guidance;
+    struct hooks *hooks; /* hooks.h; a reference; NULL: none */
 };
 /* Nodes may join a list with itself over and over, which doubles it each time. */
 #define CONDS_MAX 4096                   /* prompts of a list */
@@ -67,6 +82,13 @@ berth_status conditioning_copy(const struct conditioning *x, struct conditioning
 berth_status conditioning_tokens_fit(size_t tokens, berth_err *err);
 size_t conditioning_tokens(const struct conditioning *x); /* of all prompts; x NULL: 0 */
 void conditioning_free(struct conditioning *x);           /* NULL is fine */
+/* Input `clip`: one that is not there gets what its loader said, else ComfyUI's hint. */
+berth_status in_clip(const struct node_call *c, const struct model_ref **out, berth_err *err);
+/* Prompts, and what they show, through the text encoders at input `clip`: what CLIPTextEncode and
+ * its kin are. wants: the set that the node is for; NULL: any. */
+berth_status text_conditioning(struct node_call *c, const struct text_prompt *prompt,
+                               size_t prompts, const struct text_set *wants,
+                               struct conditioning **out, berth_err *err);
 /* Output i; takes it, also on failure. */
 berth_status out_conditioning(struct node_call *c, size_t i, struct conditioning *taken,
                               berth_err *err);
@@ -83,9 +105,11 @@ struct noise_source { /* NOISE */
 extern const struct value_type type_noise;
 struct guider { /* GUIDER */
     struct model_ref model;
-    struct conditioning *positive, *middle, *negative; /* the last two may be NULL */
-    double cfg, cfg_middle;                            /* as struct sampling_request */
+    struct model_ref model_negative; /* DualModelGuider; without parts: none */
+    struct conditioning *positive, *middle, *negative, *empty; /* all but the first may be NULL */
+    double cfg, cfg_middle;                                    /* as struct sampling_request */
     bool nested;
+    struct guide_patch perp;
 };
 extern const struct value_type type_guider;
 
@@ -161,6 +185,33 @@ void ready_text_release(struct ready_text *t); /* zeroed is fine */
 berth_status in_model_copy(struct node_call *c, const char *input, struct model_ref *out,
                            berth_err *err);
 
+/* The pictures [n, h, w, c] as latents, by this VAE. *out is new. */
+berth_status encode_picture(struct node_call *c, const struct model_ref *vae,
+                            const struct htensor *image, struct htensor **out, berth_err *err);
+
+/* ---- networks that steer a diffusion model (model_patch.c) ---- */
+
+#define STEERING_MAX 4
+struct steering { /* those of a MODEL, for latents of one size */
+    struct diffusion_control at[STEERING_MAX];
+    const struct model_ref *net[STEERING_MAX]; /* borrowed from the MODEL */
+    size_t n;
+};
+/* Encodes what they look at; hints live in mem. */
+berth_status steer_hints(struct node_call *c, const struct model_ref *ref,
+                         const struct diffusion_info *info, const struct shape *latents,
+                         struct arena *mem, struct steering *out, berth_err *err);
+/* Loads them and lets them steer d, an open one. */
+berth_status steer(struct node_call *c, const struct steering *s, struct diffusion *d,
+                   berth_err *err);
+/* guidance.c: what nodes that change models share. Output 0: the input "model" with one change
+ * more; takes change.with. */
+berth_status give_changed(struct node_call *c, struct model_change change, berth_err *err);
+/* BERTH_EINVAL: not finite; links bring what no validation saw. */
+berth_status in_finite(const struct node_call *c, const char *input, double *out, berth_err *err);
+/* The noise levels of "start_percent" and "end_percent", as the input "model" has them here. */
+berth_status in_percents(struct node_call *c, double *start, double *end, berth_err *err);
+
 /* ---- sampling ---- */
 
 struct sampling_request { /* borrowed for the call */
@@ -176,6 +227,9 @@ struct sampling_request { /* borrowed for the call */
     const struct conditioning *middle;              /* DualCFG; NULL */
     double cfg_middle;
     bool nested;
+    const struct conditioning *empty;       /* Perp-Neg; NULL */
+    struct guide_patch perp;                /* how, with `empty` */
+    const struct model_ref *model_negative; /* computes the negative; NULL: model does */
     const struct latent *latent;
 };
 /* *out: the new latent. *denoised (may be NULL): what was denoised last; *out again when no step
@@ -201,10 +255,13 @@ berth_status latent_mask(struct node_call *c, const struct htensor *mask, const 
 /* sample_conds.c: conditionings as the guide wants them. */
 struct sampled_cond { /* guide_cond.cond */
     struct diffusion_cond cond;
+    const struct model_ref *with; /* what computes it; borrowed */
+    const struct hooks *hooks;    /* which it is patched with meanwhile; borrowed; NULL: none */
     /* [batch, extra channels, ..., h, w] of the whole latent; NULL: the network's own */
     const float *concat;
 };
 struct cond_scene { /* what they are resolved against; borrowed */
+    const struct model_ref *model;
     const struct diffusion_info *info;
     const struct msampling *ms;
     struct shape shape;  /* of info's format, of the first of several */

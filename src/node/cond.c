@@ -1,5 +1,5 @@
 /* cond: the CONDITIONING value. */
-#include "node/compute.h"
+#include "node/hooks.h"
 
 berth_status in_object(const struct node_call *c, const char *name, const struct value_type *type,
                        const void **out, berth_err *err)
@@ -15,15 +15,48 @@ berth_status in_object(const struct node_call *c, const char *name, const struct
     return BERTH_OK;
 }
 
+/* ---- pictures to look at ---- */
+
+static void refs_release(struct cond_ref *x)
+{
+    while (x && --x->counts == 0) {
+        struct cond_ref *before = x->before;
+        htensor_unref(x->latent);
+        free(x);
+        x = before;
+    }
+}
+
+berth_status cond_ref_add(struct cond_ref **list, struct htensor *latent, berth_err *err)
+{
+    struct cond_ref *x = malloc(sizeof *x);
+    if (!x)
+        return err_set(err, BERTH_ENOMEM, "a picture of a prompt");
+    *x = (struct cond_ref) { .counts = 1, .latent = htensor_ref(latent), .before = *list };
+    *list = x;
+    return BERTH_OK;
+}
+
+size_t cond_refs(const struct cond_ref *list)
+{
+    size_t n = 0;
+    for (; list; list = list->before)
+        n++;
+    return n;
+}
+
 /* ---- life ---- */
 
 static void entry_release(struct cond_entry *e)
 {
     htensor_unref(e->cond);
     htensor_unref(e->pooled);
+    htensor_unref(e->shown);
     htensor_unref(e->mask);
     htensor_unref(e->concat_latent);
     htensor_unref(e->concat_mask);
+    refs_release(e->ref);
+    hooks_unref(e->hooks);
     *e = (struct cond_entry) { 0 };
 }
 
@@ -37,9 +70,13 @@ static struct cond_entry entry_copy(const struct cond_entry *e)
     struct cond_entry out = *e;
     share(e->cond);
     share(e->pooled);
+    share(e->shown);
     share(e->mask);
     share(e->concat_latent);
     share(e->concat_mask);
+    if (e->ref)
+        e->ref->counts++;
+    hooks_ref(e->hooks);
     return out;
 }
 
@@ -141,10 +178,13 @@ static size_t object_bytes(const void *obj)
 {
     const struct conditioning *x = obj;
     size_t n = x->n * sizeof *x->at;
-    for (size_t i = 0; i < x->n; i++)
+    for (size_t i = 0; i < x->n; i++) {
         n += tensor_bytes(x->at[i].cond) + tensor_bytes(x->at[i].pooled) +
-             tensor_bytes(x->at[i].mask) + tensor_bytes(x->at[i].concat_latent) +
-             tensor_bytes(x->at[i].concat_mask);
+             tensor_bytes(x->at[i].shown) + tensor_bytes(x->at[i].mask) +
+             tensor_bytes(x->at[i].concat_latent) + tensor_bytes(x->at[i].concat_mask);
+        for (const struct cond_ref *r = x->at[i].ref; r; r = r->before)
+            n += tensor_bytes(r->latent);
+    }
     return n;
 }
 

@@ -316,3 +316,55 @@ static berth_status run_zero(struct node_call *c, berth_err *err)
 
 NODE_CLASS(ConditioningZeroOut, .category = "advanced/conditioning", .module = "nodes",
            INS(SOCKET("conditioning", "CONDITIONING")), OUT_OF("CONDITIONING"), .run = run_zero);
+
+/* ---- how strongly ---- */
+
+static berth_status multiplied(struct htensor **at, double by, berth_err *err)
+{
+    struct htensor *t;
+    if (!*at)
+        return BERTH_OK;
+    if (htensor_new(&(*at)->shape, &t, err))
+        return err->code;
+    for (size_t i = 0; i < htensor_count(t); i++)
+        t->data[i] = (*at)->data[i] * (float)by;
+    put(at, t);
+    return BERTH_OK;
+}
+
+static berth_status run_multiply(struct node_call *c, berth_err *err)
+{
+    struct conditioning *x;
+    double by;
+    if (in_f64(c, "multiplier", &by, err) || in_copy(c, &x, err))
+        return err->code;
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; !s && i < x->n; i++) {
+        s = multiplied(&x->at[i].cond, by, err);
+        if (!s)
+            s = multiplied(&x->at[i].pooled, by, err);
+    }
+    return give_conditioning(c, s, x, err);
+}
+
+NODE_CLASS(ConditioningMultiply, .display = "Conditioning (Multiply)",
+           .category = "model/conditioning/transform", .module = "nodes",
+           INS(SOCKET("conditioning", "CONDITIONING"),
+               FLOAT_IN("multiplier", 1.0, -100.0, 100.0, 0.01)),
+           OUT_OF("CONDITIONING"), .run = run_multiply);
+
+static berth_status run_strength(struct node_call *c, berth_err *err)
+{
+    struct conditioning *x;
+    double strength;
+    if (in_f64(c, "strength", &strength, err) || in_copy(c, &x, err))
+        return err->code;
+    for (size_t i = 0; i < x->n; i++)
+        x->at[i].strength = strength;
+    return out_conditioning(c, 0, x, err);
+}
+
+NODE_CLASS(ConditioningSetAreaStrength, .display = "Conditioning (Set Area Strength)",
+           .category = "model/conditioning/transform", .module = "nodes",
+           INS(SOCKET("conditioning", "CONDITIONING"), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01)),
+           OUT_OF("CONDITIONING"), .run = run_strength);

@@ -5,25 +5,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* t with further channels of `fill`; a reference to t when it has enough. */
-static berth_status widen(struct htensor *t, size_t channels, float fill, struct htensor **out,
-                          berth_err *err)
-{
-    size_t c = dim(t, 3);
-    if (c >= channels) {
-        *out = htensor_ref(t);
-        return BERTH_OK;
-    }
-    berth_status s = image_tensor(dim(t, 0), dim(t, 1), dim(t, 2), channels, out, err);
-    size_t px = s ? 0 : htensor_count(t) / c;
-    for (size_t i = 0; i < px; i++) {
-        memcpy((*out)->data + i * channels, t->data + i * c, c * sizeof(float));
-        for (size_t k = c; k < channels; k++)
-            (*out)->data[i * channels + k] = fill;
-    }
-    return s;
-}
-
 static berth_status batch_run(struct node_call *c, berth_err *err)
 {
     struct htensor *in1, *in2, *a = NULL, *b = NULL, *fit = NULL, *o = NULL;
@@ -31,7 +12,8 @@ static berth_status batch_run(struct node_call *c, berth_err *err)
     if (in_image(c, "image1", &in1, err) || in_image(c, "image2", &in2, err))
         return err->code;
     size_t channels = dim(in1, 3) > dim(in2, 3) ? dim(in1, 3) : dim(in2, 3);
-    if ((s = widen(in1, channels, 1.0f, &a, err)) || (s = widen(in2, channels, 1.0f, &b, err)))
+    if ((s = widen_image(in1, channels, 1.0f, &a, err)) ||
+        (s = widen_image(in2, channels, 1.0f, &b, err)))
         goto done;
     if (dim(a, 1) != dim(b, 1) || dim(a, 2) != dim(b, 2)) {
         s = scale_image(c, b, dim(a, 2), dim(a, 1), "bilinear", true, &fit, err);
@@ -60,13 +42,10 @@ NODE_CLASS(ImageBatch, .display = "Batch Images", .category = "image", .module =
 static berth_status from_batch_run(struct node_call *c, berth_err *err)
 {
     struct htensor *t, *o;
-    uint64_t at, n;
-    if (in_image(c, "image", &t, err) || in_u64(c, "batch_index", &at, err) ||
-        in_u64(c, "length", &n, err))
+    size_t at, n;
+    if (in_image(c, "image", &t, err) || in_batch_part(c, dim(t, 0), &at, &n, err))
         return err->code;
-    at = at < dim(t, 0) ? at : dim(t, 0) - 1;
-    n = n < dim(t, 0) - at ? n : dim(t, 0) - at;
-    return tensor_slice(t, at, n ? n : 1, &o, err) ? err->code : out_tensor(c, 0, o, err);
+    return tensor_slice(t, at, n, &o, err) ? err->code : out_tensor(c, 0, o, err);
 }
 
 NODE_CLASS(ImageFromBatch, .category = "image/batch", V3("images"),
@@ -284,8 +263,8 @@ static berth_status match(struct node_call *c, struct htensor *a, struct htensor
         s = scale_image(c, b, w, h, "lanczos", false, &fit, err);
     }
     size_t channels = dim(a, 3) > dim(b, 3) ? dim(a, 3) : dim(b, 3);
-    if (!s && (widen(a, channels, 1.0f, &out[0], err) ||
-               widen(fit ? fit : b, channels, 1.0f, &out[1], err)))
+    if (!s && (widen_image(a, channels, 1.0f, &out[0], err) ||
+               widen_image(fit ? fit : b, channels, 1.0f, &out[1], err)))
         s = err->code;
     htensor_unref(fit);
     return s;

@@ -76,38 +76,72 @@ static berth_status blur(struct node_call *call, struct conv *k, size_t n, berth
     return s;
 }
 
-static berth_status blur_run(struct node_call *c, berth_err *err)
+berth_status blur_pixels(struct node_call *c, const struct blur_shape *b, const float *src,
+                         float *dst, berth_err *err)
 {
-    struct htensor *t, *o;
-    uint64_t radius;
-    double sigma, sum = 0;
-    if (in_image(c, "image", &t, err) || in_u64(c, "blur_radius", &radius, err) ||
-        in_f64(c, "sigma", &sigma, err))
-        return err->code;
-    if (!radius)
-        return out_tensor(c, 0, htensor_ref(t), err);
-    if (radius > RADIUS_MAX || !(sigma > 0))
-        return err_set(err, BERTH_EINVAL, "a blur of radius %llu, sigma %g",
-                       (unsigned long long)radius, sigma);
-    struct conv k = { .h = dim(t, 1), .w = dim(t, 2), .c = dim(t, 3), .radius = (int)radius };
+    double sum = 0;
+    struct conv k = { .src = src, .dst = dst, .h = b->h, .w = b->w, .c = b->c };
+    if (!b->radius || b->radius > RADIUS_MAX || !(b->sigma > 0))
+        return err_set(err, BERTH_EINVAL, "a kernel of radius %llu, sigma %g",
+                       (unsigned long long)b->radius, b->sigma);
+    k.radius = (int)b->radius;
     for (int i = 0; i <= 2 * k.radius; i++) { /* the kernel reaches from -1 to 1 */
         double x = (double)(i - k.radius) / k.radius;
-        sum += k.tap[i] = exp(-x * x / (2 * sigma * sigma));
+        sum += k.tap[i] = exp(-x * x / (2 * b->sigma * b->sigma));
     }
     for (int i = 0; i <= 2 * k.radius; i++)
         k.tap[i] /= sum;
-    if (htensor_new(&t->shape, &o, err))
+    return blur(c, &k, b->n, err);
+}
+
+/* "image" blurred, not yet given; *out NULL: a radius of 0 leaves it alone. */
+static berth_status blurred(struct node_call *c, const char *radius, struct htensor *t,
+                            struct htensor **out, berth_err *err)
+{
+    struct blur_shape b = { .n = dim(t, 0), .h = dim(t, 1), .w = dim(t, 2), .c = dim(t, 3) };
+    *out = NULL;
+    if (in_u64(c, radius, &b.radius, err) || in_f64(c, "sigma", &b.sigma, err))
         return err->code;
-    k.src = t->data;
-    k.dst = o->data;
-    berth_status s = blur(c, &k, dim(t, 0), err);
-    return give_tensor(c, s, o, err);
+    if (!b.radius)
+        return BERTH_OK;
+    berth_status s = htensor_new(&t->shape, out, err);
+    return s ? s : htensor_made(blur_pixels(c, &b, t->data, (*out)->data, err), out);
+}
+
+static berth_status blur_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    if (in_image(c, "image", &t, err) || blurred(c, "blur_radius", t, &o, err))
+        return err->code;
+    return out_tensor(c, 0, o ? o : htensor_ref(t), err);
 }
 
 NODE_CLASS(ImageBlur, .category = "image/postprocessing", V3("post_processing"),
            INS(SOCKET("image", "IMAGE"), INT_IN("blur_radius", 1, 1, 31, 1),
                FLOAT_IN("sigma", 1.0, 0.1, 10.0, 0.1)),
            OUT(out_image), .run = blur_run);
+
+/* What a blur takes away comes back tenfold: x + 10 * alpha * (x - blurred). */
+static berth_status sharpen_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    double alpha;
+    if (in_image(c, "image", &t, err) || in_f64(c, "alpha", &alpha, err) ||
+        blurred(c, "sharpen_radius", t, &o, err))
+        return err->code;
+    for (size_t i = 0, n = o ? htensor_count(o) : 0; i < n; i++) {
+        double x = (double)t->data[i];
+        o->data[i] = clamp01((float)(x + 10 * alpha * (x - (double)o->data[i])));
+    }
+    return out_tensor(c, 0, o ? o : htensor_ref(t), err);
+}
+
+NODE_CLASS(ImageSharpen, .display = "Sharpen Image", .category = "image/filters",
+           V3("post_processing"),
+           INS(SOCKET("image", "IMAGE"), INT_IN("sharpen_radius", 1, 1, 31, 1, .more = ADVANCED),
+               FLOAT_IN("sigma", 1.0, 0.1, 10.0, 0.01, .more = ADVANCED),
+               FLOAT_IN("alpha", 1.0, 0.0, 5.0, 0.01, .more = ADVANCED)),
+           OUT(out_image), .run = sharpen_run);
 
 /* ---- Canny ----
  * grey -> blurred (5 x 5, sigma 1) -> Sobel -> thinned along the gradient -> two thresholds; a weak

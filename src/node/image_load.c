@@ -54,7 +54,9 @@ static void put_mask(const struct image *im, struct htensor *t, size_t at)
         t->data[at * n + k] = im->channels == 4 ? 1.0f - (float)im->px[4 * k + 3] / 255.0f : 0.0f;
 }
 
-static berth_status load_run(struct node_call *c, berth_err *err)
+/* All frames of one size, and what is not there of each; both are new. */
+static berth_status load_tensors(struct node_call *c, struct htensor **image_out,
+                                 struct htensor **mask_out, berth_err *err)
 {
     struct image_file f;
     struct htensor *image = NULL, *mask = NULL;
@@ -83,11 +85,24 @@ static berth_status load_run(struct node_call *c, berth_err *err)
     }
 done:
     image_file_release(&f);
-    if (!s)
-        return give_tensors(c, image, mask, err);
-    htensor_unref(image);
-    htensor_unref(mask);
+    if (s) {
+        htensor_unref(image);
+        htensor_unref(mask);
+    }
+    *image_out = s ? NULL : image;
+    *mask_out = s ? NULL : mask;
     return s;
+}
+
+static berth_status load_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *image, *mask;
+    if (load_tensors(c, &image, &mask, err))
+        return err->code;
+    if (c->cls->outs > 1)
+        return give_tensors(c, image, mask, err);
+    htensor_unref(mask);
+    return out_tensor(c, 0, image, err);
 }
 
 /* Those we would read. */
@@ -119,29 +134,31 @@ NODE_CLASS(LoadImageOutput, .display = "Load Image (from Outputs)", .category = 
                          "\"control_after_refresh\":\"first\"}" }),
            OUT(out_image_mask), .run = load_run, INPUT_FILE("image"));
 
+/* The browser has put the picture there. */
+NODE_CLASS(WebcamCapture, .display = "Webcam Capture", .category = "image", .module = MOD("webcam"),
+           .essentials = "Basics",
+           INS(SOCKET("image", "WEBCAM"), SIZE_IN(0, 0, 0, 1), BOOL_IN("capture_on_queue", true)),
+           OUT(out_image), .run = load_run, INPUT_FILE("image"));
+
 static berth_status load_mask_run(struct node_call *c, berth_err *err)
 {
-    static const char letters[] = "rgba";
-    struct image_file f;
-    struct image rgba = { 0 };
-    struct htensor *t;
+    static const char letters[] = "rgb";
+    struct htensor *image, *mask, *o = NULL;
     const char *channel;
-    berth_status s = load_file(c, &f, err);
-    if (!s && (in_text(c, "channel", &channel, err) || image_convert(&f.frame[0], 4, &rgba, err) ||
-               mask_tensor(1, rgba.h, rgba.w, &t, err)))
-        s = err->code;
-    if (!s) {
-        const char *at = *channel ? strchr(letters, *channel) : NULL;
-        size_t k = at ? (size_t)(at - letters) : 3;
-        for (size_t i = 0; i < (size_t)rgba.w * rgba.h; i++) {
-            float v = (float)rgba.px[4 * i + k] / 255.0f;
-            t->data[i] = k == 3 ? 1.0f - v : v;
-        }
-        s = out_tensor(c, 0, t, err);
+    if (in_text(c, "channel", &channel, err) || load_tensors(c, &image, &mask, err))
+        return err->code;
+    const char *at = *channel ? strchr(letters, *channel) : NULL;
+    berth_status s = BERTH_OK;
+    if (at) {
+        s = mask_tensor(dim(image, 0), dim(image, 1), dim(image, 2), &o, err);
+        for (size_t i = 0, n = s ? 0 : htensor_count(o); i < n; i++)
+            o->data[i] = image->data[3 * i + (size_t)(at - letters)];
+    } else {
+        o = htensor_ref(mask);
     }
-    image_release(&rgba);
-    image_file_release(&f);
-    return s;
+    htensor_unref(image);
+    htensor_unref(mask);
+    return give_tensor(c, s, o, err);
 }
 
 NODE_CLASS(LoadImageMask, .display = "Load Image (as Mask)", .category = "mask", .module = "nodes",

@@ -5,42 +5,49 @@
 #include <stdlib.h>
 #include <string.h>
 
-static berth_status save_pngs(struct node_call *c, const char *kind, const char *prefix, int level,
-                              berth_err *err)
+struct png_save {
+    const char *kind, *prefix, *key; /* key: of the ui */
+    int level;
+    bool plain; /* without the prompt */
+};
+
+static berth_status save_pngs(struct node_call *c, const struct htensor *t,
+                              const struct png_save *how, berth_err *err)
 {
-    struct htensor *t;
     struct saved to;
-    berth_status s = in_image(c, "images", &t, err);
-    if (s)
-        return s;
-    if (save_begin(c, kind, prefix, dim(t, 2), dim(t, 1), &to, err))
+    berth_status s = BERTH_OK;
+    if (save_begin(c, how->kind, how->prefix, dim(t, 2), dim(t, 1), &to, err))
         return err->code;
     struct str png = { 0 };
     for (size_t i = 0; !s && i < dim(t, 0); i++) {
         struct image im = { 0 };
-        struct image_png_args args = {
-            .level = level, .text = to.text, .texts = to.texts, .cancel = cancel_of(c)
-        };
+        struct image_png_args args = { .level = how->level,
+                                       .text = to.text,
+                                       .texts = how->plain ? 0 : to.texts,
+                                       .cancel = cancel_of(c) };
         str_clear(&png);
         s = call_check(c, err);
         if (!s && (image_8bit(t, i, &im, err) || image_png(&im, &args, &png, err)))
             s = err->code;
         image_release(&im);
         if (!s)
-            s = save_add(c, &to, i, ".png", "images", &png, err);
+            s = save_add(c, &to, i, ".png", how->key, &png, err);
     }
     str_release(&png);
     save_end(&to);
-    return s ? s : out_input(c, 0, "images", err);
+    return s;
 }
 
 static const struct node_output out_images[] = { { .type = "IMAGE", .name = "images" } };
 
 static berth_status save_run(struct node_call *c, berth_err *err)
 {
-    const char *prefix;
-    return in_text(c, "filename_prefix", &prefix, err) ? err->code
-                                                       : save_pngs(c, "output", prefix, 4, err);
+    struct htensor *t;
+    struct png_save how = { .kind = "output", .key = "images", .level = 4 };
+    if (in_image(c, "images", &t, err) || in_text(c, "filename_prefix", &how.prefix, err))
+        return err->code;
+    berth_status s = save_pngs(c, t, &how, err);
+    return s ? s : out_input(c, 0, "images", err);
 }
 
 NODE_CLASS(SaveImage, .display = "Save Image", .category = "image", .module = "nodes",
@@ -49,8 +56,9 @@ NODE_CLASS(SaveImage, .display = "Save Image", .category = "image", .module = "n
            INS(SOCKET("images", "IMAGE"), TEXT_IN("filename_prefix", "ComfyUI")), OUT(out_images),
            .run = save_run);
 
-/* "ComfyUI_temp_" and five letters that stay with the node while its id stays in prompts. */
-static berth_status preview_prefix(struct node_call *c, struct str *out, berth_err *err)
+/* "<base>_temp_" and five letters that stay with the node while its id stays in prompts. */
+static berth_status preview_prefix(struct node_call *c, const char *base, struct str *out,
+                                   berth_err *err)
 {
     char letters[6] = "";
     if (!c->state || !*c->state) {
@@ -61,18 +69,41 @@ static berth_status preview_prefix(struct node_call *c, struct str *out, berth_e
         if (c->state && !(*c->state = strdup(letters)))
             return err_set(err, BERTH_ENOMEM, "prefix of a preview");
     }
-    str_addf(out, "ComfyUI_temp_%s", c->state ? *c->state : letters);
+    str_addf(out, "%s_temp_%s", base, c->state ? *c->state : letters);
     return out->bad ? err_set(err, BERTH_ENOMEM, "prefix of a preview") : BERTH_OK;
+}
+
+static berth_status preview(struct node_call *c, const struct htensor *t, const char *base,
+                            const char *key, bool plain, berth_err *err)
+{
+    struct str prefix = { 0 };
+    struct png_save how = { .kind = "temp", .key = key, .level = 1, .plain = plain };
+    berth_status s = preview_prefix(c, base, &prefix, err);
+    how.prefix = str_c(&prefix);
+    if (!s)
+        s = save_pngs(c, t, &how, err);
+    str_release(&prefix);
+    return s;
 }
 
 static berth_status preview_run(struct node_call *c, berth_err *err)
 {
-    struct str prefix = { 0 };
-    berth_status s = preview_prefix(c, &prefix, err);
-    if (!s)
-        s = save_pngs(c, "temp", str_c(&prefix), 1, err);
-    str_release(&prefix);
-    return s;
+    struct htensor *t;
+    if (in_image(c, "images", &t, err) || preview(c, t, "ComfyUI", "images", false, err))
+        return err->code;
+    return out_input(c, 0, "images", err);
+}
+
+berth_status show_images_as(struct node_call *c, const struct htensor *t, const char *key,
+                            berth_err *err)
+{
+    return preview(c, t, "ComfyUI", key, true, err);
+}
+
+berth_status show_images(struct node_call *c, const struct htensor *t, berth_err *err)
+{
+    berth_status s = preview(c, t, "ComfyUI", "images", true, err);
+    return s ? s : ui_add(c, "animated", json_false(), err);
 }
 
 static const struct node_input preview_in[] = { SOCKET("images", "IMAGE") };
@@ -80,6 +111,54 @@ NODE_CLASS(PreviewImage, .display = "Preview Image", .category = "image", .modul
            .description = "Shows the pictures; the files go when the server stops.",
            .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO, IN(preview_in), OUT(out_images),
            .run = preview_run);
+
+static berth_status mask_preview_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *grey;
+    if (in_mask(c, "mask", &t, err) || image_tensor(dim(t, 0), dim(t, 1), dim(t, 2), 3, &grey, err))
+        return err->code;
+    for (size_t i = 0, n = htensor_count(t); i < n; i++)
+        grey->data[3 * i] = grey->data[3 * i + 1] = grey->data[3 * i + 2] = t->data[i];
+    berth_status s = show_images(c, grey, err);
+    htensor_unref(grey);
+    return s ? s : out_tensor(c, 0, htensor_ref(t), err);
+}
+
+NODE_CLASS(MaskPreview, .display = "Preview Mask", .category = "image/mask", .module = MOD("mask"),
+           .description = "Shows the masks; the files go when the server stops.",
+           .flags = NODE_V3 | NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
+           INS(SOCKET("mask", "MASK")), OUTS({ .type = "MASK", .name = "mask" }),
+           .run = mask_preview_run);
+
+/* ---- ImageCompare: two batches that a browser lays over each other ---- */
+
+static berth_status compare_side(struct node_call *c, const char *input, const char *key,
+                                 const char *base, berth_err *err)
+{
+    struct htensor *t;
+    if (!c->ui)
+        c->ui = json_object();
+    if (json_object_set_new(c->ui, key, json_array())) /* there, also with nothing in it */
+        return err_set(err, BERTH_ENOMEM, "ui '%s' of %s", key, c->cls->name);
+    if (!in_given(c, input))
+        return BERTH_OK;
+    return in_image(c, input, &t, err) ? err->code : preview(c, t, base, key, true, err);
+}
+
+static berth_status compare_run(struct node_call *c, berth_err *err)
+{
+    berth_status s = compare_side(c, "image_a", "a_images", "comfy.compare.a", err);
+    return s ? s : compare_side(c, "image_b", "b_images", "comfy.compare.b", err);
+}
+
+NODE_CLASS(ImageCompare, .display = "Compare Images", .category = "image",
+           .module = MOD("image_compare"),
+           .description = "Shows two pictures with a slider between them.",
+           .essentials = "Image Tools",
+           .flags = NODE_V3 | NODE_OUTPUT | NODE_EXPERIMENTAL | NODE_PROMPT | NODE_EXTRA_PNGINFO,
+           INS(SOCKET("compare_view", "IMAGECOMPARE", .more = SOCKETLESS),
+               OPTIONAL("image_a", "IMAGE"), OPTIONAL("image_b", "IMAGE")),
+           .run = compare_run);
 
 /* ---- animations: one file for all pictures ---- */
 

@@ -329,9 +329,7 @@ static berth_status put_inputs(const struct node_env *env, const struct node_cla
     json_t *root = json_object(), *order = json_object();
     if (json_object_set_new(def, "input", root) | json_object_set_new(def, "input_order", order))
         return no_memory(c, err);
-    bool required = c->flags & NODE_V3; /* always there, and first */
-    for (size_t i = 0; i < c->ins; i++)
-        required = required || !c->in[i].optional;
+    bool required = c->flags & NODE_V3 || c->ins; /* also without any, and first */
     if (required && (json_object_set_new(root, "required", json_object()) ||
                      json_object_set_new(order, "required", json_array())))
         return no_memory(c, err);

@@ -49,6 +49,44 @@ berth_status give_latent(struct node_call *c, struct latent *taken, berth_err *e
     return out_value(c, 0, value_latent(taken), err);
 }
 
+berth_status give_samples(struct node_call *c, const struct latent *in, struct htensor *samples,
+                          berth_err *err)
+{
+    struct latent l;
+    berth_status s = latent_like(in, &l, err);
+    if (s) {
+        htensor_unref(samples);
+        return s;
+    }
+    if (dim(samples, 0) != dim(in->samples, 0)) {
+        free(l.batch_index);
+        l.batch_index = NULL;
+    }
+    l.samples = samples;
+    return give_latent(c, &l, err);
+}
+
+berth_status latent_match(struct node_call *c, const struct htensor *a, struct htensor *b,
+                          struct htensor **out, berth_err *err)
+{
+    char ta[SHAPE_TEXT_MAX], tb[SHAPE_TEXT_MAX];
+    int d = a->shape.ndim;
+    struct htensor *fit = NULL;
+    bool same = b->shape.ndim == d;
+    for (int i = 1; same && i < d - 2; i++)
+        same = dim(a, i) == dim(b, i);
+    if (!same || d < 3)
+        return err_set(err, BERTH_EINVAL, "latents %s and %s do not fit together",
+                       shape_text(&a->shape, ta), shape_text(&b->shape, tb));
+    if (dim(a, d - 1) == dim(b, d - 1) && dim(a, d - 2) == dim(b, d - 2))
+        return tensor_repeat(b, dim(a, 0), out, err);
+    berth_status s = scale_planes(c, b, dim(a, d - 1), dim(a, d - 2), "bilinear", true, &fit, err);
+    if (!s)
+        s = tensor_repeat(fit, dim(a, 0), out, err);
+    htensor_unref(fit);
+    return s;
+}
+
 berth_status give_or_release(struct node_call *c, berth_status s, struct latent *taken,
                              berth_err *err)
 {
@@ -83,6 +121,20 @@ berth_status tensor_slice(const struct htensor *t, size_t from, size_t n, struct
     if (!st)
         memcpy((*out)->data, t->data + from * item, n * item * sizeof(float));
     return st;
+}
+
+berth_status in_batch_part(struct node_call *c, size_t all, size_t *at, size_t *n, berth_err *err)
+{
+    int64_t from;
+    uint64_t length;
+    if (in_i64(c, "batch_index", &from, err) || in_u64(c, "length", &length, err))
+        return err->code;
+    if (from < 0)
+        from = from < -(int64_t)all ? 0 : from + (int64_t)all;
+    *at = (uint64_t)from < all ? (size_t)from : all - 1;
+    *n = length < all - *at ? (size_t)length : all - *at;
+    *n = *n ? *n : 1;
+    return BERTH_OK;
 }
 
 /* ---- empty latents ---- */
@@ -136,6 +188,28 @@ NODE_CLASS(EmptyMochiLatentVideo, .category = "latent/video", V3("mochi"),
            INS(SIZE_IN(848, 480, 16, 16), INT_IN("length", 25, 7, MAX_SIDE, 6), BATCH_IN),
            EMPTY(.channels = 12, .side = USUAL_RATIO, .frames = 6));
 
+/* The picture as a whole, then its layers: frames of one latent. */
+static berth_status layered_run(struct node_call *c, berth_err *err)
+{
+    uint64_t w, h, layers, n;
+    struct latent l = { 0 };
+    if (in_u64(c, "width", &w, err) || in_u64(c, "height", &h, err) ||
+        in_u64(c, "layers", &layers, err) || in_u64(c, "batch_size", &n, err))
+        return err->code;
+    if (!n || w < USUAL_RATIO || h < USUAL_RATIO || layers > MAX_SIDE)
+        return err_set(err, BERTH_EINVAL,
+                       "%" PRIu64 " latents of %" PRIu64 "x%" PRIu64 " with %" PRIu64 " layers", n,
+                       w, h, layers);
+    struct shape shape = { .ndim = 5,
+                           .dim = { n, 16, layers + 1, h / USUAL_RATIO, w / USUAL_RATIO } };
+    return htensor_zeros(&shape, &l.samples, err) ? err->code : give_latent(c, &l, err);
+}
+
+NODE_CLASS(EmptyQwenImageLayeredLatentImage, .display = "Empty Qwen Image Layered Latent",
+           .category = "latent/qwen", V3("qwen"),
+           INS(SIZE_IN(640, 640, 16, 16), INT_IN("layers", 3, 0, MAX_SIDE, 1), BATCH_IN),
+           OUT(out_latent), .run = layered_run);
+
 static const struct node_input hunyuan_in[] = {
     SIZE_IN(848, 480, 16, 16),
     INT_IN("length", 25, 1, MAX_SIDE, 4),
@@ -159,14 +233,10 @@ static berth_status from_batch_run(struct node_call *c, berth_err *err)
 {
     const struct latent *in;
     struct latent l = { 0 };
-    uint64_t at, n;
-    if (in_latent(c, "samples", &in, err) || in_u64(c, "batch_index", &at, err) ||
-        in_u64(c, "length", &n, err))
+    size_t at, n;
+    if (in_latent(c, "samples", &in, err) || in_batch_part(c, dim(in->samples, 0), &at, &n, err))
         return err->code;
     size_t all = dim(in->samples, 0);
-    at = at < all ? at : all - 1;
-    n = n < all - at ? n : all - at;
-    n = n ? n : 1;
     berth_status s = tensor_slice(in->samples, at, n, &l.samples, err);
     if (!s && in->noise_mask && dim(in->noise_mask, 0) == 1) {
         l.noise_mask = htensor_ref(in->noise_mask);

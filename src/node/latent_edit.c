@@ -4,20 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The input's mask and indices with other samples (taken) as the output. */
-static berth_status give_samples(struct node_call *c, const struct latent *in,
-                                 struct htensor *samples, berth_err *err)
-{
-    struct latent l;
-    berth_status s = latent_like(in, &l, err);
-    if (s) {
-        htensor_unref(samples);
-        return s;
-    }
-    l.samples = samples;
-    return give_latent(c, &l, err);
-}
-
 static berth_status four_dims(const struct latent *l, const char *what, berth_err *err)
 {
     char text[SHAPE_TEXT_MAX];
@@ -83,10 +69,8 @@ NODE_CLASS(LatentUpscaleBy, .display = "Upscale Latent By", .category = "latent"
                FLOAT_IN("scale_by", 1.5, 0.01, 8.0, 0.01)),
            OUT(out_latent), .run = upscale_by_run);
 
-/* Output pixel (y, x) of each plane comes from *from of a plane h x w. */
 static berth_status move_planes(struct node_call *c, const struct latent *in, bool swap,
-                                size_t (*from)(size_t y, size_t x, size_t h, size_t w),
-                                berth_err *err)
+                                pixel_from_fn *from, berth_err *err)
 {
     const struct htensor *t = in->samples;
     int d = t->shape.ndim;
@@ -99,35 +83,9 @@ static berth_status move_planes(struct node_call *c, const struct latent *in, bo
     }
     if (htensor_new(&to, &o, err))
         return err->code;
-    size_t oh = dim(o, d - 2), ow = dim(o, d - 1), plane = h * w;
-    for (size_t p = 0, n = plane ? htensor_count(t) / plane : 0; p < n; p++)
-        for (size_t y = 0; y < oh; y++)
-            for (size_t x = 0; x < ow; x++)
-                o->data[p * plane + y * ow + x] = t->data[p * plane + from(y, x, h, w)];
+    size_t plane = h * w, planes = plane ? htensor_count(t) / plane : 0;
+    move_pixels(t->data, planes, h, w, 1, swap, from, o->data);
     return give_samples(c, in, o, err);
-}
-
-static size_t turn90(size_t y, size_t x, size_t h, size_t w) /* clockwise */
-{
-    return (h - 1 - x) * w + y;
-}
-static size_t turn180(size_t y, size_t x, size_t h, size_t w)
-{
-    return (h - 1 - y) * w + (w - 1 - x);
-}
-static size_t turn270(size_t y, size_t x, size_t h, size_t w)
-{
-    (void)h;
-    return x * w + (w - 1 - y);
-}
-static size_t flip_rows(size_t y, size_t x, size_t h, size_t w)
-{
-    return (h - 1 - y) * w + x;
-}
-static size_t flip_columns(size_t y, size_t x, size_t h, size_t w)
-{
-    (void)h;
-    return y * w + (w - 1 - x);
 }
 
 static berth_status rotate_run(struct node_call *c, berth_err *err)
@@ -139,11 +97,11 @@ static berth_status rotate_run(struct node_call *c, berth_err *err)
         return err->code;
     switch (*how) {
     case '9':
-        return move_planes(c, in, true, turn90, err);
+        return move_planes(c, in, true, from_turned_90, err);
     case '1':
-        return move_planes(c, in, false, turn180, err);
+        return move_planes(c, in, false, from_turned_180, err);
     case '2':
-        return move_planes(c, in, true, turn270, err);
+        return move_planes(c, in, true, from_turned_270, err);
     }
     return give_samples(c, in, htensor_ref(in->samples), err);
 }
@@ -161,7 +119,7 @@ static berth_status flip_run(struct node_call *c, berth_err *err)
     if (in_latent(c, "samples", &in, err) || in_text(c, "flip_method", &how, err) ||
         four_dims(in, "LatentFlip", err))
         return err->code;
-    return move_planes(c, in, false, *how == 'x' ? flip_rows : flip_columns, err);
+    return move_planes(c, in, false, *how == 'x' ? from_flipped_rows : from_flipped_columns, err);
 }
 
 NODE_CLASS(LatentFlip, .display = "Flip Latent", .category = "latent/transform", .module = "nodes",

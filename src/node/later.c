@@ -11,21 +11,12 @@ NOT_YET(CLIPTextEncodeSD3, .category = "advanced/conditioning", V3("sd3"),
             COMBO_IN("empty_padding", CHOICES("none", "empty_prompt"))),
         OUT_OF("CONDITIONING"));
 
-NOT_YET(TextEncodeQwenImageEdit, .category = "advanced/conditioning", V3("qwen"),
-        INS(SOCKET("clip", "CLIP"),
+NOT_YET(TextEncodeZImageOmni, .category = "model/conditioning/z-image", .module = MOD("zimage"),
+        .flags = NODE_V3 | NODE_EXPERIMENTAL,
+        INS(SOCKET("clip", "CLIP"), OPTIONAL("image_encoder", "CLIP_VISION"),
             TEXT_IN("prompt", NULL, .no_default = true, .more = PROMPT_TEXT),
-            OPTIONAL("vae", "VAE"), OPTIONAL("image", "IMAGE")),
-        OUT_OF("CONDITIONING"));
-
-NOT_YET(TextEncodeQwenImageEditPlus, .category = "advanced/conditioning", V3("qwen"),
-        INS(SOCKET("clip", "CLIP"),
-            TEXT_IN("prompt", NULL, .no_default = true, .more = PROMPT_TEXT),
-            OPTIONAL("vae", "VAE"), OPTIONAL("image1", "IMAGE"), OPTIONAL("image2", "IMAGE"),
-            OPTIONAL("image3", "IMAGE")),
-        OUT_OF("CONDITIONING"));
-
-NOT_YET(ReferenceLatent, .category = "advanced/conditioning/edit_models", V3("edit_model"),
-        INS(SOCKET("conditioning", "CONDITIONING"), OPTIONAL("latent", "LATENT")),
+            BOOL_IN("auto_resize_images", true), OPTIONAL("vae", "VAE"),
+            OPTIONAL("image1", "IMAGE"), OPTIONAL("image2", "IMAGE"), OPTIONAL("image3", "IMAGE")),
         OUT_OF("CONDITIONING"));
 
 NOT_YET(CLIPVisionEncode, .display = "CLIP Vision Encode", .category = "conditioning",
@@ -87,23 +78,36 @@ NOT_YET(ControlNetInpaintingAliMamaApply, .category = "conditioning/controlnet",
             FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001)),
         OUTS(PAIR_OUT));
 
-NOT_YET(QwenImageDiffsynthControlnet, .category = "advanced/loaders/qwen",
-        .module = MOD("model_patch"), .flags = NODE_EXPERIMENTAL,
-        INS(SOCKET("model", "MODEL"), SOCKET("model_patch", "MODEL_PATCH"), SOCKET("vae", "VAE"),
-            SOCKET("image", "IMAGE"), FLOAT_IN("strength", 1.0, -10.0, 10.0, 0.01),
-            OPTIONAL("mask", "MASK")),
-        OUT_OF("MODEL"));
-
 NOT_YET(ModelSamplingLTXV, .category = "advanced/model", V3("lt"),
         INS(SOCKET("model", "MODEL"), FLOAT_IN("max_shift", 2.05, 0.0, 100.0, 0.01),
             FLOAT_IN("base_shift", 0.95, 0.0, 100.0, 0.01), OPTIONAL("latent", "LATENT")),
         OUT_OF("MODEL"));
 
-NOT_YET(FreeU_V2, .category = "model_patches/unet", V3("freelunch"),
-        INS(SOCKET("model", "MODEL"), FLOAT_IN("b1", 1.3, 0.0, 10.0, 0.01),
-            FLOAT_IN("b2", 1.4, 0.0, 10.0, 0.01), FLOAT_IN("s1", 0.9, 0.0, 10.0, 0.01),
-            FLOAT_IN("s2", 0.2, 0.0, 10.0, 0.01)),
-        OUT_OF("MODEL"));
+/* A shader is a program in a language of its own, which nothing here compiles. */
+NOT_YET(GLSLShader, .display = "GLSL Shader", .category = "image/shader", .module = MOD("glsl"),
+        .flags = NODE_V3 | NODE_EXPERIMENTAL | NODE_INTERMEDIATE,
+        INS(TEXT_IN("fragment_shader",
+                    "#version 300 es\nprecision highp float;\n\nuniform sampler2D u_image0;\n"
+                    "uniform vec2 u_resolution;\n\nin vec2 v_texCoord;\n"
+                    "layout(location = 0) out vec4 fragColor0;\n\nvoid main() {\n"
+                    "    fragColor0 = texture(u_image0, v_texCoord);\n}\n",
+                    .more = MULTILINE),
+            DYNCOMBO_IN("size_mode", WITH(CHOICE0("from_input"),
+                                          CHOICE("custom", INT_IN("width", 512, 1, MAX_SIDE, 0),
+                                                 INT_IN("height", 512, 1, MAX_SIDE, 0)))),
+            AUTOGROW_IN("images", "image", 1, 5, SOCKET("image", "IMAGE")),
+            AUTOGROW_IN("floats", "u_float", 0, 20,
+                        FLOAT_IN("float", 0.0, 0, 0, 0, .no_range = true, .more = FORCE_INPUT)),
+            AUTOGROW_IN("ints", "u_int", 0, 20,
+                        INT_IN("int", 0, 0, 0, 0, .no_range = true, .more = FORCE_INPUT)),
+            AUTOGROW_IN("bools", "u_bool", 0, 10, BOOL_IN("bool", false, .more = FORCE_INPUT)),
+            AUTOGROW_IN(
+                "curves", "u_curve", 0, 4,
+                SOCKET("curve", "CURVE",
+                       .more = "\"default\":{\"points\":[[0.0,0.0],[1.0,1.0]],\"interpolation\":"
+                               "\"monotone_cubic\"},\"socketless\":true,\"forceInput\":true"))),
+        OUTS({ .type = "IMAGE", .name = "IMAGE0" }, { .type = "IMAGE", .name = "IMAGE1" },
+             { .type = "IMAGE", .name = "IMAGE2" }, { .type = "IMAGE", .name = "IMAGE3" }));
 
 NOT_YET(ImageUpscaleWithModel, .display = "Upscale Image (using Model)",
         .category = "image/upscaling", V3("upscale_model"),

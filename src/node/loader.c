@@ -369,8 +369,7 @@ static berth_status place_on_host(struct node_call *c, struct res_open_args *arg
     return BERTH_OK;
 }
 
-/* As a placement says; see loader_impl.h. */
-static berth_status place(struct node_call *c, const char *path, const char *part, const char *role,
+berth_status loader_place(struct node_call *c, const char *path, const char *part, const char *role,
                           const struct placement *p, bool eject_others, struct opened_part *out,
                           berth_err *err)
 {
@@ -443,8 +442,8 @@ berth_status loader_open(struct node_call *c, const char *key, const char *name,
         if (ref->parts == VALUE_PARTS)
             s = err_set(err, BERTH_ELIMIT, "'%s': more than %d networks", name, VALUE_PARTS);
         else
-            s = place(c, path.p, parts.at[i], role, &here, p->eject_others && !ref->parts, part,
-                      err);
+            s = loader_place(c, path.p, parts.at[i], role, &here, p->eject_others && !ref->parts,
+                             part, err);
         if (s) {
             err_add(err, "loading '%.100s'", name);
             break;

@@ -57,6 +57,10 @@ struct opened { /* one output in the making; opened_release() */
  * is none, log and client hear what the file is instead. */
 berth_status loader_open(struct node_call *c, const char *key, const char *name, const char *role,
                          const struct placement *p, struct opened *to, bool *found, berth_err *err);
+/* Opens and loads one part of a file as a placement says. */
+berth_status loader_place(struct node_call *c, const char *path, const char *part, const char *role,
+                          const struct placement *p, bool eject_others, struct opened_part *out,
+                          berth_err *err);
 /* Can what `role` wants of this file be computed? From its header: nothing is loaded for a family
  * that nobody can run. The error is a sentence with `name` and what the file is. */
 berth_status loader_look(const struct weights *w, const char *name, const char *role,

@@ -1,5 +1,6 @@
 /* loader_lora: adapters put into model references. Nothing is merged here: whoever computes hands the
  * list to residency. */
+#include "node/hooks.h"
 #include "node/loader_impl.h"
 
 #include "lora/lora.h"
@@ -34,18 +35,6 @@ static berth_status collect_names(struct lora_table *t, const struct model_ref *
     return some ? BERTH_OK : err_set(err, BERTH_EINVAL, "a model without weights");
 }
 
-static berth_status add_patch(struct model_ref *m, struct res_adapter *a, double strength,
-                              berth_err *err)
-{
-    struct res_patch *p = realloc(m->patch, (m->patches + 1) * sizeof *p);
-    if (!p)
-        return err_set(err, BERTH_ENOMEM, "adapter %zu of a model", m->patches + 1);
-    m->patch = p;
-    res_adapter_ref(a);
-    m->patch[m->patches++] = (struct res_patch) { a, (float)strength };
-    return BERTH_OK;
-}
-
 static berth_status read_strength(struct node_call *c, const char *name, double *out,
                                   berth_err *err)
 {
@@ -69,6 +58,18 @@ static berth_status read_target(struct node_call *c, struct target *t, berth_err
                    read_strength(c, t->strength_name, &t->strength, err)
                ? err->code
                : model_ref_copy(t->in, &t->out, err);
+}
+
+berth_status lora_for(struct node_call *c, const char *path, const struct model_ref *ref,
+                      struct res_adapter **out, berth_err *err)
+{
+    struct lora_table table = { 0 };
+    berth_status s = collect_names(&table, &ref, 1, err);
+    struct lora_names names = lora_table_names(&table);
+    if (!s)
+        s = lora_open(path, &names, c->env->log, out, err);
+    lora_table_release(&table);
+    return s;
 }
 
 static berth_status open_adapter(struct node_call *c, const struct target *t, size_t n,
@@ -103,7 +104,7 @@ static berth_status apply(struct node_call *c, struct target *t, size_t n, berth
         s = open_adapter(c, t, n, &a, err);
     for (size_t i = 0; !s && i < n; i++) {
         if (t[i].strength != 0)
-            s = add_patch(&t[i].out, a, t[i].strength, err);
+            s = model_ref_patch(&t[i].out, a, t[i].strength, err);
         if (!s)
             s = loader_give(c, i, &t[i].out, err);
     }
@@ -128,6 +129,20 @@ NODE_CLASS(LoraLoader, .display = "Load LoRA", .category = "loaders", .module = 
            OUTS({ .type = "MODEL" }, { .type = "CLIP" }), .run = run_lora);
 
 NODE_CLASS(LoraLoaderModelOnly, .category = "loaders", .module = "nodes",
+           INS(SOCKET("model", "MODEL"), FOLDER_IN("lora_name", "loras"),
+               FLOAT_IN("strength_model", 1.0, -100.0, 100.0, 0.01)),
+           OUT(out_model), .run = run_lora);
+
+/* ComfyUI adds these to what layers give instead of their weights; the sum is the same. */
+NODE_CLASS(LoraLoaderBypass, .display = "Load LoRA (Bypass) (For debugging)",
+           .category = "model/loaders", .module = MOD("lora_debug"), .flags = NODE_EXPERIMENTAL,
+           INS(SOCKET("model", "MODEL"), SOCKET("clip", "CLIP"), FOLDER_IN("lora_name", "loras"),
+               FLOAT_IN("strength_model", 1.0, -100.0, 100.0, 0.01),
+               FLOAT_IN("strength_clip", 1.0, -100.0, 100.0, 0.01)),
+           OUTS({ .type = "MODEL" }, { .type = "CLIP" }), .run = run_lora);
+
+NODE_CLASS(LoraLoaderBypassModelOnly, .display = "Load LoRA (Bypass, Model Only) (for debugging)",
+           .category = "model/loaders", .module = MOD("lora_debug"), .flags = NODE_EXPERIMENTAL,
            INS(SOCKET("model", "MODEL"), FOLDER_IN("lora_name", "loras"),
                FLOAT_IN("strength_model", 1.0, -100.0, 100.0, 0.01)),
            OUT(out_model), .run = run_lora);

@@ -2,19 +2,22 @@
  * that ask a model for its noise levels. */
 #include "node/compute.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 /* ---- said about a model ---- */
 
-/* The input with other noise levels as output 0. */
+/* The input with other noise levels as output 0; how strong a flow's noise is was said before. */
 static berth_status give_sampling(struct node_call *c, struct ms_config sampling, bool playground,
                                   berth_err *err)
 {
     struct model_ref m;
     if (in_model_copy(c, "model", &m, err))
         return err->code;
+    if (m.said.sampled)
+        sampling.noise_scale = m.said.sampling.noise_scale;
     m.said.sampled = true;
     m.said.sampling = sampling;
     m.said.playground = playground;
@@ -24,9 +27,11 @@ static berth_status give_sampling(struct node_call *c, struct ms_config sampling
 /* What is none of the names is eps: links may bring anything. */
 static enum ms_type type_of(const char *name)
 {
-    static const char *const names[] = {
-        [MS_V] = "v_prediction", [MS_EDM] = "edm", [MS_X0] = "x0", [MS_IMG_TO_IMG] = "img_to_img"
-    };
+    static const char *const names[] = { [MS_V] = "v_prediction",
+                                         [MS_EDM] = "edm",
+                                         [MS_X0] = "x0",
+                                         [MS_IMG_TO_IMG] = "img_to_img",
+                                         [MS_IMG_TO_IMG_FLOW] = "img_to_img_flow" };
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (names[i] && strcmp(name, names[i]) == 0)
             return (enum ms_type)i;
@@ -46,7 +51,8 @@ static berth_status run_discrete(struct node_call *c, berth_err *err)
 
 NODE_CLASS(ModelSamplingDiscrete, .category = "advanced/model", .module = MOD("model_advanced"),
            INS(SOCKET("model", "MODEL"),
-               COMBO_IN("sampling", CHOICES("eps", "v_prediction", "lcm", "x0", "img_to_img")),
+               COMBO_IN("sampling", CHOICES("eps", "v_prediction", "lcm", "x0", "img_to_img",
+                                            "img_to_img_flow")),
                BOOL_IN("zsnr", false)),
            OUT_OF("MODEL"), .run = run_discrete);
 
@@ -76,6 +82,23 @@ NODE_CLASS(ModelSamplingContinuousEDM, .category = "advanced/model",
                FLOAT_IN("sigma_max", 120.0, 0.0, 1000.0, 0.001, .round = "false"),
                FLOAT_IN("sigma_min", 0.002, 0.0, 1000.0, 0.001, .round = "false")),
            OUT_OF("MODEL"), .run = run_continuous);
+
+static berth_status run_continuous_v(struct node_call *c, berth_err *err)
+{
+    struct ms_config cfg = { .type = MS_V, .table = MS_CONTINUOUS_V };
+    if (in_f64(c, "sigma_max", &cfg.sigma_max, err) || in_f64(c, "sigma_min", &cfg.sigma_min, err))
+        return err->code;
+    if (!(cfg.sigma_min > 0 && cfg.sigma_min < cfg.sigma_max))
+        return err_set(err, BERTH_EINVAL, "noise levels from %g to %g", cfg.sigma_max,
+                       cfg.sigma_min);
+    return give_sampling(c, cfg, false, err);
+}
+
+NODE_CLASS(ModelSamplingContinuousV, .category = "model/patch", .module = MOD("model_advanced"),
+           INS(SOCKET("model", "MODEL"), COMBO_IN("sampling", CHOICES("v_prediction")),
+               FLOAT_IN("sigma_max", 500.0, 0.0, 1000.0, 0.001, .round = "false", .more = ADVANCED),
+               FLOAT_IN("sigma_min", 0.03, 0.0, 1000.0, 0.001, .round = "false", .more = ADVANCED)),
+           OUT_OF("MODEL"), .run = run_continuous_v);
 
 /* Flows, whatever the model's own levels are. Values of a link may be any number. */
 static berth_status give_flow(struct node_call *c, enum ms_table table, double shift,
@@ -141,19 +164,85 @@ static berth_status in_number(struct node_call *c, const char *input, double *ou
                           : err_set(err, BERTH_EINVAL, "input '%s' is no number", input);
 }
 
-static berth_status run_rescale(struct node_call *c, berth_err *err)
+/* How strong a flow's noise is; its levels stay. */
+static berth_status run_noise_scale(struct node_call *c, berth_err *err)
 {
     struct model_ref m;
-    double by;
-    if (in_number(c, "multiplier", &by, &m, err))
+    struct msampling ms;
+    double scale;
+    if (in_number(c, "noise_scale", &scale, &m, err))
         return err->code;
-    m.said.rescale_cfg = by;
+    berth_status s = ready_msampling(&m, &ms, err);
+    if (!s && !ms_is_flow(&ms))
+        s = err_set(err, BERTH_EUNSUPPORTED, "'%.80s' is no flow model: its noise has one strength",
+                    ready_name(&m));
+    if (s) {
+        model_ref_release(&m);
+        ms_release(&ms);
+        return s;
+    }
+    m.said.sampled = true;
+    m.said.sampling = ms.cfg;
+    m.said.sampling.shifted = true;
+    m.said.sampling.noise_scale = scale > 0 ? scale : DBL_MIN; /* 0 would stand for 1 */
+    ms_release(&ms);
     return out_value(c, 0, value_model(&m), err);
 }
 
-NODE_CLASS(RescaleCFG, .category = "advanced/model", .module = MOD("model_advanced"),
-           INS(SOCKET("model", "MODEL"), FLOAT_IN("multiplier", 0.7, 0.0, 1.0, 0.01)),
-           OUT_OF("MODEL"), .run = run_rescale);
+NODE_CLASS(ModelNoiseScale, .category = "model/patch", .module = MOD("model_advanced"),
+           INS(SOCKET("model", "MODEL"), FLOAT_IN("noise_scale", 1.0, 0.0, 64.0, 0.01)),
+           OUT_OF("MODEL"), .run = run_noise_scale);
+
+static berth_status run_compute_dtype(struct node_call *c, berth_err *err)
+{
+    static const struct {
+        const char *name;
+        enum dtype type;
+    } known[] = { { "fp32", DT_F32 }, { "fp16", DT_F16 }, { "bf16", DT_BF16 } };
+    struct model_ref m;
+    const char *name;
+    if (in_text(c, "dtype", &name, err) || in_model_copy(c, "model", &m, err))
+        return err->code;
+    m.said.act = DT_NONE;
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (strcmp(name, known[i].name) == 0)
+            m.said.act = known[i].type;
+    return out_value(c, 0, value_model(&m), err);
+}
+
+NODE_CLASS(ModelComputeDtype, .category = "advanced/debug", .module = MOD("model_advanced"),
+           INS(SOCKET("model", "MODEL"),
+               COMBO_IN("dtype", CHOICES("default", "fp32", "fp16", "bf16"), .more = ADVANCED)),
+           OUT_OF("MODEL"), .run = run_compute_dtype);
+
+/* ---- what is about PyTorch: the model as it is ---- */
+
+static berth_status run_same(struct node_call *c, berth_err *err)
+{
+    struct model_ref m;
+    return in_model_copy(c, "model", &m, err) ? err->code : out_value(c, 0, value_model(&m), err);
+}
+
+/* Any name is fine, as in ComfyUI, which takes its default for those it does not know. */
+static berth_status any_attention(const struct node_check *k, berth_err *err)
+{
+    (void)k;
+    (void)err;
+    return BERTH_OK;
+}
+
+NODE_CLASS(ModelAttentionBackend, .category = "model/patch", .module = MOD("model_advanced"),
+           INS(SOCKET("model", "MODEL"), COMBO_IN("attention", CHOICES("pytorch attention"))),
+           OUT_OF("MODEL"), .run = run_same, .validate = any_attention, .validates = "attention");
+
+NODE_CLASS(TorchCompileModel, .category = "experimental", .module = MOD("torch_compile"),
+           .flags = NODE_V3 | NODE_EXPERIMENTAL,
+           INS(SOCKET("model", "MODEL"),
+               COMBO_IN("backend", CHOICES("inductor", "cudagraphs"), .more = ADVANCED)),
+           OUT_OF("MODEL"), .run = run_same);
+
+NODE_CLASS(wanBlockSwap, .category = "", .module = MOD("nop"), .flags = NODE_V3 | NODE_DEPRECATED,
+           INS(SOCKET("model", "MODEL")), OUT_OF("MODEL"), .run = run_same);
 
 static berth_status run_differential(struct node_call *c, berth_err *err)
 {
@@ -260,3 +349,25 @@ CUSTOM_SAMPLING(BetaSamplingScheduler, "/schedulers",
                     FLOAT_IN("alpha", 0.6, 0.0, 50.0, 0.01, .round = "false"),
                     FLOAT_IN("beta", 0.6, 0.0, 50.0, 0.01, .round = "false")),
                 OUT_OF("SIGMAS"), .run = run_beta);
+
+static berth_status run_percent(struct node_call *c, berth_err *err)
+{
+    struct msampling ms;
+    double percent;
+    bool actual;
+    if (in_f64(c, "sampling_percent", &percent, err) ||
+        in_bool(c, "return_actual_sigma", &actual, err) || in_levels(c, &ms, err))
+        return err->code;
+    double sigma = ms_percent(&ms, percent);
+    if (actual && percent == 0)
+        sigma = (double)ms_sigma_max(&ms);
+    if (actual && percent == 1)
+        sigma = (double)ms_sigma_min(&ms);
+    ms_release(&ms);
+    return out_value(c, 0, value_float(sigma), err);
+}
+
+NODE_CLASS(SamplingPercentToSigma, .category = "model/sampling/sigmas", V3("custom_sampler"),
+           INS(SOCKET("model", "MODEL"), FLOAT_IN("sampling_percent", 0.0, 0.0, 1.0, 0.0001),
+               BOOL_IN("return_actual_sigma", false)),
+           OUTS({ .type = "FLOAT", .name = "sigma_value" }), .run = run_percent);

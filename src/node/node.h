@@ -15,9 +15,11 @@
  *            call.c what nodes call, loading.c models for them; node_impl.h how families declare,
  *            with what they share: lists.c choices, pixels.c and scale.c pictures, input_file.c and
  *            save.c files.
- *            Then one file per family: image_*.c composite.c mask.c latent*.c primitive.c sigmas.c
- *            loader*.c. Those that run networks share compute.h, which lists them: text_encode.c
- *            conditioning.c sampling.c sampler.c noise.c guider.c model_sampling.c vae.c.
+ *            Then one file per family: image_*.c composite.c color_transfer.c painter.c svg.c
+ *            mask.c latent*.c primitive.c sigmas.c loader*.c nop.c; what draws shares draw.h
+ *            (text_overlay.c bounding_boxes.c), what has layers layers.h (compositor.c). Those that
+ *            run networks share compute.h, which lists them: text_encode.c conditioning.c
+ *            sampling.c sampler.c noise.c guider.c model_sampling.c vae.c.
  *            Texts, numbers and logic share texts.h, and Python's ways py.h: logic.c number.c math.c
  *            (expr.h) string.c (pyformat.h) regex.c (pyre.h) json_text.c.
  *            video.c wanvideo.c third_party.c later.c declare what cannot be computed yet.
@@ -192,7 +194,7 @@ struct node_class {
     berth_status (*lazy)(struct node_call *c, bool *need, berth_err *err);
 };
 
-#define NODE_INPUTS_MAX 64 /* of a class, dynamic ones counted as one */
+#define NODE_INPUTS_MAX 72 /* of a class, dynamic ones counted as one */
 #define NODE_OUTPUTS_MAX 8
 
 /* The inputs of one node: those of its class, where the dynamic ones are replaced by plain inputs

@@ -116,6 +116,7 @@
     }
 #define FORCE_INPUT "\"forceInput\":true"
 
+#define COLOR_IN(n, def) SOCKET(n, "COLOR", .more = "\"default\":\"" def "\"," SOCKETLESS)
 #define OPTIONAL(n, t) SOCKET(n, t, .optional = true)
 #define SIZE_IN(w, h, lo, by)                                                                      \
     INT_IN("width", w, lo, MAX_SIDE, by), INT_IN("height", h, lo, MAX_SIDE, by)
@@ -126,6 +127,8 @@
 #define USUAL_RATIO 8
 #define U64_MAX ((node_int)UINT64_MAX)
 #define CONTROL "\"control_after_generate\":true"
+#define ADVANCED "\"advanced\":true" /* shown when people ask for more */
+#define SOCKETLESS "\"socketless\":true" /* a widget without a place for a link */
 #define MULTILINE "\"multiline\":true"
 #define PROMPT_TEXT "\"multiline\":true,\"dynamicPrompts\":true"
 
@@ -158,6 +161,39 @@ static inline size_t dim(const struct htensor *t, int i)
 {
     return (size_t)t->shape.dim[i];
 }
+static inline float clamp01(float v) /* NaN: 0 */
+{
+    return v > 0.0f ? (v < 1.0f ? v : 1.0f) : 0.0f;
+}
+/* Pixel (y, x) of what is turned or flipped comes from this index of a plane h x w. */
+typedef size_t pixel_from_fn(size_t y, size_t x, size_t h, size_t w);
+pixel_from_fn from_turned_90, from_turned_180, from_turned_270; /* clockwise */
+pixel_from_fn from_flipped_rows, from_flipped_columns;
+/* n pictures [h, w, c] into dst; swap: that one is [w, h, c]. */
+void move_pixels(const float *src, size_t n, size_t h, size_t w, size_t c, bool swap,
+                 pixel_from_fn *from, float *dst);
+/* t with further channels of `fill`; a reference to t when it has enough. */
+berth_status widen_image(struct htensor *t, size_t channels, float fill, struct htensor **out,
+                         berth_err *err);
+/* Item i of every value of an INPUT_IS_LIST input of pictures, one after the other. */
+struct image_list {
+    const struct values *all;
+    size_t n; /* pictures in all */
+};
+berth_status in_images(const struct node_call *c, const char *name, struct image_list *out,
+                       berth_err *err);
+/* Picture i: its tensor, and its number in there. pre: i < l->n */
+const struct htensor *image_list_at(const struct image_list *l, size_t i, size_t *at);
+/* image_filter.c: n pictures [h, w, c] blurred by a kernel that reaches from -1 to 1 over
+ * 2 * radius + 1 pixels, mirrored at the edges. BERTH_EINVAL: radius 0 or over 31, a side not
+ * longer than it. */
+struct blur_shape {
+    size_t n, h, w, c;
+    uint64_t radius;
+    double sigma;
+};
+berth_status blur_pixels(struct node_call *c, const struct blur_shape *b, const float *src,
+                         float *dst, berth_err *err);
 
 /* Inputs "sigmas", a list of noise levels, and "steps". Links bring what no validation saw. */
 berth_status in_sigmas(const struct node_call *c, struct htensor **out, berth_err *err);
@@ -183,6 +219,14 @@ berth_status scale_planes(struct node_call *c, const struct htensor *t, size_t w
 berth_status round_side(double x, size_t *out, berth_err *err);
 #define SIDE_MAX ((size_t)1 << 20)
 
+/* image_morphology.c: t [n,h,w,c] with the largest, or the smallest, value of a square of k around
+ * each; *out is new. */
+berth_status spread_pixels(struct node_call *c, const struct htensor *t, size_t k, bool largest,
+                           struct htensor **out, berth_err *err);
+
+/* image_color.c: "RRGGBB" or "RRGGBBAA", `bytes` of them; false: something else. */
+bool parse_hex_color(const char *text, size_t bytes, uint8_t *out);
+
 /* latent.c */
 berth_status latent_like(const struct latent *l, struct latent *out,
                          berth_err *err); /* masks and batch_index of l, samples NULL */
@@ -190,8 +234,19 @@ berth_status give_latent(struct node_call *c, struct latent *taken, berth_err *e
 /* The same for one whose making ended with s: if that is an error, it goes. */
 berth_status give_or_release(struct node_call *c, berth_status s, struct latent *taken,
                              berth_err *err);
+/* The input's mask and indices with other samples (taken) as the output. Indices that do not fit
+ * their number are left out. */
+berth_status give_samples(struct node_call *c, const struct latent *in, struct htensor *samples,
+                          berth_err *err);
+/* b in the sides and the number of a, as ComfyUI brings latents together: bilinear, cut to the
+ * aspect. A new reference or tensor of a's shape; BERTH_EINVAL where other dimensions differ. */
+berth_status latent_match(struct node_call *c, const struct htensor *a, struct htensor *b,
+                        struct htensor **out, berth_err *err);
 /* Samples of n items repeated or cut to `count`; a new reference or tensor. */
 berth_status tensor_repeat(struct htensor *t, size_t count, struct htensor **out, berth_err *err);
+/* Inputs "batch_index", from the end where it is negative, and "length": which of `all` items they
+ * mean, at least one. */
+berth_status in_batch_part(struct node_call *c, size_t all, size_t *at, size_t *n, berth_err *err);
 /* Items [from, from + n) of dimension 0, copied. */
 berth_status tensor_slice(const struct htensor *t, size_t from, size_t n, struct htensor **out,
                           berth_err *err);
@@ -230,5 +285,11 @@ berth_status save_begin(struct node_call *c, const char *kind, const char *prefi
 berth_status save_add(struct node_call *c, struct saved *s, size_t batch, const char *ext,
                       const char *key, const struct str *bytes, berth_err *err);
 void save_end(struct saved *s);
+
+/* image_save.c: pictures of the temp folder below the node, without the prompt in them. */
+berth_status show_images(struct node_call *c, const struct htensor *t, berth_err *err);
+/* The files alone, under another key of the ui. */
+berth_status show_images_as(struct node_call *c, const struct htensor *t, const char *key,
+                            berth_err *err);
 
 extern const struct node_output out_image[1], out_mask[1], out_latent[1], out_image_mask[2];

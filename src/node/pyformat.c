@@ -47,8 +47,8 @@ static berth_status too_wide(berth_err *err)
     return err_set(err, BERTH_ELIMIT, "a field of more than %d characters", WIDTH_MAX);
 }
 
-static berth_status parse_spec(struct node_call *c, struct text t, const char *type_name,
-                               struct field_spec *out, berth_err *err)
+static berth_status parse_spec(struct text t, const char *type_name, struct field_spec *out,
+                               berth_err *err)
 {
     const char *p = t.p, *end = t.p + t.n;
     *out = (struct field_spec) { .fill = " ", .fill_n = 1, .precision = -1 };
@@ -92,7 +92,6 @@ static berth_status parse_spec(struct node_call *c, struct text t, const char *t
         return err_set(err, BERTH_EINVAL, "Invalid format specifier '%.*s' for object of type '%s'",
                        t.n > 200 ? 200 : (int)t.n, t.p, type_name);
     out->type = p < end ? *p : 0;
-    (void)c;
     return BERTH_OK;
 }
 
@@ -220,8 +219,7 @@ static void print_general(char *text, int precision, double x)
         drop_zeros(text, 0);
         return;
     }
-    int behind = digits - 1 - (int)exponent;
-    print_float(text, 'f', false, behind ? behind : 1, x);
+    print_float(text, 'f', false, digits - 1 - (int)exponent, x);
     drop_zeros(text, 1);
 }
 
@@ -333,7 +331,7 @@ static berth_status put_value(struct node_call *c, const struct value *v, struct
     if (!simple)
         return raise_as(c, "TypeError", err, "unsupported format string passed to %s.__format__",
                         type_name);
-    if (parse_spec(c, spec_text, type_name, &s, err))
+    if (parse_spec(spec_text, type_name, &s, err))
         return err->code;
     switch (v->kind) {
     case V_INT:

@@ -42,7 +42,6 @@ struct parser {
     unsigned flags, depth;
     bool open[PYRE_GROUPS_MAX];   /* groups that are not closed yet */
     size_t cond[PYRE_GROUPS_MAX]; /* where a condition named them first, plus 1; 0: none did */
-    unsigned behind;              /* lookbehinds around */
     bool failed;
     berth_err *err;
 };
@@ -589,9 +588,7 @@ static void width(const struct tree *t, uint64_t *low, uint64_t *high)
 static struct tree *look_around(struct parser *p, size_t open, bool behind, bool inverse)
 {
     unsigned flags = p->flags;
-    p->behind += behind;
     struct tree *t = wrap(p, T_LOOK, alternatives(p));
-    p->behind -= behind;
     if (!t || !close_group(p, open))
         return NULL;
     p->flags = flags;
@@ -946,6 +943,7 @@ static struct tree *alternatives(struct parser *p)
 struct emitter {
     struct pyre *p;
     bool full, no_memory;
+    struct pyre_code nowhere; /* what is written then */
 };
 
 static size_t emit(struct emitter *e, struct pyre_code c)
@@ -957,8 +955,7 @@ static size_t emit(struct emitter *e, struct pyre_code c)
 
 static struct pyre_code *code_at(struct emitter *e, size_t i)
 {
-    static struct pyre_code nowhere;
-    return e->full || e->no_memory ? &nowhere : vec_at(&e->p->code, i);
+    return e->full || e->no_memory ? &e->nowhere : vec_at(&e->p->code, i);
 }
 
 static size_t here(const struct emitter *e)

@@ -252,6 +252,63 @@ static berth_status resolve_concat(struct node_call *c, const struct cond_entry 
     return BERTH_OK;
 }
 
+/* ---- pictures to look at ---- */
+
+/* In the model's scale, first to last. A picture is video of one frame. */
+static berth_status resolve_refs(struct node_call *c, const struct cond_entry *e,
+                                 const struct cond_scene *scene, struct diffusion_cond *to,
+                                 berth_err *err)
+{
+    const struct latent_format *f = &scene->info->latent;
+    size_t n = cond_refs(e->ref);
+    if (!n)
+        return BERTH_OK;
+    if (!scene->info->refs) { /* as in ComfyUI; here it is said */
+        log_warn(c->env->log, "node.conditioning",
+                 "node=%s pictures=%zu why=\"%s takes none to look at: left out\"", c->id, n,
+                 scene->info->family);
+        return BERTH_OK;
+    }
+    struct diffusion_ref *list = take(scene, n, sizeof *list, err);
+    if (!list)
+        return err->code;
+    to->ref = list;
+    to->refs = n;
+    to->ref_method = e->ref_method;
+    for (const struct cond_ref *r = e->ref; r; r = r->before) {
+        struct shape s = r->latent->shape;
+        float *x = take(scene, htensor_count(r->latent), sizeof *x, err);
+        if (!x)
+            return err->code;
+        if (s.ndim == 4 && f->rank == 3)
+            s = (struct shape) { 5, { s.dim[0], s.dim[1], 1, s.dim[2], s.dim[3] } };
+        memcpy(x, r->latent->data, htensor_count(r->latent) * sizeof *x);
+        latent_in(f, x, &s);
+        list[--n] = (struct diffusion_ref) { .shape = s, .x = x };
+    }
+    return BERTH_OK;
+}
+
+/* ---- padding of prompts ---- */
+
+static berth_status resolve_shown(const struct cond_entry *e, const struct cond_scene *scene,
+                                  struct diffusion_cond *to, berth_err *err)
+{
+    if (!e->shown)
+        return BERTH_OK;
+    if (htensor_count(e->shown) != to->tokens)
+        return err_set(err, BERTH_EINVAL,
+                       "a prompt of %zu tokens; what of them is text is said for %zu", to->tokens,
+                       htensor_count(e->shown));
+    bool *hidden = take(scene, to->tokens, sizeof *hidden, err);
+    if (!hidden)
+        return err->code;
+    for (size_t i = 0; i < to->tokens; i++)
+        hidden[i] = e->shown->data[i] == 0;
+    to->hidden = hidden;
+    return BERTH_OK;
+}
+
 /* ---- one prompt ---- */
 
 static struct diffusion_size size_of(const struct cond_entry *e, const struct cond_scene *scene)
@@ -281,12 +338,16 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                            .size = size_of(e, scene),
                                            .negative = negative,
                                            .guided = e->guided,
-                                           .guidance = (float)e->guidance } };
+                                           .guidance = (float)e->guidance },
+                                 .with = scene->model,
+                                 .hooks = e->hooks };
     *g = (struct guide_cond) { .cond = x,
                                .strength = e->strength,
                                .mask_strength = e->mask_strength,
                                .has_area = e->area_kind != AREA_NONE,
                                .sigma_start = HUGE_VAL };
+    if (resolve_refs(c, e, scene, &x->cond, err) || resolve_shown(e, scene, &x->cond, err))
+        return err->code;
     if (scene->several) {
         if (g->has_area || e->mask || e->concat_latent || e->concat_mask)
             return err_set(err, BERTH_EUNSUPPORTED,

@@ -9,7 +9,7 @@
  *          back.
  * Memory   Host tensors of a run live in its arena; the network's own come and go with each
  *          pass. */
-#include "node/compute.h"
+#include "node/hooks.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -131,13 +131,18 @@ berth_status latent_noise(struct node_call *c, const int64_t *index, const struc
 
 /* ---- a run ---- */
 
-enum { POSITIVE, MIDDLE, NEGATIVE, LISTS };
+enum { POSITIVE, MIDDLE, NEGATIVE, EMPTY, LISTS };
 
 struct run { /* of one sample_latent() */
     struct node_call *c;
     const struct sampling_request *q;
-    struct diffusion *d;
     struct diffusion_info info;
+    struct run_net {                 /* models that compute, opened when they are asked for */
+        const struct model_ref *ref; /* NULL: none */
+        struct diffusion *d;
+    } net[2];
+    struct steering steering;               /* what networks beside them look at */
+    const struct model_control *steered_by; /* whose that is; NULL: nobody's yet */
     struct msampling ms;
     struct arena mem;
     struct run_part { /* a latent of those that are sampled together */
@@ -157,6 +162,20 @@ struct run { /* of one sample_latent() */
     float *mask;     /* of the latent's shape; NULL: none */
     float *mask_now; /* DifferentialDiffusion: the mask of a noise level; else NULL */
     struct cond_list list[LISTS];
+    struct guide_patch *patch; /* [patches] of the model and of the request */
+    size_t patches;
+    struct guide_memory *memory;
+    struct net_patches nets; /* what the network is run with */
+    struct guide_seen seen;  /* what it says of its attention */
+    struct step_cache easy;  /* of its passes; threshold 0: none */
+    struct step_cache whole; /* of predictions; likewise */
+    struct windows windows;  /* context windows; length 0: none */
+    struct hooks_run *hooks; /* models with LoRAs of some prompts; NULL: none yet */
+    struct cache_key {       /* parts of batches, each the same pointer at every step */
+        const void *cond;
+        struct guide_area area;
+        struct cache_key *next;
+    } * keys;
     struct guide guide;
     bool predicted; /* the peak was told */
 };
@@ -241,6 +260,8 @@ static berth_status prepare_mask(struct run *r, berth_err *err)
     return r->mask_now ? BERTH_OK : err->code;
 }
 
+static berth_status prepare_windows(struct run *r, berth_err *err);
+
 /* x at the first sigma, and what it is made of. */
 static berth_status prepare_latent(struct run *r, berth_err *err)
 {
@@ -270,6 +291,8 @@ static berth_status prepare_latent(struct run *r, berth_err *err)
         pack(r, i, one, r->noise, false);
     }
     float first = r->q->sigmas[0];
+    if (prepare_windows(r, err))
+        return err->code;
     ms_noise(&r->ms, first, r->noise, r->latent, ms_max_denoise(&r->ms, first), r->x, r->n);
     return BERTH_OK;
 }
@@ -278,8 +301,16 @@ static berth_status prepare_latent(struct run *r, berth_err *err)
 
 /* Channels [from the whole latent's] of one item, cut to an area. */
 static void cut_concat(const struct run *r, const float *whole, size_t item, size_t extra,
-                       const struct guide_area *a, float *out)
+                       const struct guide_batch *b, const struct guide_area *a, float *out)
 {
+    if (b->frame) { /* of a video: these frames alone, whose areas are whole */
+        size_t frames = (size_t)r->shape.dim[2], each = (size_t)shape_inner(&r->shape, 3);
+        for (size_t c = 0; c < extra; c++)
+            for (size_t i = 0; i < b->frames; i++, out += each)
+                memcpy(out, whole + ((item * extra + c) * frames + b->frame[i]) * each,
+                       each * sizeof *out);
+        return;
+    }
     size_t h = (size_t)shape_last(&r->shape, 2), w = (size_t)shape_last(&r->shape, 1);
     size_t planes = extra * ((size_t)shape_inner(&r->shape, 2) / (h * w));
     for (size_t k = 0; k < planes; k++)
@@ -288,18 +319,101 @@ static void cut_concat(const struct run *r, const float *whole, size_t item, siz
                    whole + ((item * planes + k) * h + a->y + y) * w + a->x, a->w * sizeof *out);
 }
 
-/* Predictions of items [from, from + n) of a batch, all of them with channels beside x or all
- * without. */
+static float largest(const struct sampling_request *q) /* level of the run */
+{
+    float most = 0;
+    for (size_t i = 0; i < q->n; i++)
+        most = q->sigmas[i] > most ? q->sigmas[i] : most;
+    return most;
+}
+
+static void net_end(struct run *r, struct run_net *n)
+{
+    if (n->d) {
+        struct net_report done = diffusion_report(n->d);
+        ready_done(r->c, n->ref->part[0], "diffusion", &done);
+        diffusion_close(n->d);
+    }
+    *n = (struct run_net) { 0 };
+}
+
+/* Opens a model with the networks that steer it. What those look at is encoded before it is loaded,
+ * because a VAE may do that. */
+static berth_status open_net(struct run *r, const struct model_ref *ref, struct diffusion **out,
+                             berth_err *err)
+{
+    struct diffusion_info info;
+    if (ref->control && ref->control != r->steered_by) {
+        if (ready_info(ref, &info, err) ||
+            steer_hints(r->c, ref, &info, &r->q->latent->samples->shape, &r->mem, &r->steering,
+                        err))
+            return err->code;
+        r->steered_by = ref->control;
+    }
+    if (ready_diffusion(r->c, ref, out, err))
+        return err->code;
+    if (!ref->control || !steer(r->c, &r->steering, *out, err))
+        return BERTH_OK;
+    diffusion_close(*out);
+    *out = NULL;
+    return err->code;
+}
+
+/* The network of a model, loaded and open. One model has one set of patches at a time, so who wants
+ * it with others waits until it is closed; a second one that has no room beside the first takes
+ * turns with it. */
+static berth_status net_for(struct run *r, const struct model_ref *ref, struct diffusion **out,
+                            berth_err *err)
+{
+    struct run_net *to = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(r->net); i++) {
+        struct run_net *n = &r->net[i];
+        if (n->ref == ref) {
+            *out = n->d;
+            return BERTH_OK;
+        }
+        if (n->ref && n->ref->part[0] == ref->part[0])
+            net_end(r, n);
+        if (!n->ref && !to)
+            to = n;
+    }
+    if (!to) {
+        to = &r->net[ARRAY_LEN(r->net) - 1];
+        net_end(r, to);
+    }
+    berth_status s = open_net(r, ref, &to->d, err);
+    if (s == BERTH_ENODEVMEM || s == BERTH_EBUSY) {
+        for (size_t i = 0; i < ARRAY_LEN(r->net); i++)
+            net_end(r, &r->net[i]);
+        s = open_net(r, ref, &to->d, err);
+    }
+    to->ref = s ? NULL : ref;
+    *out = to->d;
+    return s;
+}
+
+/* Predictions of items [from, from + n) of a batch, all of them of one model, with channels beside
+ * x or all without. */
 static berth_status forward(struct run *r, const struct guide_batch *b, size_t from, size_t n,
                             berth_err *err)
 {
     const struct sampled_cond **cond = (const struct sampled_cond **)b->cond + from;
-    size_t extra = (size_t)r->info.in_channels - r->info.latent.channels;
+    const struct model_ref *with = cond[0]->with;
+    struct diffusion *d;
+    if ((cond[0]->hooks && hooks_model(&r->hooks, r->c, with, cond[0]->hooks, &r->ms, b->sigma,
+                                       largest(r->q), &with, err)) ||
+        net_for(r, with, &d, err))
+        return err->code;
+    const struct diffusion_info *info = diffusion_info(d);
+    size_t extra = (size_t)info->in_channels - info->latent.channels;
     size_t each = (size_t)shape_inner(&b->shape, 1), beside = extra * (each / b->shape.dim[1]);
     struct diffusion_in in = { .shape = r->parts > 1 ? r->part[0].samples->shape : b->shape,
                                .mores = r->parts - 1,
                                .x = b->x + from * each,
                                .t = b->t + from,
+                               .item = b->item + from,
+                               .patches = b->how ? *(const struct net_patches *)b->how : r->nets,
+                               .sigma = b->sigma,
                                .out = b->out + from * each };
     float *concat = NULL;
     const struct diffusion_cond **of = calloc(n, sizeof *of);
@@ -311,7 +425,7 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
     for (size_t i = 0; !s && i < n; i++) {
         of[i] = &cond[i]->cond;
         if (concat)
-            cut_concat(r, cond[i]->concat, b->item[from + i], extra, &b->area[from + i],
+            cut_concat(r, cond[i]->concat, b->item[from + i], extra, b, &b->area[from + i],
                        concat + i * beside);
     }
     in.shape.dim[0] = n;
@@ -325,27 +439,76 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
         uint64_t peak;
         berth_err unread = { 0 };
         r->predicted = true;
-        if (!diffusion_predict(r->d, &in, &peak, &unread))
-            ready_tell_peak(r->c, r->q->model->part[0], "step", n, peak);
+        if (!diffusion_predict(d, &in, &peak, &unread))
+            ready_tell_peak(r->c, with->part[0], "step", n, peak);
     }
     if (!s)
-        s = diffusion_forward(r->d, &in, err);
+        s = diffusion_forward(d, &in, err);
     free(concat);
     free(of);
     return s;
 }
 
-static berth_status predict(void *user, const struct guide_batch *b, berth_err *err)
+static berth_status predict_all(void *user, const struct guide_batch *b, berth_err *err)
 {
     const struct sampled_cond **of = (const struct sampled_cond **)b->cond;
     size_t n = (size_t)b->shape.dim[0];
     berth_status s = BERTH_OK;
     for (size_t i = 0, to; !s && i < n; i = to) {
-        for (to = i + 1; to < n && !of[to]->concat == !of[i]->concat;)
+        for (to = i + 1; to < n && !of[to]->concat == !of[i]->concat &&
+                         of[to]->with == of[i]->with && of[to]->hooks == of[i]->hooks;)
             to++;
         s = forward(user, b, i, to - i, err);
     }
     return s;
+}
+
+static bool same_area(const struct guide_area *a, const struct guide_area *b)
+{
+    return a->h == b->h && a->w == b->w && a->y == b->y && a->x == b->x;
+}
+
+/* What a part of batches is known by. NULL: no memory. */
+static const void *key_of(struct run *r, const void *cond, const struct guide_area *area)
+{
+    struct cache_key *k = r->keys;
+    while (k && (k->cond != cond || !same_area(&k->area, area)))
+        k = k->next;
+    if (k || !(k = arena_array(&r->mem, 1, sizeof *k)))
+        return k;
+    *k = (struct cache_key) { cond, *area, r->keys };
+    r->keys = k;
+    return k;
+}
+
+static berth_status predict(void *user, const struct guide_batch *b, berth_err *err)
+{
+    struct run *r = user;
+    bool skip = false;
+    if (!(r->easy.threshold > 0))
+        return predict_all(r, b, err);
+    if (r->windows.length)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "EasyCache with context windows cannot be computed yet");
+    size_t items = (size_t)r->shape.dim[0], parts = (size_t)b->shape.dim[0] / items;
+    const void **key = arena_array(&r->mem, parts, sizeof *key);
+    for (size_t i = 0; key && i < parts; i++)
+        if (!(key[i] = key_of(r, b->cond[i * items], &b->area[i * items])))
+            key = NULL;
+    if (!key)
+        return err_set(err, BERTH_ENOMEM, "%zu parts of a batch", parts);
+    const struct step_cache_call call = { .sigma = b->sigma,
+                                          .first = b->first,
+                                          .parts = parts,
+                                          .key = key,
+                                          .each = items * (size_t)shape_inner(&b->shape, 1),
+                                          .h = (size_t)shape_last(&b->shape, 2),
+                                          .w = (size_t)shape_last(&b->shape, 1),
+                                          .x = b->x,
+                                          .out = b->out };
+    if (step_cache_begin(&r->easy, &call, &skip, err) || skip || predict_all(r, b, err))
+        return skip ? BERTH_OK : err->code;
+    return step_cache_end(&r->easy, &call, err);
 }
 
 /* DifferentialDiffusion: what of the mask takes part at this noise level. */
@@ -408,10 +571,127 @@ static berth_status step(void *user, const struct sample_step *s, berth_err *err
 
 /* ---- all together ---- */
 
+/* What the network is run with: the patches of nodes, and `last` behind them if it is there. */
+static berth_status net_list(struct run *r, const struct net_patch *last, struct net_patches *out,
+                             berth_err *err)
+{
+    const struct model_ref *m = r->q->model;
+    struct net_patch *at = arena_array(&r->mem, m->changes + 1, sizeof *at);
+    *out = (struct net_patches) { .at = at };
+    if (!at)
+        return err_set(err, BERTH_ENOMEM, "%zu patches", m->changes);
+    for (size_t i = 0; i < m->changes; i++) {
+        const struct model_change *c = &m->change[i];
+        if (!c->net.is || guide_has_passes(c->guide.is))
+            continue;
+        at[out->n] = c->net;
+        at[out->n++].seen = &r->seen;
+    }
+    if (last)
+        at[out->n++] = *last;
+    return BERTH_OK;
+}
+
+static struct step_cache cache_of(const struct run *r, const struct model_cache *c)
+{
+    return (struct step_cache) { .threshold = c->threshold,
+                                 .from = ms_percent(&r->ms, c->start),
+                                 .to = ms_percent(&r->ms, c->end),
+                                 .whole = c->whole };
+}
+
+/* The last node's windows, and noise that suits them; before anything is made of the noise. */
+static berth_status prepare_windows(struct run *r, berth_err *err)
+{
+    for (size_t i = 0; i < r->q->model->changes; i++)
+        if (r->q->model->change[i].windows.length)
+            r->windows = r->q->model->change[i].windows;
+    const struct windows *w = &r->windows;
+    if (!w->length)
+        return BERTH_OK;
+    if (r->parts > 1)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "context windows over several latents at once cannot be computed yet");
+    if (w->dim == 1 || w->dim >= r->shape.ndim || (w->dim > 1 && r->info.latent.rank != 3) ||
+        (w->dim > 2))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "context windows along dimension %d of latents with %d: the batch, or the "
+                       "frames of a video, can be cut",
+                       w->dim, r->shape.ndim);
+    return w->free_noise && r->shape.dim[w->dim] > w->length && !r->q->no_noise
+               ? windows_noise(w, r->q->seed, &r->shape, r->noise, err)
+               : BERTH_OK;
+}
+
+/* One of the patches that nodes gave the model. */
+static berth_status prepare_change(struct run *r, const struct model_change *c, berth_err *err)
+{
+    if (c->cache.said)
+        *(c->cache.whole ? &r->whole : &r->easy) = cache_of(r, &c->cache);
+    if (!c->guide.is)
+        return BERTH_OK;
+    struct guide_patch *p = &r->patch[r->patches++];
+    *p = c->guide;
+    p->seen = &r->seen;
+    if (!guide_has_passes(p->is))
+        return BERTH_OK;
+    struct net_patches *how = arena_array(&r->mem, 1, sizeof *how);
+    p->how = how;
+    return how ? net_list(r, &c->net, how, err) : err_set(err, BERTH_ENOMEM, "a patch");
+}
+
+/* What nodes did to the model, and the prompt that is for it. */
+static berth_status prepare_patches(struct run *r, const struct conditioning **empty,
+                                    berth_err *err)
+{
+    const struct sampling_request *q = r->q;
+    size_t most = q->model->changes + 1;
+    r->patch = arena_array(&r->mem, most, sizeof *r->patch);
+    r->memory = r->patch ? arena_array(&r->mem, most, sizeof *r->memory) : NULL;
+    if (!r->memory)
+        return err_set(err, BERTH_ENOMEM, "%zu patches", most);
+    if (net_list(r, NULL, &r->nets, err))
+        return err->code;
+    for (size_t i = 0; i < q->model->changes; i++) {
+        if (prepare_change(r, &q->model->change[i], err))
+            return err->code;
+        if (q->model->change[i].with)
+            *empty = q->model->change[i].with->object.obj;
+    }
+    if (q->empty) {
+        r->patch[r->patches++] = q->perp;
+        *empty = q->empty;
+    }
+    return BERTH_OK;
+}
+
+/* Prompts are for the model that computes the negative from here on. */
+static berth_status other_scene(const struct run *r, struct cond_scene *scene,
+                                struct diffusion_info *info, berth_err *err)
+{
+    const struct model_ref *other = r->q->model_negative;
+    if (!other)
+        return BERTH_OK;
+    if (ready_info(other, info, err))
+        return err->code;
+    if (info->latent.channels != r->info.latent.channels ||
+        info->latent.rank != r->info.latent.rank)
+        return err_set(err, BERTH_EINVAL, "%s and %s have not the same latents", r->info.family,
+                       info->family);
+    scene->model = other;
+    scene->info = info;
+    return BERTH_OK;
+}
+
 static berth_status prepare_guide(struct run *r, berth_err *err)
 {
     const struct sampling_request *q = r->q;
-    struct cond_scene scene = { .info = &r->info,
+    const struct conditioning *empty = NULL;
+    if (prepare_patches(r, &empty, err))
+        return err->code;
+    struct diffusion_info other;
+    struct cond_scene scene = { .model = q->model,
+                                .info = &r->info,
                                 .ms = &r->ms,
                                 .shape = r->part[0].samples->shape,
                                 .several = r->parts > 1,
@@ -421,6 +701,8 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
     /* The middle one of DualCFG counts as a negative where a model tells them apart. */
     if (conds_resolve(r->c, q->positive, false, &scene, &r->list[POSITIVE], err) ||
         conds_resolve(r->c, q->middle, true, &scene, &r->list[MIDDLE], err) ||
+        conds_resolve(r->c, empty, true, &scene, &r->list[EMPTY], err) ||
+        other_scene(r, &scene, &other, err) ||
         conds_resolve(r->c, q->negative, true, &scene, &r->list[NEGATIVE], err) ||
         conds_pair(r->c, r->list, LISTS, &scene, err))
         return err->code;
@@ -434,7 +716,12 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
                                 .negatives = r->list[NEGATIVE].at.n,
                                 .cfg = q->cfg,
                                 .always_uncond = (q->sampler->flags & SAMPLER_UNCOND) != 0,
-                                .rescale = q->model->said.rescale_cfg,
+                                .apart = q->model_negative != NULL,
+                                .patch = r->patch,
+                                .patches = r->patches,
+                                .memory = r->memory,
+                                .empty = r->list[EMPTY].at.p,
+                                .empties = r->list[EMPTY].at.n,
                                 .middle = r->list[MIDDLE].at.p,
                                 .middles = r->list[MIDDLE].at.n,
                                 .cfg_middle = q->cfg_middle,
@@ -442,6 +729,10 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
                                 .mask = r->mask_now ? r->mask_now : r->mask,
                                 .latent = r->latent,
                                 .noise = r->noise,
+                                .windows = r->windows.length ? &r->windows : NULL,
+                                .sigmas = q->sigmas,
+                                .levels = q->n,
+                                .cache = r->whole.threshold > 0 ? &r->whole : NULL,
                                 .net = predict,
                                 .user = r };
     if (!r->mask || !(q->sampler->flags & SAMPLER_MASK_NOISE))
@@ -477,13 +768,16 @@ static berth_status sample(struct run *r, berth_err *err)
     if (sample_run(q->sampler, &job, err)) /* a single level: noise and no step */
         return err->code;
     ms_finish(&r->ms, job.last, r->x, r->n);
-    struct net_report done = diffusion_report(r->d);
+    struct diffusion *d;
+    if (net_for(r, q->model, &d, err)) /* is open, but where prompts took turns */
+        return err->code;
+    struct net_report done = diffusion_report(d);
     log_info(r->c->env->log, "node.sample",
              "node=%s model=%s sampler=%s steps=%zu device=%s predicted=%" PRIu64 " peak=%" PRIu64
-             " passes=%" PRIu64 " rungs=%" PRIu64,
+             " passes=%" PRIu64 " rungs=%" PRIu64 " skipped=%" PRIu64,
              r->c->id, ready_name(q->model), q->sampler->name, q->n - 1, done.device,
-             done.largest_predicted, done.largest, done.passes, done.rungs);
-    ready_done(r->c, q->model->part[0], "diffusion", &done);
+             done.largest_predicted, done.largest, done.passes, done.rungs,
+             r->easy.skipped + r->whole.skipped);
     return BERTH_OK;
 }
 
@@ -519,9 +813,9 @@ static berth_status run(struct run *r, struct latent *out, struct latent *denois
         return err->code;
     if (!r->q->n)
         return give_back(r, out, err);
-    if (ready_msampling(r->q->model, &r->ms, err) ||
-        ready_diffusion(r->c, r->q->model, &r->d, err) || prepare_latent(r, err) ||
-        prepare_mask(r, err) || prepare_guide(r, err))
+    struct diffusion *d;
+    if (ready_msampling(r->q->model, &r->ms, err) || net_for(r, r->q->model, &d, err) ||
+        prepare_latent(r, err) || prepare_mask(r, err) || prepare_guide(r, err))
         return err->code;
     if (denoised && !(r->last = floats(r, r->n, err)))
         return err->code;
@@ -539,7 +833,13 @@ berth_status sample_latent(struct node_call *c, const struct sampling_request *q
     if (denoised)
         *denoised = (struct latent) { 0 };
     berth_status s = run(&r, out, denoised, err);
-    diffusion_close(r.d);
+    for (size_t i = 0; i < ARRAY_LEN(r.net); i++)
+        net_end(&r, &r.net[i]);
+    hooks_run_free(r.hooks);
+    guide_memory_release(r.memory, r.patches);
+    step_cache_release(&r.easy);
+    step_cache_release(&r.whole);
+    free(r.seen.of);
     ms_release(&r.ms);
     for (size_t i = 0; i < LISTS; i++)
         vec_release(&r.list[i].at);

@@ -193,6 +193,9 @@ static berth_status run_custom_advanced(struct node_call *c, berth_err *err)
     q.cfg = g->cfg;
     q.cfg_middle = g->cfg_middle;
     q.nested = g->nested;
+    q.empty = g->empty;
+    q.perp = g->perp;
+    q.model_negative = g->model_negative.parts ? &g->model_negative : NULL;
     return give_both(c, &q, err);
 }
 

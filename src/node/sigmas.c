@@ -95,6 +95,59 @@ CUSTOM_SAMPLING(ExponentialScheduler, "/schedulers", INS(RANGE_IN),
 CUSTOM_SAMPLING(PolyexponentialScheduler, "/schedulers", INS(RANGE_IN, RHO_IN(1.0)),
                 FORMULA(polyexponential, .rho = true, .logs = true));
 
+/* ---- LaplaceScheduler, VPScheduler ---- */
+
+static berth_status laplace_run(struct node_call *c, berth_err *err)
+{
+    uint64_t steps;
+    double max, min, mu, beta;
+    struct htensor *t;
+    if (in_steps(c, &steps, err) || in_f64(c, "sigma_max", &max, err) ||
+        in_f64(c, "sigma_min", &min, err) || in_f64(c, "mu", &mu, err) ||
+        in_f64(c, "beta", &beta, err) || sigmas_new(steps, &t, err))
+        return err->code;
+    for (size_t i = 0; i < steps; i++) { /* no 0 behind them: so it is in the reference */
+        float far = 0.5f - sigmas_linspace(0, 1, steps, i);
+        float sign = far > 0 ? 1.0f : far < 0 ? -1.0f : 0.0f;
+        float l = (float)mu - (float)beta * sign * logf(1 - 2 * fabsf(far) + 1e-5f);
+        t->data[i] = fminf(fmaxf(expf(l), (float)min), (float)max);
+    }
+    return out_tensor(c, 0, t, err);
+}
+
+NODE_CLASS(
+    LaplaceScheduler, .category = "model/sampling/schedulers", V3("custom_sampler"),
+    INS(INT_IN("steps", 20, 1, 10000, 0),
+        FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false", .more = ADVANCED),
+        FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false", .more = ADVANCED),
+        FLOAT_IN("mu", 0.0, -10.0, 10.0, 0.1, .round = "false", .more = ADVANCED),
+        FLOAT_IN("beta", 0.5, 0.0, 10.0, 0.1, .round = "false", .more = ADVANCED)),
+    OUT_OF("SIGMAS"), .run = laplace_run);
+
+static berth_status vp_run(struct node_call *c, berth_err *err)
+{
+    uint64_t steps;
+    double beta_d, beta_min, eps;
+    struct htensor *t;
+    if (in_steps(c, &steps, err) || in_f64(c, "beta_d", &beta_d, err) ||
+        in_f64(c, "beta_min", &beta_min, err) || in_f64(c, "eps_s", &eps, err) ||
+        sigmas_new(steps + 1, &t, err))
+        return err->code;
+    for (size_t i = 0; i < steps; i++) {
+        float x = sigmas_linspace(1, eps, steps, i);
+        t->data[i] = sqrtf(expm1f((float)beta_d * (x * x) / 2 + (float)beta_min * x));
+    }
+    t->data[steps] = 0;
+    return out_tensor(c, 0, t, err);
+}
+
+NODE_CLASS(VPScheduler, .category = "model/sampling/schedulers", V3("custom_sampler"),
+           INS(INT_IN("steps", 20, 1, 10000, 0),
+               FLOAT_IN("beta_d", 19.9, 0.0, 5000.0, 0.01, .round = "false", .more = ADVANCED),
+               FLOAT_IN("beta_min", 0.1, 0.0, 5000.0, 0.01, .round = "false", .more = ADVANCED),
+               FLOAT_IN("eps_s", 0.001, 0.0, 1.0, 0.0001, .round = "false", .more = ADVANCED)),
+           OUT_OF("SIGMAS"), .run = vp_run);
+
 /* ---- LTXVScheduler: shifted by the number of tokens ---- */
 
 static berth_status in_tokens(const struct node_call *c, double *out, berth_err *err)
@@ -305,6 +358,52 @@ CUSTOM_SAMPLING(SetFirstSigma, "/sigmas",
                 INS(SOCKET("sigmas", "SIGMAS"),
                     FLOAT_IN("sigma", 136.0, 0.0, 20000.0, 0.001, .round = "false")),
                 OUT_OF("SIGMAS"), .run = first_run);
+
+/* ---- ExtendIntermediateSigmas ---- */
+
+static double spaced(const char *how, double x)
+{
+    const double quarter = 3.14159265358979323846 / 2;
+    return strcmp(how, "cosine") == 0 ? sin(x * quarter)
+           : strcmp(how, "sine") == 0 ? 1 - cos(x * quarter)
+                                      : x;
+}
+
+static berth_status extend_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    uint64_t steps;
+    double from, to;
+    const char *how;
+    if (in_sigmas(c, &t, err) || in_steps(c, &steps, err) ||
+        in_f64(c, "start_at_sigma", &from, err) || in_f64(c, "end_at_sigma", &to, err) ||
+        in_text(c, "spacing", &how, err))
+        return err->code;
+    size_t n = dim(t, 0), many = 0, at = 0;
+    from = from < 0 ? HUGE_VAL : from;
+    for (size_t i = 0; i + 1 < n; i++)
+        many += to <= (double)t->data[i] && (double)t->data[i] <= from;
+    if (many > STEPS_MAX / steps)
+        return err_set(err, BERTH_ELIMIT, "%zu levels with %" PRIu64 " steps each", many, steps);
+    if (sigmas_new(n + many * (steps - 1), &o, err))
+        return err->code;
+    for (size_t i = 0; i < n; i++) {
+        float s = o->data[at++] = t->data[i];
+        bool more = i + 1 < n && to <= (double)s && (double)s <= from;
+        for (uint64_t k = 1; more && k < steps; k++)
+            o->data[at++] = (float)spaced(how, (double)sigmas_linspace(0, 1, steps + 1, k)) *
+                                (t->data[i + 1] - s) +
+                            s;
+    }
+    return out_tensor(c, 0, o, err);
+}
+
+NODE_CLASS(ExtendIntermediateSigmas, .category = "model/sampling/sigmas", V3("custom_sampler"),
+           INS(SOCKET("sigmas", "SIGMAS"), INT_IN("steps", 2, 1, 100, 0),
+               FLOAT_IN("start_at_sigma", -1.0, -1.0, 20000.0, 0.01, .round = "false"),
+               FLOAT_IN("end_at_sigma", 12.0, 0.0, 20000.0, 0.01, .round = "false"),
+               COMBO_IN("spacing", CHOICES("linear", "cosine", "sine"))),
+           OUT_OF("SIGMAS"), .run = extend_run);
 
 static size_t run_of(const char *p, bool dots)
 {

@@ -47,8 +47,7 @@ static berth_status find_embedding(void *user, const char *name, size_t n, const
 
 /* ---- encoding ---- */
 
-/* CLIP that is not there gets what its loader said, else ComfyUI's hint. */
-static berth_status in_clip(const struct node_call *c, const struct model_ref **out, berth_err *err)
+berth_status in_clip(const struct node_call *c, const struct model_ref **out, berth_err *err)
 {
     const struct value *v = in_value(c, "clip");
     if (v && v->kind == V_NULL && v->why)
@@ -89,15 +88,15 @@ static berth_status check_set(const struct text_set *is, const struct text_set *
     return err->code;
 }
 
-/* wants: the set that the node is for; NULL: any. */
-static berth_status encode(struct node_call *c, const struct text_prompt *prompt, size_t prompts,
-                           const struct text_set *wants, struct conditioning **out, berth_err *err)
+berth_status text_conditioning(struct node_call *c, const struct text_prompt *prompt,
+                               size_t prompts, const struct text_set *wants,
+                               struct conditioning **out, berth_err *err)
 {
     const struct model_ref *ref;
     struct ready_text t = { 0 };
     struct arena mem = { 0 };
     struct text_cond got = { 0 };
-    struct htensor *cond = NULL, *pooled = NULL;
+    struct htensor *cond = NULL, *pooled = NULL, *shown = NULL;
     struct text_embeddings emb = { .find = find_embedding, .user = c, .log = c->env->log };
     *out = NULL;
     if (in_clip(c, &ref, err) || ready_text(c, ref, &t, err))
@@ -116,11 +115,20 @@ static berth_status encode(struct node_call *c, const struct text_prompt *prompt
     if (!s && got.pooled)
         s = to_tensor(&(struct shape) { .ndim = 2, .dim = { 1, got.pooled_n } }, got.pooled,
                       &pooled, err);
+    if (!s && got.mask)
+        s = to_tensor(&(struct shape) { .ndim = 2, .dim = { 1, got.tokens } }, got.mask, &shown,
+                      err);
     arena_release(&mem);
-    if (!s)
-        return conditioning_new(cond, pooled, out, err);
-    htensor_unref(cond);
-    return s;
+    if (!s && !conditioning_new(cond, pooled, out, err)) {
+        (*out)->at[0].shown = shown;
+        return BERTH_OK;
+    }
+    if (s) {
+        htensor_unref(cond);
+        htensor_unref(pooled);
+    }
+    htensor_unref(shown);
+    return err->code;
 }
 
 static berth_status run_encode(struct node_call *c, berth_err *err)
@@ -128,7 +136,7 @@ static berth_status run_encode(struct node_call *c, berth_err *err)
     const char *text;
     struct conditioning *x;
     return in_text(c, "text", &text, err) ||
-                   encode(c, &(struct text_prompt) { text, NULL }, 1, NULL, &x, err)
+                   text_conditioning(c, &(struct text_prompt) { .text = text }, 1, NULL, &x, err)
                ? err->code
                : out_conditioning(c, 0, x, err);
 }
@@ -163,8 +171,9 @@ static berth_status run_sdxl(struct node_call *c, berth_err *err)
         in_side(c, "target_height", &z.target_height, err) || in_text(c, "text_g", &g, err) ||
         in_text(c, "text_l", &l, err))
         return err->code;
-    const struct text_prompt prompt[] = { { g, &encoder_clip_g }, { l, &encoder_clip_l } };
-    if (encode(c, prompt, 2, &text_set_sdxl, &x, err))
+    const struct text_prompt prompt[] = { { .text = g, .encoder = &encoder_clip_g },
+                                          { .text = l, .encoder = &encoder_clip_l } };
+    if (text_conditioning(c, prompt, 2, &text_set_sdxl, &x, err))
         return err->code;
     x->at[0].size = z;
     return out_conditioning(c, 0, x, err);
@@ -187,7 +196,7 @@ static berth_status run_refiner(struct node_call *c, berth_err *err)
     struct conditioning *x;
     if (in_f64(c, "ascore", &score, err) || in_side(c, "width", &z.width, err) ||
         in_side(c, "height", &z.height, err) || in_text(c, "text", &text, err) ||
-        encode(c, &(struct text_prompt) { text, NULL }, 1, NULL, &x, err))
+        text_conditioning(c, &(struct text_prompt) { .text = text }, 1, NULL, &x, err))
         return err->code;
     z.target_width = z.width;
     z.target_height = z.height;
@@ -213,8 +222,9 @@ static berth_status run_flux(struct node_call *c, berth_err *err)
     if (in_text(c, "clip_l", &l, err) || in_text(c, "t5xxl", &t5, err) ||
         in_f64(c, "guidance", &guidance, err))
         return err->code;
-    const struct text_prompt prompt[] = { { t5, &encoder_t5 }, { l, &encoder_clip_l } };
-    if (encode(c, prompt, 2, &text_set_flux, &x, err))
+    const struct text_prompt prompt[] = { { .text = t5, .encoder = &encoder_t5 },
+                                          { .text = l, .encoder = &encoder_clip_l } };
+    if (text_conditioning(c, prompt, 2, &text_set_flux, &x, err))
         return err->code;
     x->at[0].guided = 1;
     x->at[0].guidance = guidance;

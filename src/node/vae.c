@@ -95,7 +95,7 @@ static berth_status decode(struct node_call *c, struct ready_vae *v, const struc
         return err_set(err, BERTH_ELIMIT, "a latent of %zux%zu", w, h);
     const struct shape made = vae_decoded(&v->vae, &z->shape);
     size_t frames = (size_t)(made.dim[0] * (f->rank == 3 ? made.dim[2] : 1));
-    berth_status s = image_tensor(frames, h * f->ratio, w * f->ratio, 3, out, err);
+    berth_status s = image_tensor(frames, h * f->ratio, w * f->ratio, v->vae.colours, out, err);
     struct work k;
     work_init(&k, c, v, t);
     if (!s)
@@ -141,6 +141,18 @@ static berth_status in_vae(struct node_call *c, struct ready_vae *out, berth_err
 {
     const struct model_ref *ref;
     return in_model(c, "vae", &ref, err) ? err->code : ready_vae(c, ref, out, err);
+}
+
+berth_status encode_picture(struct node_call *c, const struct model_ref *vae,
+                            const struct htensor *image, struct htensor **out, berth_err *err)
+{
+    struct ready_vae v = { 0 };
+    *out = NULL;
+    if (ready_vae(c, vae, &v, err))
+        return err->code;
+    berth_status s = encode(c, &v, image, (struct tiling) { 0 }, out, err);
+    ready_vae_release(&v);
+    return htensor_made(s, out);
 }
 
 /* ---- latents to pictures ---- */

@@ -133,17 +133,47 @@ void model_ref_release(struct model_ref *m)
 {
     for (size_t i = 0; i < m->parts; i++)
         res_unref(m->part[i]);
+    for (size_t i = 0; i < VALUE_PARTS; i++)
+        if (m->loaded[i])
+            res_unref(m->loaded[i]);
     for (size_t i = 0; i < m->patches; i++)
         res_adapter_unref(m->patch[i].adapter);
+    for (size_t i = 0; i < m->changes; i++)
+        value_unref(m->change[i].with);
+    free(m->change);
     free(m->patch);
     free(m->clip_type);
     free(m->missing);
+    model_control_unref(m->control);
     *m = (struct model_ref) { 0 };
+}
+
+struct model_control *model_control_new(void)
+{
+    struct model_control *k = calloc(1, sizeof *k);
+    if (k)
+        k->refs = 1;
+    return k;
+}
+
+void model_control_unref(struct model_control *k)
+{
+    if (!k || --k->refs)
+        return;
+    model_control_unref(k->before);
+    model_ref_release(&k->net);
+    model_ref_release(&k->vae);
+    htensor_unref(k->image);
+    htensor_unref(k->inpaint);
+    htensor_unref(k->mask);
+    free(k);
 }
 
 berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, berth_err *err)
 {
-    *out = (struct model_ref) { .said = m->said };
+    *out = (struct model_ref) { .said = m->said, .control = m->control };
+    if (out->control)
+        out->control->refs++;
     if (m->patches) {
         out->patch = calloc(m->patches, sizeof *out->patch);
         if (!out->patch)
@@ -153,16 +183,57 @@ berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, be
             res_adapter_ref(m->patch[out->patches].adapter);
         }
     }
+    if (m->changes) {
+        out->change = calloc(m->changes, sizeof *out->change);
+        if (!out->change)
+            goto fail;
+        for (; out->changes < m->changes; out->changes++) {
+            out->change[out->changes] = m->change[out->changes];
+            if (m->change[out->changes].with)
+                value_ref(m->change[out->changes].with);
+        }
+    }
     if (m->clip_type && !(out->clip_type = strdup(m->clip_type)))
         goto fail;
     for (; out->parts < m->parts; out->parts++) {
         out->part[out->parts] = m->part[out->parts];
         res_ref(out->part[out->parts]);
     }
+    for (size_t i = 0; i < VALUE_PARTS; i++)
+        if ((out->loaded[i] = m->loaded[i]))
+            res_ref(out->loaded[i]);
     return BERTH_OK;
 fail:
     model_ref_release(out);
     return err_set(err, BERTH_ENOMEM, "copying a model reference with %zu adapters", m->patches);
+}
+
+berth_status model_ref_patch(struct model_ref *m, struct res_adapter *a, double strength,
+                             berth_err *err)
+{
+    struct res_patch *p = realloc(m->patch, (m->patches + 1) * sizeof *p);
+    if (!p)
+        return err_set(err, BERTH_ENOMEM, "adapter %zu of a model", m->patches + 1);
+    m->patch = p;
+    res_adapter_ref(a);
+    m->patch[m->patches++] = (struct res_patch) { a, (float)strength };
+    return BERTH_OK;
+}
+
+berth_status model_ref_change(struct model_ref *m, struct model_change c, berth_err *err)
+{
+    struct model_change *at = NULL;
+    if (m->changes == MODEL_CHANGES)
+        err_set(err, BERTH_ELIMIT, "a model with more than %d patches", MODEL_CHANGES);
+    else if (!(at = realloc(m->change, (m->changes + 1) * sizeof *at)))
+        err_set(err, BERTH_ENOMEM, "%zu patches of a model", m->changes + 1);
+    if (!at) {
+        value_unref(c.with);
+        return err->code;
+    }
+    m->change = at;
+    m->change[m->changes++] = c;
+    return BERTH_OK;
 }
 
 /* ---- values ---- */

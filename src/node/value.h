@@ -11,8 +11,9 @@
 
 #include "base/json.h"
 #include "model/latent_format.h"
+#include "model/patch.h"
 #include "residency/residency.h"
-#include "sample/sigmas.h"
+#include "sample/guide.h"
 #include "tensor/shape.h"
 
 /* ---- host tensors ---- */
@@ -61,28 +62,59 @@ struct latent {
     } more[LATENT_MORE];
 };
 
+struct model_change {         /* what a node did to a model */
+    struct guide_patch guide; /* to its predictions; guide.is NULL: nothing */
+    /* To its network; net.is NULL: nothing. With a guide that has passes of its own it is for these
+     * alone (guide_patch.how). */
+    struct net_patch net;
+    struct model_cache { /* EasyCache, LazyCache */
+        bool said, whole;
+        double threshold, start, end; /* the last two: percents */
+    } cache;
+    struct windows windows; /* context windows; length 0: none */
+    struct value *with;     /* a CONDITIONING for the guide, a reference; NULL: none */
+};
+
 /* A model as nodes hand it on: residency handles, what to patch them with, what else was said. */
 #define VALUE_PARTS 4 /* QuadrupleCLIPLoader */
 struct model_ref {
     struct res_model *part[VALUE_PARTS]; /* handles, owned */
     size_t parts;
+    /* Select...Device put the parts elsewhere: those that the loader opened, handles, owned; NULL:
+     * the parts are these. */
+    struct res_model *loaded[VALUE_PARTS];
     struct res_patch
         *patch; /* adapters with strengths, owned references; applied when it computes */
     size_t patches;
-    char *clip_type;    /* CLIP: "stable_diffusion", ... ; owned or NULL */
-    char *missing;      /* no parts: why, as a sentence; owned or NULL */
-    struct model_said { /* what nodes said about it; zero: nothing */
-        bool sampled;   /* ModelSampling*: sampling instead of what the file says */
+    struct model_change *change; /* what nodes did to it, in their order; owned */
+    size_t changes;
+    char *clip_type;               /* CLIP: "stable_diffusion", ... ; owned or NULL */
+    char *missing;                 /* no parts: why, as a sentence; owned or NULL */
+    struct model_control *control; /* the last network that steers it; a reference or NULL */
+    struct model_said {            /* what nodes said about it; zero: nothing */
+        bool sampled;              /* ModelSampling*: sampling instead of what the file says */
         struct ms_config sampling;
-        bool playground;    /* latents are Playground's */
-        double rescale_cfg; /* RescaleCFG */
-        bool differs;       /* DifferentialDiffusion, with this strength */
+        bool playground; /* latents are Playground's */
+        bool differs;    /* DifferentialDiffusion, with this strength */
         double differential;
         int clip_skip;   /* stop_at_clip_layer; 0: none */
+        enum dtype act;  /* ModelComputeDtype: of activations; DT_NONE: nothing */
         bool fp8;        /* weight_dtype fp8_e4m3fn_fast: products in fp8 */
         bool no_network; /* VAE: taesd or pixel_space, which cannot be computed yet */
     } said;
 };
+
+/* A network that steers a diffusion model, and what it looks at; counted, and shared once made. */
+struct model_control {
+    unsigned refs;
+    struct model_control *before; /* one that was there before it; a reference or NULL */
+    struct model_ref net, vae;
+    struct htensor *image, *inpaint; /* references; NULL: none */
+    struct htensor *mask;            /* 1 is what stays; likewise */
+    double strength;
+};
+struct model_control *model_control_new(void);     /* zeroed, one reference; NULL: out of memory */
+void model_control_unref(struct model_control *k); /* NULL is fine */
 
 struct value_type {   /* V_OBJECT */
     const char *name; /* "CONDITIONING" */
@@ -143,6 +175,12 @@ void latent_release(struct latent *l);
 void model_ref_release(struct model_ref *m);
 /* A copy that shares handles and adapters. */
 berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, berth_err *err);
+/* One adapter more, of which it takes a reference. */
+berth_status model_ref_patch(struct model_ref *m, struct res_adapter *a, double strength,
+                             berth_err *err);
+/* One change more. Takes c.with, also on failure. BERTH_ELIMIT: more than MODEL_CHANGES. */
+berth_status model_ref_change(struct model_ref *m, struct model_change c, berth_err *err);
+#define MODEL_CHANGES 256
 
 struct values {
     struct value **at; /* owned references */

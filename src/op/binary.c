@@ -17,7 +17,7 @@ static void check(struct op_check *c, const struct op_binary *a)
     for (int i = 0; i < a->b.shape.ndim; i++)
         if (a->b.shape.dim[i] != 1 && a->b.shape.dim[i] != a->a.shape.dim[i])
             REFUSE(c, "b %s does not spread over a %s", SHAPE(&a->b), SHAPE(&a->a));
-    if ((unsigned)a->kind > OP_MUL)
+    if ((unsigned)a->kind > OP_SILU_MUL)
         REFUSE(c, "there is no kind %u", (unsigned)a->kind);
     if (a->a.dtype == a->y.dtype)
         want_same_or_apart(c, "y", &a->y, "a", &a->a);
@@ -42,7 +42,10 @@ static berth_status reference(const struct op_env *env, const struct op_binary *
             step *= (size_t)t->dim[d];
         }
         double x = (double)op_f32(&a->a)[i], b = (double)op_f32(&a->b)[at] * scale;
-        double y = a->kind == OP_ADD ? x + b : a->kind == OP_SUB ? x - b : x * b;
+        double y = a->kind == OP_ADD        ? x + b
+                   : a->kind == OP_SUB      ? x - b
+                   : a->kind == OP_SILU_MUL ? ref_silu(x) * b
+                                            : x * b;
         op_f32(&a->y)[i] = (float)y;
     }
     return BERTH_OK;

@@ -114,15 +114,29 @@ struct op_conv2d {
 /* h' or w'; 0: the filter does not fit. */
 uint64_t op_conv_side(uint64_t n, uint32_t before, uint32_t after, uint64_t k, uint32_t stride);
 
-/* y[B, Tq, H, D] = softmax(q . k^T * scale + mask) . v per head; k, v: [B, Tk, H, D]. No buffer
+/* y[B, Tq, H, D] = softmax(q . k^T * scale + mask) . v per head; k, v: [B, Tk, G, D], H a multiple
+ * of G: each of their heads serves H / G heads of q in a row, and is not copied for it. No buffer
  * that grows as Tq x Tk. Dimensions 0..2 may have any stride (slices of a fused projection), D is
  * contiguous. A query that sees no key at all gets zeros. */
 struct op_attention {
     struct view q, k, v, y;
-    struct view mask; /* optional, added to the scores: [1 or B, 1 or H, Tq, Tk], -inf hides */
+    struct view mask; /* optional, added to the scores: [1 or B, 1 or H, 1 or Tq, Tk], -inf hides */
     float scale;      /* 0 means 1 / sqrt(D) */
-    bool causal;      /* query i sees keys 0..i */
+    bool causal;      /* query i sees keys 0..past + i */
+    uint32_t past;    /* keys in front of the first query's own; 0 unless causal */
+    uint32_t window;  /* of those a query sees, the last so many; 0: all. 0 unless causal */
 };
+/* The keys that query i sees where attention is causal: [first, end); a mask may hide more. */
+struct op_seen {
+    uint64_t first, end;
+};
+static inline struct op_seen op_attention_seen(const struct op_attention *a, uint64_t i)
+{
+    uint64_t keys = a->k.shape.dim[1], own = a->past + i + 1; /* itself included */
+    uint64_t end = a->causal && own < keys ? own : keys;
+    uint64_t first = a->window && own > a->window ? own - a->window : 0;
+    return (struct op_seen) { first < end ? first : end, end };
+}
 
 /* ---- norms; y may be x, which may be F32 where y is not: then they are apart ---- */
 struct op_group_norm { /* x, y: [n, C, ...]; w, b: [C] */
@@ -131,23 +145,33 @@ struct op_group_norm { /* x, y: [n, C, ...]; w, b: [C] */
     float eps;
     bool silu; /* y = silu(norm(x)) */
 };
+/* Over the channels of each pixel: y = w[c] * sqrt(C) * x / max(|x|, eps), |x| being the length of
+ * all C of them. x, y: [n, C, ...], of one type; w: [C] */
+struct op_channel_norm {
+    struct view x, w, y;
+    float eps;
+    bool silu; /* y = silu(norm(x)) */
+};
 struct op_row_norm { /* over rows: layer norm, or without mean RMS norm; w, b: [row], optional */
     struct view x, w, b, y;
-    struct view scale, shift; /* optional, both or none, not with w or b: x is [B, ..., row], they
-                                 are [B, row] with any stride between rows:
-                                 y = norm(x) * (1 + scale[b]) + shift[b] */
+    struct view scale, shift; /* optional, not with b, shift not without scale: x is [B, ..., row],
+                                 they are [B, row] with any stride between rows:
+                                 y = norm(x) * w * (1 + scale[b]) + shift[b] */
     float eps;
     bool rms;
+    bool from_one; /* w counts from 1: norm(x) * (1 + w) */
 };
 /* Queries and keys of attention made ready, in place: RMS norm over D (where there are weights),
- * then each adjacent pair (2i, 2i+1) of a head turned by the angle of its position: (c x - s y,
- * s x + c y). q, k: [B, T, H, D], any strides, D contiguous and even. wq, wk: [D], optional, both
- * or none. table: [T, D/2, 2] F32, (cos, sin) of each pair. */
+ * then each pair (x, y) of a head turned by the angle of its position: (c x - s y, s x + c y).
+ * q, k: [B, T, heads, D], k may have another number of heads, any strides, D contiguous and even.
+ * wq, wk: [D], optional, both or none. table: [T, D/2, 2] F32, (cos, sin) of each pair. */
 struct op_qk_rope {
     struct view q, k;
     struct view wq, wk;
     struct view table;
     float eps;
+    bool halves;   /* pairs are (i, i + D/2); else adjacent, (2i, 2i + 1) */
+    bool from_one; /* wq and wk count from 1, as of op_row_norm */
 };
 /* y = x + gate[b] * z; x, z, y: [B, ..., C], rows evenly apart; gate: [B, C] with any stride
  * between rows. y may be x. */
@@ -170,7 +194,7 @@ struct op_unary {
     enum op_unary_kind kind;
     struct view x, y;
 };
-enum op_binary_kind { OP_ADD, OP_SUB, OP_MUL };
+enum op_binary_kind { OP_ADD, OP_SUB, OP_MUL, OP_SILU_MUL }; /* the last: silu(a) * b */
 /* y = a <kind> b * scale. b has a's shape, or a's with some dimensions 1 ([n, C, 1, 1], [1, 1,
  * row]): those repeat. y may be a. y may be F32 where b is not; a is then of either type. */
 struct op_binary {

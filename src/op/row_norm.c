@@ -12,14 +12,16 @@ static void check(struct op_check *c, const struct op_row_norm *a)
         want_param(c, "w", &a->w, op_row(&a->x));
     if (op_has(&a->b))
         want_param(c, "b", &a->b, op_row(&a->x));
-    if (op_has(&a->scale) != op_has(&a->shift))
-        REFUSE(c, "scale and shift come together");
-    if (op_has(&a->scale) && (op_has(&a->w) || op_has(&a->b)))
-        REFUSE(c, "scale and shift are not for one call with w or b");
+    if (op_has(&a->shift) && !op_has(&a->scale))
+        REFUSE(c, "shift without scale");
+    if (op_has(&a->scale) && op_has(&a->b))
+        REFUSE(c, "scale is not for one call with b");
     if (op_has(&a->scale)) {
         want_per_item(c, "scale", &a->scale, &a->x);
-        want_per_item(c, "shift", &a->shift, &a->x);
         want_apart(c, "y", &a->y, "scale", &a->scale);
+    }
+    if (op_has(&a->shift)) {
+        want_per_item(c, "shift", &a->shift, &a->x);
         want_apart(c, "y", &a->y, "shift", &a->shift);
     }
 }
@@ -37,16 +39,18 @@ static berth_status reference(const struct op_env *env, const struct op_row_norm
         if (a->scale.data) {
             size_t item = r / (rows / (size_t)a->x.shape.dim[0]);
             scale = op_row_at(&a->scale, item);
-            shift = op_row_at(&a->shift, item);
+            shift = a->shift.data ? op_row_at(&a->shift, item) : NULL;
         }
         for (size_t i = 0; i < n; i++) {
             double v = ((double)x[i] - mean) * inv;
             if (a->w.data)
-                v *= (double)op_f32(&a->w)[i];
+                v *= (double)op_f32(&a->w)[i] + (a->from_one ? 1 : 0);
             if (a->b.data)
                 v += (double)op_f32(&a->b)[i];
             if (scale)
-                v = v * (1 + (double)scale[i]) + (double)shift[i];
+                v *= 1 + (double)scale[i];
+            if (shift)
+                v += (double)shift[i];
             y[i] = (float)v;
         }
     }

@@ -523,7 +523,7 @@ static berth_status bound_of(struct derive *d, const struct weights_entry *e, do
     bool resized = false;
     for (size_t i = 0; !s && i < j.terms.n; i++) {
         const struct res_term *t = vec_at(&j.terms, i);
-        resized = resized || t->dora.size || t->kind == TERM_MIX;
+        resized = resized || t->dora.size || !isfinite(term_bound(t));
         most += term_bound(t);
     }
     if (!s && resized) /* no bound but the weights themselves */

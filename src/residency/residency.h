@@ -242,6 +242,11 @@ berth_status res_replan_look(struct res_model *m, const struct plan_args *plan,
 berth_status res_set_patches(struct res_model *m, const struct res_patch *patch, size_t n,
                              berth_err *err);
 
+/* What adapters and ComfyUI call a tensor of m; returns its length. */
+#define RES_KEY_MAX (1024 + BLOCK_ALIAS_MAX) /* names of tensors have at most 1024 bytes */
+size_t res_tensor_key(const struct res_model *m, const struct weights_entry *e,
+                      char out[RES_KEY_MAX]);
+
 /* ---- looking ---- */
 
 struct res_model_info {

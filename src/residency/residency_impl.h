@@ -210,10 +210,6 @@ void res_evict_others(struct res_model *m);
 
 /* ---- patch.c: adapters merged into blocks ---- */
 
-/* What adapters and ComfyUI call a tensor of m; returns its length. */
-#define RES_KEY_MAX (1024 + BLOCK_ALIAS_MAX) /* names of tensors have at most 1024 bytes */
-size_t res_tensor_key(const struct res_model *m, const struct weights_entry *e,
-                      char out[RES_KEY_MAX]);
 uint64_t res_patch_signature(const struct res_model *m, size_t block); /* 0: untouched */
 /* Blocks being derived one after the other. Those of a LOADING model travel while the next ones are
  * merged: they are complete when res_patch_end() says so. */

@@ -4,22 +4,30 @@
 #include "base/arena.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { POSITIVE, MIDDLE, NEGATIVE, LISTS };
+enum { POSITIVE, MIDDLE, NEGATIVE, EMPTY, LISTS };
 
 struct part {
     const struct guide_cond *cond;
     struct guide_area crop;
     int list;
+    const void *how; /* guide_batch.how */
 };
 
-struct scene { /* one call of guide_denoise() */
+struct scene { /* one call of guide_denoise(), or a window of it */
     const struct guide *g;
-    size_t b, c, t, h, w; /* t: planes of a channel, 1 for pictures */
+    struct shape shape;          /* of x */
+    const struct window *beside; /* frames of what is beside x, in a window; NULL: all */
+    double region;               /* where a window is that one prompt alone counts in; < 0: none */
+    size_t b, c, t, h, w;        /* t: planes of a channel, 1 for pictures */
     float sigma;
-    const float *x; /* [b, c, t, h, w] what the network is asked about */
+    double cfg;      /* of this level */
+    const void *how; /* of all parts; NULL: as patches say */
+    const float *x;  /* [b, c, t, h, w] what the network is asked about */
     struct arena *mem;
+    size_t batches;    /* computed so far */
     struct part *part; /* [parts] not yet computed, in the order of the lists */
     size_t parts;
     float *sum[LISTS]; /* [b, c, t, h, w] of weighted D, then their mean; NULL: a list not asked */
@@ -29,7 +37,7 @@ struct scene { /* one call of guide_denoise() */
 static berth_status no_memory(const struct scene *s, berth_err *err)
 {
     char text[SHAPE_TEXT_MAX];
-    return err_set(err, BERTH_ENOMEM, "a batch of latents %s", shape_text(&s->g->shape, text));
+    return err_set(err, BERTH_ENOMEM, "a batch of latents %s", shape_text(&s->shape, text));
 }
 
 static size_t pixels(const struct scene *s) /* of an item */
@@ -131,21 +139,32 @@ static void part_weights(const struct guide_cond *c, const struct guide_area *cr
 
 /* ---- lists ---- */
 
-/* Which lists count, in ComfyUI's order: the last one is computed first. */
-static size_t lists_of(const struct guide *g, bool uncond, int order[LISTS])
+static bool wants_uncond(const struct guide *g)
 {
-    bool always = g->always_uncond || uncond;
+    for (size_t i = 0; i < g->patches; i++)
+        if (g->patch[i].is->uncond)
+            return true;
+    return g->always_uncond;
+}
+
+/* Which lists count, in ComfyUI's order: the last one is computed first. */
+static size_t lists_of(const struct scene *s, bool uncond, int order[LISTS])
+{
+    const struct guide *g = s->g;
+    bool always = wants_uncond(g) || uncond;
     size_t n = 0;
     if (!g->middle) {
         order[n++] = POSITIVE;
-        if (g->negatives && (always || !is_one(g->cfg)))
+        if (g->negatives && (always || !is_one(s->cfg)))
             order[n++] = NEGATIVE;
+        if (g->empties)
+            order[n++] = EMPTY;
         return n;
     }
     bool negative = g->nested || always || !is_one(g->cfg_middle);
     if (negative && g->negatives)
         order[n++] = NEGATIVE;
-    if (negative || !is_one(g->cfg))
+    if (negative || !is_one(s->cfg))
         order[n++] = MIDDLE;
     order[n++] = POSITIVE;
     return n;
@@ -153,8 +172,21 @@ static size_t lists_of(const struct guide *g, bool uncond, int order[LISTS])
 
 static size_t conds_of(const struct guide *g, int list, const struct guide_cond **out)
 {
-    *out = list == POSITIVE ? g->positive : list == MIDDLE ? g->middle : g->negative;
-    return list == POSITIVE ? g->positives : list == MIDDLE ? g->middles : g->negatives;
+    const struct guide_cond *const at[LISTS] = { g->positive, g->middle, g->negative, g->empty };
+    const size_t n[LISTS] = { g->positives, g->middles, g->negatives, g->empties };
+    *out = at[list];
+    return n[list];
+}
+
+/* How the network is run for a list; NULL: as usual. */
+static const void *how_of(const struct scene *s, int list)
+{
+    const struct guide *g = s->g;
+    const void *how = s->how;
+    for (size_t i = 0; list == NEGATIVE && !s->how && i < g->patches; i++)
+        if (g->patch[i].is->negative && g->patch[i].is->negative(&g->patch[i], s->sigma))
+            how = g->patch[i].how;
+    return how;
 }
 
 /* The active parts of a list, and where they will be added up. */
@@ -162,13 +194,18 @@ static berth_status list_open(struct scene *s, int list, berth_err *err)
 {
     const struct guide_cond *c;
     size_t n = conds_of(s->g, list, &c), first = s->parts;
+    if (s->region >= 0 && n > 1) {
+        size_t at = (size_t)(s->region * (double)n);
+        c += at < n ? at : n - 1;
+        n = 1;
+    }
     for (size_t i = 0; i < n; i++) {
         struct part *p = &s->part[s->parts];
-        *p = (struct part) { .cond = &c[i], .list = list };
-        s->parts += part_active(&c[i], s->sigma, &s->g->shape, &p->crop);
+        *p = (struct part) { .cond = &c[i], .list = list, .how = how_of(s, list) };
+        s->parts += part_active(&c[i], s->sigma, &s->shape, &p->crop);
     }
     const struct part *p = &s->part[first];
-    bool plain = s->parts - first == 1 && part_is_plain(p->cond, &p->crop, &s->g->shape);
+    bool plain = s->parts - first == 1 && part_is_plain(p->cond, &p->crop, &s->shape);
     s->sum[list] = arena_array(s->mem, elements(s), sizeof(float)); /* zeroed */
     if (!s->sum[list])
         return no_memory(s, err);
@@ -239,7 +276,7 @@ static bool batch_new(const struct scene *s, size_t parts, const struct guide_ar
                       struct batch *b)
 {
     struct guide_batch *in = &b->in;
-    struct shape shape = s->g->shape;
+    struct shape shape = s->shape;
     shape.dim[0] = parts * s->b; /* parts of what is in memory already */
     shape.dim[shape.ndim - 2] = like->h;
     shape.dim[shape.ndim - 1] = like->w;
@@ -261,13 +298,22 @@ static void batch_fill(const struct scene *s, const struct part *const *part, st
 {
     struct guide_batch *in = &b->in;
     float t = ms_timestep(s->g->ms, s->sigma);
+    in->how = part[0]->how;
+    in->sigma = s->sigma;
+    in->first = s->batches == 0;
     for (size_t i = 0; i < b->n; i++) {
         const struct part *p = part[i / s->b];
         in->cond[i] = p->cond->cond;
-        in->item[i] = i % s->b;
+        size_t item = i % s->b;
+        in->item[i] = s->beside && s->g->windows->dim == 0 ? s->beside->frame[item] : item;
         in->area[i] = p->crop;
         in->t[i] = t;
-        crop_take(s, &p->crop, s->x + in->item[i] * s->c * pixels(s), in->x + i * b->each);
+        crop_take(s, &p->crop, s->x + item * s->c * pixels(s), in->x + i * b->each);
+    }
+    if (s->beside && s->g->windows->dim > 1) {
+        in->frame = s->beside->frame;
+        in->frames = s->beside->n;
+        in->frame_dim = s->g->windows->dim;
     }
     ms_input(s->g->ms, s->sigma, in->x, in->x, b->n * b->each);
 }
@@ -276,50 +322,56 @@ static void batch_add(struct scene *s, const struct part *const *part, const str
 {
     for (size_t i = 0; i < b->n; i++) {
         const struct part *p = part[i / s->b];
-        size_t item = b->in.item[i];
+        size_t item = i % s->b;
         float *d = b->in.out + i * b->each;
         crop_take(s, &p->crop, s->x + item * s->c * pixels(s), b->crop);
         ms_denoised(s->g->ms, s->sigma, d, b->crop, d, b->each);
-        part_weights(p->cond, &p->crop, &s->g->shape, item, b->weight);
+        part_weights(p->cond, &p->crop, &s->shape, item, b->weight);
         part_add(s, p, item, d, b->weight);
     }
+}
+
+static bool together(const struct part *a, const struct part *b)
+{
+    return a->crop.h == b->crop.h && a->crop.w == b->crop.w && a->how == b->how;
 }
 
 /* Computes the parts whose crops are as large as the first one's, the last of them first, and takes
  * them off the list. */
 static berth_status run_batch(struct scene *s, berth_err *err)
 {
-    struct guide_area like = s->part[0].crop;
+    const struct part like = s->part[0];
     const struct part **mine = arena_array(s->mem, s->parts, sizeof *mine);
     struct part *rest = arena_array(s->mem, s->parts, sizeof *rest);
     size_t n = 0, left = 0;
     if (!mine || !rest)
         return no_memory(s, err);
     for (size_t i = s->parts; i-- > 0;)
-        if (s->part[i].crop.h == like.h && s->part[i].crop.w == like.w)
+        if (together(&s->part[i], &like))
             mine[n++] = &s->part[i];
     for (size_t i = 0; i < s->parts; i++)
-        if (s->part[i].crop.h != like.h || s->part[i].crop.w != like.w)
+        if (!together(&s->part[i], &like))
             rest[left++] = s->part[i];
     struct batch b;
-    if (!batch_new(s, n, &like, &b))
+    if (!batch_new(s, n, &like.crop, &b))
         return no_memory(s, err);
     batch_fill(s, mine, &b);
     berth_status st = s->g->net(s->g->user, &b.in, err);
     if (st)
         return st;
     batch_add(s, mine, &b);
+    s->batches++;
     s->part = rest;
     s->parts = left;
     return BERTH_OK;
 }
 
-static berth_status predict(struct scene *s, bool uncond, berth_err *err)
+/* The predictions of these lists. */
+static berth_status predict_whole(struct scene *s, const int *order, size_t lists, berth_err *err)
 {
     const struct guide *g = s->g;
-    int order[LISTS];
-    size_t lists = lists_of(g, uncond, order);
-    s->part = arena_array(s->mem, g->positives + g->middles + g->negatives + 1, sizeof *s->part);
+    size_t most = g->positives + g->middles + g->negatives + g->empties;
+    s->part = arena_array(s->mem, most + 1, sizeof *s->part);
     if (!s->part)
         return no_memory(s, err);
     for (size_t i = 0; i < lists; i++)
@@ -333,62 +385,291 @@ static berth_status predict(struct scene *s, bool uncond, berth_err *err)
     return BERTH_OK;
 }
 
+/* ---- shapes and windows ---- */
+
+static berth_status scene_shape(struct scene *s, const struct shape *sh, berth_err *err)
+{
+    char text[SHAPE_TEXT_MAX];
+    uint64_t n;
+    if (sh->ndim < 4 || !shape_count(sh, &n) || !n)
+        return err_set(err, BERTH_EINVAL, "%s is no batch of latents", shape_text(sh, text));
+    s->shape = *sh;
+    s->b = (size_t)sh->dim[0];
+    s->c = (size_t)sh->dim[1];
+    s->h = (size_t)shape_last(sh, 2);
+    s->w = (size_t)shape_last(sh, 1);
+    s->t = (size_t)shape_inner(sh, 2) / (s->h * s->w);
+    if (s->h > UINT32_MAX || s->w > UINT32_MAX)
+        return err_set(err, BERTH_EINVAL, "%s: latents that large", shape_text(sh, text));
+    return BERTH_OK;
+}
+
+/* A latent as [outer, frames, inner] of a dimension. */
+struct along {
+    size_t outer, frames, inner;
+};
+
+static struct along along_of(const struct shape *s, int dim)
+{
+    size_t frames = (size_t)s->dim[dim], inner = (size_t)shape_inner(s, dim + 1);
+    return (struct along) { (size_t)shape_inner(s, 0) / (frames * inner), frames, inner };
+}
+
+/* Frame `from` of x to frame `to` of y, or added there by weight. */
+static void take_frame(const struct along *a, const float *x, size_t from, const struct along *b,
+                       float *y, size_t to)
+{
+    for (size_t o = 0; o < a->outer; o++)
+        memcpy(y + (o * b->frames + to) * b->inner, x + (o * a->frames + from) * a->inner,
+               a->inner * sizeof *y);
+}
+
+static void blend_frame(const struct along *a, const float *x, size_t from, const struct along *b,
+                        float *y, size_t to, float keep, float by)
+{
+    for (size_t o = 0; o < a->outer; o++) {
+        const float *v = x + (o * a->frames + from) * a->inner;
+        float *at = y + (o * b->frames + to) * b->inner;
+        for (size_t i = 0; i < a->inner; i++)
+            at[i] = at[i] * keep + v[i] * by;
+    }
+}
+
+/* A window's frames with its anchor in front, and those that are retained in their own places. */
+static struct window *with_anchor(const struct scene *s, const struct window *x, bool anchor,
+                                  const size_t *retain, size_t retains)
+{
+    struct window *y = arena_array(s->mem, 1, sizeof *y);
+    size_t *frame = y ? arena_array(s->mem, x->n + 1, sizeof *frame) : NULL;
+    if (!frame)
+        return NULL;
+    *y = (struct window) { .frame = frame, .n = x->n + anchor };
+    if (anchor)
+        frame[0] = x->frame[0] - 1;
+    memcpy(frame + anchor, x->frame, x->n * sizeof *frame);
+    for (size_t i = 0; i < retains; i++)
+        if (retain[i] < y->n)
+            frame[retain[i]] = retain[i];
+    return y;
+}
+
+struct fusing {    /* windows put together again */
+    float *count;  /* [frames] of weights */
+    double *bias;  /* [frames], FUSE_RELATIVE */
+    float *weight; /* of one window */
+};
+
+/* One window: predicted as a latent of its own, and added to the sums of the whole one. */
+static berth_status add_window(struct scene *s, const struct window *x, const int *order,
+                               size_t lists, const struct fusing *f, berth_err *err)
+{
+    struct windows *w = s->g->windows;
+    struct arena mem = { 0 };
+    const bool anchor = w->causal && x->frame[0] > 0;
+    const struct window *latent = with_anchor(s, x, anchor, w->retain_latent, w->retain_latents);
+    const struct window *beside = with_anchor(s, x, anchor, w->retain_cond, w->retain_conds);
+    struct scene sub = { .g = s->g,
+                         .sigma = s->sigma,
+                         .cfg = s->cfg,
+                         .how = s->how,
+                         .beside = beside,
+                         .batches = s->batches,
+                         .region = -1,
+                         .mem = &mem };
+    struct shape shape = s->shape;
+    shape.dim[w->dim] = x->n + anchor;
+    struct along all = along_of(&s->shape, w->dim), part = along_of(&shape, w->dim);
+    float *cut = arena_array(&mem, part.outer * part.frames, part.inner * sizeof *cut);
+    berth_status st = latent && beside && cut ? scene_shape(&sub, &shape, err) : no_memory(s, err);
+    for (size_t i = 0; !st && i < latent->n; i++)
+        take_frame(&all, s->x, latent->frame[i], &part, cut, i);
+    sub.x = cut;
+    if (w->split) {
+        size_t low = x->frame[0], high = low;
+        for (size_t i = 0; i < x->n; i++) {
+            low = x->frame[i] < low ? x->frame[i] : low;
+            high = x->frame[i] > high ? x->frame[i] : high;
+        }
+        sub.region = (double)(low + high) / (2 * (double)all.frames);
+    }
+    if (!st)
+        st = predict_whole(&sub, order, lists, err);
+    if (w->fuse != FUSE_RELATIVE)
+        windows_weights(w, x, all.frames, f->weight);
+    for (size_t i = 0; !st && i < x->n; i++) {
+        size_t to = x->frame[i];
+        double bias = windows_bias(x, i), sum = f->bias[to] + bias;
+        bool relative = w->fuse == FUSE_RELATIVE;
+        for (size_t k = 0; k < lists; k++)
+            blend_frame(&part, sub.sum[order[k]], i + anchor, &all, s->sum[order[k]], to,
+                        relative ? (float)(f->bias[to] / sum) : 1,
+                        relative ? (float)(bias / sum) : f->weight[i]);
+        f->count[to] += relative ? 0 : f->weight[i];
+        f->bias[to] = sum;
+    }
+    s->batches = sub.batches;
+    arena_release(&mem);
+    return st;
+}
+
+static berth_status predict_windows(struct scene *s, const int *order, size_t lists, berth_err *err)
+{
+    struct windows *w = s->g->windows;
+    struct vec list = { .elem = sizeof(struct window) };
+    struct along all = along_of(&s->shape, w->dim);
+    struct fusing f = { arena_array(s->mem, all.frames, sizeof *f.count),
+                        arena_array(s->mem, all.frames, sizeof *f.bias),
+                        arena_array(s->mem, w->length + 1, sizeof *f.weight) };
+    berth_status st = f.count && f.bias && f.weight ? BERTH_OK : no_memory(s, err);
+    for (size_t k = 0; !st && k < lists; k++) {
+        const struct guide_cond *c;
+        for (size_t i = 0, n = conds_of(s->g, order[k], &c); i < n; i++)
+            if (c[i].mask)
+                return err_set(err, BERTH_EUNSUPPORTED,
+                               "masks of prompts cannot be used with context windows yet");
+        s->sum[order[k]] = arena_array(s->mem, elements(s), sizeof(float));
+        if (!s->sum[order[k]])
+            st = no_memory(s, err);
+    }
+    windows_at(w, s->g->sigmas, s->g->levels, s->sigma);
+    if (!st)
+        st = windows_make(w, all.frames, s->mem, &list, err);
+    for (size_t i = 0; !st && i < list.n; i++)
+        st = add_window(s, vec_at(&list, i), order, lists, &f, err);
+    for (size_t k = 0; !st && w->fuse != FUSE_RELATIVE && k < lists; k++)
+        for (size_t i = 0; i < elements(s); i++)
+            s->sum[order[k]][i] /= f.count[i / all.inner % all.frames];
+    vec_release(&list);
+    return st;
+}
+
+static berth_status predict(struct scene *s, const int *order, size_t lists, berth_err *err)
+{
+    const struct windows *w = s->g->windows;
+    bool pieces = w && w->dim < s->shape.ndim && s->shape.dim[w->dim] > w->length;
+    return pieces ? predict_windows(s, order, lists, err) : predict_whole(s, order, lists, err);
+}
+
+/* ---- patches ---- */
+
+berth_status guide_again(const struct guide_moment *m, bool negative, const float *x,
+                         const void *how, float *out, berth_err *err)
+{
+    const struct scene *s = m->scene;
+    struct arena mem = { 0 };
+    struct scene again = {
+        .g = s->g, .sigma = s->sigma, .cfg = s->cfg, .how = how, .x = x, .region = -1, .mem = &mem
+    };
+    const int list = negative ? NEGATIVE : POSITIVE;
+    berth_status st = scene_shape(&again, &s->shape, err);
+    if (!st)
+        st = predict(&again, &list, 1, err);
+    if (!st)
+        memcpy(out, again.sum[list], m->n * sizeof *out);
+    arena_release(&mem);
+    return st;
+}
+
+float *guide_floats(const struct guide_moment *m, size_t n, berth_err *err)
+{
+    float *p = arena_array(m->mem, n, sizeof *p);
+    if (!p)
+        no_memory(m->scene, err);
+    return p;
+}
+
+void guide_memory_release(struct guide_memory *m, size_t patches)
+{
+    for (size_t i = 0; m && i < patches; i++)
+        free(m[i].kept);
+}
+
+/* The cfg of this level. */
+static double cfg_now(const struct guide *g, float sigma)
+{
+    double cfg = g->cfg;
+    for (size_t i = g->patches; i-- > 0;)
+        if (g->patch[i].is->scale && g->patch[i].is->scale(&g->patch[i], sigma, &cfg))
+            break;
+    return cfg;
+}
+
+/* cond and uncond as patches may change them; a list that was not asked is 0. */
+static berth_status moment_open(const struct scene *s, float *cond, float *uncond, double cfg,
+                                struct guide_moment *m, berth_err *err)
+{
+    const struct shape *sh = &s->shape;
+    *m = (struct guide_moment) { .b = s->b,
+                                 .c = s->c,
+                                 .planes = s->t,
+                                 .h = s->h,
+                                 .w = s->w,
+                                 .item = s->c * pixels(s),
+                                 .n = elements(s),
+                                 .last3 = (size_t)shape_inner(sh, sh->ndim - 3),
+                                 .sigma = s->sigma,
+                                 .ms = s->g->ms,
+                                 .cfg = cfg,
+                                 .x = s->x,
+                                 .cond = cond,
+                                 .uncond = uncond,
+                                 .both = uncond != NULL,
+                                 .empty = s->sum[EMPTY],
+                                 .mem = s->mem,
+                                 .scene = s };
+    if (!uncond)
+        m->uncond = guide_floats(m, m->n, err);
+    return m->uncond ? BERTH_OK : err->code;
+}
+
+static berth_status patch_with(struct guide_moment *m, const struct guide *g, size_t i,
+                               guide_patch_fn *fn, berth_err *err)
+{
+    if (!fn)
+        return BERTH_OK;
+    m->memory = &g->memory[i];
+    berth_status s = fn(m, &g->patch[i], err);
+    return s && s != BERTH_ECANCELED ? err_add(err, "%s", g->patch[i].is->name) : s;
+}
+
+static berth_status patches_before(struct guide_moment *m, const struct guide *g, berth_err *err)
+{
+    for (size_t i = 0; i < g->patches; i++)
+        if (patch_with(m, g, i, g->patch[i].is->before, err))
+            return err->code;
+    return BERTH_OK;
+}
+
 /* ---- cfg ---- */
 
-static double deviation(const float *x, size_t n)
+/* uncond + (cond - uncond) * scale, or what a patch has instead, and what patches make of it. A
+ * list that was not asked is 0. out is neither of them. */
+static berth_status combine(const struct scene *s, float *cond, float *uncond, double scale,
+                            float *out, berth_err *err)
 {
-    double mean = 0, sum = 0;
-    for (size_t i = 0; i < n; i++)
-        mean += x[i];
-    mean /= (double)n;
-    for (size_t i = 0; i < n; i++)
-        sum += (x[i] - mean) * (x[i] - mean);
-    return sqrt(sum / (double)(n - 1));
-}
-
-/* RescaleCFG, in one item of n values: what cfg added to the contrast goes again, by `rescale`. It
- * works on what a v-predicting network would have said, hence the ways there and back. scratch
- * [2n]. */
-static void rescaled(const struct scene *s, const float *x, const float *cond, const float *uncond,
-                     float scale, float *out, size_t n, float *scratch)
-{
-    float sigma = s->sigma, var = sigma * sigma + 1, root = sqrtf(var);
-    float by = (float)s->g->rescale, rest = (float)(1 - s->g->rescale);
-    float *cv = scratch, *cfg = scratch + n;
-    for (size_t i = 0; i < n; i++) {
-        float x0 = x[i] / var, c = x[i] - (x[i] - cond[i]), u = x[i] - (x[i] - uncond[i]);
-        float uv = (x0 - u) * root / sigma;
-        cv[i] = (x0 - c) * root / sigma;
-        cfg[i] = uv + scale * (cv[i] - uv);
-    }
-    float ratio = (float)deviation(cv, n) / (float)deviation(cfg, n);
-    if (!isfinite(ratio))
-        ratio = 1; /* a flat latent has no contrast to lose */
-    for (size_t i = 0; i < n; i++) {
-        float v = by * (cfg[i] * ratio) + rest * cfg[i];
-        out[i] = x[i] - (x[i] - (x[i] / var - v * sigma / root));
-    }
-}
-
-/* uncond + (cond - uncond) * scale; a list that was not asked is 0. out may be one of them. */
-static berth_status combine(const struct scene *s, const float *cond, const float *uncond,
-                            double scale, float *out, berth_err *err)
-{
-    size_t n = elements(s), per = s->c * pixels(s);
-    if (!uncond) { /* cfg 1 */
+    const struct guide *g = s->g;
+    struct guide_moment m;
+    size_t n = elements(s), instead = g->patches;
+    for (size_t i = 0; i < g->patches; i++)
+        instead = g->patch[i].is->instead ? i : instead;
+    if (!g->patches && !uncond) { /* cfg 1 */
         memcpy(out, cond, n * sizeof *out);
         return BERTH_OK;
     }
-    if (s->g->rescale == 0) {
+    if (moment_open(s, cond, uncond, scale, &m, err))
+        return err->code;
+    m.out = out;
+    if (instead < g->patches) {
+        if (patch_with(&m, g, instead, g->patch[instead].is->instead, err))
+            return err->code;
+    } else {
+        float by = uncond ? (float)scale : 1.0f;
         for (size_t i = 0; i < n; i++)
-            out[i] = uncond[i] + (cond[i] - uncond[i]) * (float)scale;
-        return BERTH_OK;
+            out[i] = m.uncond[i] + (cond[i] - m.uncond[i]) * by;
     }
-    float *scratch = arena_array(s->mem, per, 2 * sizeof *scratch);
-    if (!scratch)
-        return no_memory(s, err);
-    for (size_t i = 0; i < n; i += per)
-        rescaled(s, s->x + i, cond + i, uncond + i, (float)scale, out + i, per, scratch);
+    for (size_t i = 0; i < g->patches; i++)
+        if (patch_with(&m, g, i, g->patch[i].is->after, err))
+            return err->code;
     return BERTH_OK;
 }
 
@@ -396,7 +677,7 @@ static berth_status combine(const struct scene *s, const float *cond, const floa
 static berth_status combine_three(const struct scene *s, float *out, berth_err *err)
 {
     const struct guide *g = s->g;
-    const float *pos = s->sum[POSITIVE], *mid = s->sum[MIDDLE], *neg = s->sum[NEGATIVE];
+    float *pos = s->sum[POSITIVE], *mid = s->sum[MIDDLE], *neg = s->sum[NEGATIVE];
     size_t n = elements(s);
     if (!mid) { /* both are 1 */
         memcpy(out, pos, n * sizeof *out);
@@ -404,7 +685,7 @@ static berth_status combine_three(const struct scene *s, float *out, berth_err *
     }
     if (g->nested) {
         float by = (float)g->cfg_middle;
-        if (combine(s, pos, mid, g->cfg, out, err))
+        if (combine(s, pos, mid, s->cfg, out, err))
             return err->code;
         for (size_t i = 0; neg && i < n; i++)
             out[i] = neg[i] + by * (out[i] - neg[i]);
@@ -413,21 +694,26 @@ static berth_status combine_three(const struct scene *s, float *out, berth_err *
     if (combine(s, mid, neg, g->cfg_middle, out, err))
         return err->code;
     for (size_t i = 0; i < n; i++)
-        out[i] += (pos[i] - mid[i]) * (float)g->cfg;
+        out[i] += (pos[i] - mid[i]) * (float)s->cfg;
     return BERTH_OK;
 }
 
 static berth_status finish(const struct scene *s, float *out, float *uncond, berth_err *err)
 {
     const struct guide *g = s->g;
+    struct guide_moment m;
     const float *u = g->middle && g->nested ? s->sum[MIDDLE] : s->sum[NEGATIVE];
+    if (!g->middle && !g->apart && g->patches &&
+        (moment_open(s, s->sum[POSITIVE], s->sum[NEGATIVE], s->cfg, &m, err) ||
+         patches_before(&m, g, err)))
+        return err->code;
     if (uncond && u)
         memcpy(uncond, u, elements(s) * sizeof *uncond);
     else if (uncond)
         memset(uncond, 0, elements(s) * sizeof *uncond);
     if (g->middle)
         return combine_three(s, out, err);
-    return combine(s, s->sum[POSITIVE], s->sum[NEGATIVE], g->cfg, out, err);
+    return combine(s, s->sum[POSITIVE], s->sum[NEGATIVE], s->cfg, out, err);
 }
 
 /* ---- inpainting ---- */
@@ -456,22 +742,43 @@ static berth_status mask_in(struct scene *s, berth_err *err)
 
 static berth_status scene_open(struct scene *s, berth_err *err)
 {
-    const struct guide *g = s->g;
-    const struct shape *sh = &g->shape;
-    char text[SHAPE_TEXT_MAX];
-    uint64_t n;
-    if (sh->ndim < 4 || !shape_count(sh, &n) || !n)
-        return err_set(err, BERTH_EINVAL, "%s is no batch of latents", shape_text(sh, text));
-    s->b = (size_t)sh->dim[0];
-    s->c = (size_t)sh->dim[1];
-    s->h = (size_t)shape_last(sh, 2);
-    s->w = (size_t)shape_last(sh, 1);
-    s->t = (size_t)shape_inner(sh, 2) / (s->h * s->w);
-    if (s->h > UINT32_MAX || s->w > UINT32_MAX)
-        return err_set(err, BERTH_EINVAL, "%s: latents that large", shape_text(sh, text));
-    if (g->mask && (!g->latent || !g->noise))
+    if (s->g->mask && (!s->g->latent || !s->g->noise))
         BUG("a guide with a mask and nothing behind it");
-    return BERTH_OK;
+    s->region = -1;
+    return scene_shape(s, &s->g->shape, err);
+}
+
+/* All of it: predictions, patches, cfg. */
+static berth_status answer(struct scene *s, float *denoised, float *uncond, berth_err *err)
+{
+    int order[LISTS];
+    s->cfg = cfg_now(s->g, s->sigma);
+    size_t lists = lists_of(s, uncond != NULL, order);
+    berth_status st = predict(s, order, lists, err);
+    return st ? st : finish(s, denoised, uncond, err);
+}
+
+/* The same through a cache of whole predictions. A sampler's uncond stays what it was where the
+ * network is not asked. */
+static berth_status answer_cached(struct scene *s, float *denoised, float *uncond, berth_err *err)
+{
+    const void *key = s->g;
+    struct step_cache_call call = { .sigma = s->sigma,
+                                    .first = true,
+                                    .parts = 1,
+                                    .key = &key,
+                                    .each = elements(s),
+                                    .h = s->h,
+                                    .w = s->w,
+                                    .x = s->x,
+                                    .out = denoised };
+    bool skip = false;
+    if (!s->g->cache)
+        return answer(s, denoised, uncond, err);
+    if (step_cache_begin(s->g->cache, &call, &skip, err) || skip ||
+        answer(s, denoised, uncond, err))
+        return skip ? BERTH_OK : err->code;
+    return step_cache_end(s->g->cache, &call, err);
 }
 
 berth_status guide_denoise(void *guide, const float *x, float sigma, float *denoised, float *uncond,
@@ -483,9 +790,7 @@ berth_status guide_denoise(void *guide, const float *x, float sigma, float *deno
     if (!st && s.g->mask)
         st = mask_in(&s, err);
     if (!st)
-        st = predict(&s, uncond != NULL, err);
-    if (!st)
-        st = finish(&s, denoised, uncond, err);
+        st = answer_cached(&s, denoised, uncond, err);
     if (!st && s.g->mask)
         blend(&s, denoised, s.g->latent, denoised);
     arena_release(&mem);

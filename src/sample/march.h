@@ -78,7 +78,7 @@ float march_snr(const struct march *m, float sigma);     /* lambda, half the log
 float march_snr_sigma(const struct march *m, float snr); /* and back */
 float march_lerp(float a, float b, float w);
 float march_no_nan(float v); /* 0 for NaN, the largest numbers for infinities */
-/* Solves A z = b for z, n <= 4 equations, A row by row; both are spoilt, b holds z. */
+/* Solves A z = b for z, n equations, A row by row; both are spoilt, b holds z. */
 void march_solve(float *a, float *b, size_t n);
 
 /* ---- steps: from m->s to m->t with D at hand; of SAMPLER_LOOP() the whole way ---- */

@@ -13,6 +13,7 @@
 #define LCM_STEPS 50
 #define LCM_SKIP (DISCRETE / LCM_STEPS) /* of the discrete levels, each 20th was distilled */
 #define EDM_TIME 0.25
+#define PI 3.14159265358979323846
 
 /* ---- tables ---- */
 
@@ -82,13 +83,16 @@ static double or_else(double x, double otherwise)
 /* Zeros become what they stand for; numbers come from workflows. */
 static berth_status complete(struct ms_config *c, berth_err *err)
 {
-    bool edm = c->table == MS_CONTINUOUS_EDM;
+    bool edm = c->table == MS_CONTINUOUS_EDM || c->table == MS_CONTINUOUS_V;
     c->sigma_min = or_else(c->sigma_min, 0.002);
     c->sigma_max = or_else(c->sigma_max, 120);
     c->sigma_data = or_else(c->sigma_data, 1);
     if (!c->shifted)
         c->shift = or_else(c->shift, c->table == MS_FLUX ? 1.15 : 1);
     c->multiplier = or_else(c->multiplier, 1000);
+    c->noise_scale = or_else(c->noise_scale, 1);
+    if (!(c->noise_scale > 0 && isfinite(c->noise_scale)))
+        return err_set(err, BERTH_EINVAL, "a noise scale of %g", c->noise_scale);
     if (edm && !(c->sigma_min > 0 && c->sigma_max > c->sigma_min && isfinite(c->sigma_max)))
         return err_set(err, BERTH_EINVAL, "noise levels from %g to %g", c->sigma_min, c->sigma_max);
     if (!(c->sigma_data > 0 && isfinite(c->sigma_data)))
@@ -120,6 +124,7 @@ berth_status ms_init(struct msampling *ms, const struct ms_config *cfg, berth_er
         fill_discrete(ms);
         break;
     case MS_CONTINUOUS_EDM:
+    case MS_CONTINUOUS_V:
         fill_continuous(ms);
         break;
     case MS_FLOW:
@@ -150,7 +155,12 @@ float ms_sigma_max(const struct msampling *ms)
 
 bool ms_is_flow(const struct msampling *ms)
 {
-    return ms->cfg.type == MS_CONST;
+    return ms->cfg.type == MS_CONST || ms->cfg.type == MS_IMG_TO_IMG_FLOW;
+}
+
+double ms_noise_scale(const struct msampling *ms)
+{
+    return ms_is_flow(ms) ? ms->cfg.noise_scale : 1;
 }
 
 /* ---- between noise levels and what the network is told ---- */
@@ -178,6 +188,8 @@ float ms_timestep(const struct msampling *ms, float sigma)
                                    : nearest(ms, sigma));
     case MS_CONTINUOUS_EDM:
         return (float)EDM_TIME * logf(sigma);
+    case MS_CONTINUOUS_V:
+        return atanf(sigma) / (float)PI * 2;
     case MS_FLOW:
         return sigma * (float)ms->cfg.multiplier;
     case MS_FLUX:
@@ -204,6 +216,8 @@ float ms_sigma(const struct msampling *ms, float timestep)
         return discrete_sigma(ms, timestep);
     case MS_CONTINUOUS_EDM:
         return expf(timestep / (float)EDM_TIME);
+    case MS_CONTINUOUS_V:
+        return tanf(timestep * (float)PI / 2);
     case MS_FLOW: {
         float t = timestep / (float)ms->cfg.multiplier, shift = (float)ms->cfg.shift;
         return ms->cfg.shift == 1 ? t : shift * t / (1 + (float)(ms->cfg.shift - 1) * t);
@@ -229,7 +243,8 @@ double ms_percent(const struct msampling *ms, double percent)
     case MS_FLUX:
         e = exp(shift);
         return e / (e + (1 / t - 1));
-    case MS_CONTINUOUS_EDM: {
+    case MS_CONTINUOUS_EDM:
+    case MS_CONTINUOUS_V: {
         double lo = log(ms_sigma_min(ms)), hi = log(ms_sigma_max(ms));
         return exp((hi - lo) * t + lo);
     }
@@ -261,7 +276,7 @@ static void copy(const float *x, float *out, size_t n)
 
 void ms_input(const struct msampling *ms, float sigma, const float *x, float *out, size_t n)
 {
-    if (ms->cfg.type == MS_CONST || ms->cfg.type == MS_IMG_TO_IMG) {
+    if (ms_is_flow(ms) || ms->cfg.type == MS_IMG_TO_IMG) {
         copy(x, out, n);
         return;
     }
@@ -300,6 +315,7 @@ void ms_denoised(const struct msampling *ms, float sigma, const float *model, co
         return;
     case MS_X0:
     case MS_IMG_TO_IMG:
+    case MS_IMG_TO_IMG_FLOW:
         copy(model, out, n);
         return;
     case MS_EPS:
@@ -318,7 +334,16 @@ void ms_noise(const struct msampling *ms, float sigma, const float *noise, const
               bool max_denoise, float *out, size_t n)
 {
     float by = max_denoise && !ms_is_flow(ms) ? sqrtf(1 + sigma * sigma) : sigma;
-    float keep = ms_is_flow(ms) ? 1 - sigma : 1;
+    float keep = ms_is_flow(ms) ? 1 - sigma : 1, scale = (float)ms_noise_scale(ms);
+    if (ms->cfg.type == MS_IMG_TO_IMG_FLOW) {
+        copy(latent, out, n);
+        return;
+    }
+    if (scale != 1) {
+        for (size_t i = 0; i < n; i++)
+            out[i] = by * (scale * noise[i]) + keep * latent[i];
+        return;
+    }
     for (size_t i = 0; i < n; i++)
         out[i] = noise[i] * by + keep * latent[i];
 }
@@ -328,5 +353,5 @@ void ms_finish(const struct msampling *ms, float sigma, float *x, size_t n)
     if (!ms_is_flow(ms))
         return;
     for (size_t i = 0; i < n; i++)
-        x[i] /= 1 - sigma;
+        x[i] = ms->cfg.type == MS_CONST ? x[i] / (1 - sigma) : 1 - x[i];
 }

@@ -22,9 +22,14 @@ static const struct sampler all[] = {
 #undef SAMPLER
 #undef SAMPLER_LOOP
 
-const struct sample_options sample_defaults = {
-    .eta = NAN, .s_noise = NAN, .r = NAN, .s_churn = NAN, .s_tmin = NAN, .s_tmax = NAN, .gamma = NAN
-};
+const struct sample_options sample_defaults = { .eta = NAN,
+                                                .s_noise = NAN,
+                                                .r = NAN,
+                                                .s_churn = NAN,
+                                                .s_tmin = NAN,
+                                                .s_tmax = NAN,
+                                                .gamma = NAN,
+                                                .s_noise_end = NAN };
 
 size_t sampler_count(void)
 {
@@ -112,8 +117,18 @@ static double either(double asked, double own)
 static struct sample_options resolve(const struct sample_options *o,
                                      const struct sample_options *own)
 {
+    static const struct sample_adaptive adaptive = {
+        .relative = 0.05, .absolute = 0.0078, .first = 0.05, .i = 1, .accept = 0.81
+    };
+    double s_noise = either(o->s_noise, own->s_noise);
     return (struct sample_options) { .eta = either(o->eta, own->eta),
-                                     .s_noise = either(o->s_noise, own->s_noise),
+                                     .s_noise = s_noise,
+                                     .s_noise_end = either(o->s_noise_end, s_noise),
+                                     .noise_clip = o->noise_clip,
+                                     .adaptive = o->adaptive.said ? o->adaptive : adaptive,
+                                     .er = { .stages = o->er.stages ? o->er.stages : 3,
+                                             .noise = o->er.noise },
+                                     .sa = o->sa,
                                      .r = either(o->r, own->r),
                                      .s_churn = either(o->s_churn, 0),
                                      .s_tmin = either(o->s_tmin, 0),
@@ -236,6 +251,8 @@ berth_status sample_run(const struct sampler *s, struct sample_job *j, berth_err
                        .opt = resolve(&j->opt, &s->own),
                        .flow = ms_is_flow(j->ms),
                        .mem = &mem };
+    if (s->flags & SAMPLER_MODEL_NOISE)
+        m.opt.s_noise *= ms_noise_scale(j->ms);
     if ((s->flags & SAMPLER_ORDER) && (m.opt.order < 1 || m.opt.order > SAMPLE_MAX_ORDER))
         return err_set(err, BERTH_EINVAL, "%s: order %d is not 1..%d", s->name, m.opt.order,
                        SAMPLE_MAX_ORDER);

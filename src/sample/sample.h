@@ -24,10 +24,26 @@
 
 struct sample_options { /* of the Sampler* nodes; NAN / 0: the sampler's own default */
     double eta, s_noise, r, s_churn, s_tmin, s_tmax;
-    int order;    /* lms 1..100, dpm_adaptive 2 or 3 */
-    bool heun;    /* solver_type of dpmpp_2m_sde */
-    double gamma; /* gradient_estimation */
+    int order;                      /* lms 1..100, dpm_adaptive 2 or 3 */
+    bool heun;                      /* solver_type of dpmpp_2m_sde */
+    double gamma;                   /* gradient_estimation */
+    double s_noise_end, noise_clip; /* lcm: s_noise of the last step; in deviations, 0: none */
+    struct sample_adaptive {        /* dpm_adaptive; said false: its defaults */
+        bool said;
+        double relative, absolute, first, p, i, d, accept;
+    } adaptive;
+    struct sample_er { /* er_sde; stages 0: its defaults */
+        int stages;    /* 1..3 */
+        enum { ER_OWN, ER_REVERSE, ER_ODE } noise;
+    } er;
+    struct sample_sa { /* sa_solver; said false: its defaults */
+        bool said;
+        int predictor, corrector; /* orders, 1..6 and 0..6 */
+        double from, to;          /* noise between these levels alone */
+        bool simple;              /* second orders by the simple formula */
+    } sa;
 };
+#define SAMPLE_SA_ORDER 6
 extern const struct sample_options sample_defaults; /* every field "own default" */
 
 /* After the first model call of step i; from dpm_adaptive and uni_pc at the end of a step. */
@@ -76,7 +92,9 @@ enum {
     SAMPLER_TREE_THERE = 1 << 7, /* its tree grows where the latent is, not always on the cpu */
     SAMPLER_LOOPS = 1 << 8,      /* step is a loop of its own over all steps */
     SAMPLER_LANDS = 1 << 9,      /* a step to 0 is one to D */
-    SAMPLER_SDE = SAMPLER_TREE | SAMPLER_OFF_ONE | SAMPLER_LANDS,
+    SAMPLER_MODEL_NOISE =
+        1 << 10, /* its noise is as strong as the model's (ms_config.noise_scale) */
+    SAMPLER_SDE = SAMPLER_TREE | SAMPLER_OFF_ONE | SAMPLER_LANDS | SAMPLER_MODEL_NOISE,
     SAMPLER_SDE_THERE = SAMPLER_SDE | SAMPLER_TREE_THERE,
 };
 #define SAMPLE_MAX_ORDER 100 /* of lms */
@@ -91,6 +109,7 @@ struct sampler {
 size_t sampler_count(void);
 const struct sampler *sampler_at(size_t i);           /* in the order people see */
 const struct sampler *sampler_find(const char *name); /* NULL: none */
+extern const struct sampler sampler_euler_pp;         /* of a node alone: not among those above */
 
 /* Runs it over the job; takes the memory it needs before the first step. The job's x is undefined
  * after an error. BERTH_EINVAL "NaN in the latent after step 3 of 20 (sigma 1.613)" when values go

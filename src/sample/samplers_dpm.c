@@ -155,17 +155,14 @@ berth_status step_dpm_fast(struct march *m, berth_err *err)
 }
 
 /* ---- dpm_adaptive: two orders, and the step their difference allows ---- */
-#define RTOL 0.05f
-#define ATOL 0.0078f
-#define H_FIRST 0.05
-#define ACCEPT 0.81
-
 /* How far two results lie apart, in tolerances. */
 static double apart(const struct march *m, const float *low, const float *high, const float *prev)
 {
+    float relative = (float)m->opt.adaptive.relative, least = (float)m->opt.adaptive.absolute;
     double sum = 0;
     for (size_t i = 0; i < m->n; i++) {
-        float d = (low[i] - high[i]) / fmaxf(ATOL, RTOL * fmaxf(fabsf(low[i]), fabsf(prev[i])));
+        float d =
+            (low[i] - high[i]) / fmaxf(least, relative * fmaxf(fabsf(low[i]), fabsf(prev[i])));
         sum += (double)d * (double)d;
     }
     return sqrt(sum) / sqrt((double)m->n);
@@ -187,10 +184,24 @@ static berth_status both(struct march *m, float t, float next, berth_err *err)
     return BERTH_OK;
 }
 
+/* How much longer the next step may be, by the errors of this one and the last ones that were
+ * taken (proportional, integral, differential): 1 / error each, newest first; *last is set. */
+static double step_factor(const struct march *m, double off, double order, double last[3])
+{
+    const struct sample_adaptive *a = &m->opt.adaptive;
+    double inverse = 1 / (off + 1e-8);
+    for (size_t i = 0; i < 3 && !(last[i] > 0); i++)
+        last[i] = inverse;
+    last[0] = inverse;
+    double f = pow(last[0], (a->p + a->i + a->d) / order) *
+               pow(last[1], -(a->p + 2 * a->d) / order) * pow(last[2], a->d / order);
+    return 1 + atan(f - 1);
+}
+
 berth_status step_dpm_adaptive(struct march *m, berth_err *err)
 {
     float t = 0, end = 0, up = 0;
-    double eta = m->opt.eta, h = H_FIRST;
+    double eta = m->opt.eta, h = fabs(m->opt.adaptive.first), last[3] = { 0 };
     if (m->opt.order != 2 && m->opt.order != 3)
         return err_set(err, BERTH_EINVAL, "order %d is neither 2 nor 3", m->opt.order);
     if (ends(m, &t, &end, err))
@@ -217,10 +228,11 @@ berth_status step_dpm_adaptive(struct march *m, berth_err *err)
         if (eps(m, EPS, m->x, t, err) || both(m, t, to, err))
             return err->code;
         double off = (double)(float)apart(m, m->tmp[LOW], m->tmp[HIGH], m->tmp[PREV]);
-        double factor = pow(1 / (off + 1e-8), 1 / (eta != 0 ? 1.5 : (double)m->opt.order));
-        factor = 1 + atan(factor - 1);
+        double factor = step_factor(m, off, eta != 0 ? 1.5 : (double)m->opt.order, last);
         h *= factor;
-        if (factor >= ACCEPT) {
+        if (factor >= m->opt.adaptive.accept) {
+            last[2] = last[1];
+            last[1] = last[0];
             march_set(m, m->tmp[PREV], m->tmp[LOW]);
             if (march_noise(m, sigma_of(t), sigma_of(next), err))
                 return err->code;

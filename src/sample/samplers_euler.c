@@ -58,6 +58,21 @@ berth_status step_euler_ancestral_cfg_pp(struct march *m, berth_err *err)
     return march_add_noise(m, m->x, 1, m->t, at * (float)m->opt.s_noise * up, err);
 }
 
+/* SamplerEulerCFGpp "alternative": Euler from where the negative's D would be. */
+static berth_status step_euler_pp(struct march *m, berth_err *err)
+{
+    float *d = m->tmp[0];
+    (void)err;
+    mix(m, d, { 1, m->x }, { -1, m->D }, { 1, m->U });
+    march_slope(m, d, d, m->s, m->D);
+    mix(m, m->x, { 1, m->x }, { m->t - m->s, d });
+    return BERTH_OK;
+}
+
+const struct sampler sampler_euler_pp = {
+    .name = "euler_pp", .flags = SAMPLER_UNCOND, .scratch = 1, .step = step_euler_pp
+};
+
 berth_status step_heun(struct march *m, berth_err *err)
 {
     float *d = m->tmp[0], *x2 = m->tmp[1], *D2 = m->tmp[2], dt = m->t - m->s;
@@ -101,6 +116,19 @@ berth_status step_heunpp2(struct march *m, berth_err *err)
     return BERTH_OK;
 }
 
+/* At most so many deviations of its own. */
+static void clip(float *v, size_t n, double deviations)
+{
+    double mean = 0, sum = 0;
+    for (size_t i = 0; i < n; i++)
+        mean += (double)v[i] / (double)n;
+    for (size_t i = 0; i < n; i++)
+        sum += ((double)v[i] - mean) * ((double)v[i] - mean);
+    float most = (float)deviations * (float)sqrt(sum / (double)(n - 1));
+    for (size_t i = 0; i < n; i++)
+        v[i] = fminf(fmaxf(v[i], -most), most);
+}
+
 /* Straight to the clean latent, and noise again. */
 berth_status step_lcm(struct march *m, berth_err *err)
 {
@@ -109,6 +137,12 @@ berth_status step_lcm(struct march *m, berth_err *err)
         return BERTH_OK;
     if (march_noise(m, m->s, m->t, err))
         return err->code;
+    double share = m->steps > 1 ? (double)m->i / (double)(m->steps - 1) : 0;
+    double by = m->opt.s_noise + (m->opt.s_noise_end - m->opt.s_noise) * share;
+    if (m->opt.noise_clip > 0)
+        clip(m->noise, m->n, m->opt.noise_clip);
+    if (by != 1)
+        mix(m, m->noise, { (float)by, m->noise });
     ms_noise(m->j->ms, m->t, m->noise, m->x, false, m->x, m->n);
     return BERTH_OK;
 }

@@ -111,9 +111,15 @@ berth_status step_seeds_3(struct march *m, berth_err *err)
  *      here ---- */
 #define ER_POINTS 200
 
-static float er_scale(float v)
+static float er_scale(const struct march *m, float v)
 {
-    return v * (expf(powf(v, 0.3f)) + 10);
+    float eta = (float)m->opt.eta;
+    if (m->opt.er.noise == ER_ODE)
+        return v;
+    if (m->opt.er.noise == ER_REVERSE)
+        return powf(v, eta + 1);
+    float by = expf(powf(v, 0.3f)) + 10;
+    return v * (eta == 1 ? by : powf(by, eta));
 }
 
 static float er_lambda(const struct march *m, size_t i)
@@ -122,12 +128,12 @@ static float er_lambda(const struct march *m, size_t i)
 }
 
 /* The two sums over the interval, from t back to s. */
-static void er_sums(float s, float t, float *one, float *two)
+static void er_sums(const struct march *m, float s, float t, float *one, float *two)
 {
     float step = -(t - s) / ER_POINTS;
     double sum = 0, weighted = 0;
     for (int k = 0; k < ER_POINTS; k++) {
-        float p = t + (float)k * step, f = er_scale(p);
+        float p = t + (float)k * step, f = er_scale(m, p);
         sum += (double)(1 / f);
         weighted += (double)((p - s) / f);
     }
@@ -139,16 +145,16 @@ berth_status step_er_sde(struct march *m, berth_err *err)
 {
     float *Dd = m->tmp[0], *Du = m->tmp[2]; /* tmp[1]: Dd of the step before */
     float s = er_lambda(m, m->i), t = er_lambda(m, m->i + 1);
-    float alpha_s = m->s / s, alpha = m->t / t, r = er_scale(t) / er_scale(s);
+    float alpha_s = m->s / s, alpha = m->t / t, r = er_scale(m, t) / er_scale(m, s);
     mix(m, m->x, { alpha / alpha_s * r, m->x }, { alpha * (1 - r), m->D });
-    if (m->i >= 1) {
+    if (m->i >= 1 && m->opt.er.stages >= 2) {
         float dt = t - s, sum, weighted;
-        er_sums(s, t, &sum, &weighted);
+        er_sums(m, s, t, &sum, &weighted);
         march_slope(m, Dd, m->D, s - er_lambda(m, m->i - 1), m->old[0]);
-        mix(m, m->x, { 1, m->x }, { alpha * (dt + sum * er_scale(t)), Dd });
-        if (m->i >= 2) {
+        mix(m, m->x, { 1, m->x }, { alpha * (dt + sum * er_scale(m, t)), Dd });
+        if (m->i >= 2 && m->opt.er.stages >= 3) {
             march_slope(m, Du, Dd, (s - er_lambda(m, m->i - 2)) / 2, m->tmp[1]);
-            mix(m, m->x, { 1, m->x }, { alpha * (dt * dt / 2 + weighted * er_scale(t)), Du });
+            mix(m, m->x, { 1, m->x }, { alpha * (dt * dt / 2 + weighted * er_scale(m, t)), Du });
         }
         m->tmp[0] = m->tmp[1];
         m->tmp[1] = Dd;

@@ -6,8 +6,7 @@
 
 #include <math.h>
 
-#define PREDICTOR 3
-#define CORRECTOR 4
+#define MOST SAMPLE_SA_ORDER
 
 enum { STATE, NOISE }; /* tmp[] */
 enum { TAU };          /* carry[]: of the last prediction */
@@ -16,8 +15,8 @@ enum { TAU };          /* carry[]: of the last prediction */
  * taken out. */
 static void integrals(float s, float t, float tau, size_t n, float *out)
 {
-    float mul = 1 + tau * tau, h = t - s, fade = expf(-mul * h), term[CORRECTOR];
-    float log_fact[CORRECTOR] = { 0, 0, logf(2), logf(6) };
+    float mul = 1 + tau * tau, h = t - s, fade = expf(-mul * h), term[MOST];
+    float log_fact[MOST] = { 0, 0, logf(2), logf(6), logf(24), logf(120) };
     for (size_t p = 0; p < n; p++)
         term[p] = powf(t, (float)p) - powf(s, (float)p) * fade;
     for (size_t p = 0; p < n; p++) { /* by parts, all the way down */
@@ -32,7 +31,7 @@ static void integrals(float s, float t, float tau, size_t n, float *out)
 /* b[k] for the D of level i - k, k < n, on the way from level a to level b. */
 static void coefficients(const struct march *m, size_t n, size_t a, size_t to, float tau, float *b)
 {
-    float vander[CORRECTOR * CORRECTOR], z[CORRECTOR];
+    float vander[MOST * MOST], z[MOST];
     float lambda = march_snr(m, m->sigma[to]), alpha = m->sigma[to] * expf(lambda);
     for (size_t k = 0; k < n; k++) {
         float l = march_snr(m, m->sigma[m->i + 1 - n + k]), power = 1;
@@ -45,12 +44,31 @@ static void coefficients(const struct march *m, size_t n, size_t a, size_t to, f
         b[n - 1 - k] = alpha * z[k];
 }
 
+/* The same for two D's, by the formulas that the paper's authors use themselves. from + 1 is m->i
+ * in a correction. */
+static void simple_coefficients(const struct march *m, size_t from, float tau, float *b)
+{
+    float start = march_snr(m, m->sigma[from]), end = march_snr(m, m->sigma[from + 1]);
+    float h = end - start, mul = 1 + tau * tau, alpha = m->sigma[from + 1] * expf(end);
+    float all = alpha * -expm1f(-h * mul);
+    if (from + 1 == m->i) {
+        b[0] = alpha * (0.5f * mul * h);
+        b[1] = all - b[0];
+    } else {
+        b[1] = alpha * (0.5f * mul * (h * h)) / (march_snr(m, m->sigma[m->i - 1]) - start);
+        b[0] = all - b[1];
+    }
+}
+
 /* out = state shrunk + the D's so weighted: from level `from` to the one behind it. */
 static void adams(struct march *m, size_t n, size_t from, float tau, float *out)
 {
-    float b[CORRECTOR], h = march_snr(m, m->sigma[from + 1]) - march_snr(m, m->sigma[from]);
-    struct term term[CORRECTOR + 1];
-    coefficients(m, n, from, from + 1, tau, b);
+    float b[MOST], h = march_snr(m, m->sigma[from + 1]) - march_snr(m, m->sigma[from]);
+    struct term term[MOST + 1];
+    if (m->opt.sa.simple && n == 2)
+        simple_coefficients(m, from, tau, b);
+    else
+        coefficients(m, n, from, from + 1, tau, b);
     term[0] = (struct term) { m->sigma[from + 1] / m->sigma[from] * expf(-(tau * tau) * h),
                               m->tmp[STATE] };
     for (size_t k = 0; k < n; k++)
@@ -63,10 +81,20 @@ static size_t at_most(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+static size_t predictor(const struct march *m)
+{
+    return m->opt.sa.said ? (size_t)m->opt.sa.predictor : 3;
+}
+
+static size_t corrector(const struct march *m)
+{
+    return m->opt.sa.said ? (size_t)m->opt.sa.corrector : 4;
+}
+
 /* tmp[STATE] and D of it. */
 static berth_status correct(struct march *m, bool pece, berth_err *err)
 {
-    size_t order = m->i == 0 || (m->t == 0 && !pece) ? 0 : at_most(CORRECTOR, m->have);
+    size_t order = m->i == 0 || (m->t == 0 && !pece) ? 0 : at_most(corrector(m), m->have);
     if (m->sigma[m->steps] == 0)
         order = at_most(order, m->steps - m->i);
     if (order == 0) {
@@ -81,7 +109,7 @@ static berth_status correct(struct march *m, bool pece, berth_err *err)
 
 static berth_status predict(struct march *m, berth_err *err)
 {
-    size_t order = at_most(PREDICTOR, m->have);
+    size_t order = at_most(predictor(m), m->have);
     if (m->sigma[m->steps] == 0)
         order = at_most(order, m->steps - 1 - m->i);
     if (m->t == 0) {
@@ -89,7 +117,9 @@ static berth_status predict(struct march *m, berth_err *err)
         return BERTH_OK;
     }
     double sigma = (double)m->t; /* noise in the middle of the way only */
-    bool inside = ms_percent(m->j->ms, 0.2) >= sigma && sigma >= ms_percent(m->j->ms, 0.8);
+    double from = m->opt.sa.said ? m->opt.sa.from : ms_percent(m->j->ms, 0.2);
+    double to = m->opt.sa.said ? m->opt.sa.to : ms_percent(m->j->ms, 0.8);
+    bool inside = from >= sigma && sigma >= to;
     float tau = inside ? (float)m->opt.eta : 0;
     adams(m, order, m->i, tau, m->x);
     m->carry[TAU] = tau;

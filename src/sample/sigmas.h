@@ -24,9 +24,10 @@ enum ms_type { /* what the network predicts (sampling.md 2) */
                MS_EDM,
                MS_X0,
                MS_CONST,
-               MS_IMG_TO_IMG, /* X0 from x as it is */
+               MS_IMG_TO_IMG,      /* X0 from x as it is */
+               MS_IMG_TO_IMG_FLOW, /* the same with a flow's levels: no noise, 1 - x in the end */
 };
-enum ms_table { MS_DISCRETE, MS_CONTINUOUS_EDM, MS_FLOW, MS_FLUX };
+enum ms_table { MS_DISCRETE, MS_CONTINUOUS_EDM, MS_CONTINUOUS_V, MS_FLOW, MS_FLUX };
 
 /* An exponent either way: beyond it e^shift or its inverse is no float, and ComfyUI's levels are
  * NaN. */
@@ -36,10 +37,11 @@ struct ms_config { /* zero: SD's eps over its discrete table */
     enum ms_type type;
     enum ms_table table;
     bool zsnr;
-    double sigma_min, sigma_max; /* MS_CONTINUOUS_EDM (0: 0.002, 120) */
+    double sigma_min, sigma_max; /* MS_CONTINUOUS_* (0: 0.002, 120) */
     double sigma_data;           /* 0: 1 */
     double shift, multiplier;    /* MS_FLOW (0: 1, 1000), MS_FLUX (0: 1.15) */
     bool shifted;                /* a shift of 0 is meant */
+    double noise_scale;          /* of flows: how strong noise is; 0: 1 */
     bool lcm;                    /* ModelSamplingDiscrete "lcm": EPS over 50 distilled steps */
 };
 struct msampling { /* ms_release() */
@@ -56,6 +58,7 @@ float ms_timestep(const struct msampling *ms, float sigma);
 float ms_sigma(const struct msampling *ms, float timestep);
 double ms_percent(const struct msampling *ms, double percent); /* percent_to_sigma() */
 bool ms_is_flow(const struct msampling *ms);                   /* CONST */
+double ms_noise_scale(const struct msampling *ms);             /* 1 but where a flow says else */
 /* The four columns of sampling.md 2, n values each; out may be x. */
 void ms_input(const struct msampling *ms, float sigma, const float *x, float *out, size_t n);
 void ms_denoised(const struct msampling *ms, float sigma, const float *model, const float *x,

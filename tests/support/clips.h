@@ -74,7 +74,8 @@ static inline berth_status encode_texts(const struct text_args *a, const char *t
                                         const char *text_l, struct arena *mem,
                                         struct text_cond *out, berth_err *err)
 {
-    const struct text_prompt prompt[] = { { text, NULL }, { text_l, &encoder_clip_l } };
+    const struct text_prompt prompt[] = { { .text = text },
+                                          { .text = text_l, .encoder = &encoder_clip_l } };
     return text_encode(a, prompt, text_l ? 2 : 1, mem, out, err);
 }
 

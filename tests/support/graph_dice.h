@@ -92,17 +92,34 @@ static inline const char *graph_types(const struct node_input *in)
     }
 }
 
-/* What no node gives, but prompts have; NULL: no such type. */
-static inline const char *graph_literal(const char *type)
+/* What no node gives, but prompts have: number `which` of them, over and over; NULL: no such
+ * type. */
+static inline const char *graph_literal(const char *type, size_t which)
 {
     static const char *const some[][2] = {
         { "ARRAY", "{\"__value__\": [1, {\"a\": [\"b\"]}]}" },
         { "COLORS", "{\"__value__\": [\"#ff00aa\", \"\"]}" },
         { "COLOR", "\"#12ab34ff\"" },
+        { "COLOR", "\"#80ff20\"" },
+        { "BOUNDING_BOX", "{\"x\": 1, \"y\": 2, \"width\": 9, \"height\": 5}" },
+        { "BOUNDING_BOX", "{\"x\": 9000, \"y\": \"a\"}" },
+        { "IMAGECOMPARE", "{}" },
+        { "CURVE", "{\"points\": [[0, 0], [1, 1]], \"interpolation\": \"linear\"}" },
+        { "CURVE", "{\"points\": [[0.5]]}" },
+        { "WEBCAM", "\"0.png\"" },
+        { "WEBCAM", "\"../x\"" },
+        { "BOUNDING_BOXES",
+          "{\"__value__\": [{\"x\": 9, \"y\": -3, \"width\": 50, \"height\": 3}]}" },
+        { "BOUNDING_BOXES", "{\"__value__\": [{\"x\": \"a\"}, 7]}" },
+        { "COMPOSITOR", "{}" },
+        { "COMPOSITOR", "{\"inputs\": 3}" },
         { "DICT", "{\"a\": 1, \"b\": [2.5]}" },
     };
+    size_t n = 0, at = 0;
     for (size_t i = 0; type && i < ARRAY_LEN(some); i++)
-        if (!strcmp(type, some[i][0]))
+        n += !strcmp(type, some[i][0]);
+    for (size_t i = 0; n && i < ARRAY_LEN(some); i++)
+        if (!strcmp(type, some[i][0]) && at++ == which % n)
             return some[i][1];
     return NULL;
 }
@@ -206,7 +223,8 @@ static inline void graph_constant(struct graph *g, const struct node_input *in, 
         graph_combo(g, in, out);
         break;
     case IN_SOCKET:
-        str_adds(out, graph_literal(in->type) ? graph_literal(in->type) : "");
+        if (graph_literal(in->type, 0))
+            str_adds(out, graph_literal(in->type, graph_die(g, 4)));
         break;
     case IN_AUTOGROW:
     case IN_DYNSLOT:
@@ -275,7 +293,7 @@ static inline bool graph_plain_input(struct graph *g, const struct node_input *i
     bool socket = in->kind == IN_SOCKET, ok = true;
     if (in->optional && graph_die(g, 3) == 0)
         return true;
-    if (socket && graph_literal(in->type) && graph_die(g, 2))
+    if (socket && graph_literal(in->type, 0) && graph_die(g, 2))
         graph_constant(g, in, &v);
     else if (socket || (in->kind != IN_COMBO && depth < GRAPH_DEPTH && graph_die(g, 12) == 11))
         ok = graph_link(g, graph_types(in), depth, &v);

@@ -36,6 +36,8 @@ static inline size_t term_arrays(struct res_term *t, struct term_array out[TERM_
     case TERM_SET:
         out[n++] = (struct term_array) { &t->dense, (size_t)(t->rows * t->cols) };
         break;
+    case TERM_SCALE:
+        break;
     }
     if (t->dora.size)
         out[n++] =

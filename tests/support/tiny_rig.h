@@ -48,8 +48,9 @@ static inline berth_status tiny_fill(void *user, size_t i, uint64_t off, void *d
     return BERTH_OK;
 }
 
-/* One file of the tensors in these key lists, F32. heads 0: not said. */
-static inline void tiny_write(const char *path, const char *const *lists, size_t n, int heads)
+/* One file of the tensors in these key lists, F32, filled so. heads 0: not said. */
+static inline void tiny_write_by(const char *path, const char *const *lists, size_t n, int heads,
+                                 weights_fill_fn *fill)
 {
     struct keys keys[4] = { 0 };
     struct weights_spec *spec = NULL;
@@ -74,12 +75,17 @@ static inline void tiny_write(const char *path, const char *const *lists, size_t
                                        .count = count,
                                        .meta = &meta,
                                        .meta_count = heads ? 1 : 0,
-                                       .fill = tiny_fill,
+                                       .fill = fill,
                                        .user = spec };
     assert_ok(weights_write(&args, &err), err);
     free(spec);
     for (size_t i = 0; i < n; i++)
         keys_release(&keys[i]);
+}
+
+static inline void tiny_write(const char *path, const char *const *lists, size_t n, int heads)
+{
+    tiny_write_by(path, lists, n, heads, tiny_fill);
 }
 
 static inline double tiny_number(const json_t *o, const char *key)

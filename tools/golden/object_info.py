@@ -50,7 +50,7 @@ def ours(answer, lists):
 
 
 def text(v):
-    return json.dumps(v, ensure_ascii=False) if v else "NULL"
+    return "NULL" if v is None else json.dumps(v, ensure_ascii=False)
 
 
 def menu(answer, *lists):
@@ -60,7 +60,8 @@ def menu(answer, *lists):
  * Written by tools/golden/object_info.py --menu, in strcmp() order. */""")
     for k in sorted(wanted & set(got)):
         c = got[k]
-        shown = c["display_name"] if c["display_name"] != k else None
+        v3 = "output_matchtypes" in c  # older classes without a name are shown by their own
+        shown = c["display_name"] if v3 or c["display_name"] != k else None
         row = ["MENU(%s" % text(k), text(c["category"]), text(shown),
                text(c.get("essentials_category")) + ")"]
         line = ", ".join(row)

@@ -82,7 +82,8 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .adm_channels = f->vec_dim,
                                       .act = DT_BF16,
                                       .act_else = DT_F16,
-                                      .guidance = f->guidance };
+                                      .guidance = f->guidance,
+                                      .refs = true };
     return BERTH_OK;
 }
 
@@ -123,6 +124,7 @@ const struct family family_flux = {
         FAMILY_CHECKPOINT("flux-checkpoint",
                           "a Flux.1 checkpoint, or parts of one (transformer, text encoders, VAE)"),
     .bytes = sizeof(struct own),
+    .places = PATCH_STREAM_BLOCKS | PATCH_JOINT_ATTENTION | PATCH_POSITIONS,
     .usual = { 4, { 1, 16, 128, 128 } },
     .usual_tokens = 512,
     .at = flux_at,

@@ -7,8 +7,9 @@
  *            name.
  * Whole      A block exists if any tensor of it does. The layer that misses a tensor says so, in
  *            the dry run of diffusion_open().
- * Sequence   Text first, then the picture's patches, in one buffer from the first layer to the
- *            last; both streams of a double block work on slices of it.
+ * Sequence   Text first, then the picture's patches, then those of pictures to look at (Kontext),
+ *            in one buffer from the first layer to the last; both streams of a double block work on
+ *            slices of it.
  * Host       Patches, positions and small vectors are made on the host, in buffers that outlive a
  *            pass: positions are the same for every step of a picture.
  * Trust      A file's counts meet the limits below before they size anything; shapes the config is
@@ -20,6 +21,7 @@
 #pragma once
 
 #include "format/weights.h"
+#include "model/patch.h"
 #include "net/net.h"
 
 struct arch_net;
@@ -27,6 +29,7 @@ struct family_batch;
 struct lora_table;
 
 #define FLUX_DEPTH_MAX 256       /* blocks of a kind */
+#define FLUX_REFS_MAX 64         /* pictures to look at */
 #define FLUX_WIDTH_MAX (1 << 16) /* of anything a row is made of */
 #define FLUX_AXES 3              /* of positions: which picture, row, column */
 #define FLUX_PATCH 2             /* latent pixels a side */
@@ -65,11 +68,13 @@ void flux_lora(struct lora_table *t, const struct weights *w, const struct arch_
 
 /* Host memory that passes use; zeroed is empty. Owner: who runs the net. */
 struct flux_host {
-    float *table;  /* [tokens + picture, head_dim / 2, 2]: cos and sin of every position */
+    float *table;  /* [tokens + picture + refs, head_dim / 2, 2]: cos and sin of every position */
     size_t tokens; /* that it was made for; 0: none */
-    uint64_t h, w;
-    float *patches, *result; /* [n, picture, 4 * channels]: what goes in, what came out. A pass that
-                                goes wrong on the way back is run again, so they are two */
+    uint64_t h, w; /* h 0: for pictures to look at, too */
+    struct patch_positions to;
+    float *patches; /* [n, picture + refs, 4 * channels] */
+    float *result;  /* [n, picture, 4 * channels]. A pass that goes wrong on the way back is run
+                       again, so they are two */
     size_t patches_cap, result_cap;
     float *number; /* [2, n]: times and guidances as they are embedded */
     size_t number_cap;
@@ -88,6 +93,8 @@ static inline uint64_t flux_side(uint64_t n)
     return (n + FLUX_PATCH - 1) / FLUX_PATCH;
 }
 #define FLUX_TIMES 1000.0f /* noise levels and guidances, before they are embedded */
+/* Patches of the pictures that each item looks at, all together. */
+uint64_t flux_refs(const struct family_batch *b);
 /* What is embedded for a guidance. It reaches the reference rounded to the type it computes in, and
  * is multiplied in that: 3.5 becomes 3504 in BF16. Noise levels are not rounded. */
 float flux_guidance(float guidance, enum dtype act);

@@ -1,5 +1,5 @@
-/* The forward pass of Flux. B latents, L tokens of text, I patches of a picture, T = L + I; D wide,
- * H heads, M inside of feed-forwards.
+/* The forward pass of Flux. B latents, L tokens of text, I patches of a picture, and R of those it
+ * looks at, T = L + I + R; D wide, H heads, M inside of feed-forwards.
  *
  * Memory: x [B, T, D] is one buffer from the first layer to the last, text first. The streams of a
  * double block are slices of it, and their queries, keys and values are slices of one [B, T, 3D],
@@ -225,6 +225,7 @@ static void double_block(struct net_run *r, const struct pass *p, uint32_t n)
     struct act o = net_new(r, &s);
     attend(r, p, qkv, net_view(&o));
     net_drop(r, &qkv);
+    o = patch_attended(r, p->in, o, true);
     stream_out(r, p, &img, img_mod, o);
     stream_out(r, p, &txt, txt_mod, o);
     net_drop(r, &o);
@@ -308,6 +309,7 @@ static struct act single_thrifty(struct net_run *r, const struct pass *p, struct
     struct act o = net_new(r, &h.shape);
     attend(r, p, qkv, net_view(&o));
     net_drop(r, &qkv);
+    o = patch_attended(r, p->in, o, true);
     struct act h_rows = net_reshape(r, h, &flat), o_rows = net_reshape(r, o, &flat);
     for (uint64_t at = 0; at < rows && !net_bad(r); at += piece) {
         const uint64_t n = rows - at < piece ? rows - at : piece;
@@ -334,7 +336,9 @@ static void single_block(struct net_run *r, const struct pass *p, uint32_t n)
     struct act mod = net_linear(r, p->vec, "modulation.lin"); /* [B, 3D] */
     struct act h = net_modulate(r, net_view(&p->x), chunk(r, p, mod, SCALE, 0, p->B),
                                 chunk(r, p, mod, SHIFT, 0, p->B), EPS);
-    h = net_thrifty(r) ? single_thrifty(r, p, h) : single_whole(r, p, h);
+    /* Patches take attention by itself, as it is in a thrifty pass. */
+    bool apart = net_thrifty(r) || patch_wants_attended(p->in, true);
+    h = apart ? single_thrifty(r, p, h) : single_whole(r, p, h);
     net_gate(r, net_view(&p->x), chunk(r, p, mod, GATE, 0, p->B), h);
     net_drop(r, &h);
     net_drop(r, &mod);
@@ -401,7 +405,7 @@ static void way_in(struct net_run *r, const struct pass *p, const char *layer, s
 /* The picture's tokens as patches [B, I, 4 * channels]. */
 static struct act way_out(struct net_run *r, const struct pass *p)
 {
-    const struct stream img = { "img", p->L, p->T };
+    const struct stream img = { "img", p->L, p->L + p->I };
     const bool other = p->f->diffusers; /* (scale, shift) instead of (shift, scale) */
     struct shape s = shape3(p->B, p->I, p->f->out_channels * FLUX_PATCH * FLUX_PATCH);
     struct act mod = net_linear(r, p->vec, "final_layer.adaLN_modulation.1"); /* [B, 2D] */
@@ -423,7 +427,7 @@ static void forward(struct net_run *r, void *user)
     const struct flux_net *f = p.f;
     const struct family_batch *in = p.in;
     struct shape xs = shape3(p.B, p.T, f->hidden);
-    struct shape ps = shape3(p.B, p.I, f->in_channels * FLUX_PATCH * FLUX_PATCH);
+    struct shape ps = shape3(p.B, p.T - p.L, f->in_channels * FLUX_PATCH * FLUX_PATCH);
     struct shape cs = shape3(p.B, p.L, f->context_dim);
     struct shape ts = shape3(p.T, f->head_dim / 2, 2);
     p.x = net_new(r, &xs);
@@ -432,9 +436,11 @@ static void forward(struct net_run *r, void *user)
     way_in(r, &p, "txt_in", net_input(r, &cs, in->context), 0, p.L);
     p.table = net_input_f32(r, &ts, p.host ? p.host->table : NULL);
     for (uint32_t i = 0; i < f->depth && !net_bad(r); i++)
-        double_block(r, &p, i);
+        if (!patch_leaves_out(in, PATCH_DOUBLE, i))
+            double_block(r, &p, i);
     for (uint32_t i = 0; i < f->depth_single && !net_bad(r); i++)
-        single_block(r, &p, i);
+        if (!patch_leaves_out(in, PATCH_SINGLE, i))
+            single_block(r, &p, i);
     net_drop(r, &p.table);
     struct act y = way_out(r, &p);
     net_drop(r, &p.vec);
@@ -445,6 +451,25 @@ static void forward(struct net_run *r, void *user)
 }
 
 /* ---- doors ---- */
+
+static berth_status check_refs(const struct family_batch *in, berth_err *err)
+{
+    uint64_t values;
+    if (in->refs && in->ref_method == REF_INDEX_TIMESTEP_ZERO)
+        return err_set(
+            err, BERTH_EUNSUPPORTED,
+            "index_timestep_zero is a way of Qwen-Image-Edit to look at pictures; for Flux "
+            "it is not supported");
+    if (in->refs > FLUX_REFS_MAX)
+        return err_set(err, BERTH_ELIMIT, "%zu pictures to look at, more than %d", in->refs,
+                       FLUX_REFS_MAX);
+    for (size_t i = 0; i < in->refs; i++)
+        if (!shape_count(&in->ref[i].shape, &values) || values > UINT32_MAX)
+            return err_set(err, BERTH_ELIMIT, "a latent of %llu x %llu to look at",
+                           (unsigned long long)in->ref[i].shape.dim[3],
+                           (unsigned long long)in->ref[i].shape.dim[2]);
+    return BERTH_OK;
+}
 
 static berth_status pass_open(struct pass *p, const struct flux_net *f,
                               const struct family_batch *in, const struct flux_host *host,
@@ -459,11 +484,13 @@ static berth_status pass_open(struct pass *p, const struct flux_net *f,
                          .a = calloc(n, sizeof *p->a),
                          .b = calloc(n, sizeof *p->b),
                          .each = calloc(n, sizeof *p->each) };
+    if (check_refs(in, err))
+        return err->code;
     if (h > UINT32_MAX || w > UINT32_MAX || in->tokens > UINT32_MAX) /* so that T fits */
         return err_set(err, BERTH_ELIMIT, "latents of %llu x %llu with %zu tokens",
                        (unsigned long long)w, (unsigned long long)h, in->tokens);
     p->I = flux_side(h) * flux_side(w);
-    p->T = p->L + p->I;
+    p->T = p->L + p->I + flux_refs(in);
     return p->a && p->b && p->each
                ? BERTH_OK
                : err_set(err, BERTH_ENOMEM, "%llu latents", (unsigned long long)n);

@@ -38,6 +38,14 @@ float flux_guidance(float guidance, enum dtype act)
 
 /* ---- patches ---- */
 
+uint64_t flux_refs(const struct family_batch *b)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < b->refs; i++)
+        n += flux_side(b->ref[i].shape.dim[2]) * flux_side(b->ref[i].shape.dim[3]);
+    return n;
+}
+
 void flux_patchify(const float *x, const struct shape *s, float *out)
 {
     const size_t n = (size_t)s->dim[0], channels = (size_t)s->dim[1], h = (size_t)s->dim[2];
@@ -81,29 +89,78 @@ static void fill_angles(double position, uint32_t dim, float *out)
     }
 }
 
-/* Text is at the origin; patch (i, j) of the picture at (0, i, j). Each axis looks at one number
- * only, so the first row and the first column have all angles there are. */
-static void fill_table(const struct flux_net *f, size_t tokens, size_t rows, size_t cols,
-                       float *table)
+/* Every patch of a latent: patch (i, j) at (shift_t, i scale_y + shift_y, j scale_x + shift_x). Each
+ * axis looks at one number only, so the first row and the first column have all angles there are.
+ * Returns what is behind the last. */
+static float *fill_picture(const struct flux_net *f, const struct shape *s,
+                           const struct patch_positions *at, float *first)
 {
+    const size_t rows = (size_t)flux_side(s->dim[2]), cols = (size_t)flux_side(s->dim[3]);
     const size_t wide = f->head_dim, a0 = f->axis[0], a1 = f->axis[1], a2 = f->axis[2];
-    for (size_t t = 0; t < tokens; t++)
-        for (size_t k = 0; k < wide; k++)
-            table[t * wide + k] = k % 2 ? 0.0f : 1.0f;
-    float *first = table + tokens * wide;
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < cols; j++) {
-            float *at = first + (i * cols + j) * wide;
-            fill_angles(0, f->axis[0], at);
+            float *to = first + (i * cols + j) * wide;
+            if (!i && !j)
+                fill_angles(at->shift_t, f->axis[0], to);
+            else
+                memcpy(to, first, a0 * sizeof *to);
             if (j == 0)
-                fill_angles((double)i, f->axis[1], at + a0);
+                fill_angles((double)i * at->scale_y + at->shift_y, f->axis[1], to + a0);
             else
-                memcpy(at + a0, first + i * cols * wide + a0, a1 * sizeof *at);
+                memcpy(to + a0, first + i * cols * wide + a0, a1 * sizeof *to);
             if (i == 0)
-                fill_angles((double)j, f->axis[2], at + a0 + a1);
+                fill_angles((double)j * at->scale_x + at->shift_x, f->axis[2], to + a0 + a1);
             else
-                memcpy(at + a0 + a1, first + j * wide + a0 + a1, a2 * sizeof *at);
+                memcpy(to + a0 + a1, first + j * wide + a0 + a1, a2 * sizeof *to);
         }
+    return first + rows * cols * wide;
+}
+
+/* Moved so that the first patch is at these places; nodes move and scale on top of that. */
+static struct patch_positions placed(const struct patch_positions *to, double layer, double row,
+                                     double column)
+{
+    struct patch_positions at = *to;
+    at.shift_t += layer;
+    at.shift_y += row;
+    at.shift_x += column;
+    return at;
+}
+
+/* Pictures to look at, one after the other: in layers of their own, or in one, beside each other
+ * along the shorter side; or (uxo) across the corner of the picture and of each other. */
+static void fill_refs(const struct flux_net *f, const struct family_batch *b,
+                      const struct patch_positions *to, float *out)
+{
+    uint64_t H = 0, W = 0; /* latent pixels that are taken */
+    for (size_t i = 0; i < b->refs; i++) {
+        const struct shape *s = &b->ref[i].shape;
+        const uint64_t h = s->dim[2], w = s->dim[3];
+        struct patch_positions at = placed(to, (double)(i + 1), 0, 0);
+        if (b->ref_method == REF_UXO) {
+            at = placed(to, 0, (double)(flux_side(b->shape.dim[2]) + flux_side(H)),
+                        (double)(flux_side(b->shape.dim[3]) + flux_side(W)));
+            H += h;
+            W += w;
+        } else if (b->ref_method != REF_INDEX) {
+            const uint64_t x = h + H > w + W ? W : 0, y = h + H > w + W ? 0 : H;
+            at = placed(to, 1, (double)flux_side(y), (double)flux_side(x));
+            H = h + y > H ? h + y : H;
+            W = w + x > W ? w + x : W;
+        }
+        out = fill_picture(f, s, &at, out);
+    }
+}
+
+/* Text is at the origin; the picture too, or where nodes put it. */
+static void fill_table(const struct flux_net *f, const struct family_batch *b,
+                       const struct patch_positions *to, float *table)
+{
+    const size_t text = b->tokens * f->head_dim;
+    for (size_t k = 0; k < text; k++)
+        table[k] = k % 2 ? 0.0f : 1.0f;
+    float *refs = fill_picture(f, &b->shape, to, table + text);
+    fill_refs(f, b, to, refs);
 }
 
 /* ---- buffers ---- */
@@ -122,14 +179,18 @@ static bool room(float **p, size_t *cap, size_t n)
     return *p != NULL;
 }
 
+/* Positions of a size are kept for the next pass; where there are pictures to look at, they are
+ * made anew. */
 static berth_status make_table(struct flux_host *host, const struct flux_net *f,
                                const struct family_batch *b, berth_err *err)
 {
     const uint64_t h = b->shape.dim[2], w = b->shape.dim[3];
-    const size_t rows = (size_t)flux_side(h), cols = (size_t)flux_side(w);
-    const size_t picture = rows * cols; /* fits: patches do */
+    size_t picture = (size_t)(flux_side(h) * flux_side(w) + flux_refs(b)); /* fits: patches do */
     size_t all, count, bytes;
-    if (host->table && host->tokens == b->tokens && host->h == h && host->w == w)
+    struct patch_positions to = { .scale_x = 1, .scale_y = 1, .scale_t = 1 };
+    patch_moves(b, &to);
+    if (host->table && !b->refs && host->tokens == b->tokens && host->h == h && host->w == w &&
+        memcmp(&host->to, &to, sizeof to) == 0)
         return BERTH_OK;
     free(host->table);
     host->table = NULL;
@@ -137,20 +198,39 @@ static berth_status make_table(struct flux_host *host, const struct flux_net *f,
         !sz_mul(count, sizeof(float), &bytes) || !(host->table = malloc(bytes)))
         return err_set(err, BERTH_ENOMEM, "positions of %zu tokens and %zu patches", b->tokens,
                        picture);
-    fill_table(f, b->tokens, rows, cols, host->table);
+    fill_table(f, b, &to, host->table);
+    host->to = to;
     host->tokens = b->tokens;
-    host->h = h;
+    host->h = b->refs ? 0 : h;
     host->w = w;
     return BERTH_OK;
 }
 
-/* Floats of patches of latents with so many channels. */
-static bool patch_floats(const struct shape *s, uint64_t channels, size_t *out)
+/* Floats of patches of latents with so many channels, and with `more` patches beside each. */
+static bool patch_floats(const struct shape *s, uint64_t channels, uint64_t more, size_t *out)
 {
     size_t picture;
     return sz_mul((size_t)flux_side(s->dim[2]), (size_t)flux_side(s->dim[3]), &picture) &&
-           sz_mul(picture, (size_t)s->dim[0], out) &&
+           sz_add(picture, (size_t)more, &picture) && sz_mul(picture, (size_t)s->dim[0], out) &&
            sz_mul(*out, (size_t)channels * FLUX_PATCH * FLUX_PATCH, out);
+}
+
+/* Of each item its own, then those of what it looks at. */
+static void fill_patches(const struct family_batch *b, const struct shape *s, float *out)
+{
+    const size_t each = (size_t)shape_inner(s, 1);
+    struct shape one = *s;
+    one.dim[0] = 1;
+    for (size_t i = 0; i < (size_t)s->dim[0]; i++) {
+        flux_patchify(b->x + i * each, &one, out);
+        out += flux_side(one.dim[2]) * flux_side(one.dim[3]) * one.dim[1] * FLUX_PATCH * FLUX_PATCH;
+        for (size_t k = 0; k < b->refs; k++) {
+            const struct diffusion_ref *r = &b->ref[i * b->refs + k];
+            flux_patchify(r->x, &r->shape, out);
+            out += flux_side(r->shape.dim[2]) * flux_side(r->shape.dim[3]) * one.dim[1] *
+                   FLUX_PATCH * FLUX_PATCH;
+        }
+    }
 }
 
 berth_status flux_host_fill(struct flux_host *host, const struct flux_net *f,
@@ -160,13 +240,13 @@ berth_status flux_host_fill(struct flux_host *host, const struct flux_net *f,
     size_t patches, result, numbers;
     char text[SHAPE_TEXT_MAX];
     in.dim[1] = f->in_channels;
-    if (!patch_floats(&in, f->in_channels, &patches) ||
-        !patch_floats(&in, f->out_channels, &result) ||
+    if (!patch_floats(&in, f->in_channels, flux_refs(b), &patches) ||
+        !patch_floats(&in, f->out_channels, 0, &result) ||
         !sz_mul((size_t)in.dim[0], GUIDANCE_AND_TIME, &numbers) ||
         !room(&host->patches, &host->patches_cap, patches) ||
         !room(&host->result, &host->result_cap, result) ||
         !room(&host->number, &host->number_cap, numbers))
         return err_set(err, BERTH_ENOMEM, "patches of latents %s", shape_text(&in, text));
-    flux_patchify(b->x, &in, host->patches);
+    fill_patches(b, &in, host->patches);
     return make_table(host, f, b, err);
 }

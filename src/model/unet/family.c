@@ -246,6 +246,7 @@ const struct family family_unet = {
         "an SD1.x, SD2 or SDXL checkpoint, or parts of one (UNet, text encoders, VAE)"),
     .bytes = sizeof(struct unet_net),
     .repeats = true,
+    .places = PATCH_UNET_BLOCKS | PATCH_SELF_ATTENTION,
     .usual = { 4, { 1, 4, 128, 128 } },
     .usual_tokens = 77,
     .at = unet_at,

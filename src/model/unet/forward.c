@@ -29,6 +29,7 @@ struct pass {
     struct act context; /* [B, L, context_dim] */
     struct act skip[UNET_BLOCKS_MAX];
     uint32_t skips;
+    struct patch_at at; /* the block that runs */
 };
 
 static struct shape shape3(uint64_t a, uint64_t b, uint64_t c)
@@ -160,9 +161,10 @@ static struct act res_block(struct net_run *r, const struct pass *p, const char 
 }
 
 /* x + attention(norm(x), ctx), in x's place. x [B, T, C], ctx [B, L, ...]; empty: x's own. */
-static struct act attention(struct net_run *r, const struct unet_net *u, const char *norm,
+static struct act attention(struct net_run *r, const struct pass *p, const char *norm,
                             const char *name, struct act x, struct act ctx)
 {
+    const struct unet_net *u = p->u;
     uint64_t C = x.shape.dim[2], heads = u->heads ? u->heads : C / u->head_dim;
     struct act n = net_layer_norm(r, x, norm, EPS);
     size_t mark = net_enter(r, "%s", name);
@@ -173,11 +175,22 @@ static struct act attention(struct net_run *r, const struct unet_net *u, const c
     net_drop(r, &n);
     float scale = heads ? 1.0f / sqrtf((float)(C / heads)) : 0.0f;
     struct net_attn how = { .heads = (uint32_t)heads, .scale = scale };
-    struct act o = net_attention(r, q, k, v, how); /* [B, T, C] */
+    const bool blind = self && patch_is_blind(p->in, &p->at);
+    if (self)
+        patch_sees(r, p->in, &p->at, q, k, heads);
+    struct act o = blind ? v : net_attention(r, q, k, v, how); /* [B, T, C] */
     net_drop(r, &q);
     net_drop(r, &k);
-    net_drop(r, &v);
-    x = net_linear_add(r, o, "to_out.0", x);
+    if (!blind)
+        net_drop(r, &v);
+    if (self && patch_wants_attended(p->in, false)) {
+        struct act y = net_linear(r, o, "to_out.0");
+        net_drop(r, &o);
+        o = patch_attended(r, p->in, y, false);
+        net_add(r, &x, o);
+    } else {
+        x = net_linear_add(r, o, "to_out.0", x);
+    }
     net_drop(r, &o);
     net_leave(r, mark);
     return x;
@@ -188,8 +201,8 @@ static struct act transformer_block(struct net_run *r, const struct pass *p, uin
                                     struct act x)
 {
     size_t mark = net_enter(r, "transformer_blocks.%u.", i);
-    x = attention(r, p->u, "norm1", "attn1.", x, (struct act) { .addr = 0 });
-    x = attention(r, p->u, "norm2", "attn2.", x, p->context);
+    x = attention(r, p, "norm1", "attn1.", x, (struct act) { .addr = 0 });
+    x = attention(r, p, "norm2", "attn2.", x, p->context);
 
     struct act n = net_layer_norm(r, x, "norm3", EPS);
     x = net_feed_forward(r, n, "ff.net.0.proj", "ff.net.2", x); /* takes n */
@@ -259,19 +272,39 @@ static void push(struct net_run *r, struct pass *p, struct act x)
     p->skip[p->skips++] = is_wide(r, &x) ? net_round(r, x) : x;
 }
 
-/* Block i of the way down. x is on the stack and stays, or wide: then it is taken, and what lies
- * there is a copy. */
-static struct act input_block(struct net_run *r, const struct pass *p, uint32_t i, struct act x)
+/* Which block patches are asked about. */
+static void enter_block(struct pass *p, enum patch_part part, uint32_t i)
+{
+    p->at = (struct patch_at) { .part = part, .block = i, .width = p->u->model_channels };
+}
+
+/* h onto the stack, as patches leave it; what goes on from there may be another one. *own: it is
+ * not what lies on the stack. */
+static struct act keep(struct net_run *r, struct pass *p, struct act h, bool *own)
+{
+    bool fresh = true; /* nobody else has h yet */
+    h = patch_kept(r, p->in, &p->at, h, false, &fresh);
+    push(r, p, h);
+    *own = is_wide(r, &h);
+    return patch_kept(r, p->in, &p->at, h, true, own);
+}
+
+/* Block i of the way down. x is on the stack and stays, or the caller's own: then it is taken. */
+static struct act input_block(struct net_run *r, const struct pass *p, uint32_t i, struct act x,
+                              bool own)
 {
     size_t mark = net_enter(r, "input_blocks.%u.", i);
     struct act h;
-    if (net_has(r, "0.op")) {
+    if (net_has(r, "0.op") && own && !is_wide(r, &x)) {
+        h = net_conv2d(r, x, "0.op", down);
+        net_drop(r, &x);
+    } else if (net_has(r, "0.op")) {
         if (is_wide(r, &x))
             net_drop(r, &x);
         struct act top = p->skip[p->skips - 1];
         h = net_conv2d(r, top, "0.op", down); /* [B, C, ceil(h / 2), ceil(w / 2)] */
     } else {
-        h = res_block(r, p, "0.", x, true);
+        h = res_block(r, p, "0.", x, !own);
         if (p->u->depth_in[i])
             h = transformer(r, p, p->u->depth_in[i], h);
     }
@@ -279,10 +312,11 @@ static struct act input_block(struct net_run *r, const struct pass *p, uint32_t 
     return h;
 }
 
-static struct act middle(struct net_run *r, const struct pass *p, struct act x)
+/* own: x is not the last of the stack itself. */
+static struct act middle(struct net_run *r, const struct pass *p, struct act x, bool own)
 {
     size_t mark = net_enter(r, "middle_block.");
-    struct act h = res_block(r, p, "0.", x, true); /* x is the last of the stack */
+    struct act h = res_block(r, p, "0.", x, !own);
     if (p->u->middle_attention) {
         h = transformer(r, p, p->u->depth_middle, h);
         h = res_block(r, p, "2.", h, false);
@@ -299,6 +333,7 @@ static struct act output_block(struct net_run *r, struct pass *p, uint32_t i, st
     struct act skip = p->skip[--p->skips];
     own = own || is_wide(r, &x);
     x = narrow(r, x);
+    patch_output(r, p->in, &p->at, &x, &own, &skip);
     struct act pair[2] = { x, skip };
     struct act h = net_concat(r, pair, 2, 1); /* [B, C + C of the skip, h, w] */
     net_drop(r, &skip);
@@ -335,15 +370,21 @@ static void forward(struct net_run *r, void *user)
     struct act x = net_input(r, &xs, in->x);
     struct act h = net_conv2d(r, x, "input_blocks.0.0", NET_PAD1); /* [B, M, h, w] */
     net_drop(r, &x);
-    push(r, &p, h);
+    bool own;
+    enter_block(&p, PATCH_INPUT, 0);
+    h = keep(r, &p, h, &own);
     for (uint32_t i = 1; i < u->input_blocks && !net_bad(r); i++) {
-        h = input_block(r, &p, i, h);
-        push(r, &p, h);
+        enter_block(&p, PATCH_INPUT, i);
+        h = input_block(r, &p, i, h, own);
+        h = keep(r, &p, h, &own);
     }
+    enter_block(&p, PATCH_MIDDLE, 0);
     if (u->middle)
-        h = middle(r, &p, h);
-    for (uint32_t i = 0; i < u->output_blocks && !net_bad(r); i++)
-        h = output_block(r, &p, i, h, i > 0 || u->middle);
+        h = middle(r, &p, h, own);
+    for (uint32_t i = 0; i < u->output_blocks && !net_bad(r); i++) {
+        enter_block(&p, PATCH_OUTPUT, i);
+        h = output_block(r, &p, i, h, own || i > 0 || u->middle);
+    }
 
     net_drop(r, &p.emb);
     net_drop(r, &p.context);

@@ -81,7 +81,6 @@ static berth_status refuse_others(const struct walk *k)
         const char *name, *what;
     } other[] = {
         { "taesd_decoder.1.weight", "TAESD" },
-        { "decoder.middle.0.residual.0.gamma", "Wan" },
         { "bn.running_mean", "Flux.2" },
     };
     for (size_t i = 0; i < ARRAY_LEN(other); i++)

@@ -19,6 +19,7 @@ const struct vae_family vae_kl = {
     .arch = { VAE_ARCH("vae", "AutoencoderKL: the VAE of SD1, SDXL, SD3, Flux"), .detect = is_vae,
               .presets = vae_kl_presets },
     .what = "a VAE of SD's or Flux's kind",
+    .name = "AutoencoderKL",
     .at = vae_at,
     .config = vae_kl_config,
     .names = vae_kl_names,

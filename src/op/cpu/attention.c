@@ -59,20 +59,22 @@ static void piece(void *user, size_t i, size_t worker)
         return;
     size_t H = (size_t)a->q.shape.dim[2], Tq = (size_t)a->q.shape.dim[1];
     size_t first = i % j->chunks * j->chunk, h = i / j->chunks % H, b = i / j->chunks / H;
+    size_t of = h / (H / (size_t)a->k.shape.dim[2]); /* head of k and v */
     const struct view *m = &a->mask;
     struct attn_piece p = {
         .q = op_head_at(&a->q, b, first, h),
-        .k = op_head_at(&a->k, b, 0, h),
-        .v = op_head_at(&a->v, b, 0, h),
+        .k = op_head_at(&a->k, b, 0, of),
+        .v = op_head_at(&a->v, b, 0, of),
         .y = op_head_at(&a->y, b, first, h),
         .ldq = a->q.stride[1] / sizeof(float),
         .ldk = a->k.stride[1] / sizeof(float),
         .ldv = a->v.stride[1] / sizeof(float),
         .ldy = a->y.stride[1] / sizeof(float),
-        .first = first,
+        .first = a->past + first,
         .n = Tq - first < j->chunk ? Tq - first : j->chunk,
         .keys = (size_t)a->k.shape.dim[1],
         .dim = (size_t)a->q.shape.dim[3],
+        .window = a->window,
         .scale = a->scale,
         .causal = a->causal,
         .scratch = (float *)(void *)((char *)j->env->scratch + worker * j->scratch),
@@ -80,8 +82,9 @@ static void piece(void *user, size_t i, size_t worker)
     if (a->scale == 0)
         p.scale = (float)(1 / sqrt((double)p.dim));
     if (m->data) {
-        p.ldm = m->stride[2] / sizeof(float);
-        p.mask = op_head_at(m, m->shape.dim[0] > 1 ? b : 0, m->shape.dim[1] > 1 ? h : 0, first);
+        const uint64_t *n = m->shape.dim;
+        p.ldm = n[2] > 1 ? m->stride[2] / sizeof(float) : 0;
+        p.mask = op_head_at(m, n[0] > 1 ? b : 0, n[1] > 1 ? h : 0, n[2] > 1 ? first : 0);
     }
     j->kernel->run(&p);
 }

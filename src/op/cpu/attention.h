@@ -27,7 +27,8 @@ struct attn_piece {
     const float *mask;          /* first query's row of [Tk]; NULL: none */
     size_t ldq, ldk, ldv, ldy;  /* floats from one row to the next */
     size_t ldm;                 /* likewise, of the mask */
-    size_t first, n, keys, dim; /* first: its index among all queries, for causal */
+    size_t first, n, keys, dim; /* first: index of its own key, for causal */
+    size_t window;              /* 0: none */
     float scale;
     bool causal;
     float *scratch; /* attn_scratch() floats, 64-byte aligned */

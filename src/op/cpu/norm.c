@@ -85,22 +85,23 @@ INLINE_BODY void affine_silu_body(const bool fused, const float *x, float *y, si
 }
 CLONES(affine_silu, (const float *x, float *y, size_t n, struct affine f), x, y, n, f)
 
-/* The same with s * w[i] and t * w[i] + b[i]. */
+/* The same with s * w[i] and t * w[i] + b[i]; one: what w counts from, 0 or 1. */
 INLINE_BODY void affine_row_body(const bool fused, const float *x, float *y, size_t n,
-                                 struct affine f, const float *w, const float *b)
+                                 struct affine f, const float *w, float one, const float *b)
 {
     if (w && b)
         VM_LOOP
     for (size_t i = 0; i < n; i++)
-        y[i] = vm_fma(fused, vm_fma(fused, x[i] - f.c, f.s, f.t), w[i], b[i]);
+        y[i] = vm_fma(fused, vm_fma(fused, x[i] - f.c, f.s, f.t), one + w[i], b[i]);
     else if (w) VM_LOOP for (size_t i = 0; i < n; i++) y[i] =
-        vm_fma(fused, x[i] - f.c, f.s, f.t) * w[i];
+        vm_fma(fused, x[i] - f.c, f.s, f.t) * (one + w[i]);
     else VM_LOOP for (size_t i = 0; i < n; i++) y[i] =
         vm_fma(fused, x[i] - f.c, f.s, f.t) + (b ? b[i] : 0);
 }
 CLONES(affine_row,
-       (const float *x, float *y, size_t n, struct affine f, const float *w, const float *b), x, y,
-       n, f, w, b)
+       (const float *x, float *y, size_t n, struct affine f, const float *w, float one,
+        const float *b),
+       x, y, n, f, w, one, b)
 
 /* The same with s * (1 + scale[i]) and t * (1 + scale[i]) + shift[i]. */
 INLINE_BODY void affine_mod_body(const bool fused, const float *x, float *y, size_t n,
@@ -115,15 +116,32 @@ CLONES(affine_mod,
         const float *shift),
        x, y, n, f, scale, shift)
 
-/* One head: x * inv * w[i] (where there is w), then pairs turned by (cos, sin) of table. */
-INLINE_BODY void rope_body(const bool fused, float *x, size_t D, float inv, const float *w,
-                           const float *table)
+/* y *= 1 + scale[i], and + shift[i] where it is there. */
+INLINE_BODY void scale_row_body(const bool fused, float *y, size_t n, const float *scale,
+                                const float *shift)
 {
-    if (w) {
+    if (shift)
         VM_LOOP
-        for (size_t i = 0; i < D; i++)
-            x[i] = x[i] * inv * w[i];
-    }
+    for (size_t i = 0; i < n; i++)
+        y[i] = vm_fma(fused, y[i], 1 + scale[i], shift[i]);
+    else VM_LOOP for (size_t i = 0; i < n; i++) y[i] *= 1 + scale[i];
+}
+CLONES(scale_row, (float *y, size_t n, const float *scale, const float *shift), y, n, scale, shift)
+
+/* One head: x * inv * (one + w[i]). */
+INLINE_BODY void head_norm_body(const bool fused, float *x, size_t D, float inv, const float *w,
+                                float one)
+{
+    (void)fused;
+    VM_LOOP
+    for (size_t i = 0; i < D; i++)
+        x[i] = x[i] * inv * (one + w[i]);
+}
+CLONES(head_norm, (float *x, size_t D, float inv, const float *w, float one), x, D, inv, w, one)
+
+/* One head: adjacent pairs turned by (cos, sin) of table. */
+INLINE_BODY void rope_body(const bool fused, float *x, size_t D, const float *table)
+{
     VM_LOOP
     for (size_t i = 0; i < D; i += 2) {
         float u = x[i], v = x[i + 1], c = table[i], s = table[i + 1];
@@ -131,8 +149,20 @@ INLINE_BODY void rope_body(const bool fused, float *x, size_t D, float inv, cons
         x[i + 1] = vm_fma(fused, s, u, c * v);
     }
 }
-CLONES(rope, (float *x, size_t D, float inv, const float *w, const float *table), x, D, inv, w,
-       table)
+CLONES(rope, (float *x, size_t D, const float *table), x, D, table)
+
+/* The same of pairs half a head apart. */
+INLINE_BODY void rope_halves_body(const bool fused, float *x, size_t D, const float *table)
+{
+    const size_t half = D / 2;
+    VM_LOOP
+    for (size_t i = 0; i < half; i++) {
+        float u = x[i], v = x[i + half], c = table[2 * i], s = table[2 * i + 1];
+        x[i] = vm_fma(fused, c, u, -(s * v));
+        x[i + half] = vm_fma(fused, s, u, c * v);
+    }
+}
+CLONES(rope_halves, (float *x, size_t D, const float *table), x, D, table)
 
 static struct moments moments_of(enum cpu_level l, bool rms, const float *x, size_t n)
 {
@@ -203,13 +233,16 @@ static void norm_rows(const void *user, size_t from, size_t to)
         float *y = op_f32(&a->y) + r * n;
         struct moments m = moments_of(j->level, a->rms, x, n);
         struct affine f = affine_of(&m, (double)a->eps);
-        if (a->scale.data) {
-            size_t item = r / j->per_item;
-            affine_mod_levels[j->level](x, y, n, f, op_row_at(&a->scale, item),
-                                        op_row_at(&a->shift, item));
-        } else {
-            affine_row_levels[j->level](x, y, n, f, a->w.data, a->b.data);
+        size_t item = r / j->per_item;
+        const float *scale = a->scale.data ? op_row_at(&a->scale, item) : NULL;
+        const float *shift = a->shift.data ? op_row_at(&a->shift, item) : NULL;
+        if (shift && !a->w.data) {
+            affine_mod_levels[j->level](x, y, n, f, scale, shift);
+            continue;
         }
+        affine_row_levels[j->level](x, y, n, f, a->w.data, a->from_one ? 1 : 0, a->b.data);
+        if (scale)
+            scale_row_levels[j->level](y, n, scale, shift);
     }
 }
 
@@ -230,26 +263,26 @@ struct rope_job {
 static void rope_head(const struct rope_job *j, float *x, const float *w, const float *table)
 {
     size_t D = op_row(&j->op->q);
-    float inv = 1;
     if (w) {
         struct moments m = moments_of(j->level, true, x, D);
-        inv = affine_of(&m, (double)j->op->eps).s;
+        float inv = affine_of(&m, (double)j->op->eps).s;
+        head_norm_levels[j->level](x, D, inv, w, j->op->from_one ? 1 : 0);
     }
-    rope_levels[j->level](x, D, inv, w, table);
+    (j->op->halves ? rope_halves_levels : rope_levels)[j->level](x, D, table);
 }
 
 static void rope_tokens(const void *user, size_t from, size_t to)
 {
     const struct rope_job *j = user;
     const struct op_qk_rope *a = j->op;
-    size_t T = (size_t)a->q.shape.dim[1], H = (size_t)a->q.shape.dim[2];
+    size_t T = (size_t)a->q.shape.dim[1];
     for (size_t n = from; n < to; n++) {
         size_t b = n / T, t = n % T;
         const float *table = op_f32(&a->table) + t * op_row(&a->q);
-        for (size_t h = 0; h < H; h++) {
+        for (size_t h = 0; h < a->q.shape.dim[2]; h++)
             rope_head(j, op_head_at(&a->q, b, t, h), a->wq.data, table);
+        for (size_t h = 0; h < a->k.shape.dim[2]; h++)
             rope_head(j, op_head_at(&a->k, b, t, h), a->wk.data, table);
-        }
     }
 }
 
@@ -257,6 +290,7 @@ berth_status cpu_qk_rope(const struct op_env *env, const struct op_qk_rope *a, b
 {
     (void)err;
     struct rope_job j = { a, cpu_kernels(env) };
-    cpu_ranges(env, op_count_of(&a->q, 0, 2), 2 * op_count_of(&a->q, 2, 4), rope_tokens, &j);
+    cpu_ranges(env, op_count_of(&a->q, 0, 2), op_count_of(&a->q, 2, 4) + op_count_of(&a->k, 2, 4),
+               rope_tokens, &j);
     return BERTH_OK;
 }

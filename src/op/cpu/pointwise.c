@@ -80,6 +80,7 @@ berth_status cpu_unary(const struct op_env *env, const struct op_unary *a, berth
 BINARY(add, a[i] + v)
 BINARY(sub, a[i] - v)
 BINARY(mul, a[i] * v)
+BINARY(silu_mul, vm_silu(fused, a[i]) * v)
 
 typedef void binary_fn(const float *a, const float *b, bool one, float scale, float *y, size_t n);
 
@@ -118,10 +119,14 @@ static void binary_range(const void *user, size_t from, size_t to)
 berth_status cpu_binary(const struct op_env *env, const struct op_binary *a, berth_err *err)
 {
     (void)err;
+    static binary_fn *const *const fn[] = { [OP_ADD] = add_levels,
+                                            [OP_SUB] = sub_levels,
+                                            [OP_MUL] = mul_levels,
+                                            [OP_SILU_MUL] = silu_mul_levels };
     const struct shape *s = &a->a.shape, *t = &a->b.shape;
     enum cpu_level l = cpu_kernels(env);
     struct binary_job j = { .op = a, .outer = s->ndim, .run = 1 };
-    j.fn = a->kind == OP_ADD ? add_levels[l] : a->kind == OP_SUB ? sub_levels[l] : mul_levels[l];
+    j.fn = fn[a->kind][l];
     /* The longest tail over which b is whole, or over which it is one number. */
     j.one = s->ndim > 0 && t->dim[s->ndim - 1] == 1;
     while (j.outer > 0 &&

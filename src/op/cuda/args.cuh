@@ -12,12 +12,24 @@
 enum { CUDA_F32, CUDA_F16, CUDA_BF16 }; /* types of parameters and biases */
 /* The kinds of op/ops.h, which C++ does not read; pointwise.c asserts that they are the same. */
 enum { CUDA_SILU, CUDA_GELU, CUDA_GELU_TANH, CUDA_QUICK_GELU, CUDA_RELU, CUDA_TANH, CUDA_SIGMOID };
-enum { CUDA_ADD, CUDA_SUB, CUDA_MUL };
+enum { CUDA_ADD, CUDA_SUB, CUDA_MUL, CUDA_SILU_MUL };
 
 struct param {       /* parameters, as they are stored */
     const void *p;   /* NULL: absent */
     uint64_t stride; /* bytes from one item to the next */
     int32_t type, pad;
+};
+
+/* ---- channel_norm.cu ---- */
+
+struct channel_norm_args {
+    const void *x;
+    void *y;
+    struct param w;
+    uint64_t channels, pixels; /* pixels of all items */
+    struct fast_div inner;     /* of one */
+    float root, eps;           /* root of channels */
+    uint32_t silu;
 };
 
 /* ---- norm.cu ---- */
@@ -31,6 +43,8 @@ struct row_norm_args {
     struct fast_div per_item;  /* rows of one */
     float eps;
     int32_t rms;
+    float from; /* what w counts from: 0 or 1 */
+    int32_t pad;
 };
 
 struct group_norm_args {
@@ -55,10 +69,12 @@ struct qk_rope_args {
     const void *table;     /* [T, D/2, 2] float */
     struct param w[2];
     struct fast_div T;
-    uint64_t rows; /* items * T */
-    uint32_t H, D;
-    uint32_t lanes; /* threads of a head, a power of two up to 32; 16 bytes each where packed */
-    float eps;
+    uint64_t rows;    /* items * T */
+    uint32_t H[2], D; /* heads of q, k */
+    uint32_t lanes;   /* threads of a head, a power of two up to 32; 16 bytes each where packed */
+    float eps, from;  /* from: what w counts from, 0 or 1 */
+    int32_t halves;   /* pairs are half a head apart */
+    int32_t pad;
 };
 
 /* ---- pointwise.cu ---- */
@@ -222,6 +238,8 @@ struct attention_args {
     uint32_t tiles;  /* of queries */
     uint32_t slices; /* of columns of the result: a block has one, and looks at all of D for it */
     uint32_t mask_kind, causal;
+    uint32_t past, window; /* op_attention */
+    uint32_t group;        /* heads of q that share one of k and v */
     float scale;
 };
 
@@ -250,11 +268,19 @@ CUDA_BOTH struct attention_share attention_share_of(const struct attention_args 
     return s;
 }
 
-/* Keys that any query of a tile sees. */
+/* Keys that any query of a tile sees: up to these, from a whole tile of keys on. */
 CUDA_BOTH uint32_t attention_keys(const struct attention_args *a, uint32_t tile)
 {
-    uint64_t end = ((uint64_t)tile + 1) * ATTENTION_QUERIES;
+    uint64_t end = a->past + ((uint64_t)tile + 1) * ATTENTION_QUERIES;
     return a->causal && end < a->Tk ? (uint32_t)end : a->Tk;
+}
+CUDA_BOTH uint32_t attention_first_key(const struct attention_args *a, uint32_t tile)
+{
+    uint64_t own = a->past + (uint64_t)tile * ATTENTION_QUERIES + 1;
+    if (!a->window || own <= a->window)
+        return 0;
+    own = (own - a->window) / ATTENTION_KEYS * ATTENTION_KEYS;
+    return own < a->Tk ? (uint32_t)own : a->Tk;
 }
 
 /* ---- conv2d.cu ---- */

@@ -28,8 +28,8 @@ static float scale_of(const struct op_attention *a)
 enum { UID_Q = 1, UID_K, UID_V, UID_Y, UID_SCALE, UID_NOTHING, UIDS = UID_NOTHING };
 
 struct sdpa_key {
-    int64_t kind, type, causal, b, h, tq, tk, d;
-    int64_t stride[4][3]; /* of q, k, v, y: each B, H, T */
+    int64_t kind, type, causal, b, h, of, tq, tk, d; /* of: heads of k and v */
+    int64_t stride[4][3];                            /* of q, k, v, y: each B, H, T */
 };
 static_assert(sizeof(struct sdpa_key) <= sizeof(struct dnn_key), "a key holds it");
 
@@ -63,13 +63,15 @@ static bool key_of(const struct op_attention *a, struct dnn_key *key)
 {
     const uint64_t *q = a->q.shape.dim;
     enum dtype t = a->q.dtype;
-    if ((t != DT_F16 && t != DT_BF16) || op_has(&a->mask) || q[3] % 8 || q[3] > CUDNN_HEAD)
+    if ((t != DT_F16 && t != DT_BF16) || op_has(&a->mask) || q[3] % 8 || q[3] > CUDNN_HEAD ||
+        a->past || a->window)
         return false;
     struct sdpa_key k = { .kind = DNN_SDPA,
                           .type = t,
                           .causal = a->causal,
                           .b = (int64_t)q[0],
                           .h = (int64_t)q[2],
+                          .of = (int64_t)a->k.shape.dim[2],
                           .tq = (int64_t)q[1],
                           .tk = (int64_t)a->k.shape.dim[1],
                           .d = (int64_t)q[3] };
@@ -80,16 +82,16 @@ static bool key_of(const struct op_attention *a, struct dnn_key *key)
     return taken;
 }
 
-/* [B, H, T, D] with strides i of the key; turned: [B, H, D, T]. */
+/* [B, heads, T, D] with strides i of the key; turned: [B, heads, D, T]. */
 static dnn_desc operand(struct dnn_graph *g, const struct sdpa_key *key, int64_t uid, int i,
-                        int64_t T, bool turned)
+                        int64_t heads, int64_t T, bool turned)
 {
     const int64_t *s = key->stride[i];
     int row = turned ? 3 : 2, column = turned ? 2 : 3;
     struct dnn_tensor t = { .uid = uid,
                             .kind = DNN_REAL,
                             .type = dnn_type((enum dtype)key->type),
-                            .dim = { key->b, key->h },
+                            .dim = { key->b, heads },
                             .stride = { s[0], s[1] } };
     t.dim[row] = T;
     t.stride[row] = s[2];
@@ -152,10 +154,10 @@ static bool build(struct dnn_graph *g, const struct dnn_key *key, int attempt)
     const int64_t dim[DNN_DIMS] = { n.b, n.h, n.tq, n.tk };
     if (attempt == ATTEMPTS || (attempt == AS_ONE && n.causal))
         return false;
-    dnn_desc q = operand(g, &n, UID_Q, 0, n.tq, false);
-    dnn_desc k = operand(g, &n, UID_K, 1, n.tk, attempt != AS_ONE);
-    dnn_desc v = operand(g, &n, UID_V, 2, n.tk, false);
-    dnn_desc y = operand(g, &n, UID_Y, 3, n.tq, false);
+    dnn_desc q = operand(g, &n, UID_Q, 0, n.h, n.tq, false);
+    dnn_desc k = operand(g, &n, UID_K, 1, n.of, n.tk, attempt != AS_ONE);
+    dnn_desc v = operand(g, &n, UID_V, 2, n.of, n.tk, false);
+    dnn_desc y = operand(g, &n, UID_Y, 3, n.h, n.tq, false);
     dnn_desc scale = value(g, UID_SCALE);
     if (attempt == AS_ONE) {
         dnn_sdpa(g, q, k, v, scale, y);
@@ -240,12 +242,12 @@ struct wide {
     size_t in_scores, in_weights, in_work; /* bytes; no weights: they take the scores' place */
 };
 
-/* Whether it is for this one: every query sees every key. */
+/* Whether it is for this one: every query sees every key, heads are not shared. */
 static bool wide_fits(const struct op_attention *a)
 {
     const uint64_t *q = a->q.shape.dim, Tk = a->k.shape.dim[1];
     return q[3] > NARROW && q[3] <= INT32_MAX && q[1] <= INT32_MAX && Tk <= INT32_MAX && Tk > 0 &&
-           !a->causal && !op_has(&a->mask);
+           !a->causal && !op_has(&a->mask) && q[2] == a->k.shape.dim[2];
 }
 
 static struct wide wide_of(const struct op_attention *a)
@@ -403,6 +405,9 @@ static berth_status own(const struct op_env *env, const struct op_attention *a, 
                                 .tiles = (uint32_t)tiles,
                                 .slices = (uint32_t)slices,
                                 .causal = a->causal,
+                                .past = a->past,
+                                .window = a->window,
+                                .group = (uint32_t)(q[2] / a->k.shape.dim[2]),
                                 .scale = scale_of(a) };
     steps(&a->q, g.qs);
     steps(&a->k, g.ks);

@@ -106,7 +106,9 @@ __device__ void finish_scores(const attention_args &a, float s[4][4], uint32_t b
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const uint32_t kj = key + j;
-            if (qi >= a.Tq || kj >= a.Tk || (a.causal && kj > qi)) {
+            const uint64_t own = (uint64_t)a.past + qi; /* the query's own key */
+            if (qi >= a.Tq || kj >= a.Tk || (a.causal && kj > own) ||
+                (a.window && (uint64_t)kj + a.window <= own)) {
                 s[i][j] = nothing;
                 continue;
             }
@@ -185,8 +187,9 @@ template <typename T, int DV> __device__ void attention(const attention_args &a)
     const uint32_t ty = threadIdx.x / 16, tx = threadIdx.x % 16;
     const uint32_t query0 = w.tile * BQ, column0 = w.slice * DV;
     const T *q = (const T *)a.q + (int64_t)w.b * a.qs[0] + (int64_t)w.h * a.qs[2];
-    const T *k = (const T *)a.k + (int64_t)w.b * a.ks[0] + (int64_t)w.h * a.ks[2];
-    const T *v = (const T *)a.v + (int64_t)w.b * a.vs[0] + (int64_t)w.h * a.vs[2];
+    const uint32_t of = w.h / a.group; /* head of k and v */
+    const T *k = (const T *)a.k + (int64_t)w.b * a.ks[0] + (int64_t)of * a.ks[2];
+    const T *v = (const T *)a.v + (int64_t)w.b * a.vs[0] + (int64_t)of * a.vs[2];
     float acc[4][DV / 16], top[4], sum[4], shrink[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -198,7 +201,7 @@ template <typename T, int DV> __device__ void attention(const attention_args &a)
     }
 
     const uint32_t keys = attention_keys(&a, w.tile);
-    for (uint32_t key0 = 0; key0 < keys; key0 += BK) {
+    for (uint32_t key0 = attention_first_key(&a, w.tile); key0 < keys; key0 += BK) {
         float s[4][4] = {};
         for (uint32_t d0 = 0; d0 < a.D; d0 += DS) {
             __syncthreads(); /* what lies there has been read: weights, or the slice before */

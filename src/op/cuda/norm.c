@@ -33,7 +33,8 @@ berth_status cuda_row_norm(const struct op_env *env, const struct op_row_norm *a
                                .shift = own_param(&a->shift),
                                .per_item = fast_div_of(a->x.shape.ndim > 1 ? rows / items : 1),
                                .eps = a->eps,
-                               .rms = a->rms };
+                               .rms = a->rms,
+                               .from = a->from_one ? 1 : 0 };
     uint64_t per_unit = own_per_unit(type), units = row / per_unit;
     uint64_t threads = (units + ROW_PIECES - 1) / ROW_PIECES;
     bool packed = row % per_unit == 0 && threads <= BLOCK_MOST && own_aligned(k.x) &&
@@ -129,23 +130,27 @@ static bool strides_of(const struct view *v, uint64_t *stride)
 berth_status cuda_qk_rope(const struct op_env *env, const struct op_qk_rope *a, berth_err *err)
 {
     const uint64_t *dim = a->q.shape.dim; /* B, T, H, D */
-    if (dim[2] >= UINT32_MAX / 4)
-        return err_set(err, BERTH_EUNSUPPORTED, "qk_rope: %llu heads", (unsigned long long)dim[2]);
+    const uint64_t heads = dim[2], of_k = a->k.shape.dim[2];
+    if (heads >= UINT32_MAX / 4 || of_k >= UINT32_MAX / 4)
+        return err_set(err, BERTH_EUNSUPPORTED, "qk_rope: %llu and %llu heads",
+                       (unsigned long long)heads, (unsigned long long)of_k);
     enum dtype type = a->q.dtype;
     struct qk_rope_args k = { .x = { a->q.data, a->k.data },
                               .table = a->table.data,
                               .w = { own_param(&a->wq), own_param(&a->wk) },
                               .T = fast_div_of(dim[1]),
                               .rows = dim[0] * dim[1],
-                              .H = (uint32_t)dim[2],
+                              .H = { (uint32_t)heads, (uint32_t)of_k },
                               .D = (uint32_t)dim[3],
-                              .eps = a->eps };
+                              .eps = a->eps,
+                              .from = a->from_one ? 1 : 0,
+                              .halves = a->halves };
     bool packed = strides_of(&a->q, k.stride[0]);
     packed = strides_of(&a->k, k.stride[1]) && packed;
     packed = packed && own_param_whole(&k.w[0]) && own_param_whole(&k.w[1]) &&
              own_aligned(k.table) && dim[3] % own_per_unit(type) == 0;
     uint64_t lanes = dim[3] / own_per_unit(type);
-    packed = packed && lanes <= WARP && (lanes & (lanes - 1)) == 0;
+    packed = packed && lanes <= WARP && (lanes & (lanes - 1)) == 0 && !a->halves;
     k.lanes = packed ? (uint32_t)lanes : WARP;
     return cuda_launch_blocks(env, CUDA_MODULE_norm, packed ? "qk_rope" : "qk_rope_any", type,
                               own_blocks(k.rows, 1), OWN_THREADS, &k, err);

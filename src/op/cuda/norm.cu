@@ -41,16 +41,19 @@ DEV void row_out(const struct row_norm_args &a, u64 r, const uint4 *v, struct af
         unpack<X>(v[k], x);
         for (int j = 0; j < N; j++)
             x[j] = (x[j] - f.mean) * f.inv;
-        if (a.scale.p) {
-            param_load<N>(a.scale.type, item_of(&a.scale, item), i, w);
-            param_load<N>(a.shift.type, item_of(&a.shift, item), i, b);
-            for (int j = 0; j < N; j++)
-                x[j] = x[j] * (1.0f + w[j]) + b[j];
-        }
         if (a.w.p) {
             param_load<N>(a.w.type, a.w.p, i, w);
             for (int j = 0; j < N; j++)
-                x[j] *= w[j];
+                x[j] *= a.from + w[j];
+        }
+        if (a.scale.p) {
+            param_load<N>(a.scale.type, item_of(&a.scale, item), i, w);
+            for (int j = 0; j < N; j++)
+                b[j] = 0.0f;
+            if (a.shift.p)
+                param_load<N>(a.shift.type, item_of(&a.shift, item), i, b);
+            for (int j = 0; j < N; j++)
+                x[j] = x[j] * (1.0f + w[j]) + b[j];
         }
         if (a.b.p) {
             param_load<N>(a.b.type, a.b.p, i, b);
@@ -143,11 +146,11 @@ template <class X, class Y = X> DEV void row_norm_any_body(const struct row_norm
         u64 item = a.scale.p ? fast_div_by(&a.per_item, r) : 0;
         for (u64 i = threadIdx.x; i < a.row; i += blockDim.x) {
             float v = (to_f32(x[i]) - f.mean) * f.inv;
+            if (a.w.p)
+                v *= a.from + param_at(a.w.type, a.w.p, i);
             if (a.scale.p)
                 v = v * (1.0f + param_at(a.scale.type, item_of(&a.scale, item), i)) +
-                    param_at(a.shift.type, item_of(&a.shift, item), i);
-            if (a.w.p)
-                v *= param_at(a.w.type, a.w.p, i);
+                    (a.shift.p ? param_at(a.shift.type, item_of(&a.shift, item), i) : 0.0f);
             if (a.b.p)
                 v += param_at(a.b.type, a.b.p, i);
             y[i] = of_f32<Y>(v); /* y may be x: this thread alone reads it from here on */
@@ -352,20 +355,24 @@ template <class T> DEV void qk_rope_body(const struct qk_rope_args &a)
     float w[2][N];
 #pragma unroll
     for (int q = 0; q < 2; q++)
-        if (a.w[q].p)
+        if (a.w[q].p) {
             param_load<N>(a.w[q].type, a.w[q].p, lane, w[q]);
-        else
+            for (int j = 0; j < N; j++)
+                w[q][j] += a.from;
+        } else {
             for (int j = 0; j < N; j++)
                 w[q][j] = 1;
+        }
     for (u64 row = blockIdx.x; row < a.rows; row += gridDim.x) {
         u64 item = row, t = fast_div_mod(&a.T, &item);
         float table[N];
         for (int j = 0; j < N; j += 4)
             unpack<float>(((const uint4 *)a.table)[(t * a.D + lane * N + j) / 4], table + j);
-        for (u32 first = 0; first < 2 * a.H; first += slots) {
+        for (u32 first = 0; first < a.H[0] + a.H[1]; first += slots) {
             u32 h = first + slot;
-            bool on = h < 2 * a.H, k = h >= a.H; /* who has no head joins the sums all the same */
-            uint4 *at = (uint4 *)head_of(a, k, item, t, on ? (k ? h - a.H : h) : 0) + lane;
+            bool on = h < a.H[0] + a.H[1]; /* who has no head joins the sums all the same */
+            bool k = h >= a.H[0];
+            uint4 *at = (uint4 *)head_of(a, k, item, t, on ? (k ? h - a.H[0] : h) : 0) + lane;
             float x[N], squares = 0, inv = 1;
             unpack<T>(on ? *at : make_uint4(0, 0, 0, 0), x);
             if (a.w[0].p) {
@@ -390,9 +397,9 @@ template <class T> DEV void qk_rope_any_body(const struct qk_rope_args &a)
     for (u64 row = blockIdx.x; row < a.rows; row += gridDim.x) {
         u64 item = row, t = fast_div_mod(&a.T, &item);
         const float *table = (const float *)a.table + t * a.D;
-        for (u32 h = warp; h < 2 * a.H; h += warps) {
-            u32 k = h >= a.H;
-            T *at = (T *)head_of(a, k, item, t, k ? h - a.H : h);
+        for (u32 h = warp; h < a.H[0] + a.H[1]; h += warps) {
+            u32 k = h >= a.H[0];
+            T *at = (T *)head_of(a, k, item, t, k ? h - a.H[0] : h);
             const struct param *w = &a.w[k];
             float squares = 0, inv = 1;
             if (w->p) {
@@ -402,15 +409,16 @@ template <class T> DEV void qk_rope_any_body(const struct qk_rope_args &a)
                 }
                 inv = 1.0f / sqrtf(lanes_sum(squares, 32) / (float)a.D + a.eps);
             }
-            for (u32 i = 2 * lane; i < a.D; i += 64) {
-                float x[2] = { to_f32(at[i]) * inv, to_f32(at[i + 1]) * inv };
+            for (u32 pair = lane; pair < a.D / 2; pair += 32) {
+                u32 i = a.halves ? pair : 2 * pair, j = a.halves ? pair + a.D / 2 : 2 * pair + 1;
+                float x[2] = { to_f32(at[i]) * inv, to_f32(at[j]) * inv };
                 if (w->p) {
-                    x[0] *= param_at(w->type, w->p, i);
-                    x[1] *= param_at(w->type, w->p, i + 1);
+                    x[0] *= a.from + param_at(w->type, w->p, i);
+                    x[1] *= a.from + param_at(w->type, w->p, j);
                 }
-                turn_pairs<2>(x, table + i);
+                turn_pairs<2>(x, table + 2 * pair);
                 at[i] = of_f32<T>(x[0]);
-                at[i + 1] = of_f32<T>(x[1]);
+                at[j] = of_f32<T>(x[1]);
             }
         }
     }

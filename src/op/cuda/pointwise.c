@@ -6,7 +6,8 @@
 
 #define SAME(x) ((int)OP_##x == (int)CUDA_##x)
 static_assert(SAME(SILU) && SAME(GELU) && SAME(GELU_TANH) && SAME(QUICK_GELU) && SAME(RELU) &&
-                  SAME(TANH) && SAME(SIGMOID) && SAME(ADD) && SAME(SUB) && SAME(MUL),
+                  SAME(TANH) && SAME(SIGMOID) && SAME(ADD) && SAME(SUB) && SAME(MUL) &&
+                  SAME(SILU_MUL),
               "args.cuh counts as ops.h does");
 static_assert(OP_UNARY_COUNT == 7, "a new kind needs its case in pointwise.cu");
 

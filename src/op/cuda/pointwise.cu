@@ -79,11 +79,14 @@ template <class T, int KIND = 0> DEV void unary_body(const struct unary_args &a)
 }
 KERNELS(unary, unary_args, 256)
 
-/* ---- binary: a (+, -, *) b * scale ---- */
+/* ---- binary: a (+, -, *, silu(a) *) b * scale ---- */
 
 DEV float binary_of(int kind, float x, float b)
 {
-    return kind == CUDA_ADD ? x + b : kind == CUDA_SUB ? x - b : x * b;
+    return kind == CUDA_ADD        ? x + b
+           : kind == CUDA_SUB      ? x - b
+           : kind == CUDA_SILU_MUL ? f_silu(x) * b
+                                   : x * b;
 }
 
 /* The element of b that is below unit i of a. */

@@ -569,12 +569,12 @@ def refused(server, w):
 
 def test_what_cannot_be_computed_is_refused(server):
     w = workflow("txt2img")
-    w["8"] = node("FreeU_V2", model=["1", 0], b1=1.3, b2=1.4, s1=0.9, s2=0.2)
+    w["8"] = node("TomePatchModel", model=["1", 0], ratio=0.3)
     w["5"]["inputs"]["model"] = ["8", 0]
     assert refused(server, w) == {"8": {
         "errors": [{"type": "node_cannot_run", "message": "Node cannot be computed",
-                    "details": "FreeU_V2 cannot be computed yet", "extra_info": {}}],
-        "dependent_outputs": ["7"], "class_type": "FreeU_V2"}}
+                    "details": "TomePatchModel cannot be computed yet", "extra_info": {}}],
+        "dependent_outputs": ["7"], "class_type": "TomePatchModel"}}
 
 
 def test_a_file_of_a_family_that_cannot_be_computed(server, base, tmp_path):

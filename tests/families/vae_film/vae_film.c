@@ -81,6 +81,7 @@ static void encode(struct net_run *r, void *user)
 const struct vae_family vae_film = {
     .arch = { VAE_ARCH("film-vae", "the film's VAE"), .detect = vae_at },
     .what = "a film's VAE",
+    .name = "film",
     .at = vae_at,
     .config = config,
     .names = names,

@@ -53,6 +53,7 @@ static void encode(struct net_run *r, void *user)
 const struct vae_family vae_toy = {
     .arch = { VAE_ARCH("toy-vae", "the toy's VAE"), .detect = vae_at },
     .what = "a toy VAE",
+    .name = "toy",
     .at = vae_at,
     .config = config,
     .names = names,

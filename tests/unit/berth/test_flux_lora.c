@@ -1,5 +1,6 @@
-/* Adapters of Flux under every name they go by: merged weights against a plain computation, rows of q, k, v
- * and of the mlp among them, and the same bits wherever the blocks live. */
+/* Adapters of Flux, Z-Image and Qwen-Image under every name they go by: merged weights against a plain
+ * computation, rows of q, k, v and of the mlp among them, and the same bits wherever the blocks
+ * live. */
 #include "support/models.h"
 #include "support/presets.h"
 
@@ -86,6 +87,51 @@ static const struct row lycoris[] = {
       false },
     { LYCORIS("proj_out"), "final_layer.linear.weight", 0, 0, false },
 };
+/* Z-Image's are as wide as flux-tiny. */
+static const struct row zimage_kohya[] = {
+    { KOHYA("layers_1_attention_qkv"), "layers.1.attention.qkv.weight", 0, 0, false },
+    { KOHYA("noise_refiner_0_feed_forward_w1"), "noise_refiner.0.feed_forward.w1.weight", 0, 0,
+      false },
+    { KOHYA("layers_0_adaLN_modulation_0"), "layers.0.adaLN_modulation.0.weight", 0, 0, false },
+};
+static const struct row zimage_own[] = {
+    { BFL("context_refiner.1.attention.out"), "context_refiner.1.attention.out.weight", 0, 0,
+      false },
+    { BFL("layers.0.attention.to_k"), "layers.0.attention.qkv.weight", D, D, false },
+    { BFL("cap_embedder.1"), "cap_embedder.1.weight", 0, 0, false },
+};
+static const struct row zimage_diffusers[] = {
+    { DIFFUSERS("layers.0.attention.to_q"), "layers.0.attention.qkv.weight", 0, D, false },
+    { DIFFUSERS("layers.0.attention.to_v"), "layers.0.attention.qkv.weight", 2 * D, D, false },
+    { DIFFUSERS("layers.1.attention.to_out.0"), "layers.1.attention.out.weight", 0, 0, false },
+    { DIFFUSERS("all_final_layer.2-1.linear"), "final_layer.linear.weight", 0, 0, false },
+    { "layers.1.feed_forward.w3", "layers.1.feed_forward.w3.weight", 0, 0, false },
+};
+static const struct row zimage_lycoris[] = {
+    { LYCORIS("noise_refiner_1_attention_to_k"), "noise_refiner.1.attention.qkv.weight", D, D,
+      false },
+    { LYCORIS("layers_0_feed_forward_w2"), "layers.0.feed_forward.w2.weight", 0, 0, false },
+};
+#define BLOCK(n) "transformer_blocks." n
+static const struct row qwen_own[] = {
+    { BFL(BLOCK("0.attn.to_q")), BLOCK("0.attn.to_q.weight"), 0, 0, false },
+    { BFL(BLOCK("1.txt_mlp.net.0.proj")), BLOCK("1.txt_mlp.net.0.proj.weight"), 0, 0, false },
+    { BFL("txt_in"), "txt_in.weight", 0, 0, false },
+};
+static const struct row qwen_bare[] = {
+    { BLOCK("0.attn.to_add_out"), BLOCK("0.attn.to_add_out.weight"), 0, 0, false },
+    { BLOCK("1.img_mod.1"), BLOCK("1.img_mod.1.weight"), 0, 0, false },
+};
+static const struct row qwen_diffusers[] = {
+    { DIFFUSERS(BLOCK("0.attn.to_out.0")), BLOCK("0.attn.to_out.0.weight"), 0, 0, false },
+    { DIFFUSERS(BLOCK("1.attn.add_k_proj")), BLOCK("1.attn.add_k_proj.weight"), 0, 0, false },
+    { DIFFUSERS("norm_out.linear"), "norm_out.linear.weight", 0, 0, false },
+};
+static const struct row qwen_flat[] = {
+    { KOHYA("transformer_blocks_0_img_mlp_net_2"), BLOCK("0.img_mlp.net.2.weight"), 0, 0, false },
+    { LYCORIS("transformer_blocks_1_attn_to_v"), BLOCK("1.attn.to_v.weight"), 0, 0, false },
+    { KOHYA("proj_out"), "proj_out.weight", 0, 0, false },
+};
 static const struct row t5[] = {
     { "lora_te2_encoder_block_0_layer_0_SelfAttention_q",
       "encoder.block.0.layer.0.SelfAttention.q.weight", 0, 0, false },
@@ -114,9 +160,21 @@ static const struct list {
     const struct row *row;
     size_t n;
 } lists[] = {
-    LIST("flux-tiny", kohya),       LIST("flux-tiny", bfl),     LIST("flux-tiny", diffusers),
-    LIST("flux-tiny", one_trainer), LIST("flux-tiny", lycoris), LIST("t5-tiny", t5),
+    LIST("flux-tiny", kohya),
+    LIST("flux-tiny", bfl),
+    LIST("flux-tiny", diffusers),
+    LIST("flux-tiny", one_trainer),
+    LIST("flux-tiny", lycoris),
+    LIST("t5-tiny", t5),
     LIST("clip-l-tiny", clip_l),
+    LIST("z-image-tiny", zimage_kohya),
+    LIST("z-image-tiny", zimage_own),
+    LIST("z-image-tiny", zimage_diffusers),
+    LIST("z-image-tiny", zimage_lycoris),
+    LIST("qwen-image-tiny", qwen_own),
+    LIST("qwen-image-tiny", qwen_bare),
+    LIST("qwen-image-tiny", qwen_diffusers),
+    LIST("qwen-image-tiny", qwen_flat),
 };
 
 /* ---- a file of adapters ---- */

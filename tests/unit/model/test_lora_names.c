@@ -221,6 +221,57 @@ static void flux_rows(void **state)
     check_part("flux-tiny", NULL, &net, 1, want, ARRAY_LEN(want));
 }
 
+/* Z-Image by diffusers' names with every lead, and by its own; Lumina2 has fewer rows of keys. */
+static void zimage_rows_of_qkv(void **state)
+{
+    (void)state;
+    enum { D = 256, HEADS = 192, KEYS = 96 };
+    static const struct want want[] = {
+        { .base = "lora_unet_layers_0_attention_qkv", .key = SD "layers.0.attention.qkv.weight" },
+        { .base = "diffusion_model.noise_refiner.1.attention.out",
+          .key = SD "noise_refiner.1.attention.out.weight" },
+        { .base = "diffusion_model.layers.1.attention.to_k",
+          .key = SD "layers.1.attention.qkv.weight",
+          .row = D,
+          .rows = D },
+        { .base = "transformer.context_refiner.0.attention.to_v",
+          .key = SD "context_refiner.0.attention.qkv.weight",
+          .row = 2 * D,
+          .rows = D },
+        { .base = "lycoris_layers_0_attention_to_q",
+          .key = SD "layers.0.attention.qkv.weight",
+          .rows = D },
+        { .base = "layers.0.attention.to_out.0", .key = SD "layers.0.attention.out.weight" },
+        { .base = "lycoris_layers_1_attention_to_out_0",
+          .key = SD "layers.1.attention.out.weight" },
+        { .base = "transformer.layers.0.attention.norm_q",
+          .key = SD "layers.0.attention.q_norm.weight" },
+        { .base = "transformer.layers.1.feed_forward.w2",
+          .key = SD "layers.1.feed_forward.w2.weight" },
+        { .base = "layers.0.adaLN_modulation.0", .key = SD "layers.0.adaLN_modulation.0.weight" },
+        { .base = "diffusion_model.all_final_layer.2-1.linear",
+          .key = SD "final_layer.linear.weight" },
+        { .base = "transformer.all_x_embedder.2-1", .key = SD "x_embedder.weight" },
+        { .base = "lycoris_cap_embedder_1", .key = SD "cap_embedder.1.weight" },
+        { .base = "diffusion_model.cap_pad_token", .key = SD "cap_pad_token" },
+    };
+    static const struct want lumina[] = {
+        { .base = "transformer.layers.0.attention.to_k",
+          .key = SD "layers.0.attention.qkv.weight",
+          .row = HEADS,
+          .rows = KEYS },
+        { .base = "transformer.layers.0.attention.to_v",
+          .key = SD "layers.0.attention.qkv.weight",
+          .row = HEADS + KEYS,
+          .rows = KEYS },
+        { .base = "lora_unet_layers_0_adaLN_modulation_1",
+          .key = SD "layers.0.adaLN_modulation.1.weight" },
+    };
+    static const struct net net = { "", SD, 0 };
+    check_part("z-image-tiny", NULL, &net, 1, want, ARRAY_LEN(want));
+    check_part("lumina2-tiny", NULL, &net, 1, lumina, ARRAY_LEN(lumina));
+}
+
 static void clip_g_and_t5(void **state)
 {
     (void)state;
@@ -541,6 +592,7 @@ int main(void)
         cmocka_unit_test(sd15_unet_and_clip),
         cmocka_unit_test(sdxl_unet),
         cmocka_unit_test(flux_rows),
+        cmocka_unit_test(zimage_rows_of_qkv),
         cmocka_unit_test(clip_g_and_t5),
         cmocka_unit_test(open_clip_rows),
         cmocka_unit_test(t5_of_llama_cpp),

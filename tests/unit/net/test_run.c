@@ -584,9 +584,55 @@ static void alike_passes_run_dry_twice(void **state)
     toy_close(&t);
 }
 
+/* ---- memory that stays ---- */
+
+struct keeping {
+    float out[2 * C];
+    bool write; /* rows of `in` first */
+    uint64_t at;
+};
+
+static void keep_forward(struct net_run *r, void *user)
+{
+    struct keeping *k = user;
+    const struct shape rows = { 2, { 2, C } };
+    struct act kept = net_kept(r, k->at, &rows);
+    if (k->write) {
+        struct act x = net_input(r, &rows, in);
+        net_copy(r, net_view(&x), net_view(&kept));
+        net_drop(r, &x);
+    }
+    net_output(r, kept, k->out);
+}
+
+/* A pass finds what the one before it wrote; beyond what is kept there is nothing. */
+static void kept_between_passes(void **state)
+{
+    (void)state;
+    struct toy t;
+    berth_err err = { 0 };
+    struct keeping k = { .write = true, .at = 64 }, beyond = { .at = 128 };
+    doors_open(&t);
+    for (size_t i = 0; i < 2 * C; i++)
+        in[i] = (float)i - 3;
+    assert_ok(net_keep(t.net, 64 + sizeof k.out, &err), err);
+    assert_ok(net_forward(t.net, keep_forward, &k, &err), err);
+    k = (struct keeping) { .at = 64 };
+    assert_ok(net_forward(t.net, keep_forward, &k, &err), err);
+    assert_memory_equal(k.out, in, sizeof k.out);
+    assert_fails(net_forward(t.net, keep_forward, &beyond, &err), err, BERTH_EINVAL,
+                 "[2, 8] at byte 128 of 128 that are kept");
+    assert_ok(net_keep(t.net, 4096, &err), err); /* in place of the first */
+    assert_fails(net_keep(t.net, UINT64_C(1) << 40, &err), err, BERTH_ENODEVMEM, "");
+    assert_fails(net_forward(t.net, keep_forward, &k, &err), err, BERTH_EINVAL,
+                 "of 0 that are kept");
+    toy_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kept_between_passes),
         cmocka_unit_test(every_door),
         cmocka_unit_test(errors_name_the_layer_and_end_the_run),
         cmocka_unit_test(nan_is_found_and_named),

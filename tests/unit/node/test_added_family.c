@@ -193,6 +193,40 @@ static void samples_previews_and_decodes_video(void **state)
     scene_close(&s);
 }
 
+/* The film treats each frame by itself, so that windows over its frames give what the whole does. */
+static void windows_over_frames(void **state)
+{
+    static const char *const how[] = {
+        "{\"dim\": 2, \"context_length\": 2, \"context_overlap\": 1}",
+        "{\"dim\": 2, \"context_length\": 2, \"context_overlap\": 1, \"fuse_method\": "
+        "\"relative\", "
+        "\"context_schedule\": \"looped_uniform\", \"closed_loop\": true}",
+        "{\"dim\": 2, \"context_length\": 1, \"context_overlap\": 0, \"fuse_method\": \"flat\", "
+        "\"context_schedule\": \"batched\", \"causal_window_fix\": false}",
+    };
+    struct scene s;
+    struct seen seen = { 0 };
+    (void)state;
+    scene_open_of(&s, "film-checkpoint");
+    struct htensor *whole = sample_film(&s, NULL, &seen);
+    struct value *model = s.ckpt.out[0].at[0];
+    for (size_t i = 0; i < ARRAY_LEN(how); i++) {
+        struct call x;
+        rig_call(&s.r, &x, "ContextWindowsManual", how[i]);
+        call_give(&x, "model", model);
+        run(&x);
+        s.ckpt.out[0].at[0] = x.out[0].at[0];
+        struct htensor *z = sample_film(&s, NULL, &seen);
+        s.ckpt.out[0].at[0] = model;
+        for (size_t k = 0; k < htensor_count(z); k++)
+            assert_float_equal(z->data[k], whole->data[k], 1e-4f);
+        htensor_unref(z);
+        call_release(&x);
+    }
+    htensor_unref(whole);
+    scene_close(&s);
+}
+
 /* The latent of pictures [n, h, w, 3]; a reference. */
 static struct htensor *encode(struct scene *s, const char *node, struct htensor *pictures)
 {
@@ -578,6 +612,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_and_decodes),
         cmocka_unit_test(samples_previews_and_decodes_video),
+        cmocka_unit_test(windows_over_frames),
         cmocka_unit_test(encodes_video),
         cmocka_unit_test(paints_frames_by_their_masks),
         cmocka_unit_test(samples_sound_with_video),

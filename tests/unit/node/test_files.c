@@ -289,7 +289,8 @@ static void channels_become_masks(void **state)
         assert_ok(rig_run(r), r->err);
         float got = rig_out(r, 0)->tensor->data[0];
         assert_true(got >= t[i].want - 1e-6f && got <= t[i].want + 1e-6f);
-        assert_true(rig_out(r, 0)->tensor->shape.dim[1] == (i < 2 ? 2 : 1));
+        /* without alpha the mask is LoadImage's, of a size of its own */
+        assert_true(rig_out(r, 0)->tensor->shape.dim[1] == (i < 2 ? 2 : i == 2 ? 1 : 64));
     }
 }
 

@@ -660,8 +660,8 @@ static void families_nobody_computes_are_refused(void **state)
         { "CLIPLoader",
           "clip_name",
           "text_encoders",
-          { "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.q_norm.weight" },
-          "a Qwen3 text encoder" },
+          { "layers.0.self_attn.sinks" },
+          "a GPT-OSS text encoder" },
     };
     struct rig r;
     (void)state;

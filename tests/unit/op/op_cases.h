@@ -325,6 +325,55 @@ static void outweigh(const struct op_attention *t, bool empty)
     }
 }
 
+/* Attention of language models: heads of k and v that several of q share, keys from before, a
+ * window, a mask that is the same for every query. */
+static bool make_shared_attention(struct bag *b, size_t i, struct op_attention *t)
+{
+    static const struct {
+        uint64_t B, H, G, Tq, Tk, D;
+        bool causal;
+        uint32_t past, window;
+        bool mask, odd; /* odd: slices aligned to nothing */
+    } at[] = {
+        { 1, 4, 2, 9, 9, 128, true, 0, 0, false, false },
+        { 2, 6, 2, 70, 70, 64, true, 0, 0, false, true },
+        { 1, 8, 1, 33, 65, 40, false, 0, 0, false, false },
+        { 2, 4, 2, 48, 48, 128, true, 0, 0, true, false },
+        { 1, 2, 2, 1, 200, 64, true, 199, 0, false, false },
+        { 1, 6, 3, 5, 140, 32, true, 135, 0, false, true },
+        { 1, 4, 2, 150, 150, 72, true, 0, 17, false, false },
+        { 1, 4, 4, 300, 300, 256, true, 0, 100, false, false },
+        { 1, 4, 1, 3, 290, 128, true, 287, 64, false, false },
+        { 1, 2, 1, 40, 90, 80, true, 30, 65, true, true },
+        { 1, 28, 4, 20, 20, 128, true, 0, 0, false, false },
+        { 1, 3, 1, 4, 3, 16, true, 7, 2, false, false }, /* some queries see no key */
+    };
+    if (i >= sizeof at / sizeof *at)
+        return false;
+    struct shape q = S4(at[i].B, at[i].Tq, at[i].H, at[i].D);
+    struct shape k = S4(at[i].B, at[i].Tk, at[i].G, at[i].D);
+    *t = (struct op_attention) { .causal = at[i].causal,
+                                 .past = at[i].past,
+                                 .window = at[i].window };
+    if (at[i].odd) {
+        t->q = slice_of_wider(b, q, 2);
+        t->k = slice_of_wider(b, k, 3);
+        t->v = slice_of_wider(b, k, 1);
+        t->y = slice_of_wider(b, q, 3);
+    } else {
+        t->q = tensor(b, q), t->k = tensor(b, k), t->v = tensor(b, k), t->y = tensor(b, q);
+        for (size_t e = 0; e < op_count(&t->q); e++)
+            op_f32(&t->q)[e] *= 5;
+    }
+    if (at[i].mask) {
+        t->mask = side(b, S4(at[i].B, 1, 1, at[i].Tk));
+        for (size_t e = 0; e < op_count(&t->mask); e++)
+            if (e % at[i].Tk > at[i].Tk / 2)
+                op_f32(&t->mask)[e] = -FLT_MAX / 4;
+    }
+    return true;
+}
+
 static bool make_attention(struct bag *b, size_t i, union any *a, double *tol)
 {
     static const struct {
@@ -353,7 +402,7 @@ static bool make_attention(struct bag *b, size_t i, union any *a, double *tol)
     };
     *tol = 1e-5; /* scores of up to 40 in float: their last bit is 4e-6 of a weight */
     if (i >= sizeof at / sizeof *at)
-        return false;
+        return make_shared_attention(b, i - sizeof at / sizeof *at, &a->attention);
     struct op_attention *t = &a->attention;
     struct shape q = S4(at[i].B, at[i].Tq, at[i].H, at[i].D), k = q;
     k.dim[1] = at[i].Tk;
@@ -420,6 +469,22 @@ static bool make_group_norm(struct bag *b, size_t i, union any *a, double *tol)
     return true;
 }
 
+static bool make_channel_norm(struct bag *b, size_t i, union any *a, double *tol)
+{
+    *tol = 4e-6;
+    if (i >= 2 * MANY)
+        return false;
+    size_t s = i / 2;
+    struct op_channel_norm *g = &a->channel_norm;
+    *g = (struct op_channel_norm) {
+        .x = tensor(b, many[s]), .w = param(b, S1(many[s].dim[1])), .eps = 1e-12f, .silu = i % 2
+    };
+    for (size_t e = 0; s == 2 && e < op_count(&g->x); e++)
+        op_f32(&g->x)[e] = 0; /* a length of 0 */
+    g->y = s % 2 ? g->x : tensor(b, many[s]);
+    return true;
+}
+
 /* Piece p of n of a modulation vector: [B, row] out of [B, n * row]. */
 static struct view piece(const struct view *vec, uint64_t p, uint64_t row)
 {
@@ -436,9 +501,35 @@ static bool make_row_norm(struct bag *b, size_t i, union any *a, double *tol)
                                         { 3, { 2, 1, 4099 } }, { 3, { 3, 2, 1 } } };
     *tol = 2e-6;
     struct op_row_norm *r = &a->row_norm;
-    enum { MOD = sizeof mod / sizeof *mod, WIDE = 4 * MANY + 2 * MOD };
-    if (i >= WIDE + MOD)
+    enum {
+        MOD = sizeof mod / sizeof *mod,
+        WIDE = 4 * MANY + 2 * MOD,
+        FROM_ONE = WIDE + MOD,
+        SCALED = FROM_ONE + MANY
+    };
+    if (i >= SCALED + 4 * MOD)
         return false;
+    if (i >= SCALED) { /* scale alone, and behind w */
+        struct shape s = mod[(i - SCALED) / 4];
+        uint64_t n = s.dim[s.ndim - 1];
+        struct view vec = side(b, S2(s.dim[0], 4 * n));
+        *r = (struct op_row_norm) { .x = tensor(b, s), .eps = 1e-5f, .rms = i % 3 };
+        r->scale = piece(&vec, i % 3, n);
+        if (i % 2)
+            r->w = param(b, S1(n));
+        if (i % 4 == 3)
+            r->shift = piece(&vec, 3, n);
+        r->y = i % 5 ? r->x : tensor(b, s);
+        return true;
+    }
+    if (i >= FROM_ONE) { /* weights that count from 1, as Gemma's */
+        struct shape s = many[i - FROM_ONE];
+        *r = (struct op_row_norm) { .x = tensor(b, s), .eps = 1e-6f, .rms = true };
+        r->from_one = true;
+        r->w = param(b, S1(op_row(&r->x)));
+        r->y = i % 2 ? r->x : tensor(b, s);
+        return true;
+    }
     if (i >= WIDE) { /* F32, whatever y is */
         struct shape s = mod[i - WIDE];
         *r = (struct op_row_norm) { .x = wide(b, s), .y = tensor(b, s), .eps = 1e-5f };
@@ -481,21 +572,26 @@ static bool make_qk_rope(struct bag *b, size_t i, union any *a, double *tol)
         uint64_t B, T, H, D;
     } at[] = { { 1, 1, 1, 2 },    { 2, 5, 3, 6 },   { 1, 57, 3, 128 }, { 2, 20, 2, 64 },
                { 1, 33, 24, 40 }, { 3, 4, 1, 256 }, { 1, 7, 5, 34 },   { 2, 100, 4, 128 } };
+    enum { ALL = 3 * sizeof at / sizeof *at };
     *tol = 1e-6;
-    if (i >= 3 * sizeof at / sizeof *at)
+    if (i >= 2 * ALL)
         return false;
+    const bool halves = i >= ALL; /* pairs half a head apart, fewer heads of k: language models */
+    i %= ALL;
     struct op_qk_rope *r = &a->qk_rope;
-    struct shape s = S4(at[i / 3].B, at[i / 3].T, at[i / 3].H, at[i / 3].D), all = s;
+    struct shape s = S4(at[i / 3].B, at[i / 3].T, at[i / 3].H, at[i / 3].D), all = s, of_k = s;
     all.dim[2] *= 3;
+    if (halves)
+        of_k.dim[2] = (s.dim[2] + 1) / 2;
     berth_err err;
-    *r = (struct op_qk_rope) { .eps = 1e-6f };
+    *r = (struct op_qk_rope) { .eps = 1e-6f, .halves = halves, .from_one = halves && i % 2 };
     if (i % 3 == 0) { /* of one projection, q k v */
         struct view of = tensor(b, all);
         assert_ok(view_slice(&of, 2, 0, s.dim[2], &r->q, &err), err);
-        assert_ok(view_slice(&of, 2, s.dim[2], 2 * s.dim[2], &r->k, &err), err);
+        assert_ok(view_slice(&of, 2, s.dim[2], s.dim[2] + of_k.dim[2], &r->k, &err), err);
     } else {
         r->q = i % 3 == 1 ? tensor(b, s) : slice_of_wider(b, s, 3);
-        r->k = i % 3 == 1 ? tensor(b, s) : slice_of_wider(b, s, 1);
+        r->k = i % 3 == 1 ? tensor(b, of_k) : slice_of_wider(b, of_k, 1);
     }
     if (i % 4 < 3) {
         r->wq = param(b, S1(s.dim[3]));
@@ -555,13 +651,13 @@ static bool make_binary(struct bag *b, size_t i, union any *a, double *tol)
                                              { 4, { 1, 1, 65, 1 } }, { 3, { 3, 1, 320 } },
                                              { 2, { 1, 1 } },        { 5, { 1, 2, 1, 4, 1 } },
                                              { 4, { 1, 16, 1, 70 } } };
-    *tol = 2e-7;
-    if (i >= 5 * MANY)
+    *tol = 4e-7;
+    if (i >= 6 * MANY)
         return false;
     struct shape s = many[i % MANY];
-    if (i >= 3 * MANY) { /* y is F32, whatever b is; so is a, or it is of b's type */
-        bool widened = i >= 4 * MANY;
-        a->binary = (struct op_binary) { .kind = (enum op_binary_kind)(i % 3),
+    if (i >= 4 * MANY) { /* y is F32, whatever b is; so is a, or it is of b's type */
+        bool widened = i >= 5 * MANY;
+        a->binary = (struct op_binary) { .kind = (enum op_binary_kind)(i % 4),
                                          .a = widened ? wide(b, s) : tensor(b, s),
                                          .b = tensor(b, i % 2 ? with[i % MANY] : s) };
         a->binary.y = widened && i % 4 ? a->binary.a : wide(b, s);
@@ -736,6 +832,7 @@ OPERANDS_OF(attention, Y(attention, y), EACH(attention, q), EACH(attention, k), 
             EACH(attention, mask))
 OPERANDS_OF(group_norm, Y(group_norm, y), EACH(group_norm, x), ALL(group_norm, w),
             ALL(group_norm, b))
+OPERANDS_OF(channel_norm, Y(channel_norm, y), EACH(channel_norm, x), ALL(channel_norm, w))
 OPERANDS_OF(row_norm, Y(row_norm, y), EACH(row_norm, x), EACH(row_norm, scale),
             EACH(row_norm, shift), ALL(row_norm, w), ALL(row_norm, b))
 OPERANDS_OF(qk_rope, IS(qk_rope, q, WRITTEN | BATCHED | IN_PLACE),

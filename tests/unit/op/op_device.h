@@ -44,6 +44,7 @@ static const struct leeway leeways[] = {
     { "attention", 1e-5, true }, { "group_norm", 5e-6, false }, { "row_norm", 5e-6, false },
     { "qk_rope", 2e-6, false },  { "gate", 1e-6, false },       { "unary", 1e-6, false },
     { "binary", 1e-6, false },   { "geglu", 1e-6, false },      { "resize2d", 1e-6, false },
+    { "channel_norm", 5e-6, false },
     { "timestep", 2e-4, false }, /* an angle of 1000 moves by 6e-5 with the frequency's last bit */
 };
 

@@ -86,6 +86,19 @@ static inline bool large_group_norm(struct bag *b, size_t i, union any *a)
     return true;
 }
 
+static inline bool large_channel_norm(struct bag *b, size_t i, union any *a)
+{
+    static const struct shape at[] = { { 4, { 1, 2, 1100, 1001 } }, { 3, { 70000, 2, 3 } } };
+    if (i >= sizeof at / sizeof *at)
+        return false;
+    a->channel_norm = (struct op_channel_norm) { .x = tensor(b, at[i]),
+                                                 .w = param(b, S1(2)),
+                                                 .y = tensor(b, at[i]),
+                                                 .eps = 1e-12f,
+                                                 .silu = i == 0 };
+    return true;
+}
+
 static const struct shape large_rows[] = { { 3, { 1, 1536, 3072 } },
                                            { 3, { 2, 35000, 24 } },
                                            { 3, { 1, 70001, 9 } } };
@@ -216,7 +229,7 @@ static const struct {
     { make_geglu, large_geglu },         { make_binary, large_binary },
     { make_copy, large_copy },           { make_concat, large_concat },
     { make_resize2d, large_resize2d },   { make_pad2d, large_pad2d },
-    { make_embedding, large_embedding },
+    { make_embedding, large_embedding }, { make_channel_norm, large_channel_norm },
 };
 
 /* As rig_make(), of case LARGE + i. */

@@ -194,6 +194,14 @@ static void attention(void **state)
     (void)state;
     struct shape q = S4(1, 3, 2, 4), k = S4(1, 5, 2, 4);
     TAKEN(attention, .q = f(q), .k = f(k), .v = f(k), .y = f(q), .mask = f(S4(1, 2, 3, 5)));
+    TAKEN(attention, .q = f(q), .k = f(S4(1, 5, 1, 4)), .v = f(S4(1, 5, 1, 4)), .y = f(q),
+          .mask = f(S4(1, 1, 1, 5)));
+    TAKEN(attention, .q = f(q), .k = f(k), .v = f(k), .y = f(q), .causal = true, .past = 2,
+          .window = 3);
+    REFUSED(attention, "past and window are for causal", .q = f(q), .k = f(k), .v = f(k), .y = f(q),
+            .window = 3);
+    REFUSED(attention, "q [1, 3, 2, 4] does not fit k [1, 5, 3, 4]", .q = f(q),
+            .k = f(S4(1, 5, 3, 4)), .v = f(S4(1, 5, 3, 4)), .y = f(q));
     REFUSED(attention, "q [1, 3, 2, 4] does not fit k [1, 5, 2, 3]", .q = f(q),
             .k = f(S4(1, 5, 2, 3)), .v = f(S4(1, 5, 2, 3)), .y = f(q));
     REFUSED(attention, "k [1, 5, 2, 4] and v [1, 3, 2, 4] differ", .q = f(q), .k = f(k), .v = f(q),
@@ -220,6 +228,9 @@ static void norms_and_functions(void **state)
             .b = f(S1(6)));
     REFUSED(group_norm, "w [5] is not [6]", .x = f(s), .y = f(s), .w = f(S1(5)), .b = f(S1(6)),
             .groups = 2);
+    REFUSED(channel_norm, "w [5] is not [6]", .x = f(s), .y = f(s), .w = f(S1(5)));
+    REFUSED(channel_norm, "x [2, 6, 5] and y [2, 5, 6] differ", .x = f(s), .y = f(S3(2, 5, 6)),
+            .w = f(S1(6)));
     REFUSED(row_norm, "b [6] is not [5]", .x = f(s), .y = f(s), .b = f(S1(6)));
     REFUSED(unary, "there is no kind 99", .kind = (enum op_unary_kind)99, .x = f(s), .y = f(s));
     REFUSED(unary, "x [2, 6, 5] and y [2, 5, 6] differ", .x = f(s), .y = f(S3(2, 5, 6)));
@@ -239,9 +250,12 @@ static void modulation(void **state)
     struct shape s = S3(2, 6, 4), item = S2(2, 4);
     TAKEN(row_norm, .x = f(s), .y = f(s), .scale = f(item), .shift = f(item));
     TAKEN(row_norm, .x = f(s), .y = f(s), .scale = apart_by(item, 0, 96), .shift = f(item));
-    REFUSED(row_norm, "scale and shift come together", .x = f(s), .y = f(s), .scale = f(item));
-    REFUSED(row_norm, "not for one call with w or b", .x = f(s), .y = f(s), .scale = f(item),
-            .shift = f(item), .w = f(S1(4)));
+    TAKEN(row_norm, .x = f(s), .y = f(s), .scale = f(item));
+    TAKEN(row_norm, .x = f(s), .y = f(s), .scale = f(item), .w = f(S1(4)));
+    TAKEN(row_norm, .x = f(s), .y = f(s), .scale = f(item), .shift = f(item), .w = f(S1(4)));
+    REFUSED(row_norm, "shift without scale", .x = f(s), .y = f(s), .shift = f(item));
+    REFUSED(row_norm, "not for one call with b", .x = f(s), .y = f(s), .scale = f(item),
+            .shift = f(item), .b = f(S1(4)));
     REFUSED(row_norm, "shift [2, 6] is not the first and last dimension of x [2, 6, 4]", .x = f(s),
             .y = f(s), .scale = f(item), .shift = f(S2(2, 6)));
     REFUSED(row_norm, "is not the first and last dimension of x [4]", .x = f(S1(4)), .y = f(S1(4)),
@@ -273,8 +287,9 @@ static void rotation(void **state)
     TAKEN(qk_rope, .q = f(q), .k = f(q), .table = f(t));
     TAKEN(qk_rope, .q = f(q), .k = f(q), .table = f(t), .wq = f(S1(4)), .wk = f(S1(4)));
     TAKEN(qk_rope, .q = f(S4(0, 3, 2, 4)), .k = f(S4(0, 3, 2, 4)), .table = f(t));
-    REFUSED(qk_rope, "q [1, 3, 2, 4] and k [1, 5, 2, 4] differ", .q = f(q), .k = f(S4(1, 5, 2, 4)),
-            .table = f(t));
+    REFUSED(qk_rope, "q [1, 3, 2, 4] does not fit k [1, 5, 2, 4]", .q = f(q),
+            .k = f(S4(1, 5, 2, 4)), .table = f(t));
+    TAKEN(qk_rope, .q = f(q), .k = f(S4(1, 3, 1, 4)), .table = f(t), .halves = true);
     REFUSED(qk_rope, "heads of an even size", .q = f(S4(1, 3, 2, 5)), .k = f(S4(1, 3, 2, 5)),
             .table = f(t));
     REFUSED(qk_rope, "table [4, 2, 2] is not that of q [1, 3, 2, 4]", .q = f(q), .k = f(q),

@@ -35,6 +35,54 @@ static const float group_norm_silu_y[] = {
     -0.26809583f, -0.16093011f, 0.56000531f,  0.52191731f,  0.28355302f,   0.086102428f,
     0.91637752f,  -0.21195706f, -0.20080531f, -0.24042012f, -0.070124536f, -0.27770617f
 };
+static const float channel_norm_y[] = { 0.54433105f,
+                                        -1.3608276f,
+                                        -0.81649658f,
+                                        -0.20412415f,
+                                        0.27216553f,
+                                        0,
+                                        -1.6329932f,
+                                        1.2247449f,
+                                        -1.2247449f,
+                                        0.68041382f,
+                                        -0.27216553f,
+                                        0.81649658f,
+                                        -1.3608276f,
+                                        -0.81649658f,
+                                        0.69282032f,
+                                        0.27216553f,
+                                        0,
+                                        -0.23094011f,
+                                        1.2247449f,
+                                        -1.2247449f,
+                                        -1.7320508f,
+                                        -0.27216553f,
+                                        0.81649658f,
+                                        -0.57735027f };
+static const float channel_norm_silu_y[] = { 0.34446323f,
+                                             -0.27775284f,
+                                             -0.25026261f,
+                                             -0.091681425f,
+                                             0.15448781f,
+                                             0,
+                                             -0.26686495f,
+                                             0.94660223f,
+                                             -0.27814265f,
+                                             0.45167982f,
+                                             -0.11767772f,
+                                             0.56623397f,
+                                             -0.27775284f,
+                                             -0.25026261f,
+                                             0.46182989f,
+                                             0.15448781f,
+                                             0,
+                                             -0.10219567f,
+                                             0.94660223f,
+                                             -0.27814265f,
+                                             -0.26037131f,
+                                             -0.11767772f,
+                                             0.56623397f,
+                                             -0.20758197f };
 static const float layer_norm_y[] = { 0.69867571f,  0.81622524f,  1.0532416e-16f, 0.13245047f,
                                       0.96150678f,  -0.73770837f, 0.27356397f,    2.2991966f,
                                       -0.56967262f, -0.69058044f };
@@ -155,7 +203,7 @@ static const float circular_y[] = { 0.5f,  -0.5f,  -0.25f, -1.25f, 0.5f,  -0.5f,
                                     -1,    0.75f,  1,      0,      -1,    0.75f,  1 };
 
 enum { ROOM = 256 };
-static float room[8][ROOM]; /* operands, in order of use */
+static float room[12][ROOM]; /* operands, in order of use */
 static size_t rooms;
 
 /* Element i is ((i * a + b) mod m - m / 2) / d. */
@@ -241,6 +289,31 @@ static void attention(void **state)
     assert_is(y, causal_y, 1e-6);
 }
 
+/* Each of two heads of k and v for two of q, keys from before, a window: as attention with the
+ * heads copied, and everything that is not seen hidden by a mask. */
+static void shared_attention(void **state)
+{
+    (void)state;
+    enum { T = 3, KEYS = 6, H = 4, G = 2, D = 4, PAST = 3, WINDOW = 3 };
+    struct shape q = S4(1, T, H, D);
+    struct view k = seq(S4(1, KEYS, G, D), 5, 2, 13, 2), v = seq(S4(1, KEYS, G, D), 3, 1, 17, 4);
+    struct view wide_k = values(S4(1, KEYS, H, D)), wide_v = values(S4(1, KEYS, H, D));
+    struct view mask = values(S4(1, 1, T, KEYS)), y = values(q), want = values(q);
+    for (size_t i = 0; i < KEYS * H * D; i++) {
+        size_t of = i / (H * D) * G * D + i / D % H / (H / G) * D + i % D;
+        op_f32(&wide_k)[i] = op_f32(&k)[of];
+        op_f32(&wide_v)[i] = op_f32(&v)[of];
+    }
+    for (size_t i = 0; i < T * KEYS; i++) {
+        size_t own = PAST + i / KEYS, key = i % KEYS;
+        op_f32(&mask)[i] = key <= own && key + WINDOW > own ? 0 : -INFINITY;
+    }
+    CALL(attention, .q = seq(q, 7, 3, 11, 2), .k = k, .v = v, .y = y, .causal = true, .past = PAST,
+         .window = WINDOW);
+    CALL(attention, .q = seq(q, 7, 3, 11, 2), .k = wide_k, .v = wide_v, .y = want, .mask = mask);
+    near_all("as a mask says it", &y, op_f32(&want), T * H * D, 1e-7);
+}
+
 static void norms(void **state)
 {
     (void)state;
@@ -253,6 +326,13 @@ static void norms(void **state)
     CALL(group_norm, .x = values(s), .w = seq(S1(4), 5, 2, 13, 4), .b = seq(S1(4), 3, 1, 5, 4),
          .y = y, .groups = 2, .eps = 1e-5f, .silu = true);
     assert_is(y, group_norm_silu_y, 1e-6);
+    y = values(s);
+    CALL(channel_norm, .x = values(s), .w = seq(S1(4), 5, 2, 13, 4), .y = y, .eps = 1e-12f);
+    assert_is(y, channel_norm_y, 1e-6);
+    y = values(s);
+    CALL(channel_norm, .x = values(s), .w = seq(S1(4), 5, 2, 13, 4), .y = y, .eps = 1e-12f,
+         .silu = true);
+    assert_is(y, channel_norm_silu_y, 1e-6);
     y = values(S2(2, 5));
     CALL(row_norm, .x = values(S2(2, 5)), .w = seq(S1(5), 5, 2, 13, 4), .b = seq(S1(5), 3, 1, 5, 4),
          .y = y, .eps = 1e-5f);
@@ -260,6 +340,13 @@ static void norms(void **state)
     y = values(S2(2, 5));
     CALL(row_norm, .x = values(S2(2, 5)), .w = seq(S1(5), 5, 2, 13, 4), .y = y, .eps = 1e-6f,
          .rms = true);
+    assert_is(y, rms_norm_y, 1e-6);
+    struct view w = seq(S1(5), 5, 2, 13, 4);
+    for (size_t i = 0; i < 5; i++)
+        op_f32(&w)[i] -= 1;
+    y = values(S2(2, 5));
+    CALL(row_norm, .x = values(S2(2, 5)), .w = w, .y = y, .eps = 1e-6f, .rms = true,
+         .from_one = true);
     assert_is(y, rms_norm_y, 1e-6);
 }
 
@@ -303,6 +390,31 @@ static void modulation(void **state)
     rooms = 0;
 }
 
+/* Pairs half a head apart are adjacent ones in another order; k has one head where q has two. */
+static void rotated_halves(void **state)
+{
+    (void)state;
+    struct shape heads = S4(1, 3, 2, 4), one = S4(1, 3, 1, 4);
+    struct view q = values(heads), k = seq(one, 5, 2, 13, 4), table = values(S3(3, 2, 2));
+    struct view adjacent = values(heads), other = values(heads), w = seq(S1(4), 5, 2, 13, 4);
+    struct view turned = values(S1(4));
+    static const size_t place[] = { 0, 2, 1, 3 }; /* of each in a head of adjacent pairs */
+    for (size_t i = 0; i < 24; i++)
+        op_f32(&adjacent)[i / 4 * 4 + place[i % 4]] = op_f32(&q)[i];
+    for (size_t i = 0; i < 4; i++) {
+        op_f32(&turned)[place[i]] = op_f32(&w)[i];
+        op_f32(&w)[i] -= 1;
+    }
+    CALL(qk_rope, .q = q, .k = k, .wq = w, .wk = w, .table = table, .eps = 1e-6f, .halves = true,
+         .from_one = true);
+    CALL(qk_rope, .q = adjacent, .k = other, .wq = turned, .wk = turned, .table = table,
+         .eps = 1e-6f);
+    float want[24];
+    for (size_t i = 0; i < 24; i++)
+        want[i] = op_f32(&adjacent)[i / 4 * 4 + place[i % 4]];
+    assert_is(q, want, 1e-6);
+}
+
 static void functions(void **state)
 {
     (void)state;
@@ -329,15 +441,16 @@ static void arithmetic(void **state)
     (void)state;
     static const float b[] = { 10, 20 };
     static const float plus[] = { 6, 7, 13, 14 }, minus[] = { -4, -3, -7, -6 },
-                       times[] = { 5, 10, 30, 40 };
-    static const float *const want[] = { plus, minus, times };
-    for (int kind = OP_ADD; kind <= OP_MUL; kind++) {
+                       times[] = { 5, 10, 30, 40 },
+                       silu_times[] = { 3.6552929f, 8.8079708f, 28.577224f, 39.280552f };
+    static const float *const want[] = { plus, minus, times, silu_times };
+    for (int kind = OP_ADD; kind <= OP_SILU_MUL; kind++) {
         struct view a = values(S3(1, 2, 2)), with = values(S3(1, 2, 1));
         for (size_t i = 0; i < 4; i++)
             op_f32(&a)[i] = (float)i + 1;
         memcpy(with.data, b, sizeof b);
         CALL(binary, .kind = (enum op_binary_kind)kind, .a = a, .b = with, .y = a, .scale = 0.5f);
-        near_all("binary", &a, want[kind], 4, 0);
+        near_all("binary", &a, want[kind], 4, kind == OP_SILU_MUL ? 1e-7 : 0);
     }
 }
 
@@ -399,9 +512,11 @@ static void places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),  cmocka_unit_test(attention),  cmocka_unit_test(norms),
-        cmocka_unit_test(functions), cmocka_unit_test(arithmetic), cmocka_unit_test(moving),
-        cmocka_unit_test(places),    cmocka_unit_test(modulation),
+        cmocka_unit_test(products),       cmocka_unit_test(attention),
+        cmocka_unit_test(norms),          cmocka_unit_test(shared_attention),
+        cmocka_unit_test(rotated_halves), cmocka_unit_test(functions),
+        cmocka_unit_test(arithmetic),     cmocka_unit_test(moving),
+        cmocka_unit_test(places),         cmocka_unit_test(modulation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

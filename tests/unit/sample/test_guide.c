@@ -22,6 +22,8 @@ struct call {
 struct rig {
     struct msampling ms;
     struct guide g;
+    struct guide_patch patch;
+    struct guide_memory memory;
     struct call call[16];
     size_t calls;
     bool echo;   /* the network answers with its input, plus its conditioning */
@@ -384,6 +386,14 @@ static void dual_cfg(void **state)
     rig_free(r);
 }
 
+static void set_rescale(struct rig *r, double by)
+{
+    r->patch = (struct guide_patch) { .is = &guide_rescale_cfg, .p = { by } };
+    r->g.patch = &r->patch;
+    r->g.memory = &r->memory;
+    r->g.patches = 1;
+}
+
 /* RescaleCFG in v-space, worked out in double. */
 static void rescale_cfg(void **state)
 {
@@ -397,7 +407,7 @@ static void rescale_cfg(void **state)
     r->g.positive = &p, r->g.positives = 1;
     r->g.negative = &n, r->g.negatives = 1;
     r->g.cfg = scale;
-    r->g.rescale = by;
+    set_rescale(r, by);
     denoise(r, (float)sigma);
     for (size_t item = 0; item < 2; item++) {
         const float *x = r->x + item * N;
@@ -435,7 +445,7 @@ static void rescale_of_flat_latents(void **state)
     r->g.positive = &p, r->g.positives = 1;
     r->g.negative = &n, r->g.negatives = 1;
     r->g.cfg = 6;
-    r->g.rescale = 1;
+    set_rescale(r, 1);
     denoise(r, 2);
     all_equal(r->out, HW, 2 + 3 * 6);
     rig_free(r);
@@ -499,7 +509,7 @@ static void survives_exhausted_memory(void **state)
     r->g.positive = &p, r->g.positives = 1;
     r->g.negative = &n, r->g.negatives = 1;
     r->g.cfg = 6;
-    r->g.rescale = 0.5;
+    set_rescale(r, 0.5);
     r->g.mask = mask, r->g.latent = r->x, r->g.noise = r->x;
     for (long k = 0; s; k++) {
         berth_err err = { 0 };

@@ -1,0 +1,18 @@
+#include "model/lm/cuts.h"
+
+enum { IM_START = 151644, USER = 872, LINE_END = 198 };
+
+/* The second of the turns that begin, or the only one; without any only the last row is kept, as
+ * in the reference, whose index is -1 then. */
+size_t lm_cut_qwen(const struct token *token, size_t n)
+{
+    size_t first = n - 1, turns = 0;
+    for (size_t i = 0; i < n && turns < 2; i++)
+        if (!token[i].vector && token[i].id == IM_START) {
+            first = i;
+            turns++;
+        }
+    bool user =
+        turns && n > first + 3 && token[first + 1].id == USER && token[first + 2].id == LINE_END;
+    return user ? first + 3 : first;
+}

@@ -1,0 +1,8 @@
+/* cuts: which rows of a language model's result are kept, of what stands around a prompt
+ * (llm-encoders.md 3.1). For text_use.cut. */
+#pragma once
+
+#include "text/tokenizer.h"
+
+/* Qwen: from behind the second "<|im_start|>user\n" on. */
+size_t lm_cut_qwen(const struct token *token, size_t n);

@@ -1,0 +1,123 @@
+/* speak.c: writing text, token by token (llm-encoders.md 5.1). */
+#include "model/lm/lm.h"
+
+#include <stdlib.h>
+
+struct talk {
+    const struct text_encoder *e;
+    const struct lm_net *net;
+    struct lm_step step;
+    struct speech speech;
+    struct vec *said;
+    int64_t position; /* of the next token */
+};
+
+static bool ends(const struct lm_kind *k, int32_t id)
+{
+    for (const int32_t *stop = k->stop; *stop >= 0; stop++)
+        if (*stop == id)
+            return true;
+    return false;
+}
+
+/* What is in step.in goes through; logits come. Takes host. */
+static berth_status run_step(struct talk *t, struct lm_host *host, berth_err *err)
+{
+    if (!host)
+        return err_set(err, BERTH_ENOMEM, "positions of text");
+    t->step.host = host;
+    berth_status s = net_forward(t->e->net, lm_step_forward, &t->step, err);
+    t->position = host->last + 1;
+    t->step.past += t->step.in.len;
+    free(host);
+    return s;
+}
+
+/* The prompt, as it stands: pads, if there are any, are words like others. */
+static berth_status listen(struct talk *t, const struct encoder_job *job, berth_err *err)
+{
+    const struct encoder_size size = t->e->is->size(t->e->config);
+    size_t dropped = 0;
+    berth_status s =
+        slots_init(&t->step.in, job->in, 0, 1, size.width, size.zero_nans, &dropped, err);
+    t->step.in.scale = size.scale;
+    const struct encoder_pass p = { .is = t->e->is,
+                                    .config = t->e->config,
+                                    .in = t->step.in,
+                                    .picture = job->picture,
+                                    .pictures = job->pictures };
+    t->step.picture = job->picture;
+    t->step.pictures = job->pictures;
+    if (!s)
+        s = run_step(t, lm_prepare(&p), err);
+    slots_release(&t->step.in);
+    t->step.pictures = 0;
+    return s;
+}
+
+/* One token more. */
+static berth_status go_on(struct talk *t, int32_t id, berth_err *err)
+{
+    const struct encoder_size size = t->e->is->size(t->e->config);
+    const int64_t at[3] = { t->position, t->position, t->position };
+    berth_status s = slots_init_one(&t->step.in, size.width, err);
+    t->step.in.scale = size.scale;
+    if (!s) {
+        t->step.in.id[0] = id;
+        s = run_step(t, lm_host_new(t->net, at, 1, NULL, 1), err);
+    }
+    slots_release(&t->step.in);
+    return s;
+}
+
+static berth_status talk_on(struct talk *t, berth_err *err)
+{
+    const struct speech_how *how = t->speech.how;
+    for (uint32_t i = 0; i < how->most; i++) {
+        int32_t id = speech_next(&t->speech, t->step.logits, t->said);
+        if (!vec_push(t->said, &id))
+            return err_set(err, BERTH_ENOMEM, "text of %zu tokens", t->said->n);
+        if (how->said && how->said(how->user, id, err))
+            return err->code;
+        if (ends(t->net->kind, id) || i + 1 == how->most)
+            break;
+        if (go_on(t, id, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
+static bool there(const void *config)
+{
+    const struct lm_net *c = config;
+    return c->kind->stop && c->final_norm;
+}
+
+static berth_status speak(const struct text_encoder *e, const struct encoder_job *job,
+                          const struct speech_how *how, struct vec *said, berth_err *err)
+{
+    const struct encoder_size size = e->is->size(e->config);
+    struct talk t = { .e = e, .net = e->config, .said = said, .step = { .net = e->config } };
+    size_t len = job->in->len[0];
+    if (len + how->most > size.tokens)
+        return err_set(err, BERTH_ELIMIT, "a prompt of %zu tokens and %u behind it, more than %llu",
+                       len, how->most, (unsigned long long)size.tokens);
+    t.step.room = len + how->most;
+    uint64_t kept = lm_kept_bytes(t.net, t.step.room, dtype_desc(net_act(e->net))->bytes);
+    berth_status s = slots_check(job->in, size.vocab, err);
+    if (!s)
+        s = speech_init(&t.speech, how, (size_t)size.vocab, err);
+    if (!s && !(t.step.logits = malloc((size_t)size.vocab * sizeof *t.step.logits)))
+        s = err_set(err, BERTH_ENOMEM, "%llu logits", (unsigned long long)size.vocab);
+    if (!s)
+        s = net_keep(e->net, kept, err);
+    if (!s)
+        s = listen(&t, job, err);
+    if (!s)
+        s = talk_on(&t, err);
+    free(t.step.logits);
+    speech_release(&t.speech);
+    return s;
+}
+
+const struct encoder_speech lm_speech = { .there = there, .speak = speak };

@@ -1,0 +1,93 @@
+/* patch: what nodes change inside a diffusion network.
+ *
+ * Words      place    where a network lets itself be changed: between blocks, in its attention, a
+ *                     whole block. A family says which it offers (family.places)
+ *            patch    a kind (what it does at which places) and its numbers
+ * A forward asks at its places, through the doors below, and knows no patch by name; a patch knows
+ * no network. Most of what patches compute no op does: net_host() has it done on the host.
+ * Adding     a kind: functions and a struct in patches.c, a line in patches.def.
+ * Files      patch.c the doors; patches.c, patches.def what there is. */
+#pragma once
+
+#include "net/net.h"
+
+enum {                                /* places */
+       PATCH_UNET_BLOCKS = 1 << 0,    /* input and output blocks with what is kept between them */
+       PATCH_SELF_ATTENTION = 1 << 1, /* of a UNet's transformers */
+       PATCH_STREAM_BLOCKS = 1 << 2, /* double and single blocks of a transformer can be left out */
+       PATCH_JOINT_ATTENTION = 1 << 3, /* over text and picture at once */
+       PATCH_POSITIONS = 1 << 4,       /* positions of the picture's tokens */
+};
+
+enum patch_part { PATCH_INPUT, PATCH_MIDDLE, PATCH_OUTPUT, PATCH_DOUBLE, PATCH_SINGLE };
+struct patch_at { /* which block asks */
+    enum patch_part part;
+    uint32_t block;
+    uint64_t width; /* a UNet's channels at its first level */
+};
+
+struct family_batch;
+struct guide_seen; /* sample/guide.h */
+struct net_patch;
+struct patch_positions { /* position * scale + shift along each axis */
+    double scale_x, shift_x, scale_y, shift_y, scale_t, shift_t;
+};
+struct net_patch_kind {
+    const char *name;
+    unsigned places; /* where it can be: a network needs one of them */
+    bool pairs;      /* positive and negative must be in one pass: it is not split */
+    /* An act behind an input block, before it is kept for the way up, or after that; and what an
+     * output block begins with. Results are new acts; false: nothing changed. */
+    bool (*kept)(struct net_run *r, const struct net_patch *p, const struct patch_at *at,
+                 const struct family_batch *b, struct act h, struct act *out);
+    bool (*after_kept)(struct net_run *r, const struct net_patch *p, const struct patch_at *at,
+                       const struct family_batch *b, struct act h, struct act *out);
+    bool (*output)(struct net_run *r, const struct net_patch *p, const struct patch_at *at,
+                   struct act h, struct act skip, struct act *new_h, struct act *new_skip);
+    /* Self-attention gives its values, and looks at nothing. */
+    bool (*blind)(const struct net_patch *p, const struct patch_at *at);
+    /* Looks at queries and keys [B, T, heads * D]. */
+    void (*seen)(struct net_run *r, const struct net_patch *p, const struct patch_at *at,
+                 const struct family_batch *b, struct act q, struct act k, uint64_t heads);
+    /* What attention gave [B, T, C]; joint: tokens of the text are in front. user: the
+     * family_batch, whose patches of this kind it walks. */
+    net_host_fn *attended, *attended_joint;
+    bool (*leaves_out)(const struct net_patch *p, const struct patch_at *at);
+    void (*positions)(const struct net_patch *p, struct patch_positions *out);
+};
+#define PATCH_PARAMS 8
+struct net_patch {
+    const struct net_patch_kind *is;
+    double p[PATCH_PARAMS];
+    uint64_t blocks[2];      /* of double and of single blocks, a bit each */
+    struct guide_seen *seen; /* where what it sees goes; NULL: nowhere. Borrowed */
+};
+#define NET_PATCH(name) extern const struct net_patch_kind patch_##name;
+#include "model/patches.def"
+#undef NET_PATCH
+
+struct net_patches { /* in the order nodes added them; borrowed */
+    const struct net_patch *at;
+    size_t n;
+};
+
+bool patch_wants_pairs(const struct net_patches *patches);
+
+/* ---- doors of forwards; each takes the batch, whose patches it walks ---- */
+
+/* h as patches leave it. *own: h is nobody else's and may go; it is set when h is new. */
+struct act patch_kept(struct net_run *r, const struct family_batch *b, const struct patch_at *at,
+                      struct act h, bool after, bool *own);
+/* The same for both; skip is always the caller's own. */
+void patch_output(struct net_run *r, const struct family_batch *b, const struct patch_at *at,
+                  struct act *h, bool *own, struct act *skip);
+bool patch_is_blind(const struct family_batch *b, const struct patch_at *at);
+void patch_sees(struct net_run *r, const struct family_batch *b, const struct patch_at *at,
+                struct act q, struct act k, uint64_t heads);
+/* Does any patch want what attention gives? */
+bool patch_wants_attended(const struct family_batch *b, bool joint);
+struct act patch_attended(struct net_run *r, const struct family_batch *b, struct act o,
+                          bool joint); /* takes o */
+bool patch_leaves_out(const struct family_batch *b, enum patch_part part, uint32_t block);
+/* False: they stay as they are. */
+bool patch_moves(const struct family_batch *b, struct patch_positions *out);

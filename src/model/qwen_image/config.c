@@ -1,0 +1,93 @@
+/* Config of a Qwen-Image transformer, from names and shapes of its tensors (qwen-image.md 1). */
+#include "model/qwen_image/qwen_image.h"
+
+#include "model/arch.h"
+
+struct look {
+    const struct weights *w;
+    const char *root;
+    berth_err *err;
+};
+
+bool qwen_image_at(const struct weights *w, const char *root)
+{
+    static const char *const has[] = { "txt_norm.weight", "img_in.weight",
+                                       "time_text_embed.timestep_embedder.linear_1.weight",
+                                       "transformer_blocks.0.img_mod.1.weight" };
+    size_t n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(has); i++)
+        n += arch_find(w, root, has[i]) != NULL;
+    return n == ARRAY_LEN(has);
+}
+
+/* A dimension of a tensor that must be there, 1..QWEN_IMAGE_WIDTH_MAX. */
+static berth_status dim(const struct look *k, const char *name, int ndim, int axis, uint64_t *out)
+{
+    const struct weights_entry *e = arch_find(k->w, k->root, name);
+    char text[SHAPE_TEXT_MAX];
+    if (!e)
+        return err_set(k->err, BERTH_EUNSUPPORTED, "a Qwen-Image transformer without '%s'", name);
+    if (e->shape.ndim != ndim || !e->shape.dim[axis] || e->shape.dim[axis] > QWEN_IMAGE_WIDTH_MAX)
+        return err_set(k->err, BERTH_EUNSUPPORTED,
+                       "'%.120s' is %s, not of %d dimensions of at most %d", e->name,
+                       shape_text(&e->shape, text), ndim, QWEN_IMAGE_WIDTH_MAX);
+    *out = e->shape.dim[axis];
+    return BERTH_OK;
+}
+
+/* Channels of a latent, from the width of a patch. */
+static berth_status channels(const struct look *k, const char *name, int axis, uint64_t *out)
+{
+    const uint64_t pixels = QWEN_IMAGE_PATCH * QWEN_IMAGE_PATCH;
+    uint64_t wide;
+    if (dim(k, name, 2, axis, &wide))
+        return k->err->code;
+    if (wide % pixels)
+        return err_set(k->err, BERTH_EUNSUPPORTED,
+                       "'%s': patches of %llu values, not %llu a channel", name,
+                       (unsigned long long)wide, (unsigned long long)pixels);
+    *out = wide / pixels;
+    return BERTH_OK;
+}
+
+/* Heads follow from the norm of one; what each axis has of a head from its width: an eighth, and
+ * 7 / 16 twice (16, 56, 56 of 128). */
+static berth_status heads(const struct look *k, struct qwen_image_net *q)
+{
+    uint64_t head;
+    if (dim(k, "transformer_blocks.0.attn.norm_q.weight", 1, 0, &head))
+        return k->err->code;
+    if (head % 32 || q->hidden % head)
+        return err_set(k->err, BERTH_EUNSUPPORTED,
+                       "a Qwen-Image transformer of width %llu with heads of %llu: they have no "
+                       "whole pairs for each axis, or are not all of it",
+                       (unsigned long long)q->hidden, (unsigned long long)head);
+    q->head_dim = (uint32_t)head;
+    q->heads = (uint32_t)(q->hidden / head);
+    q->axis[0] = q->head_dim / 8;
+    q->axis[1] = q->axis[2] = q->head_dim / 16 * 7;
+    return BERTH_OK;
+}
+
+berth_status qwen_image_detect(const struct weights *w, const char *root, struct qwen_image_net *q,
+                               berth_err *err)
+{
+    const struct look k = { w, root, err };
+    *q = (struct qwen_image_net) { .depth = arch_layers(w, root, "transformer_blocks") };
+    if (!qwen_image_at(w, root))
+        return err_set(err, BERTH_EUNSUPPORTED, "no Qwen-Image transformer behind '%s'", root);
+    if (q->depth > QWEN_IMAGE_DEPTH_MAX)
+        return err_set(err, BERTH_ELIMIT, "%u transformer_blocks, at most %d are taken", q->depth,
+                       QWEN_IMAGE_DEPTH_MAX);
+    if (dim(&k, "img_in.weight", 2, 0, &q->hidden) ||
+        channels(&k, "img_in.weight", 1, &q->in_channels) ||
+        channels(&k, "proj_out.weight", 0, &q->out_channels) ||
+        dim(&k, "txt_in.weight", 2, 1, &q->context_dim) ||
+        dim(&k, "transformer_blocks.0.img_mlp.net.0.proj.weight", 2, 0, &q->mlp) || heads(&k, q))
+        return err->code;
+    q->layered = arch_find(w, root, "time_text_embed.addition_t_embedding.weight") != NULL;
+    q->refs = q->layered                                      ? REF_NEGATIVE_INDEX
+              : arch_find(w, root, "__index_timestep_zero__") ? REF_INDEX_TIMESTEP_ZERO
+                                                              : REF_INDEX;
+    return BERTH_OK;
+}

@@ -1,0 +1,116 @@
+/* qwen_image: the transformer of Qwen-Image, of its editing models (Edit, Edit-Plus 2509 and 2511)
+ * and of Qwen-Image-Layered (spec: qwen-image.md, qwen-image-edit.md).
+ *
+ * Config     is read from names and shapes, never from a list of known models, so tiny ones work.
+ *            diffusers' names are the network's own. A tensor without values marks the editing
+ *            models whose pictures to look at count as free of noise; a table of a second time
+ *            embedding marks layered ones.
+ * Sequence   Text first, then the picture's patches, then those of pictures to look at, in one
+ *            buffer from the first layer to the last; both streams work on slices of it.
+ * Positions  Three numbers a token: layer, row, column. Pictures have their middle at 0, each its
+ *            own; text comes behind the picture's corner. They are kept in F32, where ComfyUI
+ *            rounds their sines to the type it computes in.
+ * Hidden     Text that nobody shall see is left out. It has no part in any result, and the rest
+ *            keeps its positions.
+ * Trust      A file's counts meet the limits below before they size anything; shapes the config is
+ *            not read from meet their layer's checks (op/ops.h).
+ * Threads    qwen_image_forward(): executor; the rest any.
+ * Numbers    Golden: tests/golden/model/test_qwen_image.c
+ * Files      family.c the descriptor, config.c detection, host.c patches and positions, forward.c,
+ *            control.c networks that steer it, lora.c what adapters call its tensors, presets.c */
+#pragma once
+
+#include "format/weights.h"
+#include "model/diffusion.h"
+#include "net/net.h"
+
+struct arch_net;
+struct family_batch;
+struct lora_table;
+
+#define QWEN_IMAGE_DEPTH_MAX 256
+#define QWEN_IMAGE_WIDTH_MAX (1 << 16) /* of anything a row is made of */
+#define QWEN_IMAGE_REFS_MAX 64         /* pictures to look at */
+#define QWEN_IMAGE_AXES 3              /* of positions: layer, row, column */
+#define QWEN_IMAGE_PATCH 2             /* latent pixels a side */
+#define QWEN_IMAGE_TIME_WIDTH 256      /* of the embedding of one number */
+
+struct qwen_image_net {                 /* what a file's transformer looks like */
+    uint64_t in_channels, out_channels; /* of a latent */
+    uint64_t hidden, mlp;               /* D; width inside of feed-forwards */
+    uint64_t context_dim;
+    uint32_t heads, head_dim, depth;
+    uint32_t axis[QWEN_IMAGE_AXES]; /* of head_dim: how much each turns; even, adds up to it */
+    bool layered;                   /* has the second time embedding */
+    enum diffusion_ref_method refs; /* how pictures to look at are placed unless somebody says */
+};
+bool qwen_image_at(const struct weights *w, const char *root);
+/* root: in front of names, as net_args.root. BERTH_EUNSUPPORTED: none, or one we cannot run: says
+ * why. */
+berth_status qwen_image_detect(const struct weights *w, const char *root,
+                               struct qwen_image_net *out, berth_err *err);
+
+/* For its descriptor. */
+void qwen_image_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net);
+
+/* Tokens of a pass. */
+struct qwen_image_sizes {
+    uint64_t text, picture, refs;
+    bool zero; /* refs count as free of noise */
+};
+/* BERTH_ELIMIT: too large, or too many to look at. BERTH_EINVAL: no text is left to be seen. */
+berth_status qwen_image_sizes(const struct qwen_image_net *q, const struct family_batch *b,
+                              struct qwen_image_sizes *out, berth_err *err);
+
+/* Host memory that passes use; zeroed is empty. Owner: who runs the net. */
+struct qwen_image_host {
+    struct qwen_image_buffer {
+        float *p;
+        size_t cap;
+    } table,     /* [text + picture + refs, head_dim / 2, 2]: cos and sin of every position */
+        patches, /* [n, picture + refs, 4 * channels] */
+        result,  /* [n, picture, 4 * channels] */
+        context, /* [n, text, context_dim], where some of it is hidden */
+        time,    /* [n or 2 n]: as they are embedded, then the same number of zeros */
+        steer;   /* what a steered pass hands over */
+};
+void qwen_image_host_release(struct qwen_image_host *host);
+/* All of it, for such a pass. */
+berth_status qwen_image_host_fill(struct qwen_image_host *host, const struct qwen_image_net *q,
+                                  const struct family_batch *b, const struct qwen_image_sizes *s,
+                                  berth_err *err);
+/* What came out, as latents. */
+void qwen_image_host_give(const struct qwen_image_host *host, const struct qwen_image_net *q,
+                          const struct family_batch *b);
+
+/* Rows or columns of patches; and patches of a latent [n, channels, t, h, w]. */
+uint64_t qwen_image_side(uint64_t n);
+uint64_t qwen_image_tokens(const struct shape *s);
+/* Patches of one such latent; returns what is behind the last. */
+float *qwen_image_patchify(const float *x, const struct shape *s, float *out);
+/* Room for a * b * c floats; what was in it is gone. False: there is none. */
+bool qwen_image_room(struct qwen_image_buffer *to, uint64_t a, uint64_t b, uint64_t c);
+
+/* control.c: networks that steer it by a picture, block by block (DiffSynth's). */
+extern const struct control_class qwen_image_control;
+struct qwen_image_between { /* what a steered pass hands over from part to part */
+    const struct qwen_image_net *q;
+    const struct family_batch *in;
+    struct qwen_image_sizes size;
+    /* What goes into a part and what comes out of it are apart: one that goes wrong on the way back
+     * is run again. */
+    float *x, *x_out;           /* [n, tokens, D] */
+    float *vec;                 /* [n or 2 n, D]: made by the first part */
+    float *tokens, *tokens_out; /* [n, picture, D] */
+    float *patches;             /* of every network, [picture, 4 * channels] */
+};
+/* All but the first three, in host memory. */
+berth_status qwen_image_between_open(struct qwen_image_between *b, struct qwen_image_host *host,
+                                     berth_err *err);
+/* x behind this block, out of x_out, as all networks want it. */
+berth_status qwen_image_steer(struct qwen_image_between *b, uint32_t block, berth_err *err);
+
+/* family.forward of it; host: for the latents it computes. */
+berth_status qwen_image_forward(struct net *net, const struct qwen_image_net *q,
+                                const struct family_batch *b, struct qwen_image_host *host,
+                                uint64_t *peak, berth_err *err);

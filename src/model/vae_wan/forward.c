@@ -1,0 +1,299 @@
+/* The two forward passes of Wan's VAE, over pieces of a video one after the other. */
+#include "model/vae_wan/vae_wan.h"
+
+#include <math.h>
+
+#define EPS 1e-12f /* the least length of a pixel's channels */
+
+/* Convolutions over frames of a half: two of every member, of the middle's and at the ends. */
+#define MEMORIES_MAX (2 * VAE_WAN_BLOCKS_MAX + 8)
+#define REMEMBERED 2  /* frames: what a filter over three looks back at */
+#define FIRST_PIECE 1 /* pictures of it */
+
+struct walk { /* through one piece */
+    struct net_run *r;
+    bool first, last;                /* piece */
+    size_t at;                       /* in memory */
+    struct act memory[MEMORIES_MAX]; /* by convolution: the last frames it saw; empty: none yet */
+};
+
+static const struct net_frames over_time = { .plane = NET_1X1 };
+
+/* ---- convolutions over frames ---- */
+
+/* What the next piece's frames come after: the last ones of `before` and x. */
+static struct act remembered(struct walk *k, struct act before, struct act x, uint64_t most)
+{
+    struct net_run *r = k->r;
+    const uint64_t n = x.shape.dim[0], had = before.shape.ndim ? before.shape.dim[0] : 0;
+    if (net_bad(r))
+        return (struct act) { .addr = 0 };
+    if (n >= most || !had)
+        return net_slice(r, x, 0, n > most ? n - most : 0, n);
+    const uint64_t old = most - n < had ? most - n : had;
+    const struct act both[] = { net_rows(r, before, had - old, had), x };
+    return net_concat(r, both, 2, 0);
+}
+
+/* Where the next convolution's memory is. */
+static struct act *memory(struct walk *k)
+{
+    if (k->at == MEMORIES_MAX)
+        net_fail(k->r, BERTH_ELIMIT, "more than %d convolutions over frames", MEMORIES_MAX);
+    return &k->memory[k->at < MEMORIES_MAX ? k->at++ : 0];
+}
+
+/* The layer over x, behind what it saw before; add: NULL, or what is added, in its place. */
+static struct act conv(struct walk *k, struct act x, const char *layer, struct net_frames f,
+                       const struct act *add)
+{
+    struct act *mine = memory(k), old = *mine;
+    f.before = old;
+    struct act y = add ? net_conv3d_add(k->r, x, layer, f, *add) : net_conv3d(k->r, x, layer, f);
+    *mine = k->last ? (struct act) { .addr = 0 } : remembered(k, old, x, REMEMBERED);
+    net_drop(k->r, &old);
+    return y;
+}
+
+static struct act conv_whole(struct walk *k, struct act x, const char *layer) /* takes x */
+{
+    struct act y = conv(k, x, layer, (struct net_frames) { .plane = NET_PAD1 }, NULL);
+    net_drop(k->r, &x);
+    return y;
+}
+
+/* One pixel, one frame: nothing to remember. Takes x. */
+static struct act conv_point(struct net_run *r, struct act x, const char *layer)
+{
+    struct act y = net_conv3d(r, x, layer, over_time);
+    net_drop(r, &x);
+    return y;
+}
+
+/* ---- blocks ---- */
+
+/* x [frames, in, h, w] -> [frames, out, h, w]; takes x. */
+static struct act res_block(struct walk *k, struct act x)
+{
+    const struct net_frames whole = { .plane = NET_PAD1 };
+    struct net_run *r = k->r;
+    struct act skip = x, a;
+    if (net_has(r, "shortcut")) {
+        skip = net_conv3d(r, x, "shortcut", over_time);
+        a = x; /* needed no more */
+        net_channel_norm_in_place(r, &a, "residual.0", EPS, true);
+    } else {
+        a = net_channel_norm(r, x, "residual.0", EPS, true);
+    }
+    a = conv_whole(k, a, "residual.2");
+    net_channel_norm_in_place(r, &a, "residual.3", EPS, true);
+    x = conv(k, a, "residual.6", whole, &skip); /* in skip's place */
+    net_drop(r, &a);
+    return x;
+}
+
+/* One head over the pixels of each frame. x [frames, C, h, w] -> the same; takes x. */
+static struct act attention(struct net_run *r, struct act x)
+{
+    const uint64_t F = x.shape.dim[0], C = x.shape.dim[1], h = x.shape.dim[2], w = x.shape.dim[3];
+    const struct shape rows = { 3, { F, C, h * w } }, picture = { 4, { F, C, h, w } };
+    const int swap[] = { 0, 2, 1 };
+    struct act n = net_channel_norm(r, x, "norm", EPS, false);
+    struct act t = net_permute(r, net_reshape(r, n, &rows), swap); /* [F, T, C] */
+    net_drop(r, &n);
+    struct act qkv = net_linear(r, t, "to_qkv"); /* [F, T, 3C] */
+    struct view part[3];
+    for (uint64_t i = 0; i < 3; i++)
+        part[i] = net_split(r, net_part(r, net_view(&qkv), 2, i * C, (i + 1) * C), 1);
+    net_attend(r, part[0], part[1], part[2], net_split(r, net_view(&t), 1),
+               (struct net_attn) { .scale = C ? 1.0f / sqrtf((float)C) : 0.0f });
+    net_drop(r, &qkv);
+    struct act y = net_permute(r, net_reshape(r, x, &rows), swap);
+    net_drop(r, &x);
+    y = net_linear_add(r, t, "proj", y);
+    net_drop(r, &t);
+    x = net_reshape(r, net_permute(r, y, swap), &picture);
+    net_drop(r, &y);
+    return x;
+}
+
+static struct act middle(struct walk *k, struct act x)
+{
+    size_t mark = net_enter(k->r, "middle.0.");
+    x = res_block(k, x);
+    net_leave(k->r, mark);
+    mark = net_enter(k->r, "middle.1.");
+    x = attention(k->r, x);
+    net_leave(k->r, mark);
+    mark = net_enter(k->r, "middle.2.");
+    x = res_block(k, x);
+    net_leave(k->r, mark);
+    return x;
+}
+
+/* Sides doubled; frames, too, where there is a layer for it: but the first piece stays a picture,
+ * of which later ones do not know. Takes x. */
+static struct act grow(struct walk *k, struct act x)
+{
+    struct net_run *r = k->r;
+    if (net_has(r, "time_conv") && k->first) {
+        memory(k); /* stays empty */
+    } else if (net_has(r, "time_conv")) {
+        struct act two = conv(k, x, "time_conv", over_time, NULL); /* [frames, 2C, h, w] */
+        struct shape s = two.shape;
+        net_drop(r, &x);
+        s.dim[0] *= 2;
+        s.dim[1] /= 2;
+        x = net_reshape(r, two, &s);
+    }
+    struct act big = net_nearest(r, x, 2 * x.shape.dim[2], 2 * x.shape.dim[3]);
+    net_drop(r, &x);
+    x = net_conv2d(r, big, "resample.1", NET_PAD1);
+    net_drop(r, &big);
+    return x;
+}
+
+/* Sides halved, and frames: the first piece is only remembered. Takes x. */
+static struct act shrink(struct walk *k, struct act x)
+{
+    /* zeros to the right and below alone */
+    static const struct net_conv down = { .stride = 2, .bottom = 1, .right = 1 };
+    struct net_run *r = k->r;
+    struct act y = net_conv2d(r, x, "resample.1", down);
+    net_drop(r, &x);
+    if (!net_has(r, "time_conv"))
+        return y;
+    struct act *mine = memory(k), old = *mine;
+    *mine = k->last ? (struct act) { .addr = 0 } : remembered(k, (struct act) { .addr = 0 }, y, 1);
+    if (k->first)
+        return y;
+    x = net_conv3d(r, y, "time_conv",
+                   (struct net_frames) { .plane = NET_1X1, .before = old, .step = 2 });
+    net_drop(r, &old);
+    net_drop(r, &y);
+    return x;
+}
+
+/* The members of a half's list, each a block or a change of size. Takes x. */
+static struct act members(struct walk *k, struct act x, const char *list, uint32_t n,
+                          struct act (*resize)(struct walk *k, struct act x))
+{
+    for (uint32_t i = 0; i < n && !net_bad(k->r); i++) {
+        size_t mark = net_enter(k->r, "%s.%u.", list, i);
+        x = net_has(k->r, "resample.1") ? resize(k, x) : res_block(k, x);
+        net_leave(k->r, mark);
+    }
+    return x;
+}
+
+static struct act head(struct walk *k, struct act x)
+{
+    net_channel_norm_in_place(k->r, &x, "head.0", EPS, true);
+    return conv_whole(k, x, "head.2");
+}
+
+/* ---- pieces ---- */
+
+static struct act decode_piece(struct walk *k, const struct vae_wan *v, struct act z)
+{
+    struct act x = net_conv3d(k->r, z, "conv2", over_time);
+    size_t top = net_enter(k->r, "decoder.");
+    x = conv_whole(k, x, "conv1");
+    x = middle(k, x);
+    x = members(k, x, "upsamples", v->dec_blocks, grow);
+    x = head(k, x);
+    net_leave(k->r, top);
+    return x;
+}
+
+static struct act encode_piece(struct walk *k, const struct vae_wan *v, uint32_t latents,
+                               struct act pictures)
+{
+    struct net_run *r = k->r;
+    size_t top = net_enter(r, "encoder.");
+    struct act x = conv(k, pictures, "conv1", (struct net_frames) { .plane = NET_PAD1 }, NULL);
+    x = members(k, x, "downsamples", v->enc_blocks, shrink);
+    x = middle(k, x);
+    x = head(k, x);
+    net_leave(r, top);
+    x = conv_point(r, x, "conv1");                    /* [frames, 2 * latents, h, w] */
+    struct act mean = net_slice(r, x, 1, 0, latents); /* the log variance is not used */
+    net_drop(r, &x);
+    return mean;
+}
+
+/* Frames [frames, C, h, w] of what comes in as [1, C, frames, h, w]. */
+static struct act frames_in(struct net_run *r, const struct vae_pass *p)
+{
+    static const int swap[] = { 1, 0, 2, 3 };
+    const uint64_t *d = p->shape.dim;
+    const struct shape planes = { 4, { d[1], d[2], d[3], d[4] } };
+    const struct shape still = { 4, { d[2], d[1], d[3], d[4] } };
+    if (d[2] == 1)
+        return net_input(r, &still, p->in);
+    struct act a = net_input(r, &planes, p->in), x = net_permute(r, a, swap);
+    net_drop(r, &a);
+    return x;
+}
+
+/* Frames of a piece to their places in `all` [C, frames, h, w]. Takes x. */
+static void put_frames(struct net_run *r, struct act x, uint64_t at, struct act all)
+{
+    static const int swap[] = { 1, 0, 2, 3 };
+    struct view from = net_view(&x), across;
+    berth_err err;
+    if (!net_bad(r) && view_permute(&from, swap, &across, &err))
+        net_fail(r, err.code, "%s", err.msg);
+    if (!net_bad(r))
+        net_copy(r, across, net_part(r, net_view(&all), 1, at, at + x.shape.dim[0]));
+    net_drop(r, &x);
+}
+
+static void give(struct net_run *r, struct act all, const char *what, float *out)
+{
+    net_finite(r, all, what);
+    net_output(r, all, out);
+    net_drop(r, &all);
+}
+
+static void run(struct net_run *r, const struct vae_pass *p, bool decode)
+{
+    const char *what = decode ? "the decoded picture" : "the encoded latent";
+    const struct vae_wan *v = vae_wan_in(p->vae);
+    const struct shape made =
+        decode ? vae_decoded(p->vae, &p->shape) : vae_encoded(p->vae, &p->shape);
+    const struct shape planes = { 4, { made.dim[1], made.dim[2], made.dim[3], made.dim[4] } };
+    const uint64_t frames = p->shape.dim[2], later = decode ? 1 : p->vae->latent.time_ratio;
+    struct walk k = { .r = r };
+    struct act in = frames_in(r, p), all = { .addr = 0 };
+    if (frames > FIRST_PIECE)
+        all = net_new(r, &planes);
+    for (uint64_t at = 0, n, done = 0; at < frames && !net_bad(r); at += n) {
+        n = at ? later : FIRST_PIECE;
+        k.first = at == 0;
+        k.last = at + n >= frames;
+        k.at = 0;
+        struct act piece = net_rows(r, in, at, at + n);
+        struct act x = decode ? decode_piece(&k, v, piece)
+                              : encode_piece(&k, v, p->vae->latent.channels, piece);
+        if (!all.shape.ndim) {
+            all = x;
+            break;
+        }
+        uint64_t some = x.shape.dim[0];
+        put_frames(r, x, done, all);
+        done += some;
+    }
+    net_drop(r, &in);
+    give(r, all, what, p->out);
+}
+
+void vae_wan_decode(struct net_run *r, void *user)
+{
+    run(r, user, true);
+}
+
+void vae_wan_encode(struct net_run *r, void *user)
+{
+    run(r, user, false);
+}
