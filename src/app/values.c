@@ -50,6 +50,8 @@ static const struct {
     { "FORMAT", WORDS_LIST, "safetensors gguf", NULL },
     { "LAYOUT", WORDS_LIST, "spread tail", NULL },
     { "LEVEL", WORDS_LIST, "debug info warn error off", NULL },
+    { "LEVEL[,FILE]", WORDS_LIST, "DEBUG DETAIL INFO WARNING ERROR CRITICAL", NULL },
+    { "KEY[=VALUE]", WORDS_LIST, "show_signin_button enable_telemetry", NULL },
     { "METHOD", WORDS_LIST, "none auto latent2rgb taesd", NULL },
     { "WHAT", WORDS_LIST, "fp8_matrix_mult", NULL },
     { "SHELL", WORDS_LIST, "bash fish zsh", NULL },

@@ -67,23 +67,9 @@ void system_stats_json(struct server *s, struct str *out)
     str_release(&version);
 }
 
-/* ---- node replacements ---- */
-
-static const char replacements[] =
-#define REPLACED(old, new, widgets, inputs, outputs)                                               \
-    ",\"" old                                                                                      \
-    "\":[{\"new_node_id\":\"" new "\",\"old_node_id\":\"" old "\",\"old_widget_ids\":" widgets     \
-                                  ",\"input_mapping\":" inputs ",\"output_mapping\":" outputs "}]"
-#define FROM(new, old) "{\"new_id\":\"" new "\",\"old_id\":\"" old "\"}"
-#define SET(new, value) "{\"new_id\":\"" new "\",\"set_value\":\"" value "\"}"
-#include "server/replacements.def"
-    "}";
-
-void replacements_json(struct server *s, struct str *out)
+void route_node_replacements(struct http_req *r)
 {
-    (void)s;
-    str_addc(out, '{');
-    str_add(out, replacements + 1, sizeof replacements - 2); /* without the first comma */
+    http_reply_json(r, 200, graph_replacements());
 }
 
 /* ---- flags ---- */

@@ -8,7 +8,7 @@ import time
 
 import requests
 
-from conftest import PATIENCE, Server, image_prompt
+from conftest import PATIENCE, Server, image_prompt, uid
 
 KILLS = int(os.environ.get("BERTH_KILLS", "50"))
 
@@ -28,7 +28,7 @@ def test_kill_loop(tmp_path):
             session = requests.Session()
             i = 0
             while not stop.is_set():
-                pid = f"r{round_}-c{k}-{i}"
+                pid = uid(f"r{round_}-c{k}-{i}")
                 i += 1
                 try:
                     unsure.append(pid)

@@ -7,7 +7,7 @@ import time
 
 import requests
 
-from conftest import PATIENCE, image_prompt, synth
+from conftest import PATIENCE, image_prompt, synth, uid
 
 SECONDS = 4
 
@@ -44,7 +44,7 @@ def test_everything_at_once(fresh, tmp_path):
             while time.time() < end:
                 what = rng.randrange(14)
                 if what < 5:
-                    pid = f"p{k}-{rng.randrange(40)}"  # the same ids again and again
+                    pid = uid(f"p{k}-{rng.randrange(40)}")  # the same ids again and again
                     r = call("POST", "/prompt", json={"prompt": image_prompt(rng.randrange(64), 32, 32),
                                                       "prompt_id": pid, "client_id": f"c{rng.randrange(4)}",
                                                       "front": rng.random() < 0.2})
@@ -55,9 +55,9 @@ def test_everything_at_once(fresh, tmp_path):
                     call("POST", "/prompt", json={"prompt": loader(rng.choice(["a.safetensors", "b.safetensors"]),
                                                                    rng.random() < 0.5), "client_id": f"c{k}"})
                 elif what == 6:
-                    call("POST", "/interrupt", json={} if rng.random() < 0.5 else {"prompt_id": f"p{k}-1"})
+                    call("POST", "/interrupt", json={} if rng.random() < 0.5 else {"prompt_id": uid(f"p{k}-1")})
                 elif what == 7:
-                    call("POST", "/queue", json={"delete": [f"p{k}-{rng.randrange(40)}"]} if rng.random() < 0.9
+                    call("POST", "/queue", json={"delete": [uid(f"p{k}-{rng.randrange(40)}")]} if rng.random() < 0.9
                          else {"clear": True})
                 elif what == 8:
                     call("POST", "/free", json={"unload_models": True, "free_memory": rng.random() < 0.5,
