@@ -89,9 +89,9 @@ static void fill_angles(double position, uint32_t dim, float *out)
     }
 }
 
-/* Every patch of a latent: patch (i, j) at (shift_t, i scale_y + shift_y, j scale_x + shift_x). Each
- * axis looks at one number only, so the first row and the first column have all angles there are.
- * Returns what is behind the last. */
+/* Every patch of a latent: patch (i, j) at (shift_t, i scale_y + shift_y, j scale_x + shift_x).
+ * Each axis looks at one number only, so the first row and the first column have all angles there
+ * are. Returns what is behind the last. */
 static float *fill_picture(const struct flux_net *f, const struct shape *s,
                            const struct patch_positions *at, float *first)
 {

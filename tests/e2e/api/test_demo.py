@@ -47,7 +47,7 @@ def tokenizer(folder, merges=()):
     with open(folder / "vocab.json") as f:
         vocab = json.load(f)
     for left, right in merges:
-        vocab[left + right] = vocab[left]  # any id below the encoder's vocabulary
+        vocab[left + right] = 1000 + len(vocab)  # any id below the encoder's vocabulary that is free
     return json.dumps({"model": {"type": "BPE", "end_of_word_suffix": "</w>", "vocab": vocab, "merges": [list(m) for m in merges]}})
 
 

@@ -24,6 +24,11 @@ FLUX = {"diffusion_models/flux1-dev.safetensors": "flux-tiny", "diffusion_models
         "diffusion_models/flux1-dev-Q8_0.gguf": "flux-tiny", "text_encoders/t5xxl_fp16.safetensors": "t5-tiny",
         "text_encoders/t5-v1_1-xxl-encoder-Q8_0.gguf": "t5-tiny", "text_encoders/clip_l.safetensors": "clip-l-tiny",
         "vae/ae.safetensors": "flux-tiny-vae"}
+QWEN = {"diffusion_models/z_image_turbo_bf16.safetensors": "z-image-tiny", "text_encoders/qwen_3_4b.safetensors": "qwen3-tiny",
+        "diffusion_models/qwen_image_2512_fp8_e4m3fn.safetensors": "qwen-image-tiny",
+        "diffusion_models/qwen_image_edit_2511_bf16.safetensors": "qwen-image-edit-tiny",
+        "text_encoders/qwen_2.5_vl_7b_fp8_scaled.safetensors": "qwen25vl-tiny",
+        "vae/qwen_image_vae.safetensors": "wan-tiny-vae"}
 SD15 = "v1-5-pruned-emaonly-fp16.safetensors"
 DEVICES = "cuda:0@cpu=512m,cuda:1@cpu=512m,cpu"
 
@@ -64,17 +69,18 @@ def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("image") / "base"
     for name, preset in TINY.items():
         synth(folder / "models" / "checkpoints" / name, preset, "--dtype", "f16")
-    for name, preset in FLUX.items():
+    for name, preset in {**FLUX, **QWEN}.items():
         synth(folder / "models" / name, preset, "--dtype", "q8_0" if name.endswith("gguf") else "f16")
     os.makedirs(folder / "tokenizers")
-    subprocess.run([BINARY, "synth", "--tokenizer", str(folder / "tokenizers" / "clip")], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([BINARY, "synth", "--tokenizer", str(folder / "tokenizers")], check=True, stdout=subprocess.DEVNULL)
     lora(folder / "models" / "loras" / "style.safetensors", 1)
     lora(folder / "models" / "loras" / "detail.safetensors", 2)
     os.makedirs(folder / "input", exist_ok=True)
     side, hole = 128, range(32, 96)  # a gradient, transparent in the middle: the part that is to be painted
     rgba = b"".join(bytes((x * 2, y * 2, 90, 0 if x in hole and y in hole else 255)) for y in range(side) for x in range(side))
-    with open(folder / "input" / "example.png", "wb") as f:
-        f.write(pngs.write(side, side, 4, rgba))
+    for name in ("example.png", "photo.png"):
+        with open(folder / "input" / name, "wb") as f:
+            f.write(pngs.write(side, side, 4, rgba))
     return folder
 
 
@@ -94,6 +100,9 @@ def workflow(name, steps=4, side=64):
         for key in ("width", "height", "target_width", "target_height"):
             if key in i and node["class_type"] in ("EmptyLatentImage", "EmptySD3LatentImage"):
                 i[key] = side
+        if node["class_type"] == "FluxKontextImageScale":  # to a megapixel
+            node["class_type"] = "ImageScale"
+            i.update(upscale_method="bilinear", width=side, height=side, crop="disabled")
         if "expert_mode_allocations" in i:
             i["expert_mode_allocations"] = "cuda:0,6mb;cuda:1,5mb;cpu,*"
         if "start_at_step" in i:
@@ -118,7 +127,7 @@ def make(server, w):
 
 
 ALL = ["txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "sdxl_refiner", "distorch2", "custom_sampler",
-       "flux_dev", "flux_schnell", "flux_gguf_distorch2"]
+       "flux_dev", "flux_schnell", "flux_gguf_distorch2", "z_image_turbo", "qwen_image", "qwen_image_edit"]
 
 
 @pytest.mark.parametrize("name", ALL)
