@@ -180,7 +180,8 @@ export async function learnGraph(id) {
 
 async function page(offset, limit) {
     const [list, pictures] = await Promise.all([
-        api.get(`/api/jobs?status=completed,failed&sort_order=desc&limit=${limit}&offset=${offset}`),
+        api.get('/api/jobs?status=completed,failed,cancelled&sort_order=desc' +
+            `&limit=${limit}&offset=${offset}`),
         api.get('/api/jobs?status=completed&limit=1')
     ]);
     state.jobsTotal = list.pagination.total;

@@ -18,12 +18,14 @@ const isPicture = (o) => o && o.mediaType === 'images' && typeof o.filename === 
 const textOf = (job) => learned.get(job.id)?.text || '';
 
 /* Somebody stopped it: nothing was wrong. */
-const wasInterrupted = (job) => job.status === 'failed' && !job.execution_error;
+const wasInterrupted = (job) => job.status === 'cancelled';
+
+const didNotFinish = (job) => job.status !== 'completed';
 
 function labelOf(job) {
     const text = textOf(job) || (job.create_time ? date(job.create_time) : job.id);
     const parts = [text];
-    if (job.status === 'failed')
+    if (didNotFinish(job))
         parts[0] = `${wasInterrupted(job) ? 'Interrupted' : 'Failed'}: ${text}`;
     if (job.outputs_count > 1)
         parts.push(count(job.outputs_count, 'picture'));
@@ -75,7 +77,7 @@ const watcher = new IntersectionObserver((entries) => {
 });
 
 function failure(job) {
-    const e = job.execution_error;
+    const e = job.execution_error || {};
     return wasInterrupted(job) ?
         el('span', {class: 'failed'}, el('strong', {text: 'Interrupted'}),
             el('span', {data: {test: 'interrupted-prompt'}})) :
@@ -91,7 +93,7 @@ function makeCard(job) {
             {loading: 'lazy', decoding: 'async', alt: '', src: viewUrl(o, {preview: 'webp;50'})}) :
         null;
     const none =
-        job.status === 'failed' ? failure(job) : el('span', {class: 'failed', text: 'No picture'});
+        didNotFinish(job) ? failure(job) : el('span', {class: 'failed', text: 'No picture'});
     const many = job.outputs_count > 1 ?
         el('span', {class: 'many', text: `×${job.outputs_count}`, 'aria-hidden': 'true'}) :
         null;

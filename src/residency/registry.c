@@ -40,6 +40,7 @@ berth_status residency_new(const struct res_config *cfg, struct residency **out,
     struct residency *r = calloc(1, sizeof *r);
     if (!r)
         return err_set(err, BERTH_ENOMEM, "a registry");
+    r->posting = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     r->cfg = *cfg;
     r->devices = cfg->devices;
     r->n_devices = devset_count(cfg->devices);
@@ -76,6 +77,7 @@ void residency_free(struct residency *r)
     free(r->stream);
     free(r->speed);
     journal_free(r->journal);
+    pthread_mutex_destroy(&r->posting);
     free(r);
 }
 

@@ -13,21 +13,35 @@ void res_request_free(struct residency *r, bool unload_models, bool free_memory,
 {
     unsigned bits = (unload_models ? RES_ASKED_UNLOAD : 0u) | (free_memory ? RES_ASKED_FREE : 0u) |
                     (force ? RES_ASKED_FORCE : 0u);
-    atomic_fetch_or(&r->posted_flags, bits);
+    pthread_mutex_lock(&r->posting);
+    r->posted_flags |= bits;
+    atomic_store(&r->has_posted, true);
+    pthread_mutex_unlock(&r->posting);
 }
 
 void res_request(struct residency *r, struct res_request *q)
 {
-    q->asked_before = atomic_exchange(&r->posted_flags, 0);
-    q->next = atomic_load(&r->posted);
-    while (!atomic_compare_exchange_weak(&r->posted, &q->next, q))
-        ;
+    pthread_mutex_lock(&r->posting);
+    q->asked_before = r->posted_flags;
+    r->posted_flags = 0;
+    q->next = r->posted;
+    r->posted = q;
+    atomic_store(&r->has_posted, true);
+    pthread_mutex_unlock(&r->posting);
 }
 
 /* Takes over what other threads have posted so far, in the order they did. */
 static void collect(struct residency *r)
 {
-    struct res_request *newest = atomic_exchange(&r->posted, NULL), *oldest = NULL;
+    if (!atomic_load(&r->has_posted))
+        return;
+    pthread_mutex_lock(&r->posting);
+    struct res_request *newest = r->posted, *oldest = NULL;
+    unsigned flags = r->posted_flags;
+    r->posted = NULL;
+    r->posted_flags = 0;
+    atomic_store(&r->has_posted, false);
+    pthread_mutex_unlock(&r->posting);
     for (struct res_request *q; (q = newest);) {
         newest = q->next;
         q->next = oldest;
@@ -41,12 +55,12 @@ static void collect(struct residency *r)
     while (*last)
         last = &(*last)->next;
     *last = oldest;
-    r->asked |= atomic_exchange(&r->posted_flags, 0);
+    r->asked |= flags;
 }
 
 bool res_has_requests(const struct residency *r)
 {
-    return r->asked || r->waiting || atomic_load(&r->posted_flags) || atomic_load(&r->posted);
+    return r->asked || r->waiting || atomic_load(&r->has_posted);
 }
 
 /* Of two requests about a model the later one has the last word, so it must come last. */

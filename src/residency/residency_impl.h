@@ -7,6 +7,8 @@
 #include "stream/stage.h"
 #include "stream/stream.h"
 
+#include <pthread.h>
+
 #define RES_NOWHERE UINT8_MAX
 #define RES_ALIASES 16 /* networks in a file */
 
@@ -87,9 +89,11 @@ struct residency {
     struct journal *journal;
     struct res_metrics metrics;
     bool prompt_running, prompt_done, in_free;
-    _Atomic(struct res_request *) posted; /* by any thread; the newest first */
-    atomic_uint posted_flags;             /* likewise, bits of enum res_asked */
-    struct res_request *waiting;          /* collected from there; the oldest first */
+    pthread_mutex_t posting;     /* of the next three */
+    struct res_request *posted;  /* by any thread; the newest first */
+    unsigned posted_flags;       /* asked for since the newest; bits of enum res_asked */
+    atomic_bool has_posted;      /* any of the two; read without the lock */
+    struct res_request *waiting; /* collected from there; the oldest first */
     unsigned asked;
     double pressure_last;         /* usage at the last reset; 0: armed */
     struct dev_stream **stream;   /* [n] for copies of load, move and patch; made when needed */
