@@ -26,7 +26,7 @@ FAMILIES = [
     (r"minimax_music", "MiniMax Music", None),
     (r"minimax|fasth3|_h3_", "MiniMax H3", None),
     (r"qwen_image_2\.1|qwen_image_2_1", "Qwen-Image 2.1", None),
-    (r"qwen.?image_layered.*vae", "Qwen-Image layered VAE", "qwen-layered-tiny-vae"),
+    (r"qwen.?image_layered.*vae", "Qwen-Image layered VAE", "wan-rgba-tiny-vae"),
     (r"qwen_image_vae|wan_?2[._]1_vae", "VAE of Wan 2.1 and Qwen-Image", "wan-vae"),
     (r"qwen[_-]image.*(instantx|inpaint.*control)", "InstantX's control nets", None),
     (r"qwen[_-]image|firered", "Qwen-Image", "qwen-image"),

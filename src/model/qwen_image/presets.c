@@ -80,9 +80,9 @@ static const char *const hiprec[] = { "img_in.",   "txt_in.",   "time_text_embed
 const struct preset qwen_image_presets[] = {
     PRESET("qwen-image-tiny", "Qwen-Image transformer, 2 blocks of width 256", TINY),
     PRESET("qwen-image", "Qwen-Image and Qwen-Image-Edit transformer, full size", FULL),
-    PRESET("qwen-image-edit-tiny", "qwen-image-tiny with the mark of Qwen-Image-Edit-2511", TINY,
+    PRESET("qwen-edit-tiny", "qwen-image-tiny with the mark of Qwen-Image-Edit-2511", TINY,
            .timestep_zero = true),
-    PRESET("qwen-image-layered-tiny", "qwen-image-tiny as Qwen-Image-Layered is", TINY,
+    PRESET("qwen-layered-tiny", "qwen-image-tiny as Qwen-Image-Layered is", TINY,
            .layered = true),
     { .name = NULL },
 };

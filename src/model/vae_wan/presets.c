@@ -125,7 +125,7 @@ const struct preset vae_wan_presets[] = {
     PRESET("wan-tiny-vae", "16-channel VAE of Wan 2.1 and Qwen-Image, narrow", .dim = 16,
            .colours = 3),
     PRESET("wan-vae", "VAE of Wan 2.1 and Qwen-Image, full size", .dim = 96, .colours = 3),
-    PRESET("qwen-layered-tiny-vae", "wan-tiny-vae for pictures that may be transparent", .dim = 16,
+    PRESET("wan-rgba-tiny-vae", "wan-tiny-vae for pictures that may be transparent", .dim = 16,
            .colours = 4),
     { .name = NULL },
 };

@@ -26,7 +26,7 @@ FLUX = {"diffusion_models/flux1-dev.safetensors": "flux-tiny", "diffusion_models
         "vae/ae.safetensors": "flux-tiny-vae"}
 QWEN = {"diffusion_models/z_image_turbo_bf16.safetensors": "z-image-tiny", "text_encoders/qwen_3_4b.safetensors": "qwen3-tiny",
         "diffusion_models/qwen_image_2512_fp8_e4m3fn.safetensors": "qwen-image-tiny",
-        "diffusion_models/qwen_image_edit_2511_bf16.safetensors": "qwen-image-edit-tiny",
+        "diffusion_models/qwen_image_edit_2511_bf16.safetensors": "qwen-edit-tiny",
         "text_encoders/qwen_2.5_vl_7b_fp8_scaled.safetensors": "qwen25vl-tiny",
         "vae/qwen_image_vae.safetensors": "wan-tiny-vae"}
 SD15 = "v1-5-pruned-emaonly-fp16.safetensors"

@@ -111,11 +111,11 @@ static int setup(void **state)
     rig_open(&s.r, DEVICES);
     rig_preset(&s.r, "diffusion_models/qwen.safetensors", "qwen-image-tiny");
     rig_preset(&s.r, "diffusion_models/qwen.gguf", "qwen-image-tiny");
-    rig_preset(&s.r, "diffusion_models/edit.safetensors", "qwen-image-edit-tiny");
-    rig_preset(&s.r, "diffusion_models/edit.gguf", "qwen-image-edit-tiny");
-    rig_preset(&s.r, "diffusion_models/layered.safetensors", "qwen-image-layered-tiny");
+    rig_preset(&s.r, "diffusion_models/edit.safetensors", "qwen-edit-tiny");
+    rig_preset(&s.r, "diffusion_models/edit.gguf", "qwen-edit-tiny");
+    rig_preset(&s.r, "diffusion_models/layered.safetensors", "qwen-layered-tiny");
     rig_preset(&s.r, "vae/wan.safetensors", "wan-tiny-vae");
-    rig_preset(&s.r, "vae/rgba.safetensors", "qwen-layered-tiny-vae");
+    rig_preset(&s.r, "vae/rgba.safetensors", "wan-rgba-tiny-vae");
     write_tokenizer(&s);
     write_text_encoder(&s);
     load(&s, &s.unet, "UNETLoader", "unet_name", "qwen.safetensors", "");
