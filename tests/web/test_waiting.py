@@ -59,7 +59,7 @@ def test_previews_are_those_of_this_page_and_change(page, server):
     page.until(lambda: int(image.get_attribute("data-count")) > 2 and image.get_attribute("src") != first, "another one")
     page.click("#btn-interrupt")
     page.gone("#running")
-    page.until(lambda: page.all("[data-test=card][data-status=failed]"), "the interrupted prompt in the gallery")
+    page.until(lambda: page.all("[data-test=card][data-status=cancelled]"), "the interrupted prompt in the gallery")
     (item,) = server.get("/history").json().values()
     assert item["status"]["completed"] is False
 
