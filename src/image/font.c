@@ -87,9 +87,9 @@ static int advance(const struct glyph *g, unsigned size)
 int font_width(const char *text, size_t n, unsigned size)
 {
     int w = 0;
-    for (const char *p = text, *end = text + n; p < end;)
+    for (const char *p = text, *end = text + n; p < end && w < FONT_WIDTH_MAX;)
         w += advance(next_glyph(&p, end), size);
-    return w;
+    return w < FONT_WIDTH_MAX ? w : FONT_WIDTH_MAX;
 }
 
 /* ---- outlines ---- */
@@ -245,7 +245,7 @@ void font_box(const char *text, size_t n, unsigned size, unsigned stroke, int bo
     int x = 0, b[4];
     bool any = false;
     memset(box, 0, 4 * sizeof *box);
-    for (const char *p = text, *end = text + n; p < end;) {
+    for (const char *p = text, *end = text + n; p < end && x < FONT_WIDTH_MAX;) {
         const struct glyph *g = next_glyph(&p, end);
         if (glyph_box(g, size, stroke, b)) {
             int at[4] = { b[0] + x, b[1] + font_ascent(size), b[2] + x, b[3] + font_ascent(size) };
@@ -302,8 +302,10 @@ static void add_distance(void *user, struct point a, struct point b)
     double dx = b.x - a.x, dy = b.y - a.y, length = dx * dx + dy * dy;
     double lo = (a.y < b.y ? a.y : b.y) - n->reach - n->y0;
     double hi = (a.y < b.y ? b.y : a.y) + n->reach - n->y0;
+    double left = (a.x < b.x ? a.x : b.x) - n->reach - n->x0;
+    double right = (a.x < b.x ? b.x : a.x) + n->reach - n->x0;
     for (size_t y = lo > 0 ? (size_t)lo : 0; y < n->h && (double)y <= hi; y++)
-        for (size_t x = 0; x < n->w; x++) {
+        for (size_t x = left > 0 ? (size_t)left : 0; x < n->w && (double)x <= right; x++) {
             double px = n->x0 + (double)x + 0.5, py = n->y0 + (double)y + 0.5;
             double t = length > 0 ? ((px - a.x) * dx + (py - a.y) * dy) / length : 0;
             t = t < 0 ? 0 : t > 1 ? 1 : t;
@@ -348,7 +350,7 @@ berth_status font_draw(const char *text, size_t n, const struct font_at *at, str
                        FONT_SIZE_MAX);
     for (const char *p = text, *end = text + n; !s && p < end && x < (int)grey->w;) {
         const struct glyph *g = next_glyph(&p, end);
-        if (glyph_box(g, at->size, at->stroke, box))
+        if (glyph_box(g, at->size, at->stroke, box) && x + box[2] > 0)
             s = at->stroke ? stroke(g, at, box, x, y, grey, err)
                            : fill(g, at->size, box, x, y, grey, err);
         x += advance(g, at->size);

@@ -10,10 +10,11 @@
 #include "image/image.h"
 
 #define FONT_SIZE_MAX 4096 /* pixels */
+#define FONT_WIDTH_MAX (1 << 30)
 
 int font_ascent(unsigned size);
 int font_descent(unsigned size);
-/* Pixels to the next character behind `text`, UTF-8. */
+/* Pixels to the next character behind `text`, UTF-8; at most FONT_WIDTH_MAX. */
 int font_width(const char *text, size_t n, unsigned size);
 /* What is drawn of one line, stroke included: left, top, right and bottom around (0, 0). Nothing:
  * zeros. */

@@ -314,6 +314,7 @@ static json_t *elements_of(const struct regions *r)
 /* ---- the preview ---- */
 
 struct preview {
+    struct node_call *call;
     struct image layer;
     unsigned size, tag; /* of texts */
 };
@@ -398,7 +399,8 @@ static berth_status draw_body(struct preview *p, const struct region *g, struct 
         str_addf(&body, "\"%s\"%s", text, desc && *desc ? " \xe2\x80\x94 " : "");
     str_adds(&body, desc ? desc : "");
     berth_status s = body.bad ? no_memory(err) : BERTH_OK;
-    if (!s && body.n && r.x1 - r.x0 > 8 && !(s = wrap_text(str_c(&body), &w, &lines, err))) {
+    if (!s && body.n && r.x1 - r.x0 > 8 &&
+        !(s = wrap_text(p->call, str_c(&body), &w, &lines, err))) {
         long y = r.y0 + (long)p->size + 5;
         readable(rgba, ink);
         for (size_t i = 0; !s && i < lines.n && y <= r.y1; i++, y += (long)p->size + 2)
@@ -466,7 +468,7 @@ static berth_status base_of(struct node_call *c, size_t w, size_t h, struct hten
 static berth_status draw_preview(struct node_call *c, const struct regions *r, size_t w, size_t h,
                                  struct htensor **out, berth_err *err)
 {
-    struct preview p = { 0 };
+    struct preview p = { .call = c };
     berth_status s = base_of(c, w, h, out, err);
     if (s)
         return s;

@@ -542,6 +542,23 @@ static void canvas_of_layers(struct picture *p)
     }
 }
 
+/* A layer is rendered whole, also what lies beside the canvas. Up to these many pixels, or so many
+ * times what the canvas has, it may be. */
+#define LAYER_PIXELS_MAX (8192.0 * 8192.0)
+#define LAYER_SPARE 4
+
+static berth_status check_size(const struct layer *l, ptrdiff_t W, ptrdiff_t H, berth_err *err)
+{
+    double px = l->place.w * l->place.h, most = LAYER_SPARE * (double)W * (double)H;
+    most = most > LAYER_PIXELS_MAX ? most : LAYER_PIXELS_MAX;
+    if (px > most)
+        return err_set(err, BERTH_ELIMIT,
+                       "a layer of %.0fx%.0f pixels is too large for a canvas of %tdx%td; at most "
+                       "%.0f million pixels are rendered",
+                       l->place.w, l->place.h, W, H, most / 1e6);
+    return BERTH_OK;
+}
+
 /* The bitmap lies in the middle of its bounds; only what is on the canvas is blended. */
 static berth_status put_layer(struct node_call *c, const struct layer *l, struct htensor *canvas,
                               berth_err *err)
@@ -551,6 +568,8 @@ static berth_status put_layer(struct node_call *c, const struct layer *l, struct
     ptrdiff_t W = (ptrdiff_t)dim(canvas, 2), H = (ptrdiff_t)dim(canvas, 1);
     if (l->hidden || b.x >= (double)W || b.y >= (double)H || b.x + b.w <= 0 || b.y + b.h <= 0)
         return BERTH_OK;
+    if (check_size(l, W, H, err))
+        return err->code;
     if (layer_bitmap(c, l->frame, l->alpha, &l->place, &bitmap, err))
         return err->code;
     ptrdiff_t w = (ptrdiff_t)dim(bitmap, 2), h = (ptrdiff_t)dim(bitmap, 1);

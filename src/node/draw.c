@@ -9,7 +9,7 @@ berth_status layer_init(struct image *layer, size_t w, size_t h, berth_err *err)
 {
     *layer = (struct image) { 0 };
     if (w > SIDE_MAX || h > SIDE_MAX)
-        return err_set(err, BERTH_EINVAL, "a layer of %zux%zu", w, h);
+        return err_set(err, BERTH_EINVAL, "a layer of %zux%zu pixels is too large", w, h);
     if (image_init(layer, (uint32_t)w, (uint32_t)h, 4, err))
         return err->code;
     memset(layer->px, 0, w * h * 4);
@@ -103,79 +103,100 @@ static bool add_line(struct text_lines *l, const char *p, size_t n)
     return !at[l->n++].bad;
 }
 
-static int width_of(const struct str *s, unsigned size)
+/* ---- wrapping ---- */
+
+struct wrapper {
+    const struct wrapping *w;
+    struct text_lines *lines;
+    struct str line; /* the one that is made */
+    int width;       /* its own, in pixels */
+};
+
+static bool end_line(struct wrapper *x)
 {
-    return font_width(str_c(s), s->n, size);
+    bool ok = add_line(x->lines, str_c(&x->line), x->line.n);
+    str_clear(&x->line);
+    x->width = 0;
+    return ok;
 }
 
-/* How much of a word goes into a line that has no other: at least a character. */
-static size_t cut_word(const char *p, size_t n, unsigned size, int most)
+/* How much of a word goes into a line that has no other: at least a character. *width: of it. */
+static size_t cut_word(const char *p, size_t n, const struct wrapping *w, int *width)
 {
     size_t cut = 0;
     uint32_t code;
+    *width = 0;
     while (cut < n) {
         size_t step = utf8_get(p + cut, n - cut, &code);
-        if (cut && font_width(p, cut + step, size) > most)
+        int more = font_width(p + cut, step, w->size);
+        if (w->cut && cut && *width + more > w->width)
             break;
         cut += step;
+        *width += more;
     }
     return cut;
 }
 
 /* One word more for the line that is made; a full one goes to the list. */
-static bool add_word(struct text_lines *l, struct str *line, const char *p, size_t n,
-                     const struct wrapping *w)
+static bool add_word(struct wrapper *x, const char *p, size_t n)
 {
-    while (w->cut && font_width(p, n, w->size) > w->width) {
-        size_t cut = cut_word(p, n, w->size, w->width);
-        if (cut == n)
-            break;
-        if ((line->n && !add_line(l, str_c(line), line->n)) || !add_line(l, p, cut))
+    int width, space = font_width(" ", 1, x->w->size);
+    size_t cut;
+    while ((cut = cut_word(p, n, x->w, &width)) < n && x->lines->n <= TEXT_LINES_MAX) {
+        if ((x->line.n && !end_line(x)) || !add_line(x->lines, p, cut))
             return false;
-        str_clear(line);
         p += cut;
         n -= cut;
     }
-    size_t had = line->n;
-    str_adds(line, had ? " " : "");
-    str_add(line, p, n);
-    if (!had || width_of(line, w->size) <= w->width)
-        return !line->bad;
-    if (line->bad || !add_line(l, str_c(line), had))
+    if (x->line.n && x->width + space + width > x->w->width && !end_line(x))
         return false;
-    str_clear(line);
-    str_add(line, p, n);
-    return !line->bad;
+    if (x->line.n) {
+        str_addc(&x->line, ' ');
+        x->width += space;
+    }
+    str_add(&x->line, p, n);
+    x->width += width;
+    return !x->line.bad;
 }
 
-berth_status wrap_text(const char *text, const struct wrapping *w, struct text_lines *out,
-                       berth_err *err)
+/* Up to `end`, where a line ends. False: out of memory. */
+static bool add_paragraph(struct wrapper *x, const char *p, const char *end)
 {
-    struct str line = { 0 };
-    bool ok = true;
-    *out = (struct text_lines) { 0 };
-    for (const char *p = text; ok;) {
-        const char *end = p + strcspn(p, "\n");
-        bool empty = true;
-        str_clear(&line);
-        for (const char *q = p; ok && q < end;) {
-            size_t n = 0;
-            while (q + n < end && !isspace((unsigned char)q[n]))
-                n++;
-            if (n)
-                ok = add_word(out, &line, q, n, w);
-            empty = empty && !n;
-            q += n ? n : 1;
-        }
-        ok = ok && ((!line.n && !empty) || add_line(out, str_c(&line), line.n));
-        if (!*end || out->n > TEXT_LINES_MAX)
-            break;
-        p = end + 1;
+    bool empty = true, ok = true;
+    while (ok && p < end && x->lines->n <= TEXT_LINES_MAX) {
+        size_t n = 0;
+        while (p + n < end && !isspace((unsigned char)p[n]))
+            n++;
+        if (n)
+            ok = add_word(x, p, n);
+        empty = empty && !n;
+        p += n ? n : 1;
     }
-    str_release(&line);
-    if (ok && out->n <= TEXT_LINES_MAX)
-        return BERTH_OK;
-    text_lines_release(out);
-    return ok ? err_set(err, BERTH_ELIMIT, "a text of more than %d lines", TEXT_LINES_MAX)
-              : err_set(err, BERTH_ENOMEM, "lines of a text");
+    return ok && ((!x->line.n && !empty) || end_line(x));
+}
+
+berth_status wrap_text(struct node_call *c, const char *text, const struct wrapping *w,
+                       struct text_lines *out, berth_err *err)
+{
+    struct wrapper x = { .w = w, .lines = out };
+    size_t n = strlen(text);
+    berth_status s = BERTH_OK;
+    *out = (struct text_lines) { 0 };
+    if (n > TEXT_DRAWN_MAX)
+        return err_set(err, BERTH_ELIMIT, "the text has %zu bytes; at most %d can be drawn", n,
+                       TEXT_DRAWN_MAX);
+    for (const char *p = text, *end; !s; p = end + 1) {
+        end = p + strcspn(p, "\n");
+        s = call_check(c, err);
+        if (!s && !add_paragraph(&x, p, end))
+            s = err_set(err, BERTH_ENOMEM, "lines of a text");
+        if (!s && out->n > TEXT_LINES_MAX)
+            s = err_set(err, BERTH_ELIMIT, "the text takes more than %d lines", TEXT_LINES_MAX);
+        if (!*end)
+            break;
+    }
+    str_release(&x.line);
+    if (s)
+        text_lines_release(out);
+    return s;
 }

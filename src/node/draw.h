@@ -22,6 +22,7 @@ berth_status layer_text(struct image *layer, const char *text, size_t n, struct 
 berth_status in_boxes(struct node_call *c, size_t w, size_t h, json_t **out, berth_err *err);
 
 #define TEXT_LINES_MAX 4096
+#define TEXT_DRAWN_MAX 65536 /* bytes */
 struct text_lines {
     struct str *at;
     size_t n;
@@ -31,7 +32,8 @@ struct wrapping {
     int width; /* pixels */
     bool cut;  /* words that are longer are cut */
 };
-/* Words of a text in lines; a line without words stays empty. text_lines_release() it. */
-berth_status wrap_text(const char *text, const struct wrapping *w, struct text_lines *out,
-                       berth_err *err);
+/* Words of a text in lines; a line without words stays empty. text_lines_release() it.
+ * BERTH_ELIMIT: more than TEXT_DRAWN_MAX bytes or TEXT_LINES_MAX lines. */
+berth_status wrap_text(struct node_call *c, const char *text, const struct wrapping *w,
+                       struct text_lines *out, berth_err *err);
 void text_lines_release(struct text_lines *l);

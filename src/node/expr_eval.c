@@ -361,9 +361,10 @@ static berth_status int_binary(struct expr *x, enum expr_op op, __int128 a, __in
             break;
         }
         r = a % b;
-        r += r && (r < 0) != (b < 0) ? b : 0;
         if (op == OP_FLOORDIV)
-            r = (a - r) / b; /* the remainder is on the side of 0 or between: no overflow */
+            r = a / b - (r && (r < 0) != (b < 0)); /* downwards, not towards 0 */
+        else
+            r += r && (r < 0) != (b < 0) ? b : 0;
         break;
     case OP_POW:
         return int_power(x, a, b, out, err);

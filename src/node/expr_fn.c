@@ -108,19 +108,21 @@ static berth_status fn_abs(struct expr *x, const struct ev *arg, size_t n, struc
     return expr_raise(x, "TypeError", err, "bad operand type for abs(): '%s'", ev_type(arg));
 }
 
-/* i to the nearest multiple of 10^places, halves to even; above: something more than i is there. */
-static __int128 round_tens(__int128 i, int places, bool above)
+/* i to the nearest multiple of 10^places, halves to even; above: something more than i is there.
+ * False: the multiple is beyond our integers. */
+static bool round_tens(__int128 i, int places, bool above, __int128 *out)
 {
     __int128 unit = 1;
+    *out = 0;
     for (int k = 0; k < places; k++)
         if (__builtin_mul_overflow(unit, 10, &unit))
-            return 0;
-    __int128 rest = i % unit, whole = i - rest;
-    __int128 twice = 2 * (rest < 0 ? -rest : rest);
-    bool odd = whole / unit % 2 != 0;
-    if (twice > unit || (twice == unit && (above || odd)))
-        whole += i < 0 ? -unit : unit;
-    return whole;
+            return true;
+    __int128 rest = i % unit, size = rest < 0 ? -rest : rest, left = unit - size;
+    bool odd = i / unit % 2 != 0;
+    *out = i - rest;
+    if (size > left || (size == left && (above || odd)))
+        return !__builtin_add_overflow(*out, i < 0 ? -unit : unit, out);
+    return true;
 }
 
 #define PLACES_MAX 400
@@ -138,7 +140,9 @@ static berth_status round_float(struct expr *x, double f, __int128 places, struc
                            "supported",
                            EXPR_SHOWN(x));
         double whole = trunc(f);
-        __int128 i = places < -38 ? 0 : round_tens((__int128)whole, (int)-places, whole != f);
+        __int128 i = 0;
+        if (places >= -38 && !round_tens((__int128)whole, (int)-places, whole != f, &i))
+            return expr_too_big(err);
         *out = ev_of_f64(copysign((double)(i < 0 ? -i : i), f));
         return BERTH_OK;
     }
@@ -159,7 +163,10 @@ static berth_status fn_round(struct expr *x, const struct ev *arg, size_t n, str
         return expr_raise(x, "TypeError", err, "'%s' object cannot be interpreted as an integer",
                           ev_type(&arg[1]));
     if (ev_int(arg, &i)) {
-        *out = ev_of_int(places >= 0 ? i : places < -38 ? 0 : round_tens(i, (int)-places, false));
+        __int128 r = places >= 0 ? i : 0;
+        if (places < 0 && places >= -38 && !round_tens(i, (int)-places, false, &r))
+            return expr_too_big(err);
+        *out = ev_of_int(r);
         return BERTH_OK;
     }
     if (arg->kind == EV_FLOAT)

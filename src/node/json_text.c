@@ -53,8 +53,8 @@ static berth_status dump_run(struct node_call *c, berth_err *err)
     if (in_i64(c, "indent", &indent, err))
         return err->code;
     if (indent < 0 || indent > INDENT_MAX)
-        return err_set(err, BERTH_EINVAL, "indent %lld is not 0 to %d", (long long)indent,
-                       INDENT_MAX);
+        return err_set(err, BERTH_EINVAL, "indent is %lld, but has to be 0 to %d",
+                       (long long)indent, INDENT_MAX);
     if (v && v->kind >= V_TENSOR)
         return raise_as(c, "TypeError", err, "Object of type %s is not JSON serializable",
                         value_type_name(v));
@@ -178,6 +178,16 @@ NODE_CLASS(BuildJsonPromptIdeogram, .display = "Build JSON Prompt (Ideogram)", .
 
 /* ---- SaveText ---- */
 
+static const char *const text_formats[] = { "txt", "csv", "md", "json", NULL };
+
+static bool is_format(const char *format)
+{
+    for (size_t i = 0; text_formats[i]; i++)
+        if (strcmp(text_formats[i], format) == 0)
+            return true;
+    return false;
+}
+
 /* The text, or for .json the same value in lines, if it is one. */
 static bool file_text(struct text t, const char *format, struct str *out)
 {
@@ -201,8 +211,9 @@ static berth_status save_run(struct node_call *c, berth_err *err)
     if (in_string(c, "text", &t, err) || in_text(c, "filename_prefix", &prefix, err) ||
         in_text(c, "format", &format, err))
         return err->code;
-    if (snprintf(ext, sizeof ext, ".%s", format) >= (int)sizeof ext)
-        return err_set(err, BERTH_EINVAL, "Unsupported text format: '%s'", format);
+    if (!is_format(format)) /* a link may bring anything, even a path */
+        return err_set(err, BERTH_EINVAL, "Unsupported text format: '%.40s'", format);
+    snprintf(ext, sizeof ext, ".%s", format);
     berth_status s = file_text(t, format, &bytes) ? BERTH_OK : no_memory(c, err);
     if (!s)
         s = ui_add(c, "text", json_stringn(t.p, t.n), err);

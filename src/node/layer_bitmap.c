@@ -135,7 +135,8 @@ static double rounded15(double v)
 }
 
 /* By `degrees`, counter-clockwise, in a picture that holds all of it. */
-static berth_status turn(struct htensor *t, double degrees, struct htensor **out, berth_err *err)
+static berth_status turn(struct node_call *call, struct htensor *t, double degrees,
+                         struct htensor **out, berth_err *err)
 {
     double w = (double)dim(t, 2), h = (double)dim(t, 1), a = -degrees * acos(-1.0) / 180;
     double c = rounded15(cos(a)), s = rounded15(sin(a)), lo[2] = { 0 }, hi[2] = { 0 };
@@ -158,12 +159,15 @@ static berth_status turn(struct htensor *t, double degrees, struct htensor **out
     if (st)
         return st;
     premultiply(t);
-    for (size_t i = 0; i < dim(*out, 1) * dim(*out, 2); i++) {
-        double px = (double)(i % dim(*out, 2)) + 0.5, py = (double)(i / dim(*out, 2)) + 0.5;
-        turned_pixel(&k, apply(k.m, px, py), apply(k.m + 3, px, py), (*out)->data + 4 * i);
-    }
-    unmultiply(*out);
-    return BERTH_OK;
+    float *to = (*out)->data;
+    for (size_t row = 0; row < dim(*out, 1) && !(st = call_check(call, err)); row++)
+        for (size_t i = 0; i < dim(*out, 2); i++, to += 4) {
+            double px = (double)i + 0.5, py = (double)row + 0.5;
+            turned_pixel(&k, apply(k.m, px, py), apply(k.m + 3, px, py), to);
+        }
+    if (!st)
+        unmultiply(*out);
+    return htensor_made(st, out);
 }
 
 /* ---- all of it ---- */
@@ -206,7 +210,7 @@ berth_status layer_bitmap(struct node_call *c, const struct htensor *frame,
     }
     if (!s && degrees != 0) {
         s = quarters(degrees) ? turn_exactly(t, quarters(degrees), &made, err)
-                              : turn(t, degrees, &made, err);
+                              : turn(c, t, degrees, &made, err);
         s = step(s, &t, made);
     }
     *out = t;

@@ -6,8 +6,10 @@
  *            atomic groups, possessive repeats, named groups, flags inside, verbose
  * Limits     patterns of PYRE_MAX bytes that become at most PYRE_CODE_MAX instructions and nest
  *            PYRE_DEPTH_MAX deep; texts of PYRE_TEXT_MAX points; PYRE_STEPS_MAX steps over all
- *            searches of one text, where Python would go on for hours: BERTH_ELIMIT
- * Errors     BERTH_EINVAL: the pattern is wrong; the message is re.error's
+ *            searches of one text, where Python would go on for hours; replacements of
+ *            PYRE_PIECES_MAX pieces: BERTH_ELIMIT
+ * Errors     BERTH_EINVAL: the pattern is wrong; the message is re.error's. BERTH_ECANCELED: the
+ *            flag of a scan was set
  * Threads    A pattern belongs to one. */
 #pragma once
 
@@ -16,11 +18,14 @@
 #include "base/str.h"
 #include "base/vec.h"
 
+#include <stdatomic.h>
+
 #define PYRE_MAX 16384
 #define PYRE_CODE_MAX 100000
 #define PYRE_DEPTH_MAX 100
 #define PYRE_TEXT_MAX ((size_t)4 << 20)
 #define PYRE_STEPS_MAX 20000000
+#define PYRE_PIECES_MAX 65536
 #define PYRE_GROUPS_MAX 256 /* the whole match included */
 
 enum { /* flags */
@@ -53,9 +58,11 @@ struct pyre_scan {
     const struct pyre *p;
     uint32_t *text; /* points; owned */
     size_t n;
-    size_t at;         /* where the next search begins */
-    bool must_advance; /* the last match was empty: none such here again */
-    uint64_t steps;
+    size_t at;                 /* where the next search begins */
+    bool must_advance;         /* the last match was empty: none such here again */
+    uint64_t steps, next_look; /* done, and when to look at the flag again */
+    const atomic_bool *cancel; /* set after pyre_open(); NULL: none */
+    bool canceled;
     struct vec stack;                 /* of the matcher */
     bool no_memory;                   /* for it */
     size_t *loop;                     /* registers; owned */
@@ -81,5 +88,7 @@ struct pyre_piece {
 };
 berth_status pyre_template(struct pyre_template *t, const struct pyre *p, const char *s, size_t n,
                            berth_err *err);
-void pyre_expand(const struct pyre_template *t, const struct pyre_scan *s, struct str *out);
+/* The replacement for the last match, appended; it ends early once `out` has more than `most`
+ * bytes. Its pieces count as steps of the scan. */
+void pyre_expand(const struct pyre_template *t, struct pyre_scan *s, size_t most, struct str *out);
 void pyre_template_release(struct pyre_template *t);

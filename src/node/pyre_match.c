@@ -76,17 +76,28 @@ static bool is_space(uint32_t c, bool ascii)
     return ascii ? c == ' ' || (c >= 9 && c <= 13) : py_is_space(c);
 }
 
+static bool is_member(enum re_member k, uint32_t c, bool ascii)
+{
+    return k == IN_DIGIT  ? is_digit(c, ascii)
+           : k == IN_WORD ? pyre_is_word(c, ascii)
+                          : is_space(c, ascii);
+}
+
 static bool has(const struct re_set *s, uint32_t c, bool ascii)
 {
-    for (size_t i = 0; i < s->n; i++) {
-        const struct re_item *m = &s->item[i];
-        bool in = m->is == IN_RANGE   ? c >= m->from && c <= m->to
-                  : m->is == IN_DIGIT ? is_digit(c, ascii)
-                  : m->is == IN_WORD  ? pyre_is_word(c, ascii)
-                                      : is_space(c, ascii);
-        if (in != m->inverse)
+    size_t lo = 0, hi = s->n;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (c < s->range[mid].from)
+            hi = mid;
+        else if (c > s->range[mid].to)
+            lo = mid + 1;
+        else
             return true;
     }
+    for (int k = 0; k < RE_MEMBERS; k++)
+        if ((s->in[k] || s->out[k]) && (is_member(k, c, ascii) ? s->in[k] : s->out[k]))
+            return true;
     return false;
 }
 
@@ -203,13 +214,13 @@ static bool is_at(const struct pyre_scan *s, const struct pyre_code *c, size_t a
     }
 }
 
-/* The text of a group once more; its length, SIZE_MAX: not here. */
-static size_t repeated(const struct pyre_scan *s, const struct pyre_code *c, size_t at)
+/* The text of a group once more; its length, SIZE_MAX: not here. Each point compared is a step. */
+static size_t repeated(struct pyre_scan *s, const struct pyre_code *c, size_t at)
 {
     size_t from = s->mark[2 * c->c], to = s->mark[2 * c->c + 1];
     if (from == SIZE_MAX || to == SIZE_MAX || to - from > s->n - at)
         return SIZE_MAX;
-    for (size_t i = 0; i < to - from; i++) {
+    for (size_t i = 0; i < to - from; i++, s->steps++) {
         uint32_t a = s->text[from + i], b = s->text[at + i];
         bool same = a == b ||
                     (c->fold && (c->ascii ? fold_ascii(a) == fold_ascii(b) : lower(a) == lower(b)));
@@ -219,7 +230,21 @@ static size_t repeated(const struct pyre_scan *s, const struct pyre_code *c, siz
     return to - from;
 }
 
-enum outcome { FOUND, NONE, TOO_LONG };
+enum outcome { FOUND, NONE, STOPPED };
+
+#define STEPS_BETWEEN_LOOKS (1 << 16)
+
+/* One step more. False: too many, or nobody wants the result any longer. */
+static bool go_on(struct pyre_scan *s)
+{
+    if (++s->steps > PYRE_STEPS_MAX)
+        return false;
+    if (s->cancel && s->steps >= s->next_look) {
+        s->next_look = s->steps + STEPS_BETWEEN_LOOKS;
+        s->canceled = atomic_load_explicit(s->cancel, memory_order_relaxed);
+    }
+    return !s->canceled;
+}
 
 static enum outcome run(struct pyre_scan *s, size_t pc, size_t *at);
 
@@ -257,8 +282,8 @@ static enum outcome run(struct pyre_scan *s, size_t pc, size_t *at)
     for (;;) {
         const struct pyre_code *c = &code[pc];
         bool ok = true, room = true;
-        if (++s->steps > PYRE_STEPS_MAX)
-            return TOO_LONG;
+        if (!go_on(s))
+            return STOPPED;
         switch (c->op) {
         case RE_CHAR:
             ok = place < s->n && same_char(c, s->text[place]);
@@ -300,8 +325,8 @@ static enum outcome run(struct pyre_scan *s, size_t pc, size_t *at)
             break;
         case RE_LOOK:
         case RE_ATOMIC:
-            if (inner(s, c, pc, &place, &ok) == TOO_LONG)
-                return TOO_LONG;
+            if (inner(s, c, pc, &place, &ok) == STOPPED)
+                return STOPPED;
             pc = c->x - 1;
             break;
         case RE_COND:
@@ -318,7 +343,7 @@ static enum outcome run(struct pyre_scan *s, size_t pc, size_t *at)
             return FOUND;
         }
         if (!room)
-            return TOO_LONG;
+            return STOPPED;
         pc++;
         if (!ok && !back(s, base, &pc, &place))
             return NONE;
@@ -333,8 +358,9 @@ berth_status pyre_open(struct pyre_scan *s, const struct pyre *p, const char *te
     size_t points = py_len(text, n);
     *s = (struct pyre_scan) { .p = p, .stack.elem = sizeof(struct entry) };
     if (points > PYRE_TEXT_MAX)
-        return err_set(err, BERTH_ELIMIT, "a text of %zu characters; at most %zu are searched",
-                       points, PYRE_TEXT_MAX);
+        return err_set(err, BERTH_ELIMIT,
+                       "the text has %zu characters; the limit for searches is %zu", points,
+                       PYRE_TEXT_MAX);
     s->text = calloc(points + 1, sizeof *s->text);
     s->loop = calloc(p->loops + 1, sizeof *s->loop);
     if (!s->text || !s->loop)
@@ -362,9 +388,11 @@ berth_status pyre_next(struct pyre_scan *s, bool *found, berth_err *err)
         while (s->stack.n)
             vec_pop(&s->stack);
         enum outcome o = run(s, 0, &end);
-        if (o == TOO_LONG && s->no_memory)
+        if (o == STOPPED && s->no_memory)
             return err_set(err, BERTH_ENOMEM, "searching a text");
-        if (o == TOO_LONG)
+        if (o == STOPPED && s->canceled)
+            return err_set(err, BERTH_ECANCELED, "the search was interrupted");
+        if (o == STOPPED)
             return err_set(err, BERTH_ELIMIT,
                            "the regular expression takes more than %d steps for this text",
                            PYRE_STEPS_MAX);
@@ -389,9 +417,10 @@ void pyre_part(const struct pyre_scan *s, size_t from, size_t to, struct str *ou
     }
 }
 
-void pyre_expand(const struct pyre_template *t, const struct pyre_scan *s, struct str *out)
+void pyre_expand(const struct pyre_template *t, struct pyre_scan *s, size_t most, struct str *out)
 {
-    for (size_t i = 0; i < t->part.n; i++) {
+    s->steps += t->part.n;
+    for (size_t i = 0; i < t->part.n && out->n <= most && !out->bad; i++) {
         const struct pyre_piece *p = vec_at(&t->part, i);
         if (!p->is_group)
             str_add(out, str_c(&t->text) + p->from, p->n);

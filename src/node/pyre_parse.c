@@ -156,7 +156,7 @@ static bool is_letter(char c)
 static void skip_verbose(struct parser *p)
 {
     while ((p->flags & PYRE_VERBOSE) && more(p)) {
-        if (strchr(" \t\n\r\v\f", look(p))) {
+        if (memchr(" \t\n\r\v\f", look(p), 6)) {
             p->at++;
         } else if (look(p) == '#') {
             while (more(p) && look(p) != '\n')
@@ -345,10 +345,37 @@ static bool bad_range(struct parser *p, size_t from)
     return false;
 }
 
+static int by_start(const void *a, const void *b)
+{
+    const struct re_range *x = a, *y = b;
+    return (x->from > y->from) - (x->from < y->from);
+}
+
+/* Sorts them and joins those that touch. */
+static void merge_ranges(struct re_set *s)
+{
+    size_t n = 0;
+    if (s->n)
+        qsort(s->range, s->n, sizeof *s->range, by_start);
+    for (size_t i = 0; i < s->n; i++) {
+        struct re_range r = s->range[i];
+        if (!n || r.from > s->range[n - 1].to + 1)
+            s->range[n++] = r;
+        else if (r.to > s->range[n - 1].to)
+            s->range[n - 1].to = r.to;
+    }
+    s->n = n;
+}
+
+static void add_member(struct re_set *s, const struct escape *e)
+{
+    (e->inverse ? s->out : s->in)[e->member] = true;
+}
+
 static struct tree *set(struct parser *p)
 {
     size_t open = p->at - 1;
-    struct vec item = { .elem = sizeof(struct re_item) };
+    struct vec range = { .elem = sizeof(struct re_range) };
     struct re_set *made = arena_alloc(&p->p->mem, sizeof *made);
     bool ok = made, first = true;
     if (!made)
@@ -356,40 +383,40 @@ static struct tree *set(struct parser *p)
     made->inverse = take(p, '^');
     while (ok && (first || look(p) != ']')) {
         size_t from = p->at;
-        struct escape low, high;
+        struct escape low = { 0 }, high = { 0 };
         first = false;
         if (!more(p)) {
             fail_at(p, open, "unterminated character set");
             break;
         }
         ok = set_member(p, &low);
-        struct re_item m = { .is = low.is == E_MEMBER ? low.member : IN_RANGE,
-                             .inverse = low.is == E_MEMBER && low.inverse,
-                             .from = low.c,
-                             .to = low.c };
+        struct re_range r = { low.c, low.c };
         if (ok && look(p) == '-' && p->at + 1 < p->n && p->s[p->at + 1] != ']') {
             p->at++;
             ok = set_member(p, &high);
             if (ok && (low.is == E_MEMBER || high.is == E_MEMBER || high.c < low.c))
                 ok = bad_range(p, from);
-            m.to = ok ? high.c : 0;
+            r.to = ok ? high.c : 0;
         } else if (ok && look(p) == '-' && p->at + 1 >= p->n) {
             p->at = p->n;
             fail_at(p, open, "unterminated character set");
             break;
         }
-        if (ok && !vec_push(&item, &m))
+        if (ok && low.is == E_MEMBER)
+            add_member(made, &low);
+        else if (ok && !vec_push(&range, &r))
             no_memory(p);
         ok = ok && !p->failed;
     }
     p->at += ok && !p->failed;
-    made->n = item.n;
-    made->item = arena_array(&p->p->mem, item.n ? item.n : 1, sizeof *made->item);
-    if (made->item && item.n)
-        memcpy(made->item, item.p, item.n * sizeof *made->item);
-    vec_release(&item);
-    if (!made->item)
+    made->n = range.n;
+    made->range = arena_array(&p->p->mem, range.n ? range.n : 1, sizeof *made->range);
+    if (made->range && range.n)
+        memcpy(made->range, range.p, range.n * sizeof *made->range);
+    vec_release(&range);
+    if (!made->range)
         return no_memory(p);
+    merge_ranges(made);
     struct tree *t = p->failed ? NULL : new_tree(p, T_SET);
     if (t)
         t->set = made;
@@ -399,13 +426,10 @@ static struct tree *set(struct parser *p)
 static struct tree *member(struct parser *p, const struct escape *e)
 {
     struct re_set *s = arena_alloc(&p->p->mem, sizeof *s);
-    if (s)
-        s->item = arena_alloc(&p->p->mem, sizeof *s->item);
-    struct tree *t = s && s->item ? new_tree(p, T_SET) : no_memory(p);
+    struct tree *t = s ? new_tree(p, T_SET) : no_memory(p);
     if (!t)
         return NULL;
-    s->n = 1;
-    s->item[0] = (struct re_item) { .is = e->member, .inverse = e->inverse };
+    add_member(s, e);
     t->set = s;
     return t;
 }
@@ -635,7 +659,7 @@ static struct tree *condition(struct parser *p, size_t open)
     if (!p->cond[group])
         p->cond[group] = (size_t)(name - p->s) + 1;
     if (++p->depth > PYRE_DEPTH_MAX)
-        return limit(p, "nests too deep");
+        return limit(p, "is nested too deeply");
     struct tree *t = wrap(p, T_COND, sequence(p));
     if (t && take(p, '|'))
         t->kid->next = sequence(p);
@@ -806,7 +830,7 @@ static bool counts(struct parser *p, uint32_t *min, uint32_t *max)
     }
     bool fits = (!an || str_parse_u64(a, an, &low)) && (!bn || str_parse_u64(b, bn, &high));
     if (!fits || low >= MANY || (bn && high >= MANY)) {
-        limit(p, "repeats too often");
+        limit(p, "repeats too many times");
         return true;
     }
     if (high < low)
@@ -900,6 +924,24 @@ static struct tree *repeats(struct parser *p, struct tree *of)
     }
 }
 
+/* Whether no instruction would come of it. Such items do not even enter the tree: billions of
+ * copies of nothing would take forever. */
+static bool is_nothing(const struct tree *t)
+{
+    switch (t->kind) {
+    case T_EMPTY:
+        return true;
+    case T_CAT:
+        return !t->kid;
+    case T_GROUP:
+        return !t->c && is_nothing(t->kid);
+    case T_REPEAT:
+        return t->max == 0 || is_nothing(t->kid);
+    default:
+        return false;
+    }
+}
+
 static struct tree *sequence(struct parser *p)
 {
     struct tree *t = new_tree(p, T_CAT), **end = t ? &t->kid : NULL;
@@ -913,6 +955,8 @@ static struct tree *sequence(struct parser *p)
         one = repeats(p, one);
         if (!one)
             break;
+        if (is_nothing(one))
+            continue;
         *end = one;
         end = &one->next;
     }
@@ -922,7 +966,7 @@ static struct tree *sequence(struct parser *p)
 static struct tree *alternatives(struct parser *p)
 {
     if (++p->depth > PYRE_DEPTH_MAX)
-        return limit(p, "nests too deep");
+        return limit(p, "is nested too deeply");
     struct tree *first = sequence(p);
     if (first && look(p) == '|') {
         struct tree *all = wrap(p, T_ALT, first), **end = &first->next;
@@ -1120,7 +1164,7 @@ berth_status pyre_compile(struct pyre *p, const char *s, size_t n, unsigned flag
                          .name.elem = sizeof(struct pyre_name) };
     struct parser x = { .p = p, .s = s, .n = n, .flags = flags, .err = err };
     if (n > PYRE_MAX)
-        return err_set(err, BERTH_ELIMIT, "a regular expression of %zu bytes; at most %d are read",
+        return err_set(err, BERTH_ELIMIT, "the regular expression has %zu bytes; the limit is %d",
                        n, PYRE_MAX);
     struct tree *t = alternatives(&x);
     if (t && more(&x))
@@ -1139,7 +1183,9 @@ berth_status pyre_compile(struct pyre *p, const char *s, size_t n, unsigned flag
     if (e.no_memory)
         return err_set(err, BERTH_ENOMEM, "a regular expression");
     if (e.full)
-        return err_set(err, BERTH_ELIMIT, "the regular expression repeats too much");
+        return err_set(err, BERTH_ELIMIT,
+                       "the regular expression repeats too much: more than %d instructions",
+                       PYRE_CODE_MAX);
     return BERTH_OK;
 }
 
@@ -1155,7 +1201,7 @@ void pyre_release(struct pyre *p)
 
 static bool add_piece(struct pyre_template *t, struct pyre_piece piece)
 {
-    return vec_push(&t->part, &piece);
+    return (!piece.is_group && !piece.n) || vec_push(&t->part, &piece);
 }
 
 /* \g<name> behind 'g'. */
@@ -1268,6 +1314,9 @@ berth_status pyre_template(struct pyre_template *t, const struct pyre *p, const 
             room = add_piece(t, (struct pyre_piece) { .from = begun, .n = t->text.n - begun }) &&
                    add_piece(t, (struct pyre_piece) { .group = e.c, .is_group = true });
             begun = t->text.n;
+            if (t->part.n > PYRE_PIECES_MAX)
+                return err_set(err, BERTH_ELIMIT, "the replacement has more than %d pieces",
+                               PYRE_PIECES_MAX);
         } else {
             char bytes[4];
             if (both)

@@ -32,7 +32,10 @@ static berth_status job_open(struct node_call *c, struct job *j, bool *bad, bert
     *bad = s == BERTH_EINVAL;
     if (*bad)
         c->raised = "re.error";
-    return s ? s : pyre_open(&j->scan, &j->re, j->text.p, j->text.n, err);
+    if (!s)
+        s = pyre_open(&j->scan, &j->re, j->text.p, j->text.n, err);
+    j->scan.cancel = cancel_of(c);
+    return s;
 }
 
 /* ---- RegexMatch ---- */
@@ -153,7 +156,7 @@ static berth_status replace_all(struct node_call *c, struct job *j, const struct
         if (!found)
             break;
         pyre_part(&j->scan, done, j->scan.mark[0], out);
-        pyre_expand(t, &j->scan, out);
+        pyre_expand(t, &j->scan, TEXT_MAX, out);
         done = j->scan.mark[1];
     }
     pyre_part(&j->scan, done, j->scan.n, out);
@@ -177,7 +180,7 @@ static berth_status replace_run(struct node_call *c, berth_err *err)
     }
     if (!s)
         s = replace_all(c, &j, &t, count < 0 ? 0 : count, &out, err);
-    if (s == BERTH_ELIMIT || s == BERTH_ENOMEM || s == BERTH_EUNSUPPORTED)
+    if (s != BERTH_EINVAL && s != BERTH_ENOTFOUND)
         c->raised = NULL;
     pyre_template_release(&t);
     job_release(&j);

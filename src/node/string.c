@@ -192,7 +192,9 @@ static berth_status replace_all(struct node_call *c, struct text t, struct text 
             str_add(&out, by.p, by.n);
             at += len;
         }
-        s = text_fits(c, out.n, err);
+        s = call_check(c, err);
+        if (!s)
+            s = text_fits(c, out.n, err);
     }
     if (!s)
         return give_text(c, 0, &out, err);

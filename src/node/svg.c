@@ -1,5 +1,5 @@
 /* svg.c: SaveSVGNode. An SVG travels as its text; several are a list in JSON. */
-#include "node/node_impl.h"
+#include "node/texts.h"
 
 #include <string.h>
 
@@ -21,8 +21,9 @@ static berth_status metadata(struct node_call *c, struct str *out, berth_err *er
     return ok && !out->bad ? BERTH_OK : err_set(err, BERTH_ENOMEM, "metadata of an SVG");
 }
 
-/* The text with `more` behind every opening <svg ...>. */
-static void insert_behind_tags(const char *p, size_t n, const struct str *more, struct str *out)
+/* The text with `more` behind every opening <svg ...>, of which a text may have any number. */
+static berth_status insert_behind_tags(struct node_call *c, const char *p, size_t n,
+                                       const struct str *more, struct str *out, berth_err *err)
 {
     const char *end = p + n, *at;
     while ((at = memmem(p, (size_t)(end - p), "<svg", 4))) {
@@ -32,17 +33,20 @@ static void insert_behind_tags(const char *p, size_t n, const struct str *more, 
         str_add(out, p, (size_t)(close + 1 - p));
         str_add(out, str_c(more), more->n);
         p = close + 1;
+        if (call_check(c, err) || text_fits(c, out->n, err))
+            return err->code;
     }
     str_add(out, p, (size_t)(end - p));
+    return out->bad ? err_set(err, BERTH_ENOMEM, "an SVG of %zu bytes", n) : BERTH_OK;
 }
 
 static berth_status save_one(struct node_call *c, struct saved *to, size_t i, const char *p,
                              size_t n, const struct str *more, berth_err *err)
 {
     struct str text = { 0 };
-    insert_behind_tags(p, n, more, &text);
-    berth_status s = text.bad ? err_set(err, BERTH_ENOMEM, "an SVG of %zu bytes", n)
-                              : save_add(c, to, i, ".svg", "images", &text, err);
+    berth_status s = insert_behind_tags(c, p, n, more, &text, err);
+    if (!s)
+        s = save_add(c, to, i, ".svg", "images", &text, err);
     str_release(&text);
     return s;
 }
@@ -56,7 +60,7 @@ static berth_status save_all(struct node_call *c, struct saved *to, const struct
     for (size_t i = 0; !s && i < json_array_size(v->json); i++) {
         const json_t *one = json_array_get(v->json, i);
         if (!json_is_string(one))
-            return err_set(err, BERTH_EINVAL, "input 'svg': number %zu is no text", i);
+            return err_set(err, BERTH_EINVAL, "input 'svg': item %zu is not a text", i);
         s = save_one(c, to, i, json_string_value(one), json_string_length(one), more, err);
     }
     return s;
@@ -69,7 +73,7 @@ static berth_status save_run(struct node_call *c, berth_err *err)
     struct saved to;
     struct str more = { 0 };
     if (!v || (v->kind != V_STRING && (v->kind != V_JSON || !json_is_array(v->json))))
-        return err_set(err, BERTH_EINVAL, "input 'svg' is no SVG");
+        return err_set(err, BERTH_EINVAL, "input 'svg' is not an SVG");
     if (in_text(c, "filename_prefix", &prefix, err) ||
         save_begin(c, "output", prefix, 0, 0, &to, err))
         return err->code;

@@ -23,20 +23,29 @@ static void line_box(const struct overlay *o, size_t i, int box[4])
     box[3] += (int)i * o->pitch;
 }
 
-/* Lines in this size, and how high they are together. */
-static berth_status lay_out(struct overlay *o, const char *text, bool outline, berth_err *err)
+/* Lines in this size. */
+static berth_status lay_out(struct node_call *c, struct overlay *o, const char *text, bool outline,
+                            berth_err *err)
 {
     struct wrapping w = { .size = o->size, .width = (int)o->w - 2 * o->margin, .cut = true };
-    int box[4];
     w.width = w.width > 1 ? w.width : 1;
     double soft = nearbyint(o->size * 0.04);
     o->stroke = !outline ? 0 : soft > 1 ? (unsigned)soft : 1;
     o->pitch = (int)nearbyint(o->size * 1.2);
     text_lines_release(&o->lines);
-    if (wrap_text(text, &w, &o->lines, err))
+    if (wrap_text(c, text, &w, &o->lines, err))
         return err->code;
+    return BERTH_OK;
+}
+
+/* The box around all lines. */
+static berth_status measure(struct node_call *c, struct overlay *o, berth_err *err)
+{
+    int box[4];
     memset(o->box, 0, sizeof o->box);
     for (size_t i = 0; i < o->lines.n; i++) {
+        if (call_check(c, err))
+            return err->code;
         line_box(o, i, box);
         for (int k = 0; k < 4; k++)
             o->box[k] =
@@ -54,31 +63,44 @@ static berth_status fit(struct node_call *c, struct overlay *o, const char *text
     o->size = size < 1 ? 1 : size > FONT_SIZE_MAX ? FONT_SIZE_MAX : (unsigned)size;
     unsigned floor_size = o->size < (unsigned)least ? o->size : (unsigned)least;
     int room = (int)o->h - 2 * o->margin;
+    room = room > 1 ? room : 1;
     for (;;) {
-        if (call_check(c, err) || lay_out(o, text, outline, err))
+        bool last = o->size <= floor_size;
+        berth_status s = lay_out(c, o, text, outline, err);
+        if (s && (s != BERTH_ELIMIT || last))
+            return s;
+        /* Lines that are too many by far need not be measured. */
+        bool far = s || (o->lines.n > 3 && ((int)o->lines.n - 3) * o->pitch > room);
+        if ((!far || last) && measure(c, o, err))
             return err->code;
-        if (o->box[3] - o->box[1] <= (room > 1 ? room : 1) || o->size <= floor_size)
+        if (last || (!far && o->box[3] - o->box[1] <= room))
             return BERTH_OK;
         unsigned next = (unsigned)(o->size * 0.9);
         o->size = next > floor_size ? next : floor_size;
     }
 }
 
-static berth_status draw_lines(const struct overlay *o, bool stroke, int top, struct image *layer,
-                               berth_err *err)
+static berth_status draw_lines(struct node_call *c, const struct overlay *o, bool stroke, int top,
+                               struct image *layer, berth_err *err)
 {
     static const uint8_t black[4] = { 0, 0, 0, 255 };
     berth_status s = BERTH_OK;
+    int reach = 2 * (int)o->size + (int)o->stroke; /* no character goes further down */
     for (size_t i = 0; !s && i < o->lines.n; i++) {
         const struct str *line = &o->lines.at[i];
+        int y = top + (int)i * o->pitch;
+        if (y - (int)o->stroke - (int)o->size > (int)o->h)
+            break;
+        if (y + reach < 0)
+            continue;
         int w = font_width(str_c(line), line->n, o->size);
-        struct font_at at = { .y = top + (int)i * o->pitch,
-                              .size = o->size,
-                              .stroke = stroke ? o->stroke : 0 };
+        struct font_at at = { .y = y, .size = o->size, .stroke = stroke ? o->stroke : 0 };
         at.x = o->align == 'l'   ? o->margin
                : o->align == 'r' ? (int)o->w - o->margin - w
                                  : ((int)o->w - w) / 2;
-        s = layer_text(layer, str_c(line), line->n, at, stroke ? black : o->rgba, err);
+        s = call_check(c, err);
+        if (!s)
+            s = layer_text(layer, str_c(line), line->n, at, stroke ? black : o->rgba, err);
     }
     return s;
 }
@@ -147,7 +169,8 @@ static berth_status in_overlay(struct node_call *c, const struct htensor *t, str
     o->h = dim(t, 1);
     o->w = dim(t, 2);
     if (o->w > SIDE_MAX || o->h > SIDE_MAX || dim(t, 3) > 3)
-        return err_set(err, BERTH_EINVAL, "text over pictures of %zux%zu with %zu channels", o->w,
+        return err_set(err, BERTH_EINVAL,
+                       "text cannot be drawn over pictures of %zux%zu with %zu channels", o->w,
                        o->h, dim(t, 3));
     o->margin = (int)nearbyint(0.01 * (double)(o->w < o->h ? o->w : o->h));
     o->align = *align;
@@ -179,9 +202,9 @@ static berth_status overlay_run(struct node_call *c, berth_err *err)
         s = layer_init(&layer, o.w, o.h, err);
     int top = *position == 'b' ? (int)o.h - o.margin - o.box[3] : o.margin - o.box[1];
     if (!s && outline)
-        s = draw_lines(&o, true, top, &layer, err);
+        s = draw_lines(c, &o, true, top, &layer, err);
     if (!s)
-        s = draw_lines(&o, false, top, &layer, err);
+        s = draw_lines(c, &o, false, top, &layer, err);
     if (!s)
         s = htensor_new(&t->shape, &out, err);
     if (!s)

@@ -6,7 +6,7 @@
 berth_status text_fits(const struct node_call *c, size_t n, berth_err *err)
 {
     return n <= TEXT_MAX ? BERTH_OK
-                         : err_set(err, BERTH_ELIMIT, "%s: a text of more than %zu MiB",
+                         : err_set(err, BERTH_ELIMIT, "%s: the text is larger than %zu MiB",
                                    c->cls->name, TEXT_MAX >> 20);
 }
 

@@ -31,7 +31,7 @@ static void search(const struct pyre *re, const char *text, size_t n)
         for (unsigned g = 1; g <= re->groups; g++)
             require(s.mark[2 * g + 1] == SIZE_MAX || s.mark[2 * g + 1] <= s.n);
         if (replaces)
-            pyre_expand(&t, &s, &out);
+            pyre_expand(&t, &s, 100000, &out);
     }
     require(!st || err.msg[0]);
     str_release(&out);

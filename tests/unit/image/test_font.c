@@ -48,6 +48,9 @@ static void characters_stand_beside_each_other(void **state)
 {
     (void)state;
     assert_int_equal(font_width("", 0, 20), 0);
+    static char wide[1 << 20];
+    memset(wide, 'W', sizeof wide);
+    assert_int_equal(font_width(wide, sizeof wide, FONT_SIZE_MAX), FONT_WIDTH_MAX);
     int a = font_width("A", 1, 20), i = font_width("i", 1, 20);
     assert_true(a > i && i > 0);
     assert_int_equal(font_width("AiA", 3, 20), 2 * a + i);

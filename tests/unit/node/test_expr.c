@@ -31,6 +31,9 @@ static void what_is_refused(void **state)
         { "-(-(2 ** 126) * 2)", BERTH_ELIMIT },
         { "(-(2 ** 126) * 2) // -1", BERTH_ELIMIT },
         { "abs(-(2 ** 126) * 2)", BERTH_ELIMIT },
+        { "round(-(2 ** 126) * 2, -38)", BERTH_ELIMIT },
+        { "round(169000000000000000000000000000000000001, -37)", BERTH_OK },
+        { "round(170000000000000000000000000000000000001, -38)", BERTH_ELIMIT },
         { "1 << 126", BERTH_OK },
         { "1 << 127", BERTH_ELIMIT },
         { "3 << 126", BERTH_ELIMIT },
@@ -66,6 +69,30 @@ static void what_is_refused(void **state)
         berth_status s = evaluate(row[i].text, &v, &err);
         if (s != row[i].code)
             fail_msg("%s: %d, %s", row[i].text, s, err.msg);
+    }
+}
+
+/* Close to the ends of 128 bits; Python's own results. */
+static void large_numbers_stay_exact(void **state)
+{
+    static const char *const yes[] = {
+        "(-(2 ** 126) * 2) // 3 == -56713727820156410577229101238628035243",
+        "(-(2 ** 126) * 2) // -3 == 56713727820156410577229101238628035242",
+        "(-(2 ** 126) * 2) % 3 == 1",
+        "(2 ** 126) // -5 == -17014118346046923173168730371588410573",
+        "-7 // 2 == -4 and 7 // -2 == -4 and -8 // 2 == -4 and -7 // -2 == 3",
+        "round(149999999999999999999999999999999999999, -38) == 10 ** 37 * 10",
+        "round(60000000000000000000000000000000000000, -38) == 10 ** 37 * 10",
+        "round(50000000000000000000000000000000000000, -38) == 0",
+        "round(-49999999999999999999999999999999999999, -38) == 0",
+        "round(25, -1) == 20 and round(35, -1) == 40 and round(-26, -1) == -30",
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(yes); i++) {
+        struct ev v;
+        berth_err err = { 0 };
+        if (evaluate(yes[i], &v, &err) || v.kind != EV_BOOL || !v.b)
+            fail_msg("%s: %s", yes[i], err.msg);
     }
 }
 
@@ -133,6 +160,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(large_numbers_stay_exact),
         cmocka_unit_test(length_and_depth_end),
         cmocka_unit_test(survives_oom),
     };

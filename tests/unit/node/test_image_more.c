@@ -283,7 +283,23 @@ static void svgs_carry_their_prompt(void **state)
     json_decref(prompt);
     rig_node(r, "SaveSVGNode");
     rig_set(r, "svg", value_json(parse("[7]")));
-    assert_fails(rig_run(r), r->err, BERTH_EINVAL, "number 0 is no text");
+    assert_fails(rig_run(r), r->err, BERTH_EINVAL, "item 0 is not a text");
+
+    /* Each of many tags would get the whole prompt. */
+    struct str tags = { 0 };
+    json_t *large = json_object();
+    for (size_t i = 0; i < 40000; i++)
+        str_adds(&tags, "<svg>");
+    json_object_set_new(large, "text", json_string(str_c(&tags)));
+    rig_node(r, "SaveSVGNode");
+    r->call.prompt = large;
+    rig_text(r, "svg", str_c(&tags));
+    assert_fails(rig_run(r), r->err, BERTH_ELIMIT, "larger than 64 MiB");
+    atomic_store(&r->cancel, true);
+    assert_fails(rig_run(r), r->err, BERTH_ECANCELED, "interrupted");
+    atomic_store(&r->cancel, false);
+    json_decref(large);
+    str_release(&tags);
 }
 
 static void curves_are_pairs(void **state)
@@ -331,6 +347,33 @@ static void overlay(struct node_rig *r, const char *text, const char *position, 
     rig_float(r, "font_size", 12);
     rig_bool(r, "outline", outline);
     assert_ok(rig_run(r), r->err);
+}
+
+/* n times a part, over a picture; BERTH_OK, or what stopped it. */
+static berth_status overlay_many(struct node_rig *r, const char *part, size_t n, double size)
+{
+    struct str text = { 0 };
+    for (size_t i = 0; i < n; i++)
+        str_adds(&text, part);
+    rig_node(r, "TextOverlay");
+    rig_set(r, "images", rig_tensor(SHAPE4(1, 100, 120, 3), NULL));
+    rig_text(r, "text", str_c(&text));
+    rig_float(r, "font_size", size);
+    str_release(&text);
+    return rig_run(r);
+}
+
+static void long_texts_end(void **state)
+{
+    struct node_rig *r = *state;
+    assert_fails(overlay_many(r, "a", 200000, 5), r->err, BERTH_ELIMIT, "200000 bytes");
+    assert_ok(overlay_many(r, "a", 60000, 5), r->err); /* one word */
+    assert_ok(overlay_many(r, "a word ", 9000, 50),
+              r->err); /* smaller until lines are few enough */
+    assert_fails(overlay_many(r, "\n.", 5000, 5), r->err, BERTH_ELIMIT, "more than 4096 lines");
+    atomic_store(&r->cancel, true);
+    assert_fails(overlay_many(r, "a", 10, 5), r->err, BERTH_ECANCELED, "interrupted");
+    atomic_store(&r->cancel, false);
 }
 
 static void text_lies_over_pictures(void **state)
@@ -412,6 +455,32 @@ static struct value *layer_of(struct node_rig *r, size_t n)
     rig_int(r, "x", 1);
     assert_ok(rig_run(r), r->err);
     return value_ref(rig_out(r, 0));
+}
+
+/* One pixel, drawn large, of which a corner lies on the canvas. */
+static berth_status compose_large(struct node_rig *r, int64_t side, double degrees, int64_t at)
+{
+    rig_node(r, "AddLayer");
+    rig_set(r, "image", rig_tensor(SHAPE4(1, 1, 1, 3), NULL));
+    rig_int(r, "width", side);
+    rig_int(r, "height", side);
+    rig_int(r, "x", at);
+    rig_int(r, "y", at);
+    rig_float(r, "rotation", degrees);
+    assert_ok(rig_run(r), r->err);
+    struct value *layers = value_ref(rig_out(r, 0));
+    rig_node(r, "ImageCompositor");
+    rig_set(r, "layers", layers);
+    return rig_run(r);
+}
+
+static void layers_far_larger_than_the_canvas(void **state)
+{
+    struct node_rig *r = *state;
+    assert_fails(compose_large(r, 16384, 0, -16320), r->err, BERTH_ELIMIT,
+                 "a layer of 16384x16384 pixels is too large for a canvas of 64x64");
+    assert_fails(compose_large(r, 16384, 10, -16320), r->err, BERTH_ELIMIT, "16384x16384");
+    assert_ok(compose_large(r, 512, 10, -448), r->err);
 }
 
 static void layers_are_shown_to_the_editor(void **state)
@@ -545,8 +614,10 @@ int main(void)
         cmocka_unit_test(svgs_carry_their_prompt),
         cmocka_unit_test(curves_are_pairs),
         cmocka_unit_test(text_lies_over_pictures),
+        cmocka_unit_test(long_texts_end),
         cmocka_unit_test(boxes_are_drawn),
         cmocka_unit_test(layers_are_shown_to_the_editor),
+        cmocka_unit_test(layers_far_larger_than_the_canvas),
         cmocka_unit_test(sizes_that_leave_nothing),
         cmocka_unit_test(batches_that_differ),
         cmocka_unit_test(colours_that_are_none),
