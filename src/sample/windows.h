@@ -32,7 +32,8 @@ struct window {
 };
 /* The step whose level this is; between steps it stays. */
 void windows_at(struct windows *w, const float *sigmas, size_t n, float sigma);
-/* Appends struct window for so many frames, more than w->length; frames in mem. */
+/* Appends struct window for so many frames, more than w->length; frames in mem. BERTH_EINVAL: there
+ * are not more, or a frame is in no window. */
 struct arena;
 berth_status windows_make(const struct windows *w, size_t frames, struct arena *mem,
                           struct vec *out, berth_err *err);
