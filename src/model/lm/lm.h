@@ -94,10 +94,16 @@ void lm_angles(const struct lm_kind *kind, uint32_t head_dim, double theta, doub
                const int64_t *position, size_t len, float *out);
 
 /* lm.c */
+/* n rows of a [..., row] from `at` on, in the same place. */
+struct act lm_rows(const struct act *a, uint64_t at, uint64_t n);
+/* x += layer(h), so many rows at a time: what lies inside of a feed-forward is wide. */
+typedef struct act lm_layer_fn(struct net_run *r, const void *net, struct act h);
+void lm_add_by_rows(struct net_run *r, lm_layer_fn *layer, const void *net, struct act h,
+                    struct act x, uint64_t at_a_time);
 void lm_forward(struct net_run *r, const struct encoder_pass *p);
 
 /* A step of writing text: tokens go in behind those before them, logits of the one that follows
- * come out. Keys and values of all layers are kept: lm_kept_bytes() of them. */
+ * come out. Keys and values of all layers are kept, in pieces of lm_kept_bytes(). */
 struct lm_step {
     const struct lm_net *net;
     struct slots in; /* one chunk */
@@ -108,7 +114,9 @@ struct lm_step {
     float *logits;     /* [vocab] */
 };
 void lm_step_forward(struct net_run *r, void *step);
-/* UINT64_MAX: more than there are numbers for. */
+/* Memory for so many tokens: lm_kept_pieces() of as many bytes as lm_kept_bytes() says.
+ * UINT64_MAX: more than there are numbers for. */
+uint64_t lm_kept_pieces(const struct lm_net *c);
 uint64_t lm_kept_bytes(const struct lm_net *c, size_t room, size_t bytes_of_act);
 
 /* speak.c */
