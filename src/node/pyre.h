@@ -54,7 +54,7 @@ struct pyre_scan {
     uint32_t *text; /* points; owned */
     size_t n;
     size_t at;         /* where the next search begins */
-    bool must_advance; /* the last match was empty: none such here again */
+    bool must_advance; /* the last match was empty: another one here would not advance */
     uint64_t steps;
     struct vec stack;                 /* of the matcher */
     bool no_memory;                   /* for it */
