@@ -198,7 +198,7 @@ static void tap(struct net_run *r, const struct encoder_pass *p, uint32_t i, str
     ++*taken;
 }
 
-/* Whether nobody asks for what layer i and those behind it make. */
+/* Is nothing wanted of layer i and those behind it? */
 static bool is_done(const struct encoder_pass *p, uint32_t i, uint32_t taken)
 {
     const struct encoder_want *w = p->want;
