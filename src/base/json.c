@@ -141,7 +141,7 @@ static berth_status take_key(struct reader *r, berth_err *err)
     if (!json_object_get(r->open[r->depth - 1], r->key.p))
         return BERTH_OK;
     jstok_fail(&r->tok, "duplicate key", err);
-    return err_add(err, "key '%.64s' is there twice", r->key.p);
+    return err_add(err, "key '%.64s' appears twice", r->key.p);
 }
 
 static berth_status build(struct reader *r, const struct js_limits *lim, json_t **root,

@@ -180,7 +180,7 @@ static berth_status place_next(struct reading *r, const struct pk *key, struct r
     if (s->found || count != s->count)
         return err_set(err, BERTH_EFORMAT,
                        "storage '%s' has %" PRIu64 " elements in the pickle and %" PRIu64
-                       " behind it, or is there twice",
+                       " behind it, or appears twice",
                        name.s, s->count, count);
     s->off = (uint64_t)(in->p - r->f->data);
     s->found = true;

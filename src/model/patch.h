@@ -4,7 +4,7 @@
  *                     whole block. A family says which it offers (family.places)
  *            patch    a kind (what it does at which places) and its numbers
  * A forward asks at its places, through the doors below, and knows no patch by name; a patch knows
- * no network. Most of what patches compute no op does: net_host() has it done on the host.
+ * no network. Most of what patches compute has no op of its own: net_host() does it on the host.
  * Adding     a kind: functions and a struct in patches.c, a line in patches.def.
  * Files      patch.c the doors; patches.c, patches.def what there is. */
 #pragma once
@@ -44,7 +44,7 @@ struct net_patch_kind {
                        const struct family_batch *b, struct act h, struct act *out);
     bool (*output)(struct net_run *r, const struct net_patch *p, const struct patch_at *at,
                    struct act h, struct act skip, struct act *new_h, struct act *new_skip);
-    /* Self-attention gives its values, and looks at nothing. */
+    /* Self-attention returns its values as they are, without looking at other tokens. */
     bool (*blind)(const struct net_patch *p, const struct patch_at *at);
     /* Looks at queries and keys [B, T, heads * D]. */
     void (*seen)(struct net_run *r, const struct net_patch *p, const struct patch_at *at,
@@ -60,7 +60,7 @@ struct net_patch {
     const struct net_patch_kind *is;
     double p[PATCH_PARAMS];
     uint64_t blocks[2];      /* of double and of single blocks, a bit each */
-    struct guide_seen *seen; /* where what it sees goes; NULL: nowhere. Borrowed */
+    struct guide_seen *seen; /* receives what it sees; NULL: nobody does. Borrowed */
 };
 #define NET_PATCH(name) extern const struct net_patch_kind patch_##name;
 #include "model/patches.def"
@@ -78,7 +78,7 @@ bool patch_wants_pairs(const struct net_patches *patches);
 /* h as patches leave it. *own: h is nobody else's and may go; it is set when h is new. */
 struct act patch_kept(struct net_run *r, const struct family_batch *b, const struct patch_at *at,
                       struct act h, bool after, bool *own);
-/* The same for both; skip is always the caller's own. */
+/* The same for h and skip; skip always belongs to the caller. */
 void patch_output(struct net_run *r, const struct family_batch *b, const struct patch_at *at,
                   struct act *h, bool *own, struct act *skip);
 bool patch_is_blind(const struct family_batch *b, const struct patch_at *at);

@@ -11,9 +11,12 @@
 
 #include <stdbool.h>
 
+#define SPEECH_ROOM 1024
+
 struct speech_how {
     uint32_t most; /* tokens */
-    bool sample;   /* false: the likeliest each time; nothing below is looked at */
+    uint32_t room; /* tokens for which memory is taken at a time; 0: SPEECH_ROOM */
+    bool sample;   /* false: the likeliest each time; the numbers below are not looked at */
     double temperature;
     uint32_t top_k; /* 0: any */
     double top_p, min_p, repetition, presence;

@@ -463,6 +463,43 @@ berth_status net_keep(struct net *n, uint64_t bytes, berth_err *err)
     return BERTH_OK;
 }
 
+berth_status net_keep_more(struct net *n, uint64_t pieces, uint64_t from, uint64_t to,
+                           berth_err *err)
+{
+    struct dev_mem more = { 0 };
+    uint64_t bytes;
+    size_t size;
+    berth_err end = { 0 };
+    if (from > to || __builtin_mul_overflow(pieces, to, &bytes) || !sz_from_u64(bytes, &size) ||
+        pieces * from > n->kept_bytes)
+        return err_set(err, BERTH_ELIMIT,
+                       "%" PRIu64 " pieces of %" PRIu64 " bytes to be kept as %" PRIu64, pieces,
+                       from, to);
+    if (res_alloc(n->res, &(struct res_alloc_args) { n->compute, n->owner, size, n->m }, &more,
+                  err))
+        return err->code;
+    berth_status s = BERTH_OK;
+    for (uint64_t i = 0; !s && i < pieces; i++)
+        s = dev_copy(n->queue, (struct dev_at) { n->compute, more.addr + i * to },
+                     (struct dev_at) { n->compute, n->kept.addr + i * from }, (size_t)from, err);
+    if (dev_stream_sync(n->queue, &end) && dev_stream_sync(n->queue, &end)) {
+        log_error(n->log, "net.kept", "model=%s dev=%s bytes=%" PRIu64 " why=\"%s\"",
+                  res_info(n->m).name, n->compute->name, bytes, end.msg);
+        more = (struct dev_mem) { 0 }; /* nobody's any more: work may still write there */
+        if (!s)
+            *err = end;
+        s = err->code;
+    }
+    if (s) {
+        dev_free(&more);
+        return s;
+    }
+    dev_free(&n->kept);
+    n->kept = more;
+    n->kept_bytes = bytes;
+    return BERTH_OK;
+}
+
 static void log_memory(struct net *n)
 {
     struct net_report x = net_report(n);

@@ -192,6 +192,10 @@ bool net_has(struct net_run *r, const char *layer);
  * asked again. They hold what passes wrote there; a pass that is run again writes it again. Not for
  * traces. BERTH_ENODEVMEM: no room. */
 berth_status net_keep(struct net *n, uint64_t bytes, berth_err *err);
+/* It was taken as so many pieces of `from` bytes each: makes them `to` bytes, no less. What is in
+ * them stays, at their beginnings. Between passes. BERTH_ENODEVMEM: as it was. */
+berth_status net_keep_more(struct net *n, uint64_t pieces, uint64_t from, uint64_t to,
+                           berth_err *err);
 /* A part of it, `at` bytes behind its beginning, under a shape; not to be dropped. */
 struct act net_kept(struct net_run *r, uint64_t at, const struct shape *s);
 

@@ -38,7 +38,7 @@ static berth_status copy_input(struct node_call *c, const char *name, struct con
     return in_conditioning(c, name, &x, err) ? err->code : conditioning_copy(x, out, err);
 }
 
-/* Its prompts, and a second model: names of inputs; NULL: it has none such. */
+/* Its prompts, and a second model: names of inputs; NULL: it has no such input. */
 struct prompts {
     const char *positive, *middle, *negative, *empty, *model_negative;
 };

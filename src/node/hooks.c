@@ -13,12 +13,14 @@
 static berth_status frames_copy(const struct keyframes *from, size_t more, struct keyframes *out,
                                 berth_err *err)
 {
-    *out = (struct keyframes) { .at = calloc(from->n + more + 1, sizeof *out->at), .n = from->n };
-    if (!out->at || from->n + more > KEYFRAMES_MAX) {
-        free(out->at);
-        *out = (struct keyframes) { 0 };
-        return err_set(err, BERTH_ELIMIT, "%zu keyframes, or no memory for them", from->n + more);
-    }
+    *out = (struct keyframes) { 0 };
+    if (more > KEYFRAMES_MAX || from->n + more > KEYFRAMES_MAX)
+        return err_set(err, BERTH_ELIMIT, "%zu keyframes, more than %d", from->n + more,
+                       KEYFRAMES_MAX);
+    out->at = calloc(from->n + more + 1, sizeof *out->at);
+    if (!out->at)
+        return err_set(err, BERTH_ENOMEM, "%zu keyframes", from->n + more);
+    out->n = from->n;
     if (from->n)
         memcpy(out->at, from->at, from->n * sizeof *out->at);
     return BERTH_OK;
@@ -111,7 +113,10 @@ const struct value_type type_hooks = { .name = "HOOKS", .free = free_hooks };
 /* n hooks, none of them filled in. */
 static berth_status hooks_new(size_t n, struct hooks **out, berth_err *err)
 {
-    struct hooks *h = n <= HOOKS_MAX ? calloc(1, sizeof *h) : NULL;
+    *out = NULL;
+    if (n > HOOKS_MAX)
+        return err_set(err, BERTH_ELIMIT, "%zu hooks, more than %d", n, HOOKS_MAX);
+    struct hooks *h = calloc(1, sizeof *h);
     if (h)
         h->at = calloc(n + 1, sizeof *h->at);
     *out = h && h->at ? h : NULL;
@@ -120,7 +125,7 @@ static berth_status hooks_new(size_t n, struct hooks **out, berth_err *err)
         return BERTH_OK;
     }
     free(h);
-    return err_set(err, BERTH_ELIMIT, "%zu hooks, or no memory for them", n);
+    return err_set(err, BERTH_ENOMEM, "%zu hooks", n);
 }
 
 static berth_status hooks_add(struct hooks *to, const struct hooks *from,
@@ -337,8 +342,10 @@ static berth_status in_floats(const struct node_call *c, const char *input, stru
                   : v->kind == V_FLOAT ? (x = v->f, true)
                   : v->kind == V_INT   ? (x = (double)v->i, true)
                                        : false;
-        if (!ok || !isfinite(x) || !vec_push(out, &x))
-            return err_set(err, BERTH_EINVAL, "input '%s' wants numbers", input);
+        if (!ok || !isfinite(x))
+            return err_set(err, BERTH_EINVAL, "input '%s' must be numbers", input);
+        if (!vec_push(out, &x))
+            return err_set(err, BERTH_ENOMEM, "%zu numbers", n);
     }
     return BERTH_OK;
 }

@@ -28,7 +28,8 @@ static berth_status in_optional(const struct node_call *c, const char *name, boo
     return s;
 }
 
-/* What it looks at must be one picture: what two would mean for a batch nobody says. */
+/* What it looks at must be one picture: how several would be shared out over a batch is not
+ * defined. */
 static berth_status check_pictures(const struct model_control *k, berth_err *err)
 {
     const struct htensor *const all[] = { k->image, k->inpaint, k->mask };

@@ -14,17 +14,18 @@
 
 /* A tensor of a loaded model on its way to a file. */
 struct saving {
-    struct res_model *m; /* NULL: a value of our own */
-    size_t block, tensor;
+    const struct model_ref *ref; /* NULL: a value of our own */
+    size_t part, block, tensor;
     float value;
 };
 
 struct save_file { /* what is written, in order */
     struct node_call *c;
-    struct vec spec, from; /* struct weights_spec, struct saving */
-    struct arena mem;      /* names, texts */
-    struct vec meta;       /* struct weights_meta_spec */
-    void *now;             /* tensor `at` as it is written; NULL: none */
+    struct vec spec, from;         /* struct weights_spec, struct saving */
+    struct arena mem;              /* names, texts */
+    struct vec meta;               /* struct weights_meta_spec */
+    const struct res_model *ready; /* made ready last: there may be room for one only */
+    void *now;                     /* tensor `at` as it is written; NULL: none */
     size_t at;
 };
 
@@ -61,7 +62,7 @@ static berth_status add(struct save_file *f, const char *front, const char *name
     return BERTH_OK;
 }
 
-/* In which type a tensor is written: its file's, or F16 where safetensors has none such. */
+/* In which type a tensor is written: its file's, or F16 where safetensors lacks it. */
 static enum dtype type_of(const struct weights_entry *e)
 {
     return weights_writer_find("safetensors")->stores(e->dtype) ? e->dtype : DT_F16;
@@ -78,14 +79,12 @@ static berth_status add_part(struct save_file *f, const struct model_ref *ref, s
 {
     struct res_model *m = ref->part[part];
     const struct blocks *b = res_blocks(m);
-    if (ready_load(f->c, ref, part, err))
-        return err->code;
     for (size_t i = 0; i < b->n; i++)
         for (size_t k = 0; k < b->at[i].n; k++) {
             const struct weights_entry *e = b->tensor[b->at[i].first + k].entry;
             char buf[SAVED_NAME];
             const char *called = NULL;
-            struct saving from = { .m = m, .block = i, .tensor = k };
+            struct saving from = { .ref = ref, .part = part, .block = i, .tensor = k };
             if (name(m, e, buf, &called, err) ||
                 (called && add(f, front, called, type_of(e), &e->shape, from, err)))
                 return err_add(err, "'%.80s'", res_info(m).name);
@@ -150,25 +149,39 @@ static berth_status checkpoint_clip_name(const struct res_model *m, const struct
 
 /* ---- writing ---- */
 
+/* The model that a tensor is of, with its weights at hand. Another one may have to go for it. */
+static berth_status make_ready(struct save_file *f, const struct saving *from,
+                               struct res_model **out, berth_err *err)
+{
+    *out = from->ref ? from->ref->part[from->part] : NULL;
+    if (!*out || *out == f->ready)
+        return BERTH_OK;
+    f->ready = NULL;
+    if (ready_load(f->c, from->ref, from->part, err))
+        return err->code;
+    f->ready = *out;
+    return BERTH_OK;
+}
+
 /* Tensor i as it is written, in f->now. */
 static berth_status fetch(struct save_file *f, size_t i, berth_err *err)
 {
     const struct saving *from = vec_at(&f->from, i);
     const struct weights_spec *s = vec_at(&f->spec, i);
+    struct res_model *m;
     uint64_t count, bytes;
     free(f->now);
     f->now = NULL;
-    if (call_check(f->c, err))
+    if (call_check(f->c, err) || make_ready(f, from, &m, err))
         return err->code;
     if (!shape_count(&s->shape, &count) || !dtype_bytes(s->dtype, count, &bytes))
         return err_set(err, BERTH_EFORMAT, "'%.80s': its shape does not fit", s->name);
-    struct res_tensor_at at = from->m
-                                  ? res_tensor_at(from->m, from->block, from->tensor)
-                                  : (struct res_tensor_at) { .bytes = bytes, .dtype = s->dtype };
+    struct res_tensor_at at = m ? res_tensor_at(m, from->block, from->tensor)
+                                : (struct res_tensor_at) { .bytes = bytes, .dtype = s->dtype };
     void *raw = malloc(at.bytes + 1), *to = at.dtype == s->dtype ? raw : malloc(bytes + 1);
     berth_status st = raw && to ? BERTH_OK : err_set(err, BERTH_ENOMEM, "'%.80s'", s->name);
-    if (!st && from->m)
-        st = res_tensor_read(from->m, from->block, from->tensor, raw, (size_t)at.bytes, err);
+    if (!st && m)
+        st = res_tensor_read(m, from->block, from->tensor, raw, (size_t)at.bytes, err);
     else if (!st)
         memcpy(raw, &from->value, bytes < sizeof from->value ? bytes : sizeof from->value);
     if (!st && to != raw)
@@ -348,19 +361,15 @@ static berth_status add_encoder(struct save_file *f, const struct model_ref *ref
     for (size_t p = 0; p < ref->parts; p++) {
         struct res_model *m = ref->part[p];
         const struct blocks *b = res_blocks(m);
-        bool loaded = false;
         for (size_t i = 0; i < b->n; i++)
             for (size_t k = 0; k < b->at[i].n; k++) {
                 const struct weights_entry *e = b->tensor[b->at[i].first + k].entry;
                 char key[RES_KEY_MAX];
-                struct saving from = { .m = m, .block = i, .tensor = k };
+                struct saving from = { .ref = ref, .part = p, .block = i, .tensor = k };
                 if (!is_of(m, e, encoder, key))
                     continue;
                 if (strstr(key, "resblocks."))
                     return foreign(e, err);
-                if (!loaded && ready_load(f->c, ref, p, err))
-                    return err->code;
-                loaded = true;
                 const char *name = key + strlen(encoder);
                 name += strncmp(name, inner, sizeof inner - 1) == 0 ? sizeof inner - 1 : 0;
                 if (add(f, "", name, type_of(e), &e->shape, from, err))

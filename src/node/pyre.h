@@ -59,7 +59,7 @@ struct pyre_scan {
     uint32_t *text; /* points; owned */
     size_t n;
     size_t at;                 /* where the next search begins */
-    bool must_advance;         /* the last match was empty: none such here again */
+    bool must_advance;         /* the last match was empty: another one here would not advance */
     uint64_t steps, next_look; /* done, and when to look at the flag again */
     const atomic_bool *cancel; /* set after pyre_open(); NULL: none */
     bool canceled;

@@ -38,7 +38,7 @@ static berth_status choices_vae(const struct node_env *env, struct names *out, b
     return add_choice(out, "default", err) ? err->code : cards(env, out, err);
 }
 
-/* Our name of it; NULL: there is none such. */
+/* Our name of it; NULL: there is no such device. */
 static const char *device_of(const struct node_env *env, const char *choice)
 {
     bool cpu = strcmp(choice, "cpu") == 0;
@@ -93,8 +93,8 @@ static berth_status run_select(struct node_call *c, berth_err *err)
     if (strcmp(choice, "default") == 0 || device)
         back_to_loaded(&m);
     else
-        log_info(c->env->log, "node.device", "node=%s device=%s why=\"there is none such here\"",
-                 c->id, choice);
+        log_info(c->env->log, "node.device",
+                 "node=%s device=%s why=\"there is no such device here\"", c->id, choice);
     for (size_t i = 0; !s && device && i < m.parts; i++)
         s = move_part(c, &m, i, device, err);
     if (!s)

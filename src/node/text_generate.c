@@ -1,16 +1,29 @@
 /* text_generate: language models that are text encoders, asked for words. */
 #include "node/compute.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <string.h>
+
+#define TELL_NS (100 * UINT64_C(1000000)) /* the whole text is sent each time: not for each token */
 
 struct writing { /* text as it is written */
     struct node_call *c;
     struct text_decoder decoder;
     struct str text;
     uint32_t tokens, most;
+    uint64_t told_ns; /* when clients were sent the text */
+    size_t told;      /* bytes of it they have seen; 0: none */
 };
+
+static void tell(struct writing *w)
+{
+    if (w->text.n > w->told)
+        call_text(w->c, w->text.p, w->text.n);
+    w->told = w->text.n;
+    w->told_ns = clock_mono_ns(w->c->env->clock);
+}
 
 /* A token more: clients see the text grow. */
 static berth_status said(void *user, int32_t id, berth_err *err)
@@ -19,8 +32,8 @@ static berth_status said(void *user, int32_t id, berth_err *err)
     text_decode(&w->decoder, id, &w->text);
     if (w->text.bad)
         return err_set(err, BERTH_ENOMEM, "a text of %u tokens", w->tokens);
-    if (w->text.n)
-        call_text(w->c, w->text.p, w->text.n);
+    if (!w->told || clock_mono_ns(w->c->env->clock) - w->told_ns >= TELL_NS)
+        tell(w);
     return call_progress(w->c, ++w->tokens, w->most, err);
 }
 
@@ -126,6 +139,8 @@ static berth_status run_generate(struct node_call *c, berth_err *err)
         s = answer(c, &prompt, &ask, &w, err);
     if (!s && w.text.bad)
         s = err_set(err, BERTH_ENOMEM, "a text of %u tokens", w.tokens);
+    if (!s)
+        tell(&w);
     if (!s)
         s = out_value(c, 0, value_string(str_c(&w.text), w.text.n), err);
     str_release(&w.text);

@@ -224,13 +224,23 @@ static uint64_t hashed(uint64_t sum, const void *p, size_t n)
     return hash_xxh64(p, n, sum);
 }
 
+/* Its length too, so that two texts are not one longer text. */
+static uint64_t hashed_text(uint64_t sum, const char *text)
+{
+    const size_t n = strlen(text);
+    return hashed(hashed(sum, &n, sizeof n), text, n);
+}
+
 /* Equal ids mean equal effect. */
 static uint64_t id_of(const struct mix_args *a)
 {
     uint64_t sum = hashed(0, &a->kind, sizeof a->kind);
     sum = hashed(sum, &a->otherwise, sizeof a->otherwise);
+    sum = hashed(sum, &a->endings, sizeof a->endings);
+    sum = hashed_text(sum, a->front ? a->front : "");
+    sum = hashed(sum, &a->rules, sizeof a->rules);
     for (size_t i = 0; i < a->rules; i++) {
-        sum = hashed(sum, a->rule[i].text, strlen(a->rule[i].text));
+        sum = hashed_text(sum, a->rule[i].text);
         sum = hashed(sum, &a->rule[i].ratio, sizeof a->rule[i].ratio);
     }
     for (size_t i = 0; a->other && i < a->other->parts; i++) {

@@ -166,10 +166,47 @@ static berth_status make_uniform(const struct windows *w, size_t frames, struct 
     return BERTH_OK;
 }
 
+static const char *const schedule_name[] = { [WINDOWS_STATIC] = "standard_static",
+                                             [WINDOWS_UNIFORM] = "standard_uniform",
+                                             [WINDOWS_LOOPED] = "looped_uniform",
+                                             [WINDOWS_BATCHED] = "batched" };
+
+/* Every frame is in a window: one that is in none would have no prediction. */
+static berth_status check_frames(const struct windows *w, const struct vec *list, size_t frames,
+                                 berth_err *err)
+{
+    const char *name = schedule_name[w->schedule];
+    bool *seen = calloc(frames, sizeof *seen);
+    berth_status s = seen ? BERTH_OK : err_set(err, BERTH_ENOMEM, "%zu frames", frames);
+    for (size_t i = 0; !s && i < list->n; i++) {
+        const struct window *x = vec_at(list, i);
+        for (size_t k = 0; !s && k < x->n; k++)
+            if (x->frame[k] < frames)
+                seen[x->frame[k]] = true;
+            else
+                s = err_set(err, BERTH_EINVAL,
+                            "a context window of the %s schedule reaches beyond %zu frames: choose "
+                            "another schedule",
+                            name, frames);
+    }
+    for (size_t i = 0; !s && i < frames; i++)
+        if (!seen[i])
+            s = err_set(err, BERTH_EINVAL,
+                        "no context window of the %s schedule has frame %zu of %zu at step %zu: "
+                        "choose another schedule, a smaller stride or a larger overlap",
+                        name, i, frames, w->step);
+    free(seen);
+    return s;
+}
+
 berth_status windows_make(const struct windows *w, size_t frames, struct arena *mem,
                           struct vec *out, berth_err *err)
 {
     berth_status s = BERTH_OK;
+    if (!w->length || w->overlap >= w->length || frames <= w->length)
+        return err_set(err, BERTH_EINVAL,
+                       "context windows of %zu frames that overlap by %zu, for %zu frames",
+                       w->length, w->overlap, frames);
     switch (w->schedule) {
     case WINDOWS_STATIC:
         s = make_static(w, frames, mem, out, err);
@@ -184,15 +221,7 @@ berth_status windows_make(const struct windows *w, size_t frames, struct arena *
         s = make_batched(w, frames, mem, out, err);
         break;
     }
-    for (size_t i = 0; !s && i < out->n; i++) {
-        const struct window *x = vec_at(out, i);
-        for (size_t k = 0; !s && k < x->n; k++)
-            if (x->frame[k] >= frames)
-                s = err_set(err, BERTH_EINVAL,
-                            "a context window reaches beyond %zu frames: choose another schedule",
-                            frames);
-    }
-    return s;
+    return s ? s : check_frames(w, out, frames, err);
 }
 
 static void ends_of(const struct window *x, size_t *low, size_t *high)

@@ -1,5 +1,5 @@
 /* windows: context windows: a long latent is predicted in windows along one of its dimensions,
- * which overlap and are put together again. Which windows there are may change from step to step.
+ * which overlap and are blended together again. The windows may change from step to step.
  *
  * Words      frame    an index of that dimension
  *            anchor   the frame before a window, predicted with it and then dropped (causal)
@@ -21,7 +21,7 @@ struct windows {
     bool closed, causal, split;
     bool free_noise; /* noise beyond the first window is the first one's, shuffled */
     int dim;
-    /* Frames that every window has in their own place: of what is beside it, and of itself. */
+    /* Frames that every window keeps at their own place: of its conditioning, and of the latent. */
     size_t retain_cond[WINDOWS_RETAINED], retain_conds;
     size_t retain_latent[WINDOWS_RETAINED], retain_latents;
     size_t step; /* of the run; set by windows_at() */
@@ -30,15 +30,16 @@ struct window {
     size_t *frame; /* [n] */
     size_t n;
 };
-/* The step whose level this is; between steps it stays. */
+/* Sets the step whose noise level this is; between two levels it stays. */
 void windows_at(struct windows *w, const float *sigmas, size_t n, float sigma);
-/* Appends struct window for so many frames, more than w->length; frames in mem. */
+/* Appends struct window for so many frames, more than w->length; frames in mem. BERTH_EINVAL: there
+ * are not more, or a frame is in no window. */
 struct arena;
 berth_status windows_make(const struct windows *w, size_t frames, struct arena *mem,
                           struct vec *out, berth_err *err);
-/* How much each frame of a window counts: out [x->n]. Not for FUSE_RELATIVE. */
+/* The weight of each frame of a window: out [x->n]. Not for FUSE_RELATIVE. */
 void windows_weights(const struct windows *w, const struct window *x, size_t frames, float *out);
-/* FUSE_RELATIVE: of frame i of a window. */
+/* FUSE_RELATIVE: the weight of frame i of a window. */
 double windows_bias(const struct window *x, size_t i);
 /* free_noise over a latent of this shape. */
 berth_status windows_noise(const struct windows *w, uint64_t seed, const struct shape *s,

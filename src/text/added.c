@@ -12,13 +12,13 @@ static berth_status no_memory(berth_err *err)
     return err_set(err, BERTH_ENOMEM, "a tokenizer");
 }
 
-static berth_status twice(const struct trie_key *k, berth_err *err)
+berth_status added_twice(const char *token, size_t len, berth_err *err)
 {
     char text[48];
-    size_t n = k->n < sizeof text ? k->n : sizeof text;
-    memcpy(text, k->s, n);
+    size_t n = len < sizeof text ? len : sizeof text;
+    memcpy(text, token, n);
     utf8_sanitize(text, n);
-    return err_set(err, BERTH_EFORMAT, "the added token '%.*s' is there twice", (int)n, text);
+    return err_set(err, BERTH_EFORMAT, "the added token '%.*s' appears twice", (int)n, text);
 }
 
 berth_status added_init(struct added *a, const struct vec *tokens, bool normalized, berth_err *err)
@@ -49,7 +49,7 @@ berth_status added_init(struct added *a, const struct vec *tokens, bool normaliz
             s = no_memory(err);
             break;
         case TRIE_TWICE:
-            s = twice(&key[at], err);
+            s = added_twice(key[at].s, key[at].n, err);
             break;
         }
     for (size_t i = 0; i < a->tokens; i++)

@@ -24,9 +24,11 @@ struct added { /* a zeroed one has no tokens; added_release() */
     size_t tokens;
 };
 /* Of those in `tokens` (struct added_token) that are normalized, or are not. Their texts are not
- * empty. EFORMAT: one is there twice. */
+ * empty. EFORMAT: one appears twice. */
 berth_status added_init(struct added *a, const struct vec *tokens, bool normalized, berth_err *err);
 void added_release(struct added *a);
+/* The error for it: what a file calls its token is made fit to print. */
+berth_status added_twice(const char *token, size_t len, berth_err *err);
 
 struct added_hit {
     size_t from, to; /* with the white space it takes */

@@ -116,7 +116,7 @@ static berth_status set_added(struct lmbpe *t, struct bpe_source *b, berth_err *
             return err_set(err, BERTH_ELIMIT, "too many added tokens");
         case VOCAB_TEXT_TWICE:
         case VOCAB_ID_TWICE:
-            return err_set(err, BERTH_EFORMAT, "the added token '%.60s' is there twice", a[i].text);
+            return added_twice(a[i].text, a[i].n, err);
         }
         t->special[a[i].id] = a[i].special;
     }

@@ -110,7 +110,7 @@ static berth_status build(struct trie *t, struct vec *key, const char *what, ber
     size_t n = k->n < sizeof text ? k->n : sizeof text;
     memcpy(text, k->s, n);
     utf8_sanitize(text, n);
-    return err_set(err, BERTH_EFORMAT, "%s '%.*s' is there twice", what, (int)n, text);
+    return err_set(err, BERTH_EFORMAT, "%s '%.*s' appears twice", what, (int)n, text);
 }
 
 /* The lowest score decides what a character costs that no piece has; the highest makes pieces that
@@ -156,7 +156,7 @@ static berth_status set_texts(struct unigram_load *l, berth_err *err)
             break;
         case VOCAB_TEXT_TWICE:
         case VOCAB_ID_TWICE:
-            return err_set(err, BERTH_EFORMAT, "piece %zu is there twice", i);
+            return err_set(err, BERTH_EFORMAT, "piece %zu appears twice", i);
         case VOCAB_NOMEM:
             return no_memory(err);
         case VOCAB_FULL:

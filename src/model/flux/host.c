@@ -2,11 +2,11 @@
 #include "model/flux/flux.h"
 
 #include "model/families.h"
+#include "model/rope_table.h"
 
 #include "base/sz.h"
 #include "tensor/dtype.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,16 +79,6 @@ void flux_unpatchify(const float *patches, const struct shape *s, float *out)
 
 /* ---- positions ---- */
 
-/* Cosine and sine of one axis at a position, in double as the reference has them: dim / 2 pairs. */
-static void fill_angles(double position, uint32_t dim, float *out)
-{
-    for (uint32_t j = 0; j < dim / 2; j++) {
-        double angle = position * (1.0 / pow(THETA, 2.0 * j / dim));
-        out[2 * j] = (float)cos(angle);
-        out[2 * j + 1] = (float)sin(angle);
-    }
-}
-
 /* Every patch of a latent: patch (i, j) at (shift_t, i scale_y + shift_y, j scale_x + shift_x).
  * Each axis looks at one number only, so the first row and the first column have all angles there
  * are. Returns what is behind the last. */
@@ -101,15 +91,15 @@ static float *fill_picture(const struct flux_net *f, const struct shape *s,
         for (size_t j = 0; j < cols; j++) {
             float *to = first + (i * cols + j) * wide;
             if (!i && !j)
-                fill_angles(at->shift_t, f->axis[0], to);
+                rope_angles(THETA, at->shift_t, f->axis[0], to);
             else
                 memcpy(to, first, a0 * sizeof *to);
             if (j == 0)
-                fill_angles((double)i * at->scale_y + at->shift_y, f->axis[1], to + a0);
+                rope_angles(THETA, (double)i * at->scale_y + at->shift_y, f->axis[1], to + a0);
             else
                 memcpy(to + a0, first + i * cols * wide + a0, a1 * sizeof *to);
             if (i == 0)
-                fill_angles((double)j * at->scale_x + at->shift_x, f->axis[2], to + a0 + a1);
+                rope_angles(THETA, (double)j * at->scale_x + at->shift_x, f->axis[2], to + a0 + a1);
             else
                 memcpy(to + a0 + a1, first + j * wide + a0 + a1, a2 * sizeof *to);
         }

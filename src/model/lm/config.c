@@ -100,7 +100,8 @@ static berth_status configure_sight(const struct weights *w, const char *root, s
                 (table != NULL) == (s.deep > 0) && (!table || s.table) && s.deep < s.blocks;
     if (!fits)
         return err_set(err, BERTH_EFORMAT,
-                       "%s at '%.60s': eyes of width %" PRIu64 ", %u blocks, %u depths and patches "
+                       "%s at '%.60s': a vision tower of width %" PRIu64
+                       ", %u blocks, %u depths and patches "
                        "of %" PRIu64,
                        c->kind->name, root, s.width, s.blocks, s.deep, side);
     depths(&s);

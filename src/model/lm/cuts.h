@@ -1,5 +1,5 @@
-/* cuts: which rows of a language model's result are kept, of what stands around a prompt
- * (llm-encoders.md 3.1). For text_use.cut. */
+/* cuts: which rows of a language model's result are kept: the prompt's, without the template
+ * around it (llm-encoders.md 3.1). For text_use.cut. */
 #pragma once
 
 #include "text/tokenizer.h"

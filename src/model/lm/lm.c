@@ -17,10 +17,15 @@ static uint64_t kept_row(const struct lm_net *c)
     return (uint64_t)c->kv_heads * c->head_dim;
 }
 
+uint64_t lm_kept_pieces(const struct lm_net *c)
+{
+    return UINT64_C(2) * c->layers;
+}
+
 uint64_t lm_kept_bytes(const struct lm_net *c, size_t room, size_t bytes_of_act)
 {
     uint64_t n;
-    return __builtin_mul_overflow(kept_row(c) * 2 * c->layers, room, &n) ||
+    return __builtin_mul_overflow(kept_row(c), room, &n) ||
                    __builtin_mul_overflow(n, bytes_of_act, &n)
                ? UINT64_MAX
                : n;
@@ -98,8 +103,7 @@ static struct act attention(struct net_run *r, const struct state *s, uint32_t i
     return o;
 }
 
-/* n rows of a [.., row] from `at` on, in the same place. */
-static struct act rows_of(const struct act *a, uint64_t at, uint64_t n)
+struct act lm_rows(const struct act *a, uint64_t at, uint64_t n)
 {
     uint64_t row = a->shape.ndim ? a->shape.dim[a->shape.ndim - 1] : 0;
     struct act part = *a;
@@ -108,35 +112,44 @@ static struct act rows_of(const struct act *a, uint64_t at, uint64_t n)
     return part;
 }
 
-/* x += layer, normed first where there are norms behind layers. Drops y. */
-static void add(struct net_run *r, const struct lm_net *c, struct act *x, struct act y,
-                const char *behind)
+void lm_add_by_rows(struct net_run *r, lm_layer_fn *layer, const void *net, struct act h,
+                    struct act x, uint64_t at_a_time)
 {
-    if (c->kind->sandwich) {
-        struct act z = norm(r, c, y, behind);
+    uint64_t rows = x.shape.ndim ? 1 : 0;
+    for (int d = 0; d + 1 < x.shape.ndim; d++)
+        rows *= x.shape.dim[d];
+    for (uint64_t at = 0; at < rows && !net_bad(r); at += at_a_time) {
+        uint64_t n = rows - at < at_a_time ? rows - at : at_a_time;
+        struct act to = lm_rows(&x, at, n);
+        struct act y = layer(r, net, lm_rows(&h, at, n));
+        net_add(r, &to, y);
         net_drop(r, &y);
-        y = z;
     }
-    net_add(r, x, y);
-    net_drop(r, &y);
 }
 
-/* x += down(act(gate(h)) * up(h)), some rows at a time: what lies between is wide. */
-static void feed_forward(struct net_run *r, const struct state *s, struct act h, struct act x)
+/* What a layer gives, normed where there are norms behind layers. Takes y. */
+static struct act normed(struct net_run *r, const struct lm_net *c, struct act y,
+                         const char *behind)
 {
-    uint64_t rows = (uint64_t)s->n * s->len;
-    for (uint64_t at = 0; at < rows && !net_bad(r); at += MLP_ROWS) {
-        uint64_t n = rows - at < MLP_ROWS ? rows - at : MLP_ROWS;
-        struct act in = rows_of(&h, at, n), to = rows_of(&x, at, n);
-        struct act gate = net_linear_no_bias(r, in, "mlp.gate_proj");
-        net_unary(r, &gate, s->net->kind->act);
-        struct act up = net_linear_no_bias(r, in, "mlp.up_proj");
-        net_mul(r, &gate, up);
-        net_drop(r, &up);
-        struct act y = net_linear_no_bias(r, gate, "mlp.down_proj");
-        net_drop(r, &gate);
-        add(r, s->net, &to, y, "post_feedforward_layernorm");
-    }
+    if (!c->kind->sandwich)
+        return y;
+    struct act z = norm(r, c, y, behind);
+    net_drop(r, &y);
+    return z;
+}
+
+/* down(act(gate(h)) * up(h)) */
+static struct act feed_forward(struct net_run *r, const void *net, struct act h)
+{
+    const struct lm_net *c = net;
+    struct act gate = net_linear_no_bias(r, h, "mlp.gate_proj");
+    net_unary(r, &gate, c->kind->act);
+    struct act up = net_linear_no_bias(r, h, "mlp.up_proj");
+    net_mul(r, &gate, up);
+    net_drop(r, &up);
+    struct act y = net_linear_no_bias(r, gate, "mlp.down_proj");
+    net_drop(r, &gate);
+    return normed(r, c, y, "post_feedforward_layernorm");
 }
 
 static void block(struct net_run *r, const struct state *s, uint32_t i, struct act x)
@@ -146,9 +159,11 @@ static void block(struct net_run *r, const struct state *s, uint32_t i, struct a
     struct act h = norm(r, c, x, "input_layernorm");
     struct act y = attention(r, s, i, h);
     net_drop(r, &h);
-    add(r, c, &x, y, "post_attention_layernorm");
+    y = normed(r, c, y, "post_attention_layernorm");
+    net_add(r, &x, y);
+    net_drop(r, &y);
     h = norm(r, c, x, c->kind->sandwich ? "pre_feedforward_layernorm" : "post_attention_layernorm");
-    feed_forward(r, s, h, x);
+    lm_add_by_rows(r, feed_forward, c, h, x, MLP_ROWS);
     net_drop(r, &h);
     net_leave(r, mark);
 }
@@ -183,7 +198,7 @@ static void tap(struct net_run *r, const struct encoder_pass *p, uint32_t i, str
     ++*taken;
 }
 
-/* Whether nobody asks for what layer i and those behind it make. */
+/* Is nothing wanted of layer i and those behind it? */
 static bool is_done(const struct encoder_pass *p, uint32_t i, uint32_t taken)
 {
     const struct encoder_want *w = p->want;
@@ -202,7 +217,7 @@ static void deepen(struct net_run *r, const struct picture_rows *picture, size_t
         const struct shape s = { .ndim = 2, .dim = { pic->n, width } };
         if (layer >= pic->deep)
             continue;
-        struct act to = rows_of(&x, pic->at, pic->n);
+        struct act to = lm_rows(&x, pic->at, pic->n);
         struct act f = net_input(r, &s, pic->deeper + (size_t)layer * pic->n * width);
         net_add(r, &to, f);
         net_drop(r, &f);
@@ -262,7 +277,7 @@ void lm_step_forward(struct net_run *r, void *step)
     }
     net_drop(r, &s.angles);
     net_drop(r, &s.local);
-    struct act last = norm(r, c, rows_of(&x, s.len - 1, 1), "model.norm");
+    struct act last = norm(r, c, lm_rows(&x, s.len - 1, 1), "model.norm");
     net_drop(r, &x);
     struct act z = net_linear_no_bias(r, last, c->head ? "model.lm_head" : "model.embed_tokens");
     net_drop(r, &last);

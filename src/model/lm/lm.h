@@ -1,23 +1,23 @@
 /* lm: decoders of language models as text encoders: Qwen 2.5 and 3, Llama, Mistral, Gemma 2 and 3
- * (llm-encoders.md). One network; what tells them apart is in their tensors, and what no tensor
- * says in struct lm_kind.
+ * (llm-encoders.md). One network: their tensors tell them apart, and struct lm_kind has what no
+ * tensor shows.
  *
  * Config     from names and shapes: heads from the length of the norms of q and k, where there are
  *            any, else from the kind's size of a head.
- * Padding    is hidden from text. A pad token in front of text sees nothing but its like, so its
- *            own row is not the reference's, which lets it see what comes behind; nobody reads it.
- * Files      lm.c network; host.c tables of angles, masks; speak.c writing text; vision.c
- *            picture.c pictures; cuts.c; config.c; names.c other names of its
- *            tensors; encoders.c descriptors; lora.c; presets.c */
+ * Padding    is hidden from text. A pad token in front of text sees other pads only, so its row
+ *            differs from the reference's, which lets it see what follows; the row is never read.
+ * Files      lm.c network; host.c tables of angles, masks; speak.c writing text; vision.c,
+ *            picture.c pictures; cuts.c; config.c; names.c other names of its tensors; encoders.c
+ *            descriptors; lora.c; presets.c */
 #pragma once
 
 #include "model/encoder.h"
 
-struct lm_kind { /* what no tensor says */
+struct lm_kind { /* what no tensor shows */
     const char *name;
     float eps;
     double theta;      /* of positions */
-    uint32_t head_dim; /* where no norm of q and k says it */
+    uint32_t head_dim; /* where there is no norm of q and k to tell it */
     enum op_unary_kind act;
     bool from_one;               /* weights of norms count from 1 */
     bool sandwich;               /* norms behind attention and feed-forward, too */
@@ -30,18 +30,17 @@ struct lm_kind { /* what no tensor says */
      * one after the other, Qwen3-VL interleaved. */
     uint32_t axis[3];
     bool interleaved;
-    const int32_t
-        *stop; /* ids that end generated text, -1 ends the list; NULL: it generates none */
+    const int32_t *stop; /* ids that end generated text, then -1; NULL: it generates none */
 };
 
 enum lm_style { /* whose names its tensors have */
                 LM_NONE,
                 LM_HF,
                 LM_GGUF,
-                LM_NESTED, /* model.language_model.: files of models that see, as published */
+                LM_NESTED, /* model.language_model.: as files with a vision tower are published */
 };
 
-struct lm_sight_net { /* eyes: vision.h */
+struct lm_sight_net { /* the vision tower: vision.h */
     uint32_t blocks;  /* 0: it has none */
     uint64_t width;
     uint32_t patch;    /* pixels of a side */
@@ -94,10 +93,16 @@ void lm_angles(const struct lm_kind *kind, uint32_t head_dim, double theta, doub
                const int64_t *position, size_t len, float *out);
 
 /* lm.c */
+/* n rows of a [..., row] from `at` on, in the same place. */
+struct act lm_rows(const struct act *a, uint64_t at, uint64_t n);
+/* x += layer(h), so many rows at a time: what lies inside of a feed-forward is wide. */
+typedef struct act lm_layer_fn(struct net_run *r, const void *net, struct act h);
+void lm_add_by_rows(struct net_run *r, lm_layer_fn *layer, const void *net, struct act h,
+                    struct act x, uint64_t at_a_time);
 void lm_forward(struct net_run *r, const struct encoder_pass *p);
 
 /* A step of writing text: tokens go in behind those before them, logits of the one that follows
- * come out. Keys and values of all layers are kept: lm_kept_bytes() of them. */
+ * come out. Keys and values of all layers are kept, in pieces of lm_kept_bytes(). */
 struct lm_step {
     const struct lm_net *net;
     struct slots in; /* one chunk */
@@ -108,7 +113,9 @@ struct lm_step {
     float *logits;     /* [vocab] */
 };
 void lm_step_forward(struct net_run *r, void *step);
-/* UINT64_MAX: more than there are numbers for. */
+/* Memory for so many tokens: lm_kept_pieces() of as many bytes as lm_kept_bytes() says.
+ * UINT64_MAX: more than there are numbers for. */
+uint64_t lm_kept_pieces(const struct lm_net *c);
 uint64_t lm_kept_bytes(const struct lm_net *c, size_t room, size_t bytes_of_act);
 
 /* speak.c */

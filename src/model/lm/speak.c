@@ -10,7 +10,43 @@ struct talk {
     struct speech speech;
     struct vec *said;
     int64_t position; /* of the next token */
+    size_t most;      /* tokens of prompt and text together */
 };
+
+static uint64_t piece_bytes(const struct talk *t, size_t room)
+{
+    return lm_kept_bytes(t->net, room, dtype_desc(net_act(t->e->net))->bytes);
+}
+
+/* How many tokens there is to be room for when there are so many: some more, not the longest text
+ * that is allowed, which few are. */
+static size_t next_room(const struct talk *t, size_t tokens)
+{
+    const size_t step = t->speech.how->room ? t->speech.how->room : SPEECH_ROOM;
+    return t->most - tokens < step ? t->most : tokens + step;
+}
+
+static berth_status take_room(struct talk *t, size_t prompt, berth_err *err)
+{
+    uint64_t bytes;
+    t->step.room = next_room(t, prompt);
+    if (__builtin_mul_overflow(lm_kept_pieces(t->net), piece_bytes(t, t->step.room), &bytes))
+        return err_set(err, BERTH_ELIMIT, "%zu tokens to be kept", t->step.room);
+    return net_keep(t->e->net, bytes, err);
+}
+
+/* Room for one token more. */
+static berth_status more_room(struct talk *t, berth_err *err)
+{
+    const size_t room = next_room(t, t->step.room);
+    if (t->step.past < t->step.room)
+        return BERTH_OK;
+    if (net_keep_more(t->e->net, lm_kept_pieces(t->net), piece_bytes(t, t->step.room),
+                      piece_bytes(t, room), err))
+        return err_add(err, "a text of %zu tokens so far", t->step.past);
+    t->step.room = room;
+    return BERTH_OK;
+}
 
 static bool ends(const struct lm_kind *k, int32_t id)
 {
@@ -60,6 +96,8 @@ static berth_status go_on(struct talk *t, int32_t id, berth_err *err)
 {
     const struct encoder_size size = t->e->is->size(t->e->config);
     const int64_t at[3] = { t->position, t->position, t->position };
+    if (more_room(t, err))
+        return err->code;
     berth_status s = slots_init_one(&t->step.in, size.width, err);
     t->step.in.scale = size.scale;
     if (!s) {
@@ -102,15 +140,14 @@ static berth_status speak(const struct text_encoder *e, const struct encoder_job
     if (len + how->most > size.tokens)
         return err_set(err, BERTH_ELIMIT, "a prompt of %zu tokens and %u behind it, more than %llu",
                        len, how->most, (unsigned long long)size.tokens);
-    t.step.room = len + how->most;
-    uint64_t kept = lm_kept_bytes(t.net, t.step.room, dtype_desc(net_act(e->net))->bytes);
+    t.most = len + how->most;
     berth_status s = slots_check(job->in, size.vocab, err);
     if (!s)
         s = speech_init(&t.speech, how, (size_t)size.vocab, err);
     if (!s && !(t.step.logits = malloc((size_t)size.vocab * sizeof *t.step.logits)))
         s = err_set(err, BERTH_ENOMEM, "%llu logits", (unsigned long long)size.vocab);
     if (!s)
-        s = net_keep(e->net, kept, err);
+        s = take_room(&t, len, err);
     if (!s)
         s = listen(&t, job, err);
     if (!s)

@@ -15,16 +15,6 @@ static struct act norm(struct net_run *r, const struct lm_sight_net *s, struct a
     return s->deep ? net_layer_norm(r, x, layer, EPS) : net_rms_norm(r, x, layer, EPS);
 }
 
-/* n rows of a [rows, row] from `at` on, in the same place. */
-static struct act rows_of(const struct act *a, uint64_t at, uint64_t n)
-{
-    uint64_t row = a->shape.ndim ? a->shape.dim[a->shape.ndim - 1] : 0;
-    struct act part = *a;
-    part.shape = (struct shape) { .ndim = 2, .dim = { n, row } };
-    part.addr += at * row * (a->dtype == DT_NONE ? 0 : dtype_desc(a->dtype)->bytes);
-    return part;
-}
-
 /* [patches, heads * D] as [n, size, heads, D] from patch `at` on. */
 static struct view windows_of(struct net_run *r, struct view v, const struct sight_run *w)
 {
@@ -82,19 +72,13 @@ static struct act between(struct net_run *r, const struct lm_sight_net *s, struc
     return gate;
 }
 
-static void feed_forward(struct net_run *r, const struct lm_sight_net *s, struct act h,
-                         struct act x)
+static struct act feed_forward(struct net_run *r, const void *net, struct act h)
 {
-    uint64_t rows = x.shape.ndim ? x.shape.dim[0] : 0;
-    for (uint64_t at = 0; at < rows && !net_bad(r); at += MLP_ROWS) {
-        uint64_t n = rows - at < MLP_ROWS ? rows - at : MLP_ROWS;
-        struct act to = rows_of(&x, at, n);
-        struct act f = between(r, s, rows_of(&h, at, n));
-        struct act y = net_linear(r, f, s->deep ? "mlp.linear_fc2" : "mlp.down_proj");
-        net_drop(r, &f);
-        net_add(r, &to, y);
-        net_drop(r, &y);
-    }
+    const struct lm_sight_net *s = net;
+    struct act f = between(r, s, h);
+    struct act y = net_linear(r, f, s->deep ? "mlp.linear_fc2" : "mlp.down_proj");
+    net_drop(r, &f);
+    return y;
 }
 
 static void block(struct net_run *r, const struct lm_sight_net *s, const struct sight_host *h,
@@ -107,7 +91,7 @@ static void block(struct net_run *r, const struct lm_sight_net *s, const struct 
     net_add(r, &x, y);
     net_drop(r, &y);
     n = norm(r, s, x, "norm2");
-    feed_forward(r, s, n, x);
+    lm_add_by_rows(r, feed_forward, s, n, x, MLP_ROWS);
     net_drop(r, &n);
     net_leave(r, mark);
 }

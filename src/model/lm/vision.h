@@ -1,5 +1,5 @@
-/* vision: the eyes of Qwen2.5-VL and Qwen3-VL (llm-encoders.md 2): a picture becomes rows that
- * stand among those of words.
+/* vision: the vision towers of Qwen2.5-VL and Qwen3-VL (llm-encoders.md 2): a picture becomes rows
+ * among those of words.
  *
  * Words      patch    14 or 16 pixels square, twice: the networks take pairs of frames
  *            cell     2 x 2 patches: one row of the result
@@ -30,7 +30,7 @@ struct sight_host {               /* what a pass takes from the host; one piece 
     struct sight_run *run;        /* windows that follow each other and are equally large */
     size_t runs;
     int32_t *corner; /* [4, patches]: rows of the table of positions around each patch */
-    float *share;    /* [4, patches]: and what each counts */
+    float *share;    /* [4, patches]: and the weight of each */
 };
 /* BERTH_EINVAL, BERTH_ENOMEM. */
 berth_status sight_host_new(const struct lm_net *c, const struct text_picture *p,

@@ -2,10 +2,10 @@
 #include "model/qwen_image/qwen_image.h"
 
 #include "model/families.h"
+#include "model/rope_table.h"
 
 #include "base/sz.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,16 +116,6 @@ static void fill_patches(const struct family_batch *b, float *out)
 
 /* ---- positions ---- */
 
-/* Cosine and sine of one axis at a position, in double as the reference has them: dim / 2 pairs. */
-static void fill_angles(double position, uint32_t dim, float *out)
-{
-    for (uint32_t j = 0; j < dim / 2; j++) {
-        double angle = position * (1.0 / pow(THETA, 2.0 * j / dim));
-        out[2 * j] = (float)cos(angle);
-        out[2 * j + 1] = (float)sin(angle);
-    }
-}
-
 struct place { /* of a picture: its layer, and where its middle is */
     double layer, row, column;
 };
@@ -144,17 +134,17 @@ static float *fill_picture(const struct qwen_image_net *q, const struct shape *s
         for (size_t i = 0; i < rows; i++)
             for (size_t j = 0; j < cols; j++, out += wide) {
                 if (!i && !j)
-                    fill_angles(s->dim[2] > 1 ? (double)t : at.layer, q->axis[0], out);
+                    rope_angles(THETA, s->dim[2] > 1 ? (double)t : at.layer, q->axis[0], out);
                 else
                     memcpy(out, first, a0 * sizeof *out);
                 if (j)
                     memcpy(out + a0, first + i * cols * wide + a0, a1 * sizeof *out);
                 else
-                    fill_angles(top + (double)i, q->axis[1], out + a0);
+                    rope_angles(THETA, top + (double)i, q->axis[1], out + a0);
                 if (i)
                     memcpy(out + a0 + a1, first + j * wide + a0 + a1, a2 * sizeof *out);
                 else
-                    fill_angles(left + (double)j, q->axis[2], out + a0 + a1);
+                    rope_angles(THETA, left + (double)j, q->axis[2], out + a0 + a1);
             }
     }
     return out;
@@ -170,7 +160,7 @@ static float *fill_text(const struct qwen_image_net *q, const struct family_batc
         if (b->hidden && b->hidden[i])
             continue;
         for (size_t a = 0; a < QWEN_IMAGE_AXES; out += q->axis[a++])
-            fill_angles((double)(first + i), q->axis[a], out);
+            rope_angles(THETA, (double)(first + i), q->axis[a], out);
     }
     return out;
 }

@@ -10,7 +10,7 @@
  * Positions  Three numbers a token: layer, row, column. Pictures have their middle at 0, each its
  *            own; text comes behind the picture's corner. They are kept in F32, where ComfyUI
  *            rounds their sines to the type it computes in.
- * Hidden     Text that nobody shall see is left out. It has no part in any result, and the rest
+ * Hidden     Masked text is left out of the sequence. It has no part in any result, and the rest
  *            keeps its positions.
  * Trust      A file's counts meet the limits below before they size anything; shapes the config is
  *            not read from meet their layer's checks (op/ops.h).
@@ -42,7 +42,7 @@ struct qwen_image_net {                 /* what a file's transformer looks like 
     uint32_t heads, head_dim, depth;
     uint32_t axis[QWEN_IMAGE_AXES]; /* of head_dim: how much each turns; even, adds up to it */
     bool layered;                   /* has the second time embedding */
-    enum diffusion_ref_method refs; /* how pictures to look at are placed unless somebody says */
+    enum diffusion_ref_method refs; /* how pictures to look at are placed by default */
 };
 bool qwen_image_at(const struct weights *w, const char *root);
 /* root: in front of names, as net_args.root. BERTH_EUNSUPPORTED: none, or one we cannot run: says
@@ -107,7 +107,7 @@ struct qwen_image_between { /* what a steered pass hands over from part to part 
 /* All but the first three, in host memory. */
 berth_status qwen_image_between_open(struct qwen_image_between *b, struct qwen_image_host *host,
                                      berth_err *err);
-/* x behind this block, out of x_out, as all networks want it. */
+/* x becomes x_out, what this block gave, with what all networks add to it. */
 berth_status qwen_image_steer(struct qwen_image_between *b, uint32_t block, berth_err *err);
 
 /* family.forward of it; host: for the latents it computes. */

@@ -132,7 +132,7 @@ static struct act middle(struct walk *k, struct act x)
 }
 
 /* Sides doubled; frames, too, where there is a layer for it: but the first piece stays a picture,
- * of which later ones do not know. Takes x. */
+ * and later pieces start without a memory of it. Takes x. */
 static struct act grow(struct walk *k, struct act x)
 {
     struct net_run *r = k->r;

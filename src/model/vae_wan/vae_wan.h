@@ -5,14 +5,14 @@
  * Chunks     The network was trained on pieces of a video one after the other: one latent frame at
  *            a time to decode; the first picture and then four at a time to encode. The first
  *            piece is a picture, and what halves or doubles frames is left out of it.
- * Config     from names and shapes. Which of a list's members halve or double, and what, their own
- *            tensors say. A file may have one of the halves.
+ * Config     from names and shapes. A list's members show by their own tensors whether they
+ *            halve or double, and what. A file may have the encoder or the decoder alone.
  * Files      family.c the descriptor, config.c detection, names.c, forward.c, presets.c */
 #pragma once
 
 #include "model/vae.h"
 
-#define VAE_WAN_BLOCKS_MAX 64 /* of a half's list */
+#define VAE_WAN_BLOCKS_MAX 64 /* of the encoder or the decoder */
 #define VAE_WAN_CHANNELS_MAX (1 << 16)
 
 struct vae_wan {                     /* vae_net.own */

@@ -7,7 +7,7 @@
 #include "model/zimage/zimage_impl.h"
 
 #define EPS 1e-5f              /* of blocks and of the text's norm */
-#define HEAD_EPS 1.1920929e-7f /* of queries and keys: what torch takes when nobody says */
+#define HEAD_EPS 1.1920929e-7f /* of queries and keys: the default of torch */
 #define LAST_EPS 1e-6f
 #define THRIFTY_PIECES 2
 

@@ -2,10 +2,10 @@
 #include "model/zimage/zimage.h"
 
 #include "model/families.h"
+#include "model/rope_table.h"
 
 #include "base/sz.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,21 +90,11 @@ void zimage_unpatchify(const float *result, uint64_t tokens, uint64_t first, con
 
 /* ---- positions ---- */
 
-/* Cosine and sine of one axis at a position, in double as the reference has them: dim / 2 pairs. */
-static void fill_angles(double theta, double position, uint32_t dim, float *out)
-{
-    for (uint32_t j = 0; j < dim / 2; j++) {
-        double angle = position * (1.0 / pow(theta, 2.0 * j / dim));
-        out[2 * j] = (float)cos(angle);
-        out[2 * j + 1] = (float)sin(angle);
-    }
-}
-
 static void fill_row(const struct zimage_net *f, double first, double row, double col, float *at)
 {
-    fill_angles(f->theta, first, f->axis[0], at);
-    fill_angles(f->theta, row, f->axis[1], at + f->axis[0]);
-    fill_angles(f->theta, col, f->axis[2], at + f->axis[0] + f->axis[1]);
+    rope_angles(f->theta, first, f->axis[0], at);
+    rope_angles(f->theta, row, f->axis[1], at + f->axis[0]);
+    rope_angles(f->theta, col, f->axis[2], at + f->axis[0] + f->axis[1]);
 }
 
 /* Text counts from 1 on, pads included; the picture's patches are all behind it, at their row and

@@ -1,8 +1,8 @@
-/* zimage: the transformer of Z-Image (base, Turbo) and of Lumina-Image 2.0, its elder (spec:
- * z-image.md). One network, told apart by its shapes.
+/* zimage: the transformer of Z-Image (base, Turbo) and of its predecessor, Lumina-Image 2.0
+ * (spec: z-image.md). One network, told apart by its shapes.
  *
  * Config     is read from names and shapes, never from a list of known models, so tiny ones work.
- *            Which of the two it is, the modulation says: Z-Image's layers take the embedded time
+ *            The modulation tells which of the two it is: Z-Image's layers take the embedded time
  *            as it is ("adaLN_modulation.0"), Lumina's through SiLU (".1"). Files in diffusers'
  *            names are translated (names.c); they keep q, k and v apart, which the forward knows.
  *            NewBie is a Lumina2 that also takes a pooled text. A relative with more to it (pixel
@@ -50,7 +50,7 @@ struct zimage_net {                     /* what a file's transformer looks like 
     bool lumina;     /* modulations take SiLU of the embedded time */
     bool diffusers;  /* the file has diffusers' names */
 };
-/* Does something like it stand behind root? */
+/* Is there such a transformer under root? */
 bool zimage_at(const struct weights *w, const char *root);
 /* root: in front of names, as net_args.root. BERTH_EUNSUPPORTED: not one of them, or one we cannot
  * run: says why. */
@@ -117,6 +117,6 @@ berth_status zimage_host_fill(struct zimage_host *host, const struct zimage_net 
  * ordered row, column, channel of its pixels. Odd sizes wrap around to the first row and column. */
 void zimage_patchify(const float *x, const struct shape *s, float *out);
 /* And back, from sequences of `tokens` whose patches begin behind `first`; negated, as the network
- * predicts the picture's way. What was wrapped around is left out. */
+ * predicts the direction towards the picture. What was wrapped around is left out. */
 void zimage_unpatchify(const float *result, uint64_t tokens, uint64_t first, const struct shape *s,
                        float *out);

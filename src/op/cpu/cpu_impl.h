@@ -35,7 +35,8 @@ static inline size_t cpu_workers(const struct op_env *env)
 void cpu_for(const struct op_env *env, size_t n, tpool_fn *fn, void *user);
 /* fn for ranges of [0, n) that are worth a task; each of the n has `size` elements. On this thread
  * when there are so few that waking others would take longer. A range of elements (size 1) begins
- * at whole blocks of every type. */
+ * at whole blocks of every type. pre: neither is 0, as no kernel is called that has nothing to
+ * write. */
 typedef void cpu_range_fn(const void *user, size_t from, size_t to);
 void cpu_ranges(const struct op_env *env, size_t n, size_t size, cpu_range_fn *fn,
                 const void *user);

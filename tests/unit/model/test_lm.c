@@ -199,7 +199,7 @@ static void refused(void **state)
     odd.eyes = (struct lm_eyes) { .blocks = 2, .width = 72, .mlp = 8, .patch = 14 };
     w = with(&odd, NULL, 0, 0);
     assert_fails(encoder_qwen25_7b.configure(w, "", &c, &err), err, BERTH_EFORMAT,
-                 "eyes of width 72, 2 blocks, 0 depths and patches of 14");
+                 "a vision tower of width 72, 2 blocks, 0 depths and patches of 14");
     weights_close(w);
     w = with(&tiny, NULL, 0, 0);
     assert_fails(encoder_qwen3_4b.configure(w, "elsewhere.", &c, &err), err, BERTH_ENOTFOUND,
@@ -308,14 +308,14 @@ static void cuts(void **state)
 
 /* ---- want of memory ---- */
 
-/* Looks at a picture, encodes a prompt with it, and writes two tokens. */
+/* Looks at a picture, encodes a prompt with it, and writes three tokens. */
 static berth_status everything(const struct clip_rig *r, float z[64 * WIDTH], struct vec *said,
                                berth_err *err)
 {
     static float rgb[40 * 70 * 3];
     const struct text_picture p = { .rgb = rgb, .width = 70, .height = 40 };
     const struct text_encoder *e = &r->enc[0];
-    const struct speech_how how = { .most = 2 };
+    const struct speech_how how = { .most = 3, .room = 1 }; /* room is taken, then more */
     struct arena mem = { 0 };
     struct token t[3] = { { .id = 3, .weight = 1 },
                           { .id = e->is->sight->token, .weight = 1 },
@@ -370,7 +370,7 @@ static void every_placement(void **state)
         { "cpu=64m,null:0=32m", "null:0,60%;cpu,40%#cpu" },
     };
     static float first[64 * WIDTH], z[64 * WIDTH];
-    int32_t wrote[2] = { 0 };
+    int32_t wrote[3] = { 0 };
     struct lm_config c = tiny;
     c.eyes = small_eyes;
     for (size_t i = 0; i < ARRAY_LEN(place); i++) {
@@ -383,7 +383,7 @@ static void every_placement(void **state)
                          place[i].alloc, 0);
         keys_release(&k);
         assert_ok(everything(&r, i ? z : first, &said, &err), err);
-        assert_int_equal(said.n, 2);
+        assert_int_equal(said.n, 3);
         if (i) {
             assert_memory_equal(z, first, sizeof z);
             assert_memory_equal(said.p, wrote, sizeof wrote);
@@ -392,6 +392,89 @@ static void every_placement(void **state)
         vec_release(&said);
         clip_rig_close(&r);
     }
+}
+
+/* ---- room for what is written ---- */
+
+struct talker {
+    uint32_t said, most;
+};
+
+static berth_status enough(void *user, int32_t id, berth_err *err)
+{
+    struct talker *t = user;
+    (void)id;
+    return ++t->said < t->most ? BERTH_OK : err_set(err, BERTH_ECANCELED, "enough");
+}
+
+static berth_status say(const struct clip_rig *r, const struct speech_how *how, struct vec *said,
+                        berth_err *err)
+{
+    static const int32_t id[] = { 3, 1, 4, 1, 5 };
+    struct token t[ARRAY_LEN(id)], *chunk;
+    struct chunks in;
+    chunk_of(id, ARRAY_LEN(id), t, &chunk, &in);
+    const struct encoder_job job = { .in = &in };
+    return r->enc[0].is->speech->speak(&r->enc[0], &job, how, said, err);
+}
+
+/* The same text, however often memory was taken anew; wherever blocks lie. */
+static void room_grows(void **state)
+{
+    (void)state;
+    static const char *const devices[] = { "cpu=64m", "cuda:0@cpu=32m,cpu=64m" };
+    static const uint32_t room[] = { 0, 1, 3, 8, 40 };
+    for (size_t d = 0; d < ARRAY_LEN(devices); d++) {
+        struct vec first = { .elem = sizeof(int32_t) };
+        struct clip_rig r;
+        struct keys k = { 0 };
+        keys_lm(&k, &tiny);
+        clip_rig_open_on(&r, devices[d], keys_file(&k, "lm", DT_F16, "safetensors", NULL),
+                         d ? "cuda:0,*" : "cpu,*", 0);
+        keys_release(&k);
+        for (size_t i = 0; i < ARRAY_LEN(room); i++) {
+            struct vec said = { .elem = sizeof(int32_t) };
+            const struct speech_how how = { .most = 40,
+                                            .room = room[i],
+                                            .sample = true,
+                                            .temperature = 1.5,
+                                            .top_p = 1,
+                                            .repetition = 1,
+                                            .seed = 5 };
+            berth_err err = { 0 };
+            assert_ok(say(&r, &how, i ? &said : &first, &err), err);
+            assert_true(first.n > 16);
+            if (i) {
+                assert_int_equal(said.n, first.n);
+                assert_memory_equal(said.p, first.p, first.n * sizeof(int32_t));
+            }
+            vec_release(&said);
+        }
+        vec_release(&first);
+        clip_rig_close(&r);
+    }
+}
+
+/* A short text does not take the memory of the longest one, which there is not. */
+static void room_for_some(void **state)
+{
+    (void)state;
+    struct talker t = { .most = 3 };
+    const struct speech_how how = { .most = 30000, .said = enough, .user = &t };
+    struct vec said = { .elem = sizeof(int32_t) };
+    struct clip_rig r;
+    struct keys k = { 0 };
+    berth_err err = { 0 };
+    keys_lm(&k, &tiny);
+    clip_rig_open_on(&r, "cpu=6m", keys_file(&k, "lm", DT_F16, "safetensors", NULL), NULL, 0);
+    keys_release(&k);
+    assert_true(lm_kept_pieces(r.enc[0].config) *
+                    lm_kept_bytes(r.enc[0].config, how.most, sizeof(float)) >
+                6 << 20);
+    assert_fails(say(&r, &how, &said, &err), err, BERTH_ECANCELED, "enough");
+    assert_int_equal(t.said, 3);
+    vec_release(&said);
+    clip_rig_close(&r);
 }
 
 /* ---- adapters ---- */
@@ -435,6 +518,8 @@ int main(void)
         cmocka_unit_test(cuts),
         cmocka_unit_test(failing_allocations),
         cmocka_unit_test(every_placement),
+        cmocka_unit_test(room_grows),
+        cmocka_unit_test(room_for_some),
         cmocka_unit_test(adapters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

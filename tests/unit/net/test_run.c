@@ -622,6 +622,17 @@ static void kept_between_passes(void **state)
     assert_memory_equal(k.out, in, sizeof k.out);
     assert_fails(net_forward(t.net, keep_forward, &beyond, &err), err, BERTH_EINVAL,
                  "[2, 8] at byte 128 of 128 that are kept");
+    const uint64_t half = (64 + sizeof k.out) / 2; /* two pieces; the second one has the rows */
+    assert_int_equal(half, 64);
+    assert_ok(net_keep_more(t.net, 2, half, 192, &err), err);
+    k = (struct keeping) { .at = 192 };
+    assert_ok(net_forward(t.net, keep_forward, &k, &err), err);
+    assert_memory_equal(k.out, in, sizeof k.out);
+    assert_fails(net_keep_more(t.net, 2, 192, 191, &err), err, BERTH_ELIMIT, "");
+    assert_fails(net_keep_more(t.net, 3, 192, 200, &err), err, BERTH_ELIMIT, "");
+    assert_fails(net_keep_more(t.net, 2, 192, UINT64_C(1) << 40, &err), err, BERTH_ENODEVMEM, "");
+    assert_ok(net_forward(t.net, keep_forward, &k, &err), err); /* still there */
+    assert_memory_equal(k.out, in, sizeof k.out);
     assert_ok(net_keep(t.net, 4096, &err), err); /* in place of the first */
     assert_fails(net_keep(t.net, UINT64_C(1) << 40, &err), err, BERTH_ENODEVMEM, "");
     assert_fails(net_forward(t.net, keep_forward, &k, &err), err, BERTH_EINVAL,

@@ -119,6 +119,45 @@ static void checkpoint_comes_back(void **state)
     tiny_close(&t);
 }
 
+/* There is room for the largest of the three only: each is loaded when it is its turn. */
+static void parts_that_do_not_fit_together(void **state)
+{
+    struct tiny t;
+    struct rig r;
+    struct call x, ckpt;
+    uint64_t bytes, most = 0, all = 0;
+    char devices[64], path[1100];
+    berth_err err = { 0 };
+    (void)state;
+    setup(&t);
+    for (size_t i = 0; i < 3; i++) {
+        bytes = res_info(call_model(&t.ckpt, i)->part[0]).bytes;
+        most = bytes > most ? bytes : most;
+        all += bytes;
+    }
+    tiny_close(&t);
+    snprintf(devices, sizeof devices, "cpu=%llum", (unsigned long long)(most >> 20) + 2);
+    assert_true(all > ((most >> 20) + 2) << 20);
+    rig_open(&r, devices);
+    assert_ok(
+        rig_run(&r, &ckpt, "CheckpointLoaderSimple", "{\"ckpt_name\": \"" TINY_SD15 "\"}", &err),
+        err);
+    rig_call(&r, &x, "CheckpointSave", "{\"filename_prefix\": \"short\"}");
+    call_give(&x, "model", ckpt.out[0].at[0]);
+    call_give(&x, "clip", ckpt.out[1].at[0]);
+    call_give(&x, "vae", ckpt.out[2].at[0]);
+    assert_ok(x.c.cls->run(&x.c, &err), err);
+    snprintf(path, sizeof path, "%s/output/short_00001_.safetensors", r.base);
+    struct weights *was = opened(rig_path(&r, "checkpoints/" TINY_SD15)), *is = opened(path);
+    assert_int_equal(same_tensors(was, is, "", ""), weights_count(is));
+    assert_int_equal(weights_count(was), weights_count(is));
+    weights_close(is);
+    weights_close(was);
+    call_release(&x);
+    call_release(&ckpt);
+    rig_close(&r);
+}
+
 static void parts_have_their_own_names(void **state)
 {
     struct tiny t;
@@ -270,9 +309,13 @@ static void patches_without_a_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(checkpoint_comes_back),      cmocka_unit_test(parts_have_their_own_names),
-        cmocka_unit_test(merges_are_saved),           cmocka_unit_test(clip_minus_itself),
-        cmocka_unit_test(unlike_models_do_not_merge), cmocka_unit_test(patches_without_a_place),
+        cmocka_unit_test(checkpoint_comes_back),
+        cmocka_unit_test(parts_that_do_not_fit_together),
+        cmocka_unit_test(parts_have_their_own_names),
+        cmocka_unit_test(merges_are_saved),
+        cmocka_unit_test(clip_minus_itself),
+        cmocka_unit_test(unlike_models_do_not_merge),
+        cmocka_unit_test(patches_without_a_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

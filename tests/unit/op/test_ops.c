@@ -204,13 +204,49 @@ static void extremes_of_functions(void **state)
         }
 }
 
+static struct view of(struct shape s, float *data)
+{
+    struct view v;
+    berth_err err = { 0 };
+    assert_ok(view_init(DT_F32, &s, data, 64 * sizeof *data, &v, &err), err);
+    return v;
+}
+
+/* Kernels divide work by its size: where there is nothing to write they are not called. */
+static void nothing_to_do(void **state)
+{
+    (void)state;
+    static const struct shape empty[] = { { 3, { 0, 4, 3 } }, { 3, { 2, 4, 0 } } };
+    float x[64] = { 0 }, y[64], w[64] = { 0 }, z[64] = { 0 }, was[64];
+    struct op_env best = { 0 };
+    memset(y, 0x55, sizeof y);
+    memcpy(was, y, sizeof y);
+    for (int l = 0; l <= (int)cpu_kernels(&best); l++)
+        for (size_t i = 0; i < ARRAY_LEN(empty); i++) {
+            const struct op_env env = { .backend = &op_cpu_at[l] };
+            struct shape s = empty[i], across = { 3, { s.dim[1], s.dim[0], s.dim[2] } };
+            berth_err err = { 0 };
+            const struct op_channel_norm norm = { of(s, x), of(S1(4), w), of(s, y), .eps = 1 };
+            const struct op_gate gate = { of(s, x), of(S2(s.dim[0], s.dim[2]), w), of(s, z),
+                                          of(s, y) };
+            struct op_copy copy = { .x = of(s, x), .y = of(across, y) };
+            size_t stride = copy.y.stride[0];
+            copy.y.shape = s; /* turned round, so that it is no plain run */
+            copy.y.stride[0] = copy.y.stride[1];
+            copy.y.stride[1] = stride;
+            assert_ok(op_channel_norm(&env, &norm, &err), err);
+            assert_ok(op_gate(&env, &gate, &err), err);
+            assert_ok(op_copy(&env, &copy, &err), err);
+            assert_memory_equal(y, was, sizeof y);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_on_cuda), /* while there are no threads: it forks */
-        cmocka_unit_test(every_op_at_every_level),
-        cmocka_unit_test(hidden_and_broken_scores),
-        cmocka_unit_test(extremes_of_functions),
+        cmocka_unit_test(every_op_at_every_level), cmocka_unit_test(hidden_and_broken_scores),
+        cmocka_unit_test(extremes_of_functions),   cmocka_unit_test(nothing_to_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -196,7 +196,11 @@ static void bad_configs(void **state)
         { "{\"added_tokens_decoder\":{\"300\":{\"content\":\"x\",\"lstrip\":1}}}", "neither true",
           BERTH_EFORMAT },
         { "{\"added_tokens_decoder\":{\"300\":{\"content\":\"x<\"},\"301\":{\"content\":\"x<\"}}}",
-          "twice", BERTH_EFORMAT },
+          "'x<' appears twice", BERTH_EFORMAT },
+        /* what a terminal would obey is not printed */
+        { "{\"added_tokens_decoder\":{\"300\":{\"content\":\"\\u001b[2J\"},"
+          "\"301\":{\"content\":\"\\u001b[2J\"}}}",
+          "'?[2J' appears twice", BERTH_EFORMAT },
         { "{}", "no <|start|> among its tokens", BERTH_EFORMAT },
     };
     write_files("config", false);

@@ -293,7 +293,7 @@ static void bad_json(void **state)
     REFUSED(bad, "{\"model\":{\"unk_id\":-1,\"vocab\":[[\"a\",0]]}}", "unk_id");
     REFUSED(bad, "{\"model\":{\"unk_id\":0,\"vocab\":[[\"a\",0]]}}", "no '</s>' among its 1");
     REFUSED(bad, "{\"model\":{\"unk_id\":0,\"vocab\":[[\"a\",0],[\"</s>\",0],[\"a\",1]]}}",
-            "'a' is there twice");
+            "'a' appears twice");
     REFUSED(bad, "{\"model\":{\"unk_id\":0,\"vocab\":[[\"a\"]]}}", "no number");
     REFUSED(bad, "{\"model\":{\"unk_id\":0,\"vocab\":[[\"a\",1e999]]}}", "no number");
     REFUSED(bad, "{\"model\":{\"unk_id\":0,\"vocab\":[[\"a\",1,2]]}}", "more than a score");
