@@ -66,7 +66,7 @@ FAMILIES = [
 # What a file's name says of how its weights are stored, where Berth cannot read that.
 STORED = [
     (r"convrot", "int8 with rotation"), (r"nvfp4|fp4_mixed|_fp4", "fp4"), (r"mxfp8", "mxfp8"),
-    (r"w4a8|w4a4|svdq", "4-bit layouts"), (r"fp8_?mixed", "mixed fp8"),
+    (r"w4a8|w4a4|svdq", "4-bit layouts"),
 ]
 
 
@@ -191,7 +191,7 @@ def page(rows, runs, presets, version):
     yield "\n## Nodes\n\n| class | of runs | |\n|---|---|---|"
     for c, usage in tally(rows, "classes"):
         yield f"| `{c}` | {100 * usage / total:.1f} % | {'runs' if runs.get(c) else ''} |"
-    yield "\n## Templates\n\n| template | of runs | nodes missing | families missing | stored as |"
+    yield "\n## Templates\n\n| template | of runs | nodes missing | families missing | stored as what cannot be read |"
     yield "|---|---|---|---|---|"
     for r in sorted(rows, key=lambda r: (-r["usage"], r["name"])):
         cells = [", ".join(r[k]) for k in ("nodes_missing", "families_missing", "stored")]

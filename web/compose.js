@@ -167,6 +167,7 @@ const SUITS = {
     'Flux': {...flux, steps: 20, guidance: 3.5},
     'Flux schnell': {...flux, steps: 4},
     'Z-Image': {...flux, steps: 8, sampler_name: 'res_multistep'},
+    'Qwen-Image': {...flux, steps: 20, cfg: 2.5, width: 1328, height: 1328},
     'Lumina2': {...flux, steps: 25, cfg: 4, sampler_name: 'res_multistep'},
 };
 

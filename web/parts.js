@@ -9,7 +9,7 @@ const ASKED_MOST = 40; /* files of a folder that are asked about */
 
 const fieldsOf = (set) => [...set.encoders.map((k, i) => `encoder${i + 1}`), 'vae'];
 
-let set = null; /* {type, encoders, channels} of the chosen model; null: none that Berth runs */
+let set = null; /* {type, encoders, channels, rank} of the chosen model; null: none that runs */
 let why = '';   /* there is none */
 const known = new Map(); /* folder/name -> what the file holds, or the promise of it */
 
@@ -79,7 +79,8 @@ export async function open(networks, wanted = {}) {
     const found = await Promise.all([
         ...set.encoders.map((kind, i) => choose(`encoder${i + 1}`, 'text_encoders', encoders,
             isKind(kind), wanted[`encoder${i + 1}`])),
-        choose('vae', 'vae', vaes, (f) => f.vae?.channels === set.channels, wanted.vae)
+        choose('vae', 'vae', vaes,
+            (f) => f.vae?.channels === set.channels && f.vae.rank === set.rank, wanted.vae)
     ]);
     if (mine === turn)
         names.forEach(

@@ -124,10 +124,10 @@ static json_t *diffusion_json(const struct diffusion_info *info)
     json_t *encoders = json_array();
     for (const struct text_use *u = set->use; u->encoder; u++)
         json_array_append_new(encoders, json_string(u->encoder->name));
-    return json_pack("{s:s,s:b,s:b,s:s,s:o,s:I}", "family", info->family, "guidance",
+    return json_pack("{s:s,s:b,s:b,s:s,s:o,s:I,s:i}", "family", info->family, "guidance",
                      info->guidance, "inpaint", info->inpaint, "type",
                      set->types[0] ? set->types[0] : "stable_diffusion", "encoders", encoders,
-                     "channels", (json_int_t)info->latent.channels);
+                     "channels", (json_int_t)info->latent.channels, "rank", info->latent.rank);
 }
 
 /* Which networks a file holds, for clients that choose loaders and settings by it; api.md has the
@@ -148,7 +148,8 @@ static json_t *networks_in(const char *path)
     add_text_kinds(w, out);
     if (arch && !arch->holds_parts && !vae_find(w, NULL, root, &vae, &err))
         json_object_set_new(out, "vae",
-                            json_pack("{s:I}", "channels", (json_int_t)vae.latent.channels));
+                            json_pack("{s:I,s:i}", "channels", (json_int_t)vae.latent.channels,
+                                      "rank", vae.latent.rank));
     weights_close(w);
     return out;
 }

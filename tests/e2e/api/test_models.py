@@ -131,9 +131,10 @@ def test_view_metadata(server):
         assert (r.status_code, r.json()) == (200, {**want, "berth.networks": {}})
 
 
-FLUX = {"type": "flux", "encoders": ["T5", "CLIP-L"], "channels": 16, "inpaint": False}
-SD1 = {"family": "SD1.5", "type": "stable_diffusion", "encoders": ["CLIP-L"], "channels": 4, "guidance": False}
-SDXL = {"family": "SDXL", "type": "sdxl", "encoders": ["CLIP-L", "CLIP-G"], "channels": 4, "guidance": False}
+FLUX = {"type": "flux", "encoders": ["T5", "CLIP-L"], "channels": 16, "rank": 2, "inpaint": False}
+SD1 = {"family": "SD1.5", "type": "stable_diffusion", "encoders": ["CLIP-L"], "channels": 4, "rank": 2, "guidance": False}
+SDXL = {"family": "SDXL", "type": "sdxl", "encoders": ["CLIP-L", "CLIP-G"], "channels": 4, "rank": 2,
+        "guidance": False}
 
 
 @pytest.mark.parametrize("preset, ending, holds", [
@@ -145,8 +146,9 @@ SDXL = {"family": "SDXL", "type": "sdxl", "encoders": ["CLIP-L", "CLIP-G"], "cha
     ("clip-l-tiny", "safetensors", {"text": ["CLIP-L"]}),
     ("clip-g-tiny", "safetensors", {"text": ["CLIP-G"]}),
     ("t5-tiny", "gguf", {"text": ["T5"]}),
-    ("vae-tiny", "safetensors", {"vae": {"channels": 4}}),
-    ("flux-tiny-vae", "safetensors", {"vae": {"channels": 16}}),
+    ("vae-tiny", "safetensors", {"vae": {"channels": 4, "rank": 2}}),
+    ("flux-tiny-vae", "safetensors", {"vae": {"channels": 16, "rank": 2}}),
+    ("wan-tiny-vae", "safetensors", {"vae": {"channels": 16, "rank": 3}}),
 ])
 def test_what_a_model_file_holds(server, preset, ending, holds):
     """berth.networks, by which a client chooses loaders."""
