@@ -346,8 +346,8 @@ berth_status font_draw(const char *text, size_t n, const struct font_at *at, str
     int x = at->x, y = at->y + font_ascent(at->size), box[4];
     berth_status s = BERTH_OK;
     if (!at->size || at->size > FONT_SIZE_MAX || at->stroke > FONT_SIZE_MAX)
-        return err_set(err, BERTH_ELIMIT, "text of %u pixels, not 1 to %d", at->size,
-                       FONT_SIZE_MAX);
+        return err_set(err, BERTH_ELIMIT, "the font size is %u pixels; it has to be 1 to %d",
+                       at->size, FONT_SIZE_MAX);
     for (const char *p = text, *end = text + n; !s && p < end && x < (int)grey->w;) {
         const struct glyph *g = next_glyph(&p, end);
         if (glyph_box(g, at->size, at->stroke, box) && x + box[2] > 0)

@@ -35,7 +35,7 @@ static berth_status number(const json_t *o, const char *key, double *out, berth_
     const json_t *v = json_object_get(o, key);
     *out = 0;
     if ((v && !js_get_f64(v, out)) || !isfinite(*out))
-        return err_set(err, BERTH_EINVAL, "bboxes: '%s' is no number", key);
+        return err_set(err, BERTH_EINVAL, "bboxes: '%s' is not a number", key);
     return BERTH_OK;
 }
 
@@ -453,7 +453,7 @@ static berth_status base_of(struct node_call *c, size_t w, size_t h, struct hten
         return s;
     }
     if (dim(t, 3) < 3)
-        return err_set(err, BERTH_EINVAL, "background has %zu channels", dim(t, 3));
+        return err_set(err, BERTH_EINVAL, "the background cannot have %zu channels", dim(t, 3));
     if (image_tensor(1, h, w, 3, &one, err))
         return err->code;
     for (size_t i = 0; i < h * w * 3; i++)
@@ -512,7 +512,8 @@ static berth_status boxes_run(struct node_call *c, berth_err *err)
     if (in_u64(c, "width", &w, err) || in_u64(c, "height", &h, err))
         return err->code;
     if (!w || !h || w > SIDE_MAX || h > SIDE_MAX)
-        return err_set(err, BERTH_EINVAL, "a canvas of %" PRIu64 "x%" PRIu64, w, h);
+        return err_set(err, BERTH_EINVAL, "the canvas cannot be %" PRIu64 "x%" PRIu64 " pixels", w,
+                       h);
     struct regions *r = calloc(1, sizeof *r);
     berth_status s = r ? in_boxes(c, w, h, &incoming, err) : no_memory(err);
     if (!s) {

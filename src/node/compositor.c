@@ -71,7 +71,7 @@ static berth_status in_stack(const struct node_call *c, const struct stack **out
     if (!v)
         return BERTH_OK;
     if (v->kind != V_OBJECT || v->object.type != &type_layers)
-        return err_set(err, BERTH_EINVAL, "input 'layers' is no LAYERS");
+        return err_set(err, BERTH_EINVAL, "input 'layers' is not a stack of layers");
     *out = v->object.obj;
     return BERTH_OK;
 }
@@ -117,7 +117,7 @@ static berth_status in_item(struct node_call *c, struct item *it, berth_err *err
         in_bool(c, "flip_h", &it->flip_h, err) || in_bool(c, "flip_v", &it->flip_v, err))
         return err->code;
     if (dim(image, 3) < 3)
-        return err_set(err, BERTH_EINVAL, "a picture of %zu channels has no colours",
+        return err_set(err, BERTH_EINVAL, "a layer needs a picture of at least 3 channels, not %zu",
                        dim(image, 3));
     it->rotation = degrees * (acos(-1.0) / 180);
     it->mode = layer_mode(mode);
@@ -224,7 +224,8 @@ static berth_status boxed_item(const struct boxed *b, size_t i, const json_t *bo
                           .w = cut || w < 0 ? 0 : (uint64_t)w,
                           .h = cut || h < 0 ? 0 : (uint64_t)h };
     if (it->w > PLACE_MAX || it->h > PLACE_MAX)
-        return err_set(err, BERTH_EINVAL, "a layer of %" PRIu64 "x%" PRIu64, it->w, it->h);
+        return err_set(err, BERTH_EINVAL, "a layer cannot be %" PRIu64 "x%" PRIu64 " pixels", it->w,
+                       it->h);
     berth_status s = cut_frame(b->image, i, dim(b->image, 3), cut ? &p : NULL, &it->image, err);
     bool fits =
         at < masks &&
@@ -254,7 +255,8 @@ static berth_status boxed_run(struct node_call *c, berth_err *err)
         return err->code;
     if (dim(b.image, 3) < 3 || w > PLACE_MAX || h > PLACE_MAX)
         return err_set(err, BERTH_EINVAL,
-                       "pictures of %zu channels on a canvas of %" PRIu64 "x%" PRIu64,
+                       "pictures of %zu channels cannot be laid on a canvas of %" PRIu64
+                       "x%" PRIu64,
                        dim(b.image, 3), w, h);
     struct stack *s = stack_copy(before, dim(b.image, 0));
     berth_status st = s ? in_boxes(c, w, h, &boxes, err) : err_set(err, BERTH_ENOMEM, "layers");
@@ -275,7 +277,7 @@ static berth_status boxed_run(struct node_call *c, berth_err *err)
 
 NODE_CLASS(LayersFromBoundingBoxes, .display = "Layers From Bounding Boxes", .category = "image",
            .module = MOD("compositor"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
-           .description = "A layer for each picture of a batch, where its box says.",
+           .description = "Makes a layer of each picture in a batch, placed by its bounding box.",
            INS(SOCKET("image", "IMAGE"), SOCKET("bboxes", "BOUNDING_BOX,ARRAY,STRING"),
                OPTIONAL("mask", "MASK"), OPTIONAL("layers", "LAYERS"),
                BOOL_IN("crop_to_content", true, .optional = true), SIDE("canvas_width"),

@@ -10,7 +10,7 @@
 berth_status expr_too_big(berth_err *err)
 {
     return err_set(err, BERTH_ELIMIT,
-                   "Math Expression: integers of more than 127 bits are not computed");
+                   "Math Expression: integers of more than 127 bits are not supported");
 }
 
 berth_status expr_no_memory(berth_err *err)
@@ -490,7 +490,7 @@ static berth_status no_operator(struct expr *x, enum expr_op op, const struct ev
 {
     if (a->kind == EV_COMPLEX || b->kind == EV_COMPLEX)
         return err_set(err, BERTH_EUNSUPPORTED,
-                       "Math Expression '%.*s': complex numbers are not computed", EXPR_SHOWN(x));
+                       "Math Expression '%.*s': complex numbers are not supported", EXPR_SHOWN(x));
     if (op == OP_ADD && a->kind == EV_TEXT)
         return expr_raise(x, "TypeError", err, "can only concatenate str (not \"%s\") to str",
                           ev_type(b));
@@ -526,7 +526,7 @@ static void *room(struct expr *x, size_t n, size_t each, berth_err *err)
 {
     void *p = x->mem.used <= EXPR_MEMORY ? arena_array(&x->mem, n, each) : NULL;
     if (!p && x->mem.used > EXPR_MEMORY)
-        err_set(err, BERTH_ELIMIT, "Math Expression: makes more than %zu MiB of texts",
+        err_set(err, BERTH_ELIMIT, "Math Expression: its texts take more than %zu MiB",
                 EXPR_MEMORY >> 20);
     else if (!p)
         expr_no_memory(err);
@@ -660,8 +660,8 @@ static berth_status eval_name(struct expr *x, const char *name, struct ev *out, 
             return BERTH_OK;
         }
     if (expr_is_function(name))
-        return err_set(err, BERTH_EUNSUPPORTED, "Math Expression '%.*s': functions are only called",
-                       EXPR_SHOWN(x));
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "Math Expression '%.*s': functions can only be called", EXPR_SHOWN(x));
     return expr_raise(x, "simpleeval.NameNotDefined", err,
                       "'%s' is not defined for expression '%.*s'", name, EXPR_SHOWN(x));
 }

@@ -313,7 +313,7 @@ static berth_status fn_pow(struct expr *x, const struct ev *arg, size_t n, struc
             return expr_raise(x, "OverflowError", err, "(34, 'Numerical result out of range')");
         if (isnan(r))
             return err_set(err, BERTH_EUNSUPPORTED,
-                           "Math Expression '%.*s': complex numbers are not computed",
+                           "Math Expression '%.*s': complex numbers are not supported",
                            EXPR_SHOWN(x));
         *out = ev_of_f64(r);
         return BERTH_OK;

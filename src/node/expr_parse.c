@@ -33,8 +33,9 @@ static tree *unsupported(struct parser *p, const char *what)
 
 static tree *too_deep(struct parser *p)
 {
-    err_set(p->err, BERTH_ELIMIT, "Math Expression: more than %d brackets or %d operators deep",
-            EXPR_NEST_MAX, EXPR_DEPTH_MAX);
+    err_set(p->err, BERTH_ELIMIT,
+            "Math Expression: nested more than %d brackets or %d operators deep", EXPR_NEST_MAX,
+            EXPR_DEPTH_MAX);
     return NULL;
 }
 
@@ -703,7 +704,7 @@ berth_status expr_parse(struct expr *x, berth_err *err)
     const char *s = x->text;
     size_t n = x->n;
     if (n > EXPR_MAX)
-        return err_set(err, BERTH_ELIMIT, "Math Expression: %zu bytes; at most %d are read", n,
+        return err_set(err, BERTH_ELIMIT, "Math Expression: it has %zu bytes; the limit is %d", n,
                        EXPR_MAX);
     py_strip(&s, &n, true, true);
     struct parser p = { .x = x, .at = s, .end = s + n, .err = err };

@@ -44,7 +44,7 @@ static bool number(const char **p, const char *end, size_t *out)
 
 static berth_status too_wide(berth_err *err)
 {
-    return err_set(err, BERTH_ELIMIT, "a field of more than %d characters", WIDTH_MAX);
+    return err_set(err, BERTH_ELIMIT, "a format field is wider than %d characters", WIDTH_MAX);
 }
 
 static berth_status parse_spec(struct text t, const char *type_name, struct field_spec *out,

@@ -436,7 +436,8 @@ static void boxes_are_drawn(void **state)
                 { "{", "not valid JSON" },
                 { "[{\"bbox\": [1, 2, 3, \"a\"]}]", "four numbers" },
                 { "[{\"bbox\": [1, 2, 3, 4]}, {\"bbox\": 1}]", "missing a valid 'bbox'" },
-                { "[{\"x\": \"a\", \"y\": 1, \"width\": 1, \"height\": 1}]", "'x' is no number" } };
+                { "[{\"x\": \"a\", \"y\": 1, \"width\": 1, \"height\": 1}]",
+                  "'x' is not a number" } };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         rig_node(r, "CreateBoundingBoxes");
         rig_text(r, "bboxes", bad[i].text);
@@ -512,7 +513,7 @@ static void layers_are_shown_to_the_editor(void **state)
     rig_node(r, "AddLayer");
     rig_set(r, "image", rig_tensor(SHAPE4(1, 1, 1, 3), NULL));
     rig_set(r, "layers", value_string("x", 1));
-    assert_fails(rig_run(r), r->err, BERTH_EINVAL, "'layers' is no LAYERS");
+    assert_fails(rig_run(r), r->err, BERTH_EINVAL, "'layers' is not a stack of layers");
 }
 
 /* ---- what does not fit ---- */
