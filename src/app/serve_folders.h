@@ -34,10 +34,10 @@ struct folder_options { /* point into argv; NULL: not given */
 
 /* For --help of the commands that have them. */
 #define TOKENIZERS_HELP                                                                            \
-    "Prompts need tokenizers: CLIP's, and T5's for Flux. A model file may bring its\n"             \
-    "own (the demo model does). Otherwise they come from --tokenizers DIR (DIR/clip,\n"            \
-    "DIR/t5, or DIR itself), --comfyui-dir or BASE/tokenizers; T5's may also be\n"                 \
-    "beside the model.\n"
+    "Prompts need tokenizers: CLIP's, T5's for Flux, Qwen's for Z-Image and\n"                     \
+    "Qwen-Image. A model file may bring its own (the demo model does). Otherwise they\n"           \
+    "come from --tokenizers DIR (DIR/clip, DIR/t5, DIR/qwen25, or DIR itself),\n"                  \
+    "--comfyui-dir or BASE/tokenizers; T5's may also be beside the model.\n"
 
 struct app_folders {
     struct folders *folders;

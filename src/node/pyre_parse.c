@@ -249,6 +249,26 @@ static bool common_escape(struct parser *p, size_t from, char c, struct escape *
     return true;
 }
 
+/* The digit in front of p->at, behind '\', and what follows: octal, or the number of a group. */
+static bool numbered(struct parser *p, size_t from, struct escape *e)
+{
+    char c = p->s[p->at - 1];
+    if (c == '0')
+        return octal(p, from, 2, e);
+    if (is_digit(look(p))) {
+        char second = look(p), third = p->at + 1 < p->n ? p->s[p->at + 1] : 0;
+        if (is_octal(c) && is_octal(second) && is_octal(third)) {
+            p->at--;
+            return octal(p, from, 3, e);
+        }
+        p->at++;
+    }
+    *e = (struct escape) { .is = E_GROUP };
+    for (size_t i = from + 1; i < p->at; i++)
+        e->c = e->c * 10 + (uint32_t)(p->s[i] - '0');
+    return true;
+}
+
 /* Behind '\', outside of [ ]. */
 static bool escape(struct parser *p, struct escape *e)
 {
@@ -277,22 +297,8 @@ static bool escape(struct parser *p, struct escape *e)
         return true;
     if (!common_escape(p, from, c, e, &known) || known)
         return !p->failed;
-    if (c == '0')
-        return octal(p, from, 2, e);
-    if (is_digit(c)) {
-        if (is_digit(look(p))) {
-            char second = look(p), third = p->at + 1 < p->n ? p->s[p->at + 1] : 0;
-            if (is_octal(c) && is_octal(second) && is_octal(third)) {
-                p->at--;
-                return octal(p, from, 3, e);
-            }
-            p->at++;
-        }
-        *e = (struct escape) { .is = E_GROUP };
-        for (size_t i = from + 1; i < p->at; i++)
-            e->c = e->c * 10 + (uint32_t)(p->s[i] - '0');
-        return true;
-    }
+    if (is_digit(c))
+        return numbered(p, from, e);
     *e = (struct escape) { .is = E_CHAR, .c = (uint32_t)c };
     return !is_letter(c) || bad_escape(p, from);
 }
@@ -1237,24 +1243,12 @@ static bool template_group(struct parser *p, unsigned *out)
             false);
 }
 
-/* A digit behind '\': octal, or a group. */
+/* A digit behind '\': octal, or a group that must be there. */
 static bool template_digit(struct parser *p, size_t from, struct escape *e)
 {
-    char c = p->s[p->at - 1];
-    if (c == '0')
-        return octal(p, from, 2, e);
-    if (is_digit(look(p))) {
-        char second = look(p), third = p->at + 1 < p->n ? p->s[p->at + 1] : 0;
-        if (is_octal(c) && is_octal(second) && is_octal(third)) {
-            p->at--;
-            return octal(p, from, 3, e);
-        }
-        p->at++;
-    }
-    *e = (struct escape) { .is = E_GROUP };
-    for (size_t i = from + 1; i < p->at; i++)
-        e->c = e->c * 10 + (uint32_t)(p->s[i] - '0');
-    if (e->c <= p->p->groups)
+    if (!numbered(p, from, e))
+        return false;
+    if (e->is != E_GROUP || e->c <= p->p->groups)
         return true;
     char text[64];
     snprintf(text, sizeof text, "invalid group reference %u", e->c);
