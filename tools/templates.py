@@ -191,7 +191,8 @@ def page(rows, runs, presets, version):
     yield "\n## Nodes\n\n| class | of runs | |\n|---|---|---|"
     for c, usage in tally(rows, "classes"):
         yield f"| `{c}` | {100 * usage / total:.1f} % | {'runs' if runs.get(c) else ''} |"
-    yield "\n## Templates\n\n| template | of runs | nodes missing | families missing | stored as what cannot be read |"
+    yield "\n## Templates\n"
+    yield "| template | of runs | nodes missing | families missing | types that cannot be read |"
     yield "|---|---|---|---|---|"
     for r in sorted(rows, key=lambda r: (-r["usage"], r["name"])):
         cells = [", ".join(r[k]) for k in ("nodes_missing", "families_missing", "stored")]
