@@ -3,6 +3,7 @@
 #include "graph/graph.h"
 #include "support/clock_manual.h"
 #include "support/quant_preset.h"
+#include "support/sparse.h"
 #include "support/tmp.h"
 
 static struct node_env env;
@@ -111,10 +112,114 @@ static void layouts_that_cannot_be_computed(void **state)
     }
 }
 
+/* A sampler's latents to a VAE's pictures. model: nodes that give MODEL as node m, slot 0; vae:
+ * likewise as node v. */
+static void expect_pair(const char *model, const char *vae, const char *says)
+{
+    static const char *const ways[] = {
+        "`s`:{`class_type`:`KSampler`,`inputs`:{`model`:[`m`,0],`seed`:1,`steps`:1,`cfg`:1,"
+        "`sampler_name`:`euler`,`scheduler`:`simple`,`positive`:[`c`,0],`negative`:[`c`,0],"
+        "`latent_image`:[`e`,0],`denoise`:1}},",
+        "`g`:{`class_type`:`BasicGuider`,`inputs`:{`model`:[`m`,0],`conditioning`:[`c`,0]}},"
+        "`n`:{`class_type`:`RandomNoise`,`inputs`:{`noise_seed`:1}},"
+        "`k`:{`class_type`:`KSamplerSelect`,`inputs`:{`sampler_name`:`euler`}},"
+        "`b`:{`class_type`:`BasicScheduler`,`inputs`:{`model`:[`m`,0],`scheduler`:`simple`,"
+        "`steps`:1,`denoise`:1}},"
+        "`s`:{`class_type`:`SamplerCustomAdvanced`,`inputs`:{`noise`:[`n`,0],`guider`:[`g`,0],"
+        "`sampler`:[`k`,0],`sigmas`:[`b`,0],`latent_image`:[`e`,0]}},",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+        struct str prompt = { 0 };
+        str_addf(&prompt,
+                 "{%s%s%s`t`:{`class_type`:`CLIPLoader`,`inputs`:{`clip_name`:`l.safetensors`,"
+                 "`type`:`stable_diffusion`}},"
+                 "`c`:{`class_type`:`CLIPTextEncode`,`inputs`:{`text`:`x`,`clip`:[`t`,0]}},"
+                 "`e`:{`class_type`:`EmptyLatentImage`,`inputs`:{`width`:64,`height`:64,"
+                 "`batch_size`:1}},"
+                 "`d`:{`class_type`:`VAEDecode`,`inputs`:{`samples`:[`s`,0],`vae`:[`v`,0]}},"
+                 "`p`:{`class_type`:`PreviewImage`,`inputs`:{`images`:[`d`,0]}}}",
+                 model, vae, ways[i]);
+        if (says)
+            expect_refused(str_c(&prompt), "d", says);
+        else
+            expect_taken(str_c(&prompt));
+        str_release(&prompt);
+    }
+}
+
+static void preset(const char *folder, const char *name, const char *of)
+{
+    berth_err err = { 0 };
+    assert_ok(sparse_preset(model_path(folder, name), of, DT_F16, &err), err);
+}
+
+#define UNET(n)                                                                                    \
+    "`m`:{`class_type`:`UNETLoader`,`inputs`:{`unet_name`:`" n "`,`weight_dtype`:`default`}},"
+#define VAE_FILE(n) "`v`:{`class_type`:`VAELoader`,`inputs`:{`vae_name`:`" n "`}},"
+
+static void a_vae_that_does_not_fit(void **state)
+{
+    (void)state;
+    preset("text_encoders", "l.safetensors", "clip-l-tiny");
+    preset("diffusion_models", "qwen.safetensors", "qwen-image-tiny");
+    preset("diffusion_models", "flux.safetensors", "flux-tiny");
+    preset("vae", "sd.safetensors", "vae-tiny");
+    preset("vae", "flux-vae.safetensors", "flux-tiny-vae");
+    preset("vae", "wan.safetensors", "wan-tiny-vae");
+    preset("checkpoints", "sd15.safetensors", "sd15-tiny");
+    expect_pair(UNET("qwen.safetensors"), VAE_FILE("wan.safetensors"), NULL);
+    expect_pair(UNET("flux.safetensors"), VAE_FILE("flux-vae.safetensors"), NULL);
+    expect_pair(UNET("qwen.safetensors"), VAE_FILE("sd.safetensors"),
+                "vae - 'sd.safetensors' is a VAE of the SD1, SD2 and SDXL kind and decodes latents "
+                "[n, 4, h, w]; those of 'qwen.safetensors' (Qwen-Image) are [n, 16, t, h, w]");
+    expect_pair(UNET("qwen.safetensors"), VAE_FILE("flux-vae.safetensors"),
+                "decodes latents [n, 16, h, w]");
+    /* through nodes that change the model; from a checkpoint */
+    expect_pair("`u`:{`class_type`:`UNETLoader`,`inputs`:{`unet_name`:`flux.safetensors`,"
+                "`weight_dtype`:`default`}},"
+                "`m`:{`class_type`:`ModelSamplingSD3`,`inputs`:{`model`:[`u`,0],`shift`:3}},",
+                VAE_FILE("wan.safetensors"), "'flux.safetensors' (Flux)");
+    expect_pair("`m`:{`class_type`:`CheckpointLoaderSimple`,"
+                "`inputs`:{`ckpt_name`:`sd15.safetensors`}},",
+                VAE_FILE("wan.safetensors"), "'sd15.safetensors' (SD1.5)");
+    expect_pair(UNET("flux.safetensors"),
+                "`ck`:{`class_type`:`CheckpointLoaderSimple`,"
+                "`inputs`:{`ckpt_name`:`sd15.safetensors`}},"
+                "`v`:{`class_type`:`SelectVAEDevice`,`inputs`:{`vae`:[`ck`,2],"
+                "`device`:`default`}},",
+                "'sd15.safetensors' is a VAE of the SD1");
+    /* what nobody can know is left to the run */
+    expect_pair("`u`:{`class_type`:`UNETLoader`,`inputs`:{`unet_name`:`flux.safetensors`,"
+                "`weight_dtype`:`default`}},"
+                "`m`:{`class_type`:`ModelMergeSimple`,`inputs`:{`model1`:[`u`,0],"
+                "`model2`:[`u`,0],`ratio`:1}},",
+                VAE_FILE("wan.safetensors"), NULL);
+    expect_pair(UNET("flux.safetensors"), VAE_FILE("pixel_space"), NULL);
+}
+
+/* The same answer from what was kept, and another once the file is another. */
+static void looks_are_kept_by_file(void **state)
+{
+    (void)state;
+    env.looks = node_looks_new();
+    assert_non_null(env.looks);
+    preset("diffusion_models", "a.safetensors", "flux-tiny");
+    preset("vae", "b.safetensors", "vae-tiny");
+    for (int i = 0; i < 2; i++)
+        expect_pair(UNET("a.safetensors"), VAE_FILE("b.safetensors"), "'b.safetensors' is a VAE");
+    preset("vae", "b.safetensors", "flux-tiny-vae");
+    for (int i = 0; i < 2; i++)
+        expect_pair(UNET("a.safetensors"), VAE_FILE("b.safetensors"), NULL);
+    node_looks_free(env.looks);
+    env.looks = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layouts_that_cannot_be_computed),
+        cmocka_unit_test(a_vae_that_does_not_fit),
+        cmocka_unit_test(looks_are_kept_by_file),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
