@@ -387,7 +387,8 @@ berth_status net_open(const struct net_args *a, struct net **out, berth_err *err
     if (!s && info.state != RES_RESIDENT)
         s = err_set(err, BERTH_EINVAL, "it is %s", res_state_name(info.state));
     if (s || (s = find_device(n, a, err)) || (s = index_tensors(n, err)) ||
-        (s = quant_check_metadata(n->w, n->root, err)) || (s = dev_stream_new(n->compute, &n->queue, err)) ||
+        (s = quant_check_metadata(n->w, n->root, err)) ||
+        (s = dev_stream_new(n->compute, &n->queue, err)) ||
         (s = dev_owner_open(n->compute, owner, DEV_ACTIVATIONS, &n->owner, err)))
         goto fail;
     open_ops(n);

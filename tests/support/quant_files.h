@@ -1,5 +1,5 @@
-/* quant_files: a file of zeros with one layer stored in a layout of its own, as quantised files have
- * it. */
+/* quant_files: a file of zeros with one layer stored in a layout of its own, as quantised files
+ * have it. */
 #ifndef SUPPORT_QUANT_FILES_H
 #define SUPPORT_QUANT_FILES_H
 

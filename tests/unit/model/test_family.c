@@ -157,7 +157,9 @@ static void layouts_that_cannot(void **state)
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-        struct quant_layer q = { .layer = row[i].layer, .dtype = DT_U8, .marker = "{\"format\": \"nvfp4\"}" };
+        struct quant_layer q = { .layer = row[i].layer,
+                                 .dtype = DT_U8,
+                                 .marker = "{\"format\": \"nvfp4\"}" };
         const char *path = tmp_path("layout.safetensors");
         struct family_info is = { 0 };
         struct weights *w;
