@@ -486,7 +486,7 @@ static berth_status check_type(struct node_call *c, const char *key, const char 
 {
     struct clip_files f = { 0 };
     const struct text_set *unread;
-    berth_status s = text_type_check(type, err);
+    berth_status s = BERTH_OK;
     for (size_t i = 0; !s && i < ARRAY_LEN(clip_input); i++) {
         const char *name;
         if (!loader_declares(c, clip_input[i]))
@@ -495,10 +495,12 @@ static berth_status check_type(struct node_call *c, const char *key, const char 
         if (!s)
             s = look_into(c, key, name, &f, err);
     }
-    if (!s && !f.others) {
-        s = text_set_find(f.found, f.n, type, &unread, err);
-        s = !s ? look_for_tokenizers(c->env, &f, err) : s == BERTH_EINVAL ? s : BERTH_OK;
-    }
+    if (!s && f.others)
+        s = text_type_check(type, err);
+    else if (!s && !text_set_find(f.found, f.n, type, &unread, err))
+        s = look_for_tokenizers(c->env, &f, err);
+    else if (!s && (err->code == BERTH_EINVAL || text_type_check(type, err)))
+        s = err->code;
     clip_files_release(&f);
     return s;
 }
