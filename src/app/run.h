@@ -65,10 +65,10 @@ void run_failure_print(const struct app *a, const json_t *data);
 /* ---- run_hints.c: what to do about a workflow that is refused: a file or node that is not
  * there ---- */
 
-/* Appends a line for each file that node_errors (of a validation) misses, a few at most: what
- * there is instead and the --set that takes it; or, where there is none, which folder wants one; of
- * a .gguf file which loader reads it. Of other choices that are too many for the error itself, all
- * there are. Of a node whose taker cannot be computed anyway, that. Only options that were not
+/* Appends a line for each file that node_errors (of a validation) misses, a few at most: which of
+ * those that are there could be used and the --set that takes it, or why none of them can; or,
+ * where there is none, which folder wants one; of a .gguf file which loader reads it. Of other
+ * choices that are too many for the error itself, all there are. Of a node whose taker cannot be computed anyway, that. Only options that were not
  * given are advised. Safe for a terminal. env NULL (then o, too): a server's answer, whose folders
  * are not known: only what it lists. */
 void run_hints(const struct node_env *env, const struct folder_options *o, json_t *prompt,

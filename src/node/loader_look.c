@@ -3,6 +3,8 @@
 
 #include "model/arch.h"
 #include "model/diffusion.h"
+#include "model/encoder.h"
+#include "model/family.h"
 #include "model/vae.h"
 
 #include <pthread.h>
@@ -191,4 +193,53 @@ bool node_latents(const struct node_check *k, const char *role, struct node_late
         return known;
     }
     return false;
+}
+
+/* Would the encoders of this file be taken, alone, with the type that the node has? Where several
+ * files are put together nobody knows yet. */
+static berth_status check_encoders(const struct node_check *k, const char *input,
+                                   const struct weights *w, berth_err *err)
+{
+    struct text_found found[TEXT_ENCODERS_MAX];
+    const struct text_set *unread;
+    const json_t *type = check_input(k, "type");
+    size_t n = text_find(w, NULL, found);
+    if (!n || !type || js_kind(type) != JS_STRING || strcmp(input, "clip_name") != 0)
+        return BERTH_OK;
+    return text_set_find(found, n, json_string_value(type), &unread, err);
+}
+
+static berth_status check_file(const struct node_check *k, const char *input, const char *path,
+                               const char *name, const char *role, berth_err *err)
+{
+    struct weights *w = NULL;
+    struct family_info f;
+    berth_status s = weights_open(path, NULL, &w, err);
+    if (!s)
+        s = loader_look(w, name, role, err);
+    if (!s && family_find(w, role, &f, err) == BERTH_ENOTFOUND)
+        s = family_find(w, NULL, &f, err)
+                ? err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is of no family that is known", name)
+                : err_set(err, BERTH_EINVAL, "'%.100s' is %s", name, f.what);
+    if (!s && strcmp(role, "clip") == 0)
+        s = check_encoders(k, input, w, err);
+    weights_close(w);
+    return s;
+}
+
+berth_status node_file_fits(const struct node_check *k, const char *input, berth_err *err)
+{
+    size_t i = node_input_index(k->cls, input);
+    const struct node_input *in = i == SIZE_MAX ? NULL : &k->cls->in[i];
+    const char *key = !in ? NULL : in->folder ? in->folder : in->files, *role = role_of(key);
+    const json_t *v = role ? check_input(k, input) : NULL;
+    struct str path = { 0 };
+    if (!v || js_kind(v) != JS_STRING)
+        return BERTH_OK;
+    const char *name = json_string_value(v);
+    berth_status s = folders_resolve(k->env->folders, key, name, &path, err);
+    if (!s)
+        s = check_file(k, input, path.p, name, role, err);
+    str_release(&path);
+    return s;
 }

@@ -549,8 +549,11 @@ def test_files_that_are_not_there(tmp_path):
                          "--demo brings berth-demo.safetensors\n")
     assert "--demo" not in berth("run", txt, *at, code=1).stderr  # that brings no such file
     assert "--comfyui-dir" not in berth("run", demo, *at, "--comfyui-dir", tmp_path / "base", code=1).stderr  # it was given
-    for name in ("it's one.safetensors", "m.safetensors", "n.safetensors", "o.safetensors"):
-        (here / name).touch()
+    (here / "a.safetensors").touch()  # no model in it
+    assert f"  the only file there cannot be used: '{here}/a.safetensors'" in berth("run", demo, *at, code=1).stderr
+    berth("synth", "--preset", "sd15-unet-tiny", "--dtype", "f8_e4m3", "--output", here / "m.safetensors")
+    for name in ("it's one.safetensors", "n.safetensors", "o.safetensors"):
+        os.link(here / "m.safetensors", here / name)
     said = berth("run", demo, *at, code=1).stderr.splitlines()
     assert said[2:] == [r"  --set '1.ckpt_name=it'\''s one.safetensors' takes one that is there; others: m.safetensors, n.safetensors "
                         "and 1 more; --demo brings berth-demo.safetensors"]
