@@ -68,9 +68,9 @@ void run_failure_print(const struct app *a, const json_t *data);
 /* Appends a line for each file that node_errors (of a validation) misses, a few at most: which of
  * those that are there could be used and the --set that takes it, or why none of them can; or,
  * where there is none, which folder wants one; of a .gguf file which loader reads it. Of other
- * choices that are too many for the error itself, all there are. Of a node whose taker cannot be computed anyway, that. Only options that were not
- * given are advised. Safe for a terminal. env NULL (then o, too): a server's answer, whose folders
- * are not known: only what it lists. */
+ * choices that are too many for the error itself, all there are. Of a node whose taker cannot be
+ * computed anyway, that. Only options that were not given are advised. Safe for a terminal. env
+ * NULL (then o, too): a server's answer, whose folders are not known: only what it lists. */
 void run_hints(const struct node_env *env, const struct folder_options *o, json_t *prompt,
                json_t *node_errors, struct str *out);
 /* Appends a line on what is wrong with the prompt as a whole (`error` of its validation; NULL:

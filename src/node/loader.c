@@ -357,6 +357,8 @@ static berth_status place_on_host(struct node_call *c, struct res_open_args *arg
     if (open_and_load(c, args, p, eject_others, out, &second)) {
         if (second.code == BERTH_ECANCELED)
             *err = second;
+        else
+            err_append(err, "; on cpu instead: %s", second.msg);
         return err->code;
     }
     log_warn(c->env->log, "node.load", "node=%s device=%s instead=cpu why=\"%s\"", c->id, wanted,
