@@ -30,6 +30,29 @@ static void print_one(const struct options *o, struct jsonout *j, const char *na
     jo_close(j, '}');
 }
 
+static const char *class_name(size_t i)
+{
+    return i < node_count() ? node_at(i)->name : NULL;
+}
+
+#define SAID_MAX 300 /* bytes of suggestions: "Image" begins dozens of names */
+
+/* "KSampelr is not known, did you mean 'KSampler'?" */
+static void set_unknown(const char *name, berth_err *err)
+{
+    struct str hint = { 0 };
+    struct nearest near = { .word = name };
+    if (suggest(&hint, name, class_name) && hint.n > SAID_MAX) {
+        str_clear(&hint);
+        for (size_t i = 0; i < node_count(); i++)
+            nearest_try(&near, node_at(i)->name);
+        if (near.best)
+            str_addf(&hint, ", did you mean '%s'? `berth nodes` lists all", near.best);
+    }
+    err_set(err, BERTH_ENOTFOUND, "%.80s is not known%s", name, str_c(&hint));
+    str_release(&hint);
+}
+
 /* Those that cannot run are errors, which JSON has beside the others. */
 static int print_named(struct app *a, const struct options *o, struct jsonout *j, int n,
                        char **names)
@@ -41,10 +64,12 @@ static int print_named(struct app *a, const struct options *o, struct jsonout *j
         berth_err err;
         if (!why || o->json)
             print_one(o, j, names[i], cls);
-        if (why) {
-            err_set(&err, cls ? BERTH_EUNSUPPORTED : BERTH_ENOTFOUND, "%s %s", names[i], why);
+        if (cls && why)
+            err_set(&err, BERTH_EUNSUPPORTED, "%s %s", names[i], why);
+        else if (!cls)
+            set_unknown(names[i], &err);
+        if (why)
             code = app_fail(a, &err);
-        }
     }
     return code;
 }

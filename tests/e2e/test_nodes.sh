@@ -11,6 +11,12 @@ run 0 nodes KSampler VAEDecode
 run 1 nodes KSampler NoSuchClass
 out_has '^KSampler$'
 err_has '^berth nodes: NoSuchClass is not known'
+run 1 nodes KSampelr
+err_has "^berth nodes: KSampelr is not known, did you mean 'KSampler'?"
+run 1 nodes vaedecodetile
+err_has "did you mean 'VAEDecodeTiled'?"
+run 1 nodes Image
+err_has 'is not known, did you mean'
 run 1 nodes NoSuchClass KSampler --json
 json 0/class NoSuchClass
 json 0/runs false
