@@ -674,6 +674,22 @@ def load(name, keep):
             "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
 
 
+def test_columns_of_ps_do_not_shift(tmp_path):
+    names = ["short", "a-name-of-a-model-that-is-rather-long-q8_0-v2", "n\u00e4hrwert-" + "x" * 60]
+    for name in names:
+        synth(tmp_path / f"base/models/diffusion_models/{name}.safetensors", "flux-tiny")
+    with Server(tmp_path / "base", "--cpu", "--cache-lru", "50") as s:
+        for name in names:
+            assert s.run(load(name, True))["status"]["status_str"] == "success"
+        lines = berth("ps", "--server", s.url).stdout.splitlines()
+        head = next(i for i, line in enumerate(lines) if line.lstrip().startswith("id "))
+        rows = lines[head + 1:]
+        assert len(rows) == 3 and names[1] in rows[1] and "..." in rows[2]
+        for column in ("role", "state", "keep?", "where"):
+            at = lines[head].index(column)
+            assert all(row[at - 1] == " " and row[at] != " " for row in rows), lines
+
+
 def test_ps_and_free(tmp_path):
     for name in ("kept", "gone"):
         synth(tmp_path / f"base/models/diffusion_models/{name}.safetensors", "flux-tiny")
