@@ -376,6 +376,19 @@ def test_a_missing_tokenizer_is_said_at_the_start(tmp_path):
         assert "serve.tokenizer" not in s.errors()
 
 
+def test_tokenizers_of_language_models_that_are_there(tmp_path):
+    """Those of encoders without a file are nobody's business."""
+    with Server(tmp_path / "base") as s:
+        assert "qwen" not in s.errors().lower()
+    synth(tmp_path / "base/models/text_encoders/mine.safetensors", "qwen3-tiny", "--dtype", "f8_e4m3")
+    with Server(tmp_path / "base") as s:
+        told = [line for line in s.errors().splitlines() if "serve.tokenizer" in line and "'mine.safetensors'" in line]
+        assert len(told) == 1 and "Qwen" in told[0] and "tokenizer.json" in told[0], s.errors()
+    berth("synth", "--tokenizer", tmp_path / "base/tokenizers")
+    with Server(tmp_path / "base") as s:
+        assert "serve.tokenizer" not in s.errors()
+
+
 def test_folders_are_named_without_dots(tmp_path, workflow):
     for base in (".", "./", "./base/..//./base/."):
         out = berth("run", workflow, "--base-directory", base, cwd=tmp_path).stdout.split()
