@@ -16,9 +16,21 @@ berth_status run_workflow_read(const char *path, json_t **prompt, json_t **extra
 
 /* NODE.INPUT=VALUE. NODE: an id, or else the node with that title (_meta.title) or class; of
  * several the one that has such an input. VALUE: as it stands for texts and choices; for the rest
- * JSON if it reads as JSON, else text. The input need not be there yet if the class has it.
- * BERTH_EINVAL names what there is. */
+ * JSON if it reads as JSON, else text. The input need not be there yet if the class has it. INPUT
+ * may be one that another brings: NODE.mode.width. BERTH_EINVAL names what there is. */
 berth_status run_workflow_set(json_t *prompt, const char *assignment, berth_err *err);
+
+/* ---- run_dynamic.c: inputs of a node that others of its inputs bring ("mode.width") ---- */
+
+/* May the node have this one, by the choices in its `inputs`? A combo that has no choice yet gets
+ * the first that brings it; if it has another, that is an error. */
+berth_status run_dynamic_check(const struct node_class *c, json_t *inputs, const char *input,
+                               berth_err *err);
+/* IN_SOCKET: not known. */
+enum input_kind run_dynamic_kind(const struct node_class *c, json_t *inputs, const char *input);
+/* What the choice of a combo requires and the node does not have becomes its default. */
+berth_status run_dynamic_fill(const struct node_class *c, json_t *inputs, const char *combo,
+                              berth_err *err);
 
 /* ---- run_remote.c: the same workflow on a running server ---- */
 
