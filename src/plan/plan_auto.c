@@ -125,11 +125,11 @@ static void list_donors(const struct autoplan *p, struct str *out)
 {
     char room[STR_BYTES_MAX];
     for (size_t i = 0; i < p->donors && i < DONORS_NAMED; i++)
-        str_addf(out, "%s%s %s", i ? ", " : " have ", p->d->at[p->donor[i]].name,
+        str_addf(out, "%s%s %s", i ? ", " : " ", p->d->at[p->donor[i]].name,
                  str_bytes(donor_room(p, p->donor[i]), room));
     if (p->donors > DONORS_NAMED)
         str_addf(out, " and %zu more", p->donors - DONORS_NAMED);
-    str_adds(out, !p->donors ? " have nothing" : p->padding ? " after alignment" : "");
+    str_adds(out, !p->donors ? " nothing" : p->padding ? " after alignment" : "");
 }
 
 static berth_status too_big(const struct autoplan *p, berth_err *err)
@@ -140,8 +140,8 @@ static berth_status too_big(const struct autoplan *p, berth_err *err)
     list_donors(p, &rest);
     err_set(err, BERTH_ELIMIT,
             "auto plan: the model has %s; %s has %s, of which %s are kept free for activations, "
-            "and the other devices%s: give them more (--devices, --ram-budget), or take a smaller "
-            "file or type (weight_dtype fp8_e4m3fn)",
+            "and the other devices have%s: give them more (--devices, --ram-budget), or take a "
+            "smaller file or type (weight_dtype fp8_e4m3fn)",
             str_bytes(p->b->bytes, model), c->name, str_bytes(c->budget, has),
             str_bytes(p->reserve, kept), str_c(&rest));
     str_release(&rest);
