@@ -126,6 +126,8 @@ struct encoder_class {
      * front of it. 0: adapters have none for it. */
     unsigned te, te_beside;
     const struct tokenizer *tokenizer;
+    bool own_type; /* held in the type of its last norm, whatever text encoders are held in
+                    * otherwise (llm-encoders.md 1.6) */
     size_t config_bytes;
     /* Of several encoders with the same names (CLIP-L, G, H): is it this one? place: the key of the
      * encoder that checkpoints have at this root; NULL: no place that we know. Asked in the order
