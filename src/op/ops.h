@@ -24,7 +24,8 @@
  *            operand is absent when its data is NULL. Outputs do not overlap inputs unless said.
  * Checks     op_x() looks at every shape, type and layout before it calls a kernel; BERTH_EINVAL
  *            names the op and the shapes. BERTH_EUNSUPPORTED names the backend and the type that it
- *            does not have; the reference has F32 alone, so a backend says more in `acts` and
+ *            does not have. The reference has F32 alone: where it computes in place of a kernel it
+ *            is given that on copies; a backend on the host's own memory says more in `acts` and
  *            `params` only when it has every op. Kernels trust their arguments. A pass that ran dry
  *            (op_x_ready()) does not check again (op_env.checked).
  * Same bits  An element of the result has the same bits whatever the number of threads, however
@@ -282,3 +283,6 @@ struct op_backend {
 #include "op/ops.def"
 #undef OP
 };
+#define BACKEND(x) extern const struct op_backend op_##x;
+#include "op/backends.def"
+#undef BACKEND
