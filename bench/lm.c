@@ -1,7 +1,7 @@
 /* lm: a language model as encoder and as writer, on one device: how fast it reads a prompt and how
- * fast it writes behind one, against two ceilings of the same run. Reading is held against one large
- * product, writing, which takes every weight once for each token, against a copy within the memory
- * that holds them.
+ * fast it writes behind one, against two ceilings of the same run. Reading is held against one
+ * large product; writing, which takes every weight once for each token, against a copy within the
+ * memory that holds them.
  *
  *     berth synth -p qwen25vl-7b -d bf16 -o /dev/shm/lm.safetensors
  *     lm --file /dev/shm/lm.safetensors --device cuda:0 --act bf16
