@@ -5,6 +5,7 @@
 #include "model/diffusion.h"
 #include "model/encoder.h"
 #include "model/vae.h"
+#include "plan/quant.h"
 
 #include <inttypes.h>
 
@@ -241,10 +242,10 @@ static bool find_other(const struct weights *w, const struct arch *arch, struct 
     return true;
 }
 
-berth_status family_find(const struct weights *w, const char *role, struct family_info *out,
-                         berth_err *err)
+/* Finds what the file has, whatever its weights are stored as. */
+static berth_status find(const struct weights *w, const struct arch *arch, const char *role,
+                         struct family_info *out, berth_err *err)
 {
-    const struct arch *arch = arch_detect(w, NULL);
     berth_status s = BERTH_ENOTFOUND;
     if (find_row(w, role, out))
         return BERTH_OK;
@@ -254,4 +255,30 @@ berth_status family_find(const struct weights *w, const char *role, struct famil
         (!role && find_other(w, arch, out)))
         return BERTH_OK;
     return err_set(err, BERTH_ENOTFOUND, "a family that is not known");
+}
+
+/* Can the weights be computed as they are stored? Of a file that holds several networks those of
+ * the role alone: what nobody asks for may be stored in any way. */
+static berth_status check_storage(const struct weights *w, const struct arch *arch,
+                                  const char *role, struct family_info *out)
+{
+    const char *part = role && arch && arch->holds_parts ? arch_part_with(w, arch, role) : NULL;
+    berth_err why = { 0 };
+    berth_status s = quant_check(w, part, &why);
+    if (s && s != BERTH_ENOMEM) {
+        out->runs = false;
+        snprintf(out->why, sizeof out->why, "%.199s", why.msg);
+        s = BERTH_OK;
+    }
+    return s;
+}
+
+berth_status family_find(const struct weights *w, const char *role, struct family_info *out,
+                         berth_err *err)
+{
+    const struct arch *arch = arch_detect(w, NULL);
+    berth_status s = find(w, arch, role, out, err);
+    if (!s && out->runs && check_storage(w, arch, role, out))
+        return err_set(err, BERTH_ENOMEM, "looking at how weights are stored");
+    return s;
 }

@@ -2,7 +2,8 @@
  * from names and shapes alone. Loaders ask before they read gigabytes; `berth inspect` prints it.
  *
  * Known   For what can be computed the descriptors are asked (families.h, encoder.h, vae.h). What
- *         cannot is in one table (family.c), each with tensors that no other family has.
+ *         cannot is in one table (family.c), each with tensors that no other family has. How
+ *         weights are stored counts, too (plan/quant.h).
  * Adding  a family that cannot be computed: a row in that table. Once it can be, the row goes.
  * Threads Tables and pure functions: any. */
 #pragma once

@@ -2,6 +2,7 @@
 #include "node/loader_impl.h"
 
 #include "model/arch.h"
+#include "model/encoder.h"
 #include "model/family.h"
 #include "plan/convert.h"
 
@@ -284,9 +285,36 @@ static bool has_fp8(const struct weights *w, const char *part)
     return false;
 }
 
+/* Of a text encoder that has the type of its last norm; DT_NONE: there is no such norm. */
+static enum dtype norm_type(const struct weights *w, const char *part)
+{
+    static const char *const norm[] = { "model.norm.weight",
+                                        "model.layers.0.input_layernorm.weight" };
+    for (size_t k = 0; k < ARRAY_LEN(norm); k++)
+        for (size_t i = 0; i < weights_count(w); i++) {
+            const struct weights_entry *e = weights_at(w, i);
+            if (str_ends(e->name, e->name_len, norm[k]) &&
+                (!part || str_starts(e->name, e->name_len, part)))
+                return e->dtype;
+        }
+    return DT_NONE;
+}
+
+/* Is it a language model, whose F32 weights ComfyUI does not round to F16? Weights that are wider
+ * than a BF16 norm stay so, too: nothing is lost. */
+static bool keeps_f32(const struct weights *w, const char *part)
+{
+    struct text_found found[TEXT_ENCODERS_MAX];
+    size_t n = text_find(w, part, found), own = 0;
+    for (size_t i = 0; i < n; i++)
+        own += found[i].is->own_type;
+    return n && own == n && norm_type(w, part) != DT_F16;
+}
+
 /* The env's default for a part. Nobody asked for this file to be converted: what has a type for each
- * tensor stays as it is (GGUF, scaled fp8), and so does a text encoder that is fp8 already: of a T5
- * ComfyUI too keeps what is small enough. */
+ * tensor stays as it is (GGUF, scaled fp8), and so does a text encoder that is fp8 already: of a
+ * T5 ComfyUI too keeps what is small enough. Language models are rounded to fp8 where somebody
+ * asked for that, but not to F16. */
 static const char *default_dtype(const struct node_env *env, const struct weights *w,
                                  const char *part, const char *role)
 {
@@ -295,7 +323,8 @@ static const char *default_dtype(const struct node_env *env, const struct weight
                         : role && strcmp(role, "unet") == 0 ? env->numbers.weights_unet
                                                             : NULL;
     if (!dtype || strcmp(weights_format(w), "gguf") == 0 || res_has_scales(w, part) ||
-        (text && has_fp8(w, part)))
+        (text && has_fp8(w, part)) ||
+        (text && res_convert_type(dtype) == DT_F16 && keeps_f32(w, part)))
         return NULL;
     return dtype;
 }
@@ -357,6 +386,8 @@ static berth_status place_on_host(struct node_call *c, struct res_open_args *arg
     if (open_and_load(c, args, p, eject_others, out, &second)) {
         if (second.code == BERTH_ECANCELED)
             *err = second;
+        else
+            err_append(err, "; on cpu instead: %s", second.msg);
         return err->code;
     }
     log_warn(c->env->log, "node.load", "node=%s device=%s instead=cpu why=\"%s\"", c->id, wanted,

@@ -2,6 +2,7 @@
 #include "node/loader_impl.h"
 
 #include "node/compute.h"
+#include "plan/quant.h"
 
 #include <unistd.h>
 
@@ -205,9 +206,18 @@ static berth_status look_for_tokenizers(const struct node_env *env, const struct
     return s;
 }
 
-/* A loader that gives more than CLIP fails for want of tokenizers only where prompts will be encoded
- * with output `out`: who takes but MODEL and VAE needs none. What is wrong with the file itself is
- * said by whoever loads it. */
+static berth_status check_storage(const struct clip_files *f, const char *name, berth_err *err)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (quant_check(f->in[i], f->found[i].root, err))
+            return err_add(err, "'%.100s'", name);
+    return BERTH_OK;
+}
+
+/* A loader that gives more than CLIP fails for want of tokenizers, or because text encoders are
+ * stored in a layout that cannot be computed, only where prompts will be encoded with output `out`:
+ * who takes but MODEL and VAE needs none. What is wrong with the file itself is said by whoever
+ * loads it. */
 static berth_status check_prompts(struct node_call *c, size_t out, const char *key,
                                   const char *name, berth_err *err)
 {
@@ -217,8 +227,9 @@ static berth_status check_prompts(struct node_call *c, size_t out, const char *k
     if (!h || !h->leads_to || !h->leads_to(h->user, out, "CONDITIONING"))
         return BERTH_OK;
     berth_status s = BERTH_OK;
-    if (!look_into(c, key, name, &f, &unread) && !f.others)
-        s = look_for_tokenizers(c->env, &f, err);
+    if (!look_into(c, key, name, &f, &unread) && !f.others &&
+        (check_storage(&f, name, err) || look_for_tokenizers(c->env, &f, err)))
+        s = err->code;
     clip_files_release(&f);
     return s;
 }
@@ -475,7 +486,7 @@ static berth_status check_type(struct node_call *c, const char *key, const char 
 {
     struct clip_files f = { 0 };
     const struct text_set *unread;
-    berth_status s = text_type_check(type, err);
+    berth_status s = BERTH_OK;
     for (size_t i = 0; !s && i < ARRAY_LEN(clip_input); i++) {
         const char *name;
         if (!loader_declares(c, clip_input[i]))
@@ -484,10 +495,12 @@ static berth_status check_type(struct node_call *c, const char *key, const char 
         if (!s)
             s = look_into(c, key, name, &f, err);
     }
-    if (!s && !f.others) {
-        s = text_set_find(f.found, f.n, type, &unread, err);
-        s = !s ? look_for_tokenizers(c->env, &f, err) : s == BERTH_EINVAL ? s : BERTH_OK;
-    }
+    if (!s && f.others)
+        s = text_type_check(type, err);
+    else if (!s && !text_set_find(f.found, f.n, type, &unread, err))
+        s = look_for_tokenizers(c->env, &f, err);
+    else if (!s && (err->code == BERTH_EINVAL || text_type_check(type, err)))
+        s = err->code;
     clip_files_release(&f);
     return s;
 }

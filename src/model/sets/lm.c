@@ -21,8 +21,10 @@ static const struct text_speech speech = {
     .unless = qwen_begins,
 };
 
-#define QWEN3VL(x)                                                                                 \
+#define QWEN3VL(x, ...)                                                                            \
     const struct text_set text_set_qwen3vl_##x = { .name = "Qwen3-VL",                             \
+                                                   .any_type = true,                               \
+                                                   .but = { __VA_ARGS__ },                         \
                                                    .use = { { &encoder_qwen3vl_##x,                \
                                                               { .layer = -1 },                     \
                                                               .cond = true,                        \
@@ -31,8 +33,8 @@ static const struct text_speech speech = {
                                                               .mask = true } },                    \
                                                    .join = text_join_columns,                      \
                                                    .speech = &speech }
-QWEN3VL(4b);
-QWEN3VL(8b);
+QWEN3VL(4b, "mage", "flux", "flux2");
+QWEN3VL(8b, "ideogram4", "boogu", "joyimage", "flux", "flux2");
 
 static const struct text_wording as_it_is = { .chat = NULL };
 

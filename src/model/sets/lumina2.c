@@ -9,6 +9,7 @@ const struct text_set text_set_lumina2 = {
     .name = "Lumina 2",
     .types = { "lumina2" },
     .any_type = true,
+    .but = { "pixeldit" },
     .use = { { &encoder_gemma2_2b,
                { .layer = -2 },
                .cond = true,

@@ -376,6 +376,19 @@ def test_a_missing_tokenizer_is_said_at_the_start(tmp_path):
         assert "serve.tokenizer" not in s.errors()
 
 
+def test_tokenizers_of_language_models_that_are_there(tmp_path):
+    """Those of encoders without a file are nobody's business."""
+    with Server(tmp_path / "base") as s:
+        assert "qwen" not in s.errors().lower()
+    synth(tmp_path / "base/models/text_encoders/mine.safetensors", "qwen3-tiny", "--dtype", "f8_e4m3")
+    with Server(tmp_path / "base") as s:
+        told = [line for line in s.errors().splitlines() if "serve.tokenizer" in line and "'mine.safetensors'" in line]
+        assert len(told) == 1 and "Qwen" in told[0] and "tokenizer.json" in told[0], s.errors()
+    berth("synth", "--tokenizer", tmp_path / "base/tokenizers")
+    with Server(tmp_path / "base") as s:
+        assert "serve.tokenizer" not in s.errors()
+
+
 def test_folders_are_named_without_dots(tmp_path, workflow):
     for base in (".", "./", "./base/..//./base/."):
         out = berth("run", workflow, "--base-directory", base, cwd=tmp_path).stdout.split()
@@ -549,8 +562,11 @@ def test_files_that_are_not_there(tmp_path):
                          "--demo brings berth-demo.safetensors\n")
     assert "--demo" not in berth("run", txt, *at, code=1).stderr  # that brings no such file
     assert "--comfyui-dir" not in berth("run", demo, *at, "--comfyui-dir", tmp_path / "base", code=1).stderr  # it was given
-    for name in ("it's one.safetensors", "m.safetensors", "n.safetensors", "o.safetensors"):
-        (here / name).touch()
+    (here / "a.safetensors").touch()  # no model in it
+    assert f"  the only file there cannot be used: '{here}/a.safetensors'" in berth("run", demo, *at, code=1).stderr
+    berth("synth", "--preset", "sd15-unet-tiny", "--dtype", "f8_e4m3", "--output", here / "m.safetensors")
+    for name in ("it's one.safetensors", "n.safetensors", "o.safetensors"):
+        os.link(here / "m.safetensors", here / name)
     said = berth("run", demo, *at, code=1).stderr.splitlines()
     assert said[2:] == [r"  --set '1.ckpt_name=it'\''s one.safetensors' takes one that is there; others: m.safetensors, n.safetensors "
                         "and 1 more; --demo brings berth-demo.safetensors"]
@@ -669,6 +685,22 @@ def load(name, keep):
                              "virtual_vram_gb": 0.0, "donor_device": "cpu", "expert_mode_allocations": "",
                              "eject_models": False, "keep_loaded": keep}},
             "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
+
+
+def test_columns_of_ps_do_not_shift(tmp_path):
+    names = ["short", "a-name-of-a-model-that-is-rather-long-q8_0-v2", "n\u00e4hrwert-" + "x" * 60]
+    for name in names:
+        synth(tmp_path / f"base/models/diffusion_models/{name}.safetensors", "flux-tiny")
+    with Server(tmp_path / "base", "--cpu", "--cache-lru", "50") as s:
+        for name in names:
+            assert s.run(load(name, True))["status"]["status_str"] == "success"
+        lines = berth("ps", "--server", s.url).stdout.splitlines()
+        head = next(i for i, line in enumerate(lines) if line.lstrip().startswith("id "))
+        rows = lines[head + 1:]
+        assert len(rows) == 3 and names[1] in rows[1] and "..." in rows[2]
+        for column in ("role", "state", "keep?", "where"):
+            at = lines[head].index(column)
+            assert all(row[at - 1] == " " and row[at] != " " for row in rows), lines
 
 
 def test_ps_and_free(tmp_path):

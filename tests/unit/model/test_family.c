@@ -1,4 +1,5 @@
 /* What a file is, in words, and whether it can be computed: by the names of its tensors. */
+#include "support/quant_preset.h"
 #include "support/sparse_open.h"
 
 #include "model/family.h"
@@ -144,6 +145,42 @@ static void a_relative_says_why(void **state)
     weights_close(w);
 }
 
+/* What a network that can be computed is stored as decides, too: of the part that is asked for. */
+static void layouts_that_cannot(void **state)
+{
+    static const struct {
+        const char *preset, *layer, *role;
+    } row[] = {
+        { "flux-tiny", "img_in", "unet" },
+        { "qwen3-tiny", "model.layers.0.mlp.up_proj", "clip" },
+        { "sd15-tiny", "model.diffusion_model.time_embed.0", "unet" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct quant_layer q = { .layer = row[i].layer,
+                                 .dtype = DT_U8,
+                                 .marker = "{\"format\": \"nvfp4\"}" };
+        const char *path = tmp_path("layout.safetensors");
+        struct family_info is = { 0 };
+        struct weights *w;
+        berth_err err = { 0 };
+        quant_write_preset(path, row[i].preset, &q);
+        assert_ok(weights_open(path, NULL, &w, &err), err);
+        for (int any = 0; any < 2; any++) {
+            assert_ok(family_find(w, any ? NULL : row[i].role, &is, &err), err);
+            assert_string_equal(is.role, row[i].role);
+            assert_false(is.runs);
+            assert_non_null(strstr(is.why, row[i].layer));
+            assert_non_null(strstr(is.why, "layout 'nvfp4', which cannot be computed yet"));
+        }
+        if (!strcmp(row[i].preset, "sd15-tiny")) { /* its VAE is stored as ever */
+            assert_ok(family_find(w, "vae", &is, &err), err);
+            assert_true(is.runs);
+        }
+        weights_close(w);
+    }
+}
+
 static void others(void **state)
 {
     static const struct {
@@ -186,6 +223,7 @@ int main(void)
         cmocka_unit_test(families_that_cannot_be_computed),
         cmocka_unit_test(families_that_can),
         cmocka_unit_test(a_relative_says_why),
+        cmocka_unit_test(layouts_that_cannot),
         cmocka_unit_test(others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
