@@ -91,7 +91,7 @@ static const char *const hiprec[] = { "first.", "last.",   "tmlp.",
     }
 const struct preset krea2_presets[] = {
     PRESET("krea2-tiny", "Krea 2 transformer, 2 blocks of width 256", .channels = 16, .hidden = 256,
-           .heads = 4, .kv_heads = 2, .text_dim = 64, .text_heads = 2, .taps = 12, .depth = 2),
+           .heads = 2, .kv_heads = 1, .text_dim = 160, .text_heads = 20, .taps = 12, .depth = 2),
     PRESET("krea2", "Krea 2 or Krea 2 Turbo transformer, full size", .channels = 16, .hidden = 6144,
            .heads = 48, .kv_heads = 12, .text_dim = 2560, .text_heads = 20, .taps = 12,
            .depth = 28),
