@@ -20,7 +20,8 @@ tests/golden/data/README.md. Inputs are drawn from --seed. Writes for each model
 
 and of a whole run of krea2_tiny with these prompts
 
-    e2e_krea2_tiny.safetensors  context, negative, latent, image
+    e2e_krea2_tiny.safetensors  context, negative -> latent -> image; and looking at photo, which the
+                          prompt shows, too: edit_latent, of two steps
     qwen3vl_krea2_tiny_keys.json, wan21_vae_tiny_keys.json
                           names and shapes of the tensors of text encoder and VAE
 
@@ -116,25 +117,64 @@ def text_encoder():
     return te, fill(te.qwen3vl_4b.transformer), krea2.Krea2Tokenizer()
 
 
+class Clip:
+    """What nodes ask of a text encoder."""
+
+    def __init__(self):
+        self.te, self.net, self.tokenizer = text_encoder()
+
+    def tokenize(self, text, **more):
+        return self.tokenizer.tokenize_with_weights(text, **more)
+
+    def encode_from_tokens_scheduled(self, tokens):
+        return [[self.te.encode_token_weights(tokens)[0], {}]]
+
+    def encode(self, text):
+        return self.encode_from_tokens_scheduled(self.tokenize(text))[0][0]
+
+
+class Vae:
+    """What nodes ask of a VAE."""
+
+    def __init__(self, net):
+        self.net = net
+
+    def encode(self, pixels):  # [1, h, w, 3], 0 to 1
+        return self.net.encode(pixels.permute(0, 3, 1, 2)[:, :, None] * 2 - 1)
+
+    def decode(self, latent):
+        pixels = self.net.decode(latent)[:, :, 0].permute(0, 2, 3, 1)
+        return ((pixels + 1) / 2).clamp(0, 1)
+
+
+def edit_run(comfy, model, args, clip, vae, photo):
+    """The prompt of a node that shows it a picture, which the model looks at as well."""
+    from comfy_extras.nodes_qwen import TextEncodeQwenImageEditPlus
+    method = {"reference_latents_method": "index_timestep_zero"}
+    positive, negative = (TextEncodeQwenImageEditPlus.execute(clip, text, vae, photo).result[0][0]
+                          for text in (args.positive, args.negative))
+    args = argparse.Namespace(**vars(args) | {"steps": 2})
+    w, h = args.pixels
+    return sample(comfy, model, args, torch.zeros(1, 16, h // 8, w // 8), positive[0], negative[0],
+                  positive[1] | method)
+
+
 def whole_run(comfy, args):
     import comfy.ldm.wan.vae
-    te, net, tokenizer = text_encoder()
     model = model_of(comfy, PLAIN)
-    vae = fill(comfy.ldm.wan.vae.WanVAE(**VAE, dim=16, image_channels=3, conv_out_channels=3))
-
-    def encode(text):
-        return te.encode_token_weights(tokenizer.tokenize_with_weights(text))[0]
-
+    clip = Clip()
+    vae = Vae(fill(comfy.ldm.wan.vae.WanVAE(**VAE, dim=16, image_channels=3, conv_out_channels=3)))
     w, h = args.pixels
-    t = {"context": encode(args.positive), "negative": encode(args.negative)}
+    t = {"context": clip.encode(args.positive), "negative": clip.encode(args.negative)}
     t["latent"] = sample(comfy, model, args, torch.zeros(1, 16, h // 8, w // 8), t["context"],
                          t["negative"], {})
-    pixels = vae.decode(t["latent"])  # [1, 3, 1, h, w], -1 to 1
-    t["image"] = ((pixels + 1) / 2).clamp(0, 1)[:, :, 0].permute(0, 2, 3, 1)
+    t["image"] = vae.decode(t["latent"])
+    t["photo"] = torch.rand(1, 20, 28, 3, generator=torch.Generator().manual_seed(args.seed))
+    t["edit_latent"] = edit_run(comfy, model, args, clip, vae, t["photo"])
     about = {"positive": args.positive, "negative": args.negative, "width": w, "height": h,
              "steps": args.steps, "sampler": args.sampler, "scheduler": args.scheduler,
              "config": PLAIN}
-    return t, {"qwen3vl_krea2_tiny": net, "wan21_vae_tiny": vae}, about
+    return t, {"qwen3vl_krea2_tiny": clip.net, "wan21_vae_tiny": vae.net}, about
 
 
 def note(args, tensors, about):
