@@ -120,17 +120,31 @@ static berth_status no_set(encoder_mask have, size_t n, bool twice, berth_err *e
     return err->code;
 }
 
+/* *twice: one of them is there more than once. */
+static encoder_mask mask_found(const struct text_found *found, size_t n, bool *twice)
+{
+    encoder_mask have = 0;
+    *twice = false;
+    for (size_t i = 0; i < n; i++) {
+        *twice |= (have & bit_of(found[i].is)) != 0;
+        have |= bit_of(found[i].is);
+    }
+    return have;
+}
+
+bool text_set_made_of(const struct text_set *set, const struct text_found *found, size_t n)
+{
+    bool twice;
+    return mask_found(found, n, &twice) == mask_of(set) && !twice;
+}
+
 berth_status text_set_find(const struct text_found *found, size_t n, const char *type,
                            const struct text_set **out, berth_err *err)
 {
-    encoder_mask have = 0;
-    bool twice = false, plain = is_plain(type);
+    bool twice, plain = is_plain(type);
+    encoder_mask have = mask_found(found, n, &twice);
     if (text_type_check(type, err))
         return err->code;
-    for (size_t i = 0; i < n; i++) {
-        twice |= (have & bit_of(found[i].is)) != 0;
-        have |= bit_of(found[i].is);
-    }
     for (size_t i = 0; !twice && text_set_list[i]; i++)
         if ((plain || has_type(text_set_list[i], type)) && mask_of(text_set_list[i]) == have) {
             *out = text_set_list[i];
