@@ -4,6 +4,8 @@
  *     sample/<sampler>/<scheduler>/<steps>               prompts are `context` and `negative`
  *     sample_ref/<sampler>/<scheduler>/<steps>           both look at `ref`, by ReferenceLatent
  *     sample_ref_<method>/<sampler>/<scheduler>/<steps>  by this method, said by its node
+ *     sample_nag/<sampler>/<scheduler>/<steps>           with NAGuidance (4, 0.4, 1.8), against
+ *                                                        `negative_as_long`
  *
  * Seed and cfg are the manifest's. A run of one frame is also done with the latent of a picture,
  * [n, 16, h, w], as EmptySD3LatentImage gives it: the same. */
@@ -77,14 +79,28 @@ static inline void dit_sample(struct tiny *t, struct value *model, struct value 
     assert_ok(x->c.cls->run(&x->c, &err), err);
 }
 
-/* kind: sample, sample_ref or sample_ref_<method>. */
+static inline void dit_nag(struct tiny *t, struct call *x, struct value *model)
+{
+    berth_err err = { 0 };
+    rig_call(&t->r, x, "NAGuidance", "{\"nag_scale\": 4.0, \"nag_alpha\": 0.4, \"nag_tau\": 1.8}");
+    call_give(x, "model", model);
+    assert_ok(x->c.cls->run(&x->c, &err), err);
+}
+
+/* kind: what a run's name begins with. */
 static inline double dit_run_one(struct tiny *t, struct value *model, const char *name,
                                  const char *kind, const char *inputs)
 {
     static const char look[] = "sample_ref", how[] = "sample_ref_";
-    struct value *cond[2] = { dit_prompt(t, "context"), dit_prompt(t, "negative") };
+    const bool nag = !strcmp(kind, "sample_nag");
+    struct value *cond[2] = { dit_prompt(t, "context"),
+                              dit_prompt(t, nag ? "negative_as_long" : "negative") };
     struct htensor *want = tiny_tensor(t, name);
-    struct call x, y;
+    struct call x, y, patched = { 0 };
+    if (nag) {
+        dit_nag(t, &patched, model);
+        model = patched.out[0].at[0];
+    }
     for (size_t i = 0; !strncmp(kind, look, strlen(look)) && i < 2; i++) {
         cond[i] = dit_looking(t, cond[i], "ref");
         if (!strncmp(kind, how, strlen(how)))
@@ -98,6 +114,8 @@ static inline double dit_run_one(struct tiny *t, struct value *model, const char
     double off = tiny_off(a, want);
     call_release(&x);
     call_release(&y);
+    if (nag)
+        call_release(&patched);
     htensor_unref(want);
     value_unref(cond[0]);
     value_unref(cond[1]);
@@ -125,7 +143,7 @@ static inline size_t dit_runs_of(const char *model)
         if (sscanf(name, "%63[^/]/%63[^/]/%63[^/]/%d", kind, sampler, scheduler, &steps) != 4)
             continue;
         bool refs = !strncmp(kind, "sample_ref", 10);
-        assert_true(refs || !strcmp(kind, "sample"));
+        assert_true(refs || !strcmp(kind, "sample") || !strcmp(kind, "sample_nag"));
         snprintf(inputs, sizeof inputs,
                  "{\"seed\": %d, \"steps\": %d, \"cfg\": %g, \"sampler_name\": \"%s\", "
                  "\"scheduler\": \"%s\"}",

@@ -287,6 +287,34 @@ static inline size_t scene_forms(struct scene *s, const char *const *base, const
     return forms;
 }
 
+/* What is done with what a loader opened. */
+static inline struct htensor *scene_use_vae(struct scene *s, struct value *vae)
+{
+    const struct shape z = { 5, { 2, 16, 1, 5, 7 } };
+    struct htensor *t;
+    struct call x;
+    berth_err err = { 0 };
+    assert_ok(htensor_new(&z, &t, &err), err);
+    for (size_t i = 0; i < htensor_count(t); i++)
+        t->data[i] = (float)(i * 31 % 101) / 50.0f - 1.0f;
+    struct htensor *got = htensor_ref(scene_decode(s, &x, vae, t)->tensor);
+    assert_true(dim(got, 0) == 2 && dim(got, 1) == 40 && dim(got, 2) == 56 && dim(got, 3) == 3);
+    call_release(&x);
+    return got;
+}
+
+static inline struct htensor *scene_use_clip(struct scene *s, struct value *clip)
+{
+    struct call x;
+    rig_call(&s->r, &x, "CLIPTextEncode", "{\"text\": \"a (red:1.3) cat\"}");
+    call_give(&x, "clip", clip);
+    scene_run(&x);
+    struct htensor *t = htensor_ref(scene_entry(scene_output(&x))->cond);
+    assert_int_equal(dim(t, 2), s->width);
+    call_release(&x);
+    return t;
+}
+
 /* ---- noise levels, prompts ---- */
 
 static inline void scene_levels(struct scene *s, struct value *model, const float *want, size_t n)

@@ -15,7 +15,8 @@ tests/golden/data/README.md. Inputs are drawn from --seed. Writes for each model
                           ("own": no method is said, so they do not count);
                           sample/<sampler>/<scheduler>/<steps>: a run from an empty latent of the
                           size of x, prompts context and negative;
-                          sample_ref_<method>/...: the same, both prompts looking at ref
+                          sample_ref_<method>/...: the same, both prompts looking at ref;
+                          sample_nag/...: with NAGuidance, against negative_as_long
     <model>_keys.json     names and shapes of its tensors
 
 and of a whole run of krea2_tiny with these prompts
@@ -71,7 +72,8 @@ def cases(net, config, args, draw):
     longer, shorter = args.text
     out = {"x": draw(1, 16, 1, *args.size), "x_odd": draw(1, 16, 1, *args.odd),
            "t": torch.tensor([0.6]), "context": draw(1, longer, width),
-           "negative": draw(1, shorter, width), "ref": draw(1, 16, 1, *args.refs[:2]),
+           "negative": draw(1, shorter, width), "negative_as_long": draw(1, longer, width),
+           "ref": draw(1, 16, 1, *args.refs[:2]),
            "ref2": draw(1, 16, 1, *args.refs[2:])}
 
     def run(x, **more):
@@ -86,13 +88,19 @@ def cases(net, config, args, draw):
     return out
 
 
-def sample(comfy, model, args, latent, positive, negative, more):
-    patcher = comfy.model_patcher.ModelPatcher(model, torch.device("cpu"), torch.device("cpu"))
+def sample(comfy, model, args, latent, positive, negative, more, patch=lambda patcher: patcher):
+    cpu = torch.device("cpu")
+    patcher = patch(comfy.model_patcher.ModelPatcher(model, cpu, cpu))
     latent = comfy.sample.fix_empty_latent_channels(patcher, latent)
     noise = comfy.sample.prepare_noise(latent, args.seed)
     return comfy.sample.sample(patcher, noise, args.steps, args.cfg, args.sampler, args.scheduler,
                                [[positive, dict(more)]], [[negative, dict(more)]], latent,
                                seed=args.seed, disable_pbar=True)
+
+
+def nag(patcher):
+    from comfy_extras.nodes_nag import NAGuidance
+    return NAGuidance.execute(patcher, nag_scale=4.0, nag_alpha=0.4, nag_tau=1.8).result[0]
 
 
 def runs(comfy, model, args, t):
@@ -103,6 +111,8 @@ def runs(comfy, model, args, t):
     for kind, more in kinds.items():
         out[f"{kind}/{how}"] = sample(comfy, model, args, torch.zeros_like(t["x"]), t["context"],
                                       t["negative"], more)
+    out[f"sample_nag/{how}"] = sample(comfy, model, args, torch.zeros_like(t["x"]), t["context"],
+                                      t["negative_as_long"], {}, nag)
     return out
 
 

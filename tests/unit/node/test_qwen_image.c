@@ -73,33 +73,6 @@ static struct htensor *use_model(struct scene *s, struct value *model)
     return t;
 }
 
-static struct htensor *use_vae(struct scene *s, struct value *vae)
-{
-    const struct shape z = { 5, { 2, 16, 1, 5, 7 } };
-    struct htensor *t;
-    struct call x;
-    berth_err err = { 0 };
-    assert_ok(htensor_new(&z, &t, &err), err);
-    for (size_t i = 0; i < htensor_count(t); i++)
-        t->data[i] = (float)(i * 31 % 101) / 50.0f - 1.0f;
-    struct htensor *got = htensor_ref(scene_decode(s, &x, vae, t)->tensor);
-    assert_true(dim(got, 0) == 2 && dim(got, 1) == 40 && dim(got, 2) == 56 && dim(got, 3) == 3);
-    call_release(&x);
-    return got;
-}
-
-static struct htensor *use_clip(struct scene *s, struct value *clip)
-{
-    struct call x;
-    rig_call(&s->r, &x, "CLIPTextEncode", "{\"text\": \"a (red:1.3) cat\"}");
-    call_give(&x, "clip", clip);
-    scene_run(&x);
-    struct htensor *t = htensor_ref(scene_entry(scene_output(&x))->cond);
-    assert_int_equal(dim(t, 2), WIDTH);
-    call_release(&x);
-    return t;
-}
-
 static void every_form_of_the_loaders(void **state)
 {
     static const char *const models[] = { "UNETLoader", "UnetLoaderGGUF", "UNetLoaderLP", NULL };
@@ -108,8 +81,8 @@ static void every_form_of_the_loaders(void **state)
     struct scene *s = *state;
     assert_int_equal(scene_forms(s, models, "unet_name", "qwen", use_model), 12);
     assert_int_equal(scene_forms(s, models, "unet_name", "edit", use_model), 12);
-    assert_true(scene_forms(s, vaes, "vae_name", "wan", use_vae) >= 3);
-    assert_true(scene_forms(s, texts, "clip_name", "qwen", use_clip) >= 2);
+    assert_true(scene_forms(s, vaes, "vae_name", "wan", scene_use_vae) >= 3);
+    assert_true(scene_forms(s, texts, "clip_name", "qwen", scene_use_clip) >= 2);
 }
 
 /* ---- noise levels ---- */
