@@ -290,6 +290,27 @@ static void models_are_merged_by_blocks(void **state)
     call_release(&other);
 }
 
+/* Its norms are called otherwise in files than in the network; what is saved has the files' names. */
+static void a_saved_model_is_the_same(void **state)
+{
+    struct scene *s = *state;
+    struct call x, loaded;
+    char path[1024];
+    rig_call(&s->r, &x, "ModelSave", "{\"filename_prefix\": \"krea2\"}");
+    call_give(&x, "model", scene_output(&s->unet));
+    scene_run(&x);
+    call_release(&x);
+    snprintf(path, sizeof path, "%s/output/krea2_00001_.safetensors", s->r.base);
+    assert_int_equal(rename(path, rig_path(&s->r, "diffusion_models/saved.safetensors")), 0);
+    scene_load(s, &loaded, "UNETLoader", "unet_name", "saved.safetensors", "");
+    struct htensor *a = scene_sample(s, scene_output(&s->unet), s->prompt[0], s->prompt[1], NULL);
+    struct htensor *b = scene_sample(s, scene_output(&loaded), s->prompt[0], s->prompt[1], NULL);
+    assert_true(scene_same(a, b));
+    htensor_unref(a);
+    htensor_unref(b);
+    call_release(&loaded);
+}
+
 /* ---- a whole workflow ---- */
 
 /* <|im_start|>user\n is cut off; ... <|im_end|>\n<|im_start|>assistant\n stays. Without words the
@@ -333,6 +354,7 @@ int main(void)
         cmocka_unit_test(references_count_with_a_method),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(models_are_merged_by_blocks),
+        cmocka_unit_test(a_saved_model_is_the_same),
         cmocka_unit_test(a_workflow_gives_a_picture),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
