@@ -65,7 +65,6 @@ static berth_status look(const struct weights *w, const char *part, const struct
         return err_set(err, BERTH_ENOMEM, "a diffusion model");
     if (!f->config(w, cfg, err) && !f->describe(w, part, cfg, info, err)) {
         info->places = f->places;
-        info->renamed = f->names && f->names(cfg);
         if (!info->text)
             BUG("'%s' does not say whose conditionings it takes", info->family);
         return BERTH_OK;

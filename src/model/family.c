@@ -42,7 +42,6 @@ static const struct row {
     UNET("LTX-Video", "an LTX-Video video model", "patchify_proj.weight",
          "adaln_single.emb.timestep_embedder.linear_1.weight"),
     UNET("Mochi", "a Mochi video model", "t5_yproj.weight"),
-    UNET("Krea 2", "a Krea 2 model", "txtfusion.layerwise_blocks.0.prenorm.scale", "tmlp.0.weight"),
     UNET("MiniMax H3", "a MiniMax H3 audio and video model", "video_patch_proj.weight",
          "audio_patch_proj.weight", "condition_proj.weight"),
     UNET("SD3", "an SD3 or SD3.5 model", "joint_blocks.0.context_block.attn.qkv.weight",

@@ -351,31 +351,50 @@ void net_channel_norm_in_place(struct net_run *r, struct act *x, const char *lay
     *x = channel_norm(r, *x, *x, layer, eps, silu);
 }
 
-/* scale: empty, or what modulates it. */
-static struct act row_norm(struct net_run *r, struct act x, const char *layer, struct view scale,
-                           float eps, bool rms, bool from_one)
+/* a: all but the layer's parameters. */
+static bool norm_rows(struct net_run *r, const char *layer, struct op_row_norm a)
 {
     struct use u;
     if (!use_begin(&u, r, layer ? layer : "norm"))
-        return (struct act) { 0 };
-    const struct net_layer *l = layer ? net_layer_plain(r, layer, 1, !rms) : NULL;
+        return false;
+    const struct net_layer *l = layer ? net_layer_plain(r, layer, 1, !a.rms) : NULL;
     if (layer && !l)
-        return (struct act) { 0 };
-    struct act y = net_new(r, &x.shape);
-    struct op_row_norm a = { .x = view_of(x),
-                             .y = view_of(y),
-                             .scale = scale,
-                             .eps = eps,
-                             .rms = rms,
-                             .from_one = from_one };
+        return false;
     if (l) {
         u.keep = l->weight.block;
-        if (!rms)
+        if (!a.rms)
             a.b = use_param(&u, &l->bias);
         a.w = use_param(&u, &l->weight);
     }
     use_op_row_norm(&u, &a);
-    return result(&u, y);
+    use_end(&u);
+    return !r->bad;
+}
+
+/* scale: empty, or what modulates it. */
+static struct act row_norm(struct net_run *r, struct act x, const char *layer, struct view scale,
+                           float eps, bool rms, bool from_one)
+{
+    struct act y = net_new(r, &x.shape);
+    const struct op_row_norm a = { .x = view_of(x),
+                                   .y = view_of(y),
+                                   .scale = scale,
+                                   .eps = eps,
+                                   .rms = rms,
+                                   .from_one = from_one };
+    return norm_rows(r, layer, a) ? y : (struct act) { 0 };
+}
+
+void net_rms_norm_to(struct net_run *r, const struct net_norm *n)
+{
+    norm_rows(r, n->layer,
+              (struct op_row_norm) { .x = n->x,
+                                     .y = n->y,
+                                     .scale = n->scale,
+                                     .shift = n->shift,
+                                     .eps = n->eps,
+                                     .rms = true,
+                                     .from_one = n->from_one });
 }
 
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer, float eps)
@@ -523,6 +542,23 @@ struct act net_feed_forward(struct net_run *r, struct act x, const char *up, con
     }
     net_drop(r, &x);
     return r->bad ? (struct act) { 0 } : add;
+}
+
+#define THRIFTY_PIECES 2
+
+void net_swiglu(struct net_run *r, struct act x, const char *gate, const char *up, const char *down)
+{
+    const uint64_t rows = row_count(&x.shape), pieces = r->thrifty ? THRIFTY_PIECES : 1,
+                   piece = (rows + pieces - 1) / pieces;
+    for (uint64_t at = 0; at < rows && !r->bad; at += piece) {
+        struct act part = rows_of(&x, at, rows - at < piece ? rows - at : piece);
+        struct act g = net_linear_no_bias(r, part, gate), u = net_linear_no_bias(r, part, up);
+        net_silu_mul(r, &g, u);
+        net_drop(r, &u);
+        net_product(r, &(struct net_product) {
+                           .layer = down, .x = view_of(g), .y = view_of(part), .no_bias = true });
+        net_drop(r, &g);
+    }
 }
 
 /* ---- looking up and moving ---- */

@@ -291,6 +291,15 @@ struct act net_layer_norm(struct net_run *r, struct act x, const char *layer,
 struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, float eps);
 struct act net_rms_norm_from_one(struct net_run *r, struct act x, const char *layer,
                                  float eps); /* its weights count from 1 */
+/* y = rms_norm(x) * weight of layer * (1 + scale) + shift, between slices; scale, shift: as of
+ * net_modulate(), empty: left out. */
+struct net_norm {
+    const char *layer;
+    struct view x, y, scale, shift;
+    float eps;
+    bool from_one; /* its weights count from 1 */
+};
+void net_rms_norm_to(struct net_run *r, const struct net_norm *n);
 void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind); /* in place */
 void net_add(struct net_run *r, struct act *x, struct act b);              /* x += b, broadcast */
 struct act net_sum_f32(struct net_run *r, struct act a, struct act b);     /* a + b, in F32 */
@@ -299,6 +308,10 @@ struct act net_geglu(struct net_run *r, struct act x);
  * time. */
 struct act net_feed_forward(struct net_run *r, struct act x, const char *up, const char *down,
                             struct act add);
+/* x = down(silu(gate(x)) * up(x)) row by row, without biases. A thrifty run does half of the rows at
+ * a time. */
+void net_swiglu(struct net_run *r, struct act x, const char *gate, const char *up,
+                const char *down);
 /* q [B, Tq, C], k, v [B, Tk, C], heads * head_dim = C; all else as op_attention has it. */
 struct net_attn {
     uint32_t heads;

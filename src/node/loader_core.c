@@ -1,6 +1,8 @@
 /* loader_core: loaders as ComfyUI and ComfyUI-GGUF have them. */
 #include "node/loader_impl.h"
 
+#include "model/arch.h"
+#include "model/preset.h"
 #include "node/compute.h"
 #include "plan/quant.h"
 
@@ -255,8 +257,22 @@ berth_status run_file(struct node_call *c, berth_err *err)
 
 /* ---- diffusion models ---- */
 
-/* A GGUF file says what it is for; what ComfyUI-GGUF refuses as a diffusion model is refused.
- * Without a word, or with those of other tools, its tensors tell. */
+/* The word that files of a diffusion model here have for themselves. */
+static bool is_our_word(const char *word)
+{
+    for (size_t i = 0; i < arch_count(); i++) {
+        const struct preset *p = arch_at(i)->presets;
+        bool model = arch_at(i)->role && strcmp(arch_at(i)->role, "unet") == 0;
+        for (; model && p && p->name; p++)
+            if (p->arch && strcmp(p->arch, word) == 0)
+                return true;
+    }
+    return false;
+}
+
+/* A GGUF file says what it is for; what ComfyUI-GGUF refuses as a diffusion model is refused, but
+ * for families that it does not know and others wrote files of. Without a word, or with those of
+ * other tools, its tensors tell. */
 static berth_status check_gguf(struct node_call *c, const char *name, berth_err *err)
 {
     static const char *const fine[] = { "flux",    "sd1",        "sdxl", "sd3",   "aura",
@@ -268,7 +284,7 @@ static berth_status check_gguf(struct node_call *c, const char *name, berth_err 
     if (!s)
         s = weights_open(path.p, NULL, &w, err);
     const struct weights_meta *arch = s ? NULL : weights_meta_find(w, "general.architecture");
-    bool ok = !arch;
+    bool ok = !arch || (arch->kind == META_STRING && is_our_word(arch->str));
     for (size_t i = 0; !ok && i < ARRAY_LEN(fine); i++)
         ok = arch->kind == META_STRING && strcmp(arch->str, fine[i]) == 0;
     if (!s && !ok)

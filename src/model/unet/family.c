@@ -172,7 +172,8 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .context_dim = u->context_dim,
                                       .adm_channels = u->adm_channels,
                                       .act = DT_F16,
-                                      .act_else = DT_BF16 };
+                                      .act_else = DT_BF16,
+                                      .renamed = u->diffusers };
     return tell_apart(w, part, cfg, info, err);
 }
 

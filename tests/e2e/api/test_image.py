@@ -28,6 +28,8 @@ QWEN = {"diffusion_models/z_image_turbo_bf16.safetensors": "z-image-tiny", "text
         "diffusion_models/qwen_image_2512_fp8_e4m3fn.safetensors": "qwen-image-tiny",
         "diffusion_models/qwen_image_edit_2511_bf16.safetensors": "qwen-edit-tiny",
         "text_encoders/qwen_2.5_vl_7b_fp8_scaled.safetensors": "qwen25vl-tiny",
+        "diffusion_models/krea2_turbo_fp8_scaled.safetensors": "krea2-tiny",
+        "text_encoders/qwen3vl_4b_fp8_scaled.safetensors": "qwen3vl-krea2-tiny",
         "vae/qwen_image_vae.safetensors": "wan-tiny-vae"}
 SD15 = "v1-5-pruned-emaonly-fp16.safetensors"
 DEVICES = "cuda:0@cpu=512m,cuda:1@cpu=512m,cpu"
@@ -127,7 +129,8 @@ def make(server, w):
 
 
 ALL = ["txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "sdxl_refiner", "distorch2", "custom_sampler",
-       "flux_dev", "flux_schnell", "flux_gguf_distorch2", "z_image_turbo", "qwen_image", "qwen_image_edit"]
+       "flux_dev", "flux_schnell", "flux_gguf_distorch2", "z_image_turbo", "qwen_image", "qwen_image_edit",
+       "krea2_turbo"]
 
 
 @pytest.mark.parametrize("name", ALL)

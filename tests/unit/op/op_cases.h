@@ -517,6 +517,7 @@ static bool make_row_norm(struct bag *b, size_t i, union any *a, double *tol)
         r->scale = piece(&vec, i % 3, n);
         if (i % 2)
             r->w = param(b, S1(n));
+        r->from_one = i % 8 > 4; /* with a shift (7) and without (5) */
         if (i % 4 == 3)
             r->shift = piece(&vec, 3, n);
         r->y = i % 5 ? r->x : tensor(b, s);
