@@ -196,6 +196,16 @@ def network_cases(seed):
                                 upscale_method="bislerp", **shrink), ksampler(**k)]
     yield "pag_free_u", [model("FreeU", id="a", b1=1.1, b2=1.2, s1=0.9, s2=0.2),
                          model("PerturbedAttentionGuidance", of="a", scale=1.5), ksampler(**k)]
+    tiles = dict(tile_size=40, swap_size=3, max_depth=0, scale_depth=False)
+    yield "hyper_tile", [model("HyperTile", **tiles), ksampler(**k)]
+    yield "hyper_tile_deep", [model("HyperTile", **(tiles | dict(tile_size=1, max_depth=2, scale_depth=True, swap_size=5))),
+                              ksampler(seed=seed + 1, latent="painted", denoise=0.7)]
+    yield "tome", [model("TomePatchModel", ratio=0.4), ksampler(**(k | {"seed": seed + 7}))]
+    yield "tome_odd", [model("TomePatchModel", ratio=0.9), ksampler(seed=seed, latent="odd")]
+    yield "tome_tiles", [model("TomePatchModel", id="a", ratio=0.3),
+                         model("HyperTile", of="a", **(tiles | dict(max_depth=1))), ksampler(seed=seed, latent="painted")]
+    yield "tiles_pag", [model("HyperTile", id="a", **tiles), model("PerturbedAttentionGuidance", of="a", scale=2.0),
+                        ksampler(**k)]
     cache = dict(reuse_threshold=0.3, start_percent=0.1, end_percent=0.95, verbose=False)
     yield "easy_cache", [model("EasyCache", **cache), ksampler(steps=16, **k)]
     yield "easy_cache_cfg_1", [model("EasyCache", **cache), ksampler(steps=16, cfg=1.0, **k)]
