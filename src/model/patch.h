@@ -38,8 +38,8 @@ struct patch_run {
     size_t rows;   /* there is room for */
 };
 void patch_run_release(struct patch_run *p); /* zeroed is fine */
-struct patch_attn { /* what attention is about to be computed from, before its products */
-    struct act q, k, v; /* [B, T, C]; of self-attention they are one and the same */
+struct patch_attn {           /* what attention is about to be computed from, before its products */
+    struct act q, k, v;       /* [B, T, C]; of self-attention they are one and the same */
     bool own_q, own_k, own_v; /* it is a patch's, and goes when the products are computed */
     bool self;
     bool changed;            /* by any patch */

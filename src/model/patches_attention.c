@@ -78,19 +78,18 @@ static void tile(struct net_run *r, const struct net_patch *p, const struct fami
     memcpy(a->tiles, (const uint64_t[]) { nh, nw, h, w }, sizeof a->tiles);
 }
 
-static struct act untile(struct net_run *r, const struct family_batch *b,
-                         struct patch_attn *a, struct act o)
+static struct act untile(struct net_run *r, const struct family_batch *b, struct patch_attn *a,
+                         struct act o)
 {
     const uint64_t *t = a->tiles;
     (void)b;
     if (!t[ROWS] || net_bad(r))
         return o;
     uint64_t n = t[TILE_ROWS] * t[TILE_COLUMNS], C = o.shape.dim[2];
-    struct act y = swap_tiles(
-        r, o,
-        (const uint64_t[]) { t[TILE_COLUMNS], t[ROWS] / t[TILE_ROWS],
-                             t[COLUMNS] / t[TILE_COLUMNS] * C },
-        (const uint64_t[]) { o.shape.dim[0] / n, o.shape.dim[1] * n });
+    struct act y = swap_tiles(r, o,
+                              (const uint64_t[]) { t[TILE_COLUMNS], t[ROWS] / t[TILE_ROWS],
+                                                   t[COLUMNS] / t[TILE_COLUMNS] * C },
+                              (const uint64_t[]) { o.shape.dim[0] / n, o.shape.dim[1] * n });
     net_drop(r, &o);
     a->tiles[ROWS] = 0;
     return y;
@@ -269,8 +268,8 @@ static void unmerge_host(const float *x, const struct shape *xs, float *y, const
             y[i * C] = NAN; /* there was no memory */
 }
 
-static struct act unmerge(struct net_run *r, const struct family_batch *b,
-                          struct patch_attn *a, struct act o)
+static struct act unmerge(struct net_run *r, const struct family_batch *b, struct patch_attn *a,
+                          struct act o)
 {
     if (!a->merged || net_bad(r))
         return o;

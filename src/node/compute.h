@@ -52,6 +52,10 @@ struct cond_entry {
     bool mask_bounds;     /* the area is the mask's bounding box */
     double start_percent, end_percent;
     bool ranged;                                 /* those two count */
+    /* When the text encoder was as it encoded this (SetClipHooks); the narrower of both counts. */
+    double clip_start, clip_end;
+    bool clip_ranged;
+    bool otherwise; /* counts where the other prompts of its list do not */
     struct htensor *concat_latent, *concat_mask; /* inpaint models: [n, c, h, w], [n, h, w]; NULL */
     struct cond_ref *ref; /* pictures to look at, the last one; NULL: none */
     enum diffusion_ref_method ref_method;

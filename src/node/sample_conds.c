@@ -360,9 +360,15 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
         return err->code;
     if (e->mask && resolve_mask(c, e, scene, g, err))
         return err->code;
-    if (e->ranged) {
-        g->sigma_start = ms_percent(scene->ms, e->start_percent);
-        g->sigma_end = ms_percent(scene->ms, e->end_percent);
+    g->otherwise = e->otherwise;
+    double start = e->ranged ? e->start_percent : 0, end = e->ranged ? e->end_percent : 1;
+    if (e->clip_ranged) {
+        start = fmax(start, e->clip_start);
+        end = fmin(end, e->clip_end);
+    }
+    if (e->ranged || e->clip_ranged) {
+        g->sigma_start = ms_percent(scene->ms, start);
+        g->sigma_end = ms_percent(scene->ms, end);
     }
     return BERTH_OK;
 }

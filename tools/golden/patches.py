@@ -291,6 +291,35 @@ def hook_cases(seed):
                   start_percent=0.1, end_percent=0.9, keyframes_count=5),
              node("t", "SetHookKeyframes", hooks=["h", 0], hook_kf=["g", 0])]
     yield "hook_eased", [lora] + eased + [timed, k("p", steps=8)]
+    text = node("t", "CreateHookLora", lora_name="tiny_text_lora.safetensors", strength_model=0.0, strength_clip=0.7)
+    said = dict(clip=["clip", 0], text="a photo of a cat")
+    set_clip = dict(clip=["clip", 0], hooks=["t", 0])
+    yield "clip_hook", [text, node("c", "SetClipHooks", apply_to_conds=True, schedule_clip=False, **set_clip),
+                        node("e", "CLIPTextEncode", **(said | {"clip": ["c", 0]}))]
+    two = [lora, node("a", "CombineHooks2", hooks_A=["h", 0], hooks_B=["t", 0]),
+           node("b", "CombineHooks2", hooks_A=["a", 0], hooks_B=["t", 0])]
+    scheduled = frames[:2] + [node("d", "SetHookKeyframes", hooks=["b", 0], hook_kf=["g", 0]),
+                              node("c", "SetClipHooks", clip=["clip", 0], hooks=["d", 0], apply_to_conds=True, schedule_clip=True),
+                              node("p", "CLIPTextEncode", **(said | {"clip": ["c", 0]}))]
+    yield "clip_hook_scheduled", [text] + two + scheduled + [k("p", steps=8)]
+    other = node("h", "CreateHookModelAsLora", ckpt_name="tiny_other.safetensors", strength_model=0.4, strength_clip=0.6)
+    yield "hook_model", [other, new, k("p")]
+    yield "hook_model_clip", [other, node("c", "SetClipHooks", clip=["clip", 0], hooks=["h", 0], apply_to_conds=False,
+                                          schedule_clip=False), node("e", "CLIPTextEncode", **(said | {"clip": ["c", 0]}))]
+    only = node("h", "CreateHookModelAsLoraModelOnly", ckpt_name="tiny_other.safetensors", strength_model=0.4)
+    loaded = node("l", "LoraLoaderModelOnly", model=["model", 0], lora_name="tiny_lora.safetensors", strength_model=0.5)
+    mixed = k("p")
+    mixed["inputs"]["model"] = ["l", 0]
+    yield "hook_model_lora", [only, loaded, new, mixed]
+    area = node("a", "ConditioningSetAreaPercentage", conditioning=["positive", 0], width=0.5, height=0.75, x=0.0, y=0.25,
+                strength=0.8)
+    rest = node("p", "ConditioningSetDefaultCombine", cond=["a", 0], cond_DEFAULT=["empty", 0])
+    yield "cond_default", [area, rest, k("p", latent="wide")]
+    pair = node("p", "PairConditioningSetDefaultCombine", positive=["a", 0], negative=["negative", 0],
+                positive_DEFAULT=["empty", 0], negative_DEFAULT=["empty", 0], hooks=["h", 0])
+    sampled = k("p", latent="wide")
+    sampled["inputs"]["negative"] = ["p", 1]
+    yield "cond_default_pair", [lora, area, pair, sampled]
     span = node("r", "ConditioningTimestepsRange", start_percent=0.0, end_percent=0.4)
     two = node("c", "ConditioningSetPropertiesAndCombine", cond=["empty", 0], cond_NEW=["positive", 0],
                timesteps=["r", 0], **props)
@@ -312,6 +341,16 @@ def cases(seed):
 
 # ---- ComfyUI ----
 
+def text_lora(rank=4, width=64):
+    """Of the text encoder's first layers."""
+    out = {}
+    for layer in range(2):
+        for what in ("q_proj", "v_proj"):
+            base = f"lora_te_text_model_encoder_layers_{layer}_self_attn_{what}"
+            for name, shape in ((f"{base}.lora_up.weight", (width, rank)), (f"{base}.lora_down.weight", (rank, width))):
+                out[name] = synth(name, shape)
+    return out
+
 class Reference:
     def __init__(self, comfyui, golden):
         sys.path.insert(0, comfyui)
@@ -325,6 +364,7 @@ class Reference:
         loras = tempfile.mkdtemp()
         tensors = load_file(f"{golden}/lora_sd15_tiny.safetensors")
         save_file({k[5:]: v for k, v in tensors.items() if k.startswith("lora/")}, f"{loras}/tiny_lora.safetensors")
+        save_file(text_lora(), f"{loras}/tiny_text_lora.safetensors")
         folder_paths.add_model_folder_path("loras", loras)
 
     def unet(self, family, config, keys, prefix, front=""):
@@ -343,6 +383,23 @@ class Reference:
         net.diffusion_model.eval()
         cpu = torch.device("cpu")
         return self.comfy.model_patcher.ModelPatcher(net, cpu, cpu)
+
+    def clip(self, front=""):
+        import types
+        import comfy.sd
+        import comfy.sd1_clip as sd1
+        with open(f"{self.golden}/manifest.json") as f:
+            config = json.load(f)["clip_l_tiny"]["config"]
+        with open(f"{self.golden}/sd15_tiny_clip_keys.json") as f:
+            keys = json.load(f)
+        target = types.SimpleNamespace(params={}, clip=sd1.SD1ClipModel, tokenizer=sd1.SD1Tokenizer)
+        clip = comfy.sd.CLIP(target, model_options={"clip_l_model_config": config, "dtype": torch.float32})
+        own = clip.cond_stage_model.state_dict()
+        names = {k.replace("cond_stage_model.", "clip_l."): k for k in keys}
+        for n, k in names.items():
+            if n in own:
+                own[n].copy_(synth(front + k, keys[k]))
+        return clip
 
     def cls(self, name):
         """A node's class by the name that workflows have."""
@@ -423,8 +480,13 @@ def main():
     latents = {"latent": torch.zeros(1, 4, 8, 8), "batch": torch.zeros(3, 4, 8, 8), "wide": torch.zeros(1, 4, 16, 24),
                "odd": torch.zeros(1, 4, 9, 15), "long": torch.zeros(8, 4, 8, 8), "painted": torch.randn(2, 4, 16, 16, generator=generator)}
     sd15 = ("SD15", "unet_sd15_tiny", "sd15_tiny_unet_keys.json", "model.diffusion_model.")
-    base = {"model": [ref.unet(*sd15)], "other": [ref.unet(*sd15, front="other.")],
+    base = {"clip": [ref.clip()], "model": [ref.unet(*sd15)], "other": [ref.unet(*sd15, front="other.")],
             "flux": [ref.unet("Flux", "flux_tiny", "flux_tiny_keys.json", "")]}
+    import comfy.sd
+    import folder_paths
+    comfy.sd.load_checkpoint_guess_config = lambda *_, **__: (base["other"][0], ref.clip(front="other."), None)
+    folder_paths.get_full_path = folder_paths.get_full_path_or_raise = (
+        lambda find: lambda kind, name: name if kind == "checkpoints" else find(kind, name))(folder_paths.get_full_path)
     flux = load_file(f"{a.golden}/flux_tiny.safetensors")
     given["flux_positive"], given["flux_negative"] = flux["context"], flux["context"] * 0.5
     pooled = {"flux_positive": flux["vec"], "flux_negative": flux["vec"] * 0.5}

@@ -29,7 +29,7 @@ struct pass {
     struct act context; /* [B, L, context_dim] */
     struct act skip[UNET_BLOCKS_MAX];
     uint32_t skips;
-    struct patch_at at; /* the block that runs */
+    struct patch_at at;     /* the block that runs */
     struct torch_rng draws; /* for patches: every run of a pass draws the same */
 };
 
@@ -328,8 +328,7 @@ static struct act keep(struct net_run *r, struct pass *p, struct act h, bool *ow
 }
 
 /* Block i of the way down. x is on the stack and stays, or the caller's own: then it is taken. */
-static struct act input_block(struct net_run *r, struct pass *p, uint32_t i, struct act x,
-                              bool own)
+static struct act input_block(struct net_run *r, struct pass *p, uint32_t i, struct act x, bool own)
 {
     size_t mark = net_enter(r, "input_blocks.%u.", i);
     struct act h;
