@@ -323,3 +323,39 @@ NODE_CLASS(CLIPSetLastLayer, .display = "CLIP Set Last Layer", .category = "cond
            .module = "nodes",
            INS(SOCKET("clip", "CLIP"), INT_IN("stop_at_clip_layer", -1, -24, -1, 1)),
            OUT_OF("CLIP"), .run = run_last_layer);
+
+/* ---- how prompts of T5 are padded ---- */
+
+#define PADDING_MAX 10000
+
+static berth_status in_padding(const struct node_call *c, const char *input, uint32_t *out,
+                               berth_err *err)
+{
+    int64_t n;
+    if (in_i64(c, input, &n, err))
+        return err->code;
+    if (n < 0 || n > PADDING_MAX)
+        return err_set(err, BERTH_EINVAL, "%s is %lld, not 0 to %d", input, (long long)n,
+                       PADDING_MAX);
+    *out = (uint32_t)n;
+    return BERTH_OK;
+}
+
+static berth_status run_padding(struct node_call *c, berth_err *err)
+{
+    struct model_ref m;
+    uint32_t padding, length;
+    if (in_padding(c, "min_padding", &padding, err) || in_padding(c, "min_length", &length, err) ||
+        in_model_copy(c, "clip", &m, err))
+        return err->code;
+    m.said.padded = true;
+    m.said.min_padding = padding;
+    m.said.min_length = length;
+    return out_value(c, 0, value_model(&m), err);
+}
+
+NODE_CLASS(T5TokenizerOptions, .display = "T5 Tokenizer Options", .category = "model/conditioning",
+           .module = MOD("cond"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
+           INS(SOCKET("clip", "CLIP"), INT_IN("min_padding", 0, 0, PADDING_MAX, 1),
+               INT_IN("min_length", 0, 0, PADDING_MAX, 1)),
+           OUT_OF("CLIP"), .run = run_padding);

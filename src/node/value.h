@@ -101,6 +101,8 @@ struct model_ref {
         bool differs;    /* DifferentialDiffusion, with this strength */
         double differential;
         bool clip_scheduled; /* clip_hooks follow their keyframes: a prompt for each of them */
+        bool padded; /* T5TokenizerOptions: the next two count */
+        uint32_t min_padding, min_length;
         int clip_skip;       /* stop_at_clip_layer; 0: none */
         enum dtype act;  /* ModelComputeDtype: of activations; DT_NONE: nothing */
         bool fp8;        /* weight_dtype fp8_e4m3fn_fast: products in fp8 */

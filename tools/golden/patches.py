@@ -177,6 +177,9 @@ def conditioning_cases(seed):
     k = ksampler(of="model", seed=seed, latent="wide")
     k["inputs"]["positive"] = ["r", 0]
     yield "area_strength", half + [k]
+    video = node("q", "ConditioningSetAreaPercentageVideo", conditioning=["positive", 0], width=0.3, height=0.5, temporal=0.75,
+                 x=0.1, y=0.25, z=0.25, strength=0.9)
+    yield "area_video", [video] + half[2:] + [k]
 
 
 def network_cases(seed):
@@ -192,6 +195,16 @@ def network_cases(seed):
     shrink = dict(block_number=3, downscale_factor=2.0, start_percent=0.0, end_percent=0.6)
     yield "shrink", [model("PatchModelAddDownscale", downscale_after_skip=True, downscale_method="bicubic",
                            upscale_method="bicubic", **shrink), ksampler(**k)]
+    cascade = model("ModelSamplingStableCascade", shift=2.0)
+    yield "cascade", [cascade, ksampler(seed=seed)]
+    yield "cascade_normal", [model("ModelSamplingStableCascade", shift=1.0), ksampler(seed=seed, scheduler="karras", denoise=0.6,
+                                                                                       latent="painted")]
+    yield "cascade_percent", [cascade, model("SamplingPercentToSigma", id="s", of="m", sampling_percent=0.3,
+                                             return_actual_sigma=True)]
+    yield "ltxv_sampling", [node("m", "ModelSamplingLTXV", model=["model", 0], max_shift=2.05, base_shift=0.95,
+                                 latent=["wide", 0]), ksampler(seed=seed)]
+    yield "temporal_attention", [model("UNetTemporalAttentionMultiply", self_structural=1.2, self_temporal=0.5,
+                                       cross_structural=0.7, cross_temporal=2.0), ksampler(seed=seed)]
     yield "shrink_kept", [model("PatchModelAddDownscale", downscale_after_skip=False, downscale_method="area",
                                 upscale_method="bislerp", **shrink), ksampler(**k)]
     yield "pag_free_u", [model("FreeU", id="a", b1=1.1, b2=1.2, s1=0.9, s2=0.2),
@@ -456,7 +469,7 @@ def write_windows(path):
 
 def tensor_of(v):
     return v["samples"] if isinstance(v, dict) else v[0][0] if isinstance(v, list) else torch.tensor([float(v)]) \
-        if isinstance(v, (int, float)) else v
+        if isinstance(v, (int, float)) else v.reshape(1) if v.dim() == 0 else v
 
 
 def main():
