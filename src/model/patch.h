@@ -83,8 +83,9 @@ struct net_patch_kind {
 struct net_patch {
     const struct net_patch_kind *is;
     double p[PATCH_PARAMS];
-    uint64_t blocks[2];      /* of double and of single blocks, a bit each */
-    struct guide_seen *seen; /* receives what it sees; NULL: nobody does. Borrowed */
+    uint64_t blocks[2];           /* of double and of single blocks, a bit each */
+    const struct hypernet *hyper; /* model/hypernet.h; borrowed; NULL: none */
+    struct guide_seen *seen;      /* receives what it sees; NULL: nobody does. Borrowed */
 };
 #define NET_PATCH(name) extern const struct net_patch_kind patch_##name;
 #include "model/patches.def"

@@ -2,11 +2,6 @@
  * computed yet. */
 #include "node/node_impl.h"
 
-NOT_YET(HypernetworkLoader, .display = "Load Hypernetwork", .category = "model/loaders",
-        .module = MOD("hypernetwork"), .flags = NODE_V3,
-        INS(SOCKET("model", "MODEL"), FOLDER_IN("hypernetwork_name", "hypernetworks"),
-            FLOAT_IN("strength", 1.0, -10.0, 10.0, 0.01)),
-        OUT_OF("MODEL"));
 NOT_YET(LoraSave, .display = "Extract and Save Lora", .category = "experimental",
         .module = MOD("lora_extract"),
         .flags = NODE_V3 | NODE_OUTPUT | NODE_EXPERIMENTAL | NODE_PROMPT | NODE_EXTRA_PNGINFO,

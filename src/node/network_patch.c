@@ -1,6 +1,7 @@
 /* network_patch: nodes that change a model's network while it runs (model/patches.def), and
  * guidance by passes of a network so changed. What a family does not offer is refused here, before
  * anything is loaded. */
+#include "model/hypernet.h"
 #include "node/compute.h"
 #include "op/resize.h"
 
@@ -253,6 +254,45 @@ NODE_CLASS(EasyCache, .display = "EasyCache", .category = "advanced/debug",
 NODE_CLASS(LazyCache, .display = "LazyCache", .category = "advanced/debug",
            .module = MOD("easycache"), .flags = NODE_V3 | NODE_EXPERIMENTAL, CACHE_IN,
            OUT_OF("MODEL"), .run = run_cache, .own = "whole predictions");
+
+/* ---- hypernetworks ---- */
+
+static void free_hypernet(void *obj)
+{
+    hypernet_free(obj);
+}
+static const struct value_type type_hypernet = { .name = "HYPERNETWORK", .free = free_hypernet };
+
+static berth_status run_hypernet(struct node_call *c, berth_err *err)
+{
+    struct model_change change = { .net.is = &patch_hypernet };
+    struct str path = { 0 };
+    struct hypernet *h = NULL;
+    const char *name;
+    if (can_patch(c, change.net.is, err) || in_finite(c, "strength", &change.net.p[0], err) ||
+        in_text(c, "hypernetwork_name", &name, err))
+        return err->code;
+    berth_status s = folders_resolve(c->env->folders, "hypernetworks", name, &path, err);
+    if (!s)
+        s = hypernet_open(path.p, &h, err);
+    str_release(&path);
+    if (s)
+        return s;
+    if (h->dropout)
+        log_warn(c->env->log, "node.hypernetwork",
+                 "node=%s file=%s why=\"trained with dropout, which is left out here\"", c->id,
+                 name);
+    change.net.hyper = h;
+    change.with = value_object(&type_hypernet, h); /* takes h */
+    return change.with ? give_changed(c, change, err)
+                       : err_set(err, BERTH_ENOMEM, "a hypernetwork");
+}
+
+NODE_CLASS(HypernetworkLoader, .display = "Load Hypernetwork", .category = "model/loaders",
+           .module = MOD("hypernetwork"), .flags = NODE_V3,
+           INS(SOCKET("model", "MODEL"), FOLDER_IN("hypernetwork_name", "hypernetworks"),
+               FLOAT_IN("strength", 1.0, -10.0, 10.0, 0.01)),
+           OUT_OF("MODEL"), .run = run_hypernet);
 
 /* ---- fewer tokens for self-attention ---- */
 

@@ -657,7 +657,8 @@ static berth_status prepare_patches(struct run *r, const struct conditioning **e
     for (size_t i = 0; i < q->model->changes; i++) {
         if (prepare_change(r, &q->model->change[i], err))
             return err->code;
-        if (q->model->change[i].with)
+        const struct value *with = q->model->change[i].with;
+        if (with && with->object.type == &type_conditioning)
             *empty = q->model->change[i].with->object.obj;
     }
     if (q->empty) {

@@ -13,7 +13,8 @@ COMFYUI is a checkout whose packages are installed. Writes OUT/patches.json, the
 
 each a few nodes in the order they run, whose links name an earlier one or an input of the file
 (model, positive, negative, empty, latents), and OUT/patches.safetensors: in/<input>, and for every
-case the tensor that output 0 of its last node is. OUT/windows.json has context windows by themselves.
+case the tensor that output 0 of its last node is. OUT/windows.json has context windows by themselves,
+OUT/hyper*.pt are hypernetworks.
 """
 import argparse
 import asyncio
@@ -209,6 +210,13 @@ def network_cases(seed):
                                 upscale_method="bislerp", **shrink), ksampler(**k)]
     yield "pag_free_u", [model("FreeU", id="a", b1=1.1, b2=1.2, s1=0.9, s2=0.2),
                          model("PerturbedAttentionGuidance", of="a", scale=1.5), ksampler(**k)]
+    hyper = dict(hypernetwork_name="hyper.pt", strength=0.8)
+    yield "hypernetwork", [model("HypernetworkLoader", **hyper), ksampler(**k)]
+    yield "hypernetwork_norm", [model("HypernetworkLoader", hypernetwork_name="hyper_norm.pt", strength=1.0),
+                                ksampler(seed=seed, latent="batch")]
+    yield "hypernetwork_tiles", [model("HypernetworkLoader", id="a", **hyper),
+                                 model("HyperTile", of="a", tile_size=1, swap_size=2, max_depth=0, scale_depth=False),
+                                 ksampler(**k)]
     tiles = dict(tile_size=40, swap_size=3, max_depth=0, scale_depth=False)
     yield "hyper_tile", [model("HyperTile", **tiles), ksampler(**k)]
     yield "hyper_tile_deep", [model("HyperTile", **(tiles | dict(tile_size=1, max_depth=2, scale_depth=True, swap_size=5))),
@@ -354,6 +362,21 @@ def cases(seed):
 
 # ---- ComfyUI ----
 
+def hyper(dims, inner, norm=False, **settings):
+    """A hypernetwork as trainers wrote them."""
+    def net(dim, which):
+        layers, out = [(dim, inner), (inner, dim)], {}
+        for i, (a, b) in enumerate(layers):
+            at = 2 * i if norm else i
+            out[f"linear.{at}.weight"] = (synth(f"hyper.{dim}.{which}.{at}.weight", (b, a)) * 0.3).half()
+            out[f"linear.{at}.bias"] = synth(f"hyper.{dim}.{which}.{at}.bias", (b,)).half()
+            if norm:
+                out[f"linear.{at + 1}.weight"] = synth(f"hyper.{dim}.{which}.{at + 1}.weight", (b,)).half()
+                out[f"linear.{at + 1}.bias"] = synth(f"hyper.{dim}.{which}.{at + 1}.bias", (b,)).half()
+        return out
+    return {**{d: [net(d, 0), net(d, 1)] for d in dims}, "step": 100, "name": "tiny", "is_layer_norm": norm, **settings}
+
+
 def text_lora(rank=4, width=64):
     """Of the text encoder's first layers."""
     out = {}
@@ -365,7 +388,7 @@ def text_lora(rank=4, width=64):
     return out
 
 class Reference:
-    def __init__(self, comfyui, golden):
+    def __init__(self, comfyui, golden, out):
         sys.path.insert(0, comfyui)
         sys.argv = [sys.argv[0], "--cpu"]
         import comfy.options
@@ -379,6 +402,9 @@ class Reference:
         save_file({k[5:]: v for k, v in tensors.items() if k.startswith("lora/")}, f"{loras}/tiny_lora.safetensors")
         save_file(text_lora(), f"{loras}/tiny_text_lora.safetensors")
         folder_paths.add_model_folder_path("loras", loras)
+        torch.save(hyper((32, 64), 40, activation_func="linear"), f"{out}/hyper.pt")
+        torch.save(hyper((64,), 24, norm=True, activation_func="mish", activate_output=True), f"{out}/hyper_norm.pt")
+        folder_paths.add_model_folder_path("hypernetworks", out)
 
     def unet(self, family, config, keys, prefix, front=""):
         """Weights are those of names with `front` before them."""
@@ -484,7 +510,7 @@ def main():
     p.add_argument("--new", action="store_true", help="run only what OUT does not have, or has with other nodes")
     a = p.parse_args()
     torch.set_num_threads(1)  # passes are tiny
-    ref = Reference(a.comfyui, a.golden)
+    ref = Reference(a.comfyui, a.golden, a.out)
     with open(f"{a.golden}/manifest.json") as f:
         texts = json.load(f)["clip_l_tiny"]["prompts"]
     clip = load_file(f"{a.golden}/clip_l_tiny.safetensors")

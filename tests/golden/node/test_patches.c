@@ -151,6 +151,18 @@ static void write_text_lora(struct scene *s)
     assert_ok(weights_write(&args, &err), err);
 }
 
+/* A file of the data folder, where loaders look. */
+static void copy_file(struct scene *s, const char *from, const char *to)
+{
+    char bytes[4096];
+    FILE *in = fopen(from, "rb"), *out = fopen(rig_path(&s->t.r, to), "wb");
+    assert_true(in && out);
+    for (size_t n; (n = fread(bytes, 1, sizeof bytes, in));)
+        assert_int_equal(fwrite(bytes, 1, n, out), n);
+    fclose(in);
+    fclose(out);
+}
+
 static void give_models(struct scene *s)
 {
     static const char *const whole[] = { "sd15_tiny_clip_keys.json", "sd15_tiny_unet_keys.json" };
@@ -252,6 +264,9 @@ static void every_case(void **state)
     give(&s, "clip", value_ref(s.t.ckpt.out[1].at[0]));
     write_lora(&s);
     write_text_lora(&s);
+    copy_file(&s, BERTH_SOURCE_DIR "/tests/golden/node/data/hyper.pt", "hypernetworks/hyper.pt");
+    copy_file(&s, BERTH_SOURCE_DIR "/tests/golden/node/data/hyper_norm.pt",
+              "hypernetworks/hyper_norm.pt");
     give_models(&s);
     give_inputs(&s);
     json_object_foreach(s.cases, name, nodes)
