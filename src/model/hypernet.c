@@ -6,6 +6,7 @@
 #include "tensor/convert.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,12 +128,9 @@ static berth_status read_floats(struct hypernet *h, const struct weights *w,
 
 static const struct weights_entry *bias_of(const struct weights *w, const struct weights_entry *e)
 {
-    struct str name = { 0 };
-    str_add(&name, e->name, e->name_len - strlen("weight"));
-    str_adds(&name, "bias");
-    const struct weights_entry *b = name.bad ? NULL : weights_find(w, name.p, name.n);
-    str_release(&name);
-    return b;
+    char name[256];
+    int n = snprintf(name, sizeof name, "%.*sbias", (int)(e->name_len - strlen("weight")), e->name);
+    return n > 0 && (size_t)n < sizeof name ? weights_find(w, name, (size_t)n) : NULL;
 }
 
 static struct hyper_step *new_step(struct hyper_net *n, int kind)
@@ -244,25 +242,25 @@ static berth_status read_nets(struct hypernet *h, const struct weights *w, berth
     return s ? s : weights_check(w, err);
 }
 
+berth_status hypernet_read(const struct weights *w, struct hypernet **out, berth_err *err)
+{
+    struct hypernet *h = calloc(1, sizeof *h);
+    berth_status s = h ? read_nets(h, w, err) : err_set(err, BERTH_ENOMEM, "a hypernetwork");
+    if (s)
+        hypernet_free(h);
+    *out = s ? NULL : h;
+    return s;
+}
+
 berth_status hypernet_open(const char *path, struct hypernet **out, berth_err *err)
 {
     struct weights *w;
-    struct hypernet *h = calloc(1, sizeof *h);
     *out = NULL;
-    berth_status s =
-        h ? weights_open(path, NULL, &w, err) : err_set(err, BERTH_ENOMEM, "a hypernetwork");
-    if (s) {
-        free(h);
-        return s;
-    }
-    s = read_nets(h, w, err);
+    if (weights_open(path, NULL, &w, err))
+        return err->code;
+    berth_status s = hypernet_read(w, out, err);
     weights_close(w);
-    if (!s) {
-        *out = h;
-        return BERTH_OK;
-    }
-    hypernet_free(h);
-    return err_add(err, "'%.150s'", path);
+    return s ? err_add(err, "'%.150s'", path) : BERTH_OK;
 }
 
 void hypernet_free(struct hypernet *h)

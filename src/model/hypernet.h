@@ -37,4 +37,6 @@ struct hypernet {
 /* hypernet_free() it. BERTH_EUNSUPPORTED: an activation that nobody knows. BERTH_EFORMAT: no
  * hypernetwork. */
 berth_status hypernet_open(const char *path, struct hypernet **out, berth_err *err);
+struct weights;
+berth_status hypernet_read(const struct weights *w, struct hypernet **out, berth_err *err);
 void hypernet_free(struct hypernet *h); /* NULL is fine */
