@@ -2,16 +2,6 @@
  * computed yet. */
 #include "node/node_impl.h"
 
-NOT_YET(LoraSave, .display = "Extract and Save Lora", .category = "experimental",
-        .module = MOD("lora_extract"),
-        .flags = NODE_V3 | NODE_OUTPUT | NODE_EXPERIMENTAL | NODE_PROMPT | NODE_EXTRA_PNGINFO,
-        INS(TEXT_IN("filename_prefix", "loras/ComfyUI_extracted_lora",
-                    .more = "\"multiline\":false"),
-            INT_IN("rank", 8, 1, 4096, 1, .more = ADVANCED),
-            COMBO_IN("lora_type", CHOICES("standard", "full_diff"), .more = ADVANCED),
-            BOOL_IN("bias_diff", true, .more = ADVANCED),
-            SOCKET("model_diff", "MODEL", .optional = true),
-            SOCKET("text_encoder_diff", "CLIP", .optional = true)));
 NOT_YET(ImageOnlyCheckpointSave, .category = "model/merging", .module = MOD("video_model"),
         .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
         INS(SOCKET("model", "MODEL"), SOCKET("clip_vision", "CLIP_VISION"), SOCKET("vae", "VAE"),
