@@ -152,6 +152,7 @@ struct encoder_class {
     void *(*prepare)(const struct encoder_pass *p);
     const struct encoder_sight *sight;   /* NULL: it sees no pictures */
     const struct encoder_speech *speech; /* NULL: it writes no text */
+    bool takes_padding; /* T5TokenizerOptions is about it */
     bool hides_pads; /* what prompts are padded with is hidden from text (encoder_pass.shown) */
     /* The network, as net.h says; gives p->z and p->pooled as far as they are wanted. */
     void (*forward)(struct net_run *r, const struct encoder_pass *p);
@@ -321,6 +322,11 @@ struct text_args {
     size_t encoders;
     const struct text_embeddings *emb; /* NULL: none */
     int skip;                          /* 0: the set's default; -1..-24: stop_at_clip_layer */
+    /* Of encoders that take it, instead of the set's min_length; said false: nobody did. */
+    struct text_padding {
+        bool said;
+        uint32_t min_padding, min_length;
+    } padding;
     /* Around the passes of each encoder, one after the other, so that no encoder holds memory while
      * another one computes; NULL: all nets are open.
      *   begin  post: e->net is open

@@ -580,6 +580,25 @@ static struct view host_operand(struct use *u, enum dtype t, const void *src, si
     return v;
 }
 
+struct act net_linear_given(struct net_run *r, struct act x, const float *w, const float *bias,
+                            uint64_t rows)
+{
+    struct use u;
+    struct shape s = x.shape;
+    if (!use_begin(&u, r, "a layer beside the file's"))
+        return (struct act) { 0 };
+    struct shape ws = { .ndim = 2, .dim = { rows, s.dim[s.ndim - 1] } };
+    s.dim[s.ndim - 1] = rows;
+    struct act y = net_new(r, &s);
+    struct view held = host_operand(&u, DT_F32, w, (size_t)(ws.dim[0] * ws.dim[1]));
+    struct op_linear a = { .x = view_of(x),
+                           .y = view_of(y),
+                           .w = net_packed(DT_F32, &ws, held.data),
+                           .bias = host_operand(&u, DT_F32, bias, (size_t)rows) };
+    use_op_linear(&u, &a);
+    return result(&u, y);
+}
+
 struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const char *layer)
 {
     struct use u;

@@ -241,6 +241,9 @@ struct act net_host(struct net_run *r, struct act x, const struct shape *as, net
 struct act net_linear(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_no_bias(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_f32(struct net_run *r, struct act x, const char *layer); /* gives F32 */
+/* A layer that no file of the net has: w [rows, x's row], bias [rows]; as src of net_input(). */
+struct act net_linear_given(struct net_run *r, struct act x, const float *w, const float *bias,
+                            uint64_t rows);
 struct act net_linear_add(struct net_run *r, struct act x, const char *layer,
                           struct act add); /* + add; may give add's place: drops it */
 /* The same between slices: y (all of it) = after(x . rows of the weight + their bias). */

@@ -284,6 +284,8 @@ struct text_args ready_text_args(struct ready_text *t)
                                 .enc = t->enc,
                                 .encoders = t->n,
                                 .skip = t->skip,
+                                .padding = { t->ref->said.padded, t->ref->said.min_padding,
+                                             t->ref->said.min_length },
                                 .begin = begin_encoder,
                                 .end = end_encoder,
                                 .user = t };

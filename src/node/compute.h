@@ -45,13 +45,18 @@ struct cond_entry {
     struct htensor *shown;  /* [1, tokens]: 0 is padding, to be seen by nobody; NULL: all is text */
     struct diffusion_size size;
     double strength; /* 1 */
-    enum cond_area { AREA_NONE, AREA_PIXELS, AREA_PERCENT } area_kind;
+    enum cond_area { AREA_NONE, AREA_PIXELS, AREA_PERCENT, AREA_VIDEO } area_kind;
     double area[4];       /* h, w, y, x: pixels of the picture, or fractions of it */
+    double area_time[2];  /* AREA_VIDEO, fractions as well: frames, and the first of them */
     struct htensor *mask; /* [n, h, w]; NULL: none */
     double mask_strength; /* 1 */
     bool mask_bounds;     /* the area is the mask's bounding box */
     double start_percent, end_percent;
     bool ranged;                                 /* those two count */
+    /* When the text encoder was as it encoded this (SetClipHooks); the narrower of both counts. */
+    double clip_start, clip_end;
+    bool clip_ranged;
+    bool otherwise; /* counts where the other prompts of its list do not */
     struct htensor *concat_latent, *concat_mask; /* inpaint models: [n, c, h, w], [n, h, w]; NULL */
     struct cond_ref *ref; /* pictures to look at, the last one; NULL: none */
     enum diffusion_ref_method ref_method;

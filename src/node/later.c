@@ -78,11 +78,6 @@ NOT_YET(ControlNetInpaintingAliMamaApply, .category = "conditioning/controlnet",
             FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001)),
         OUTS(PAIR_OUT));
 
-NOT_YET(ModelSamplingLTXV, .category = "advanced/model", V3("lt"),
-        INS(SOCKET("model", "MODEL"), FLOAT_IN("max_shift", 2.05, 0.0, 100.0, 0.01),
-            FLOAT_IN("base_shift", 0.95, 0.0, 100.0, 0.01), OPTIONAL("latent", "LATENT")),
-        OUT_OF("MODEL"));
-
 /* A shader is a program in a language of its own, which nothing here compiles. */
 NOT_YET(GLSLShader, .display = "GLSL Shader", .category = "image/shader", .module = MOD("glsl"),
         .flags = NODE_V3 | NODE_EXPERIMENTAL | NODE_INTERMEDIATE,

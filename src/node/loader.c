@@ -352,7 +352,7 @@ static berth_status open_and_load(struct node_call *c, struct res_open_args *arg
         args->eject_others = false;
         res_unref(again);
     }
-    if (!s)
+    if (!s && !p->unloaded)
         s = call_load(c, out->m, true, err);
     if (s) {
         res_unref(out->m);

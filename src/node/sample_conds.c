@@ -20,19 +20,43 @@ static void *take(const struct cond_scene *scene, size_t count, size_t elem, ber
 
 /* ---- areas ---- */
 
+/* What an area for videos is over this latent. ComfyUI counts its fractions from the first dimension
+ * behind the channels on, so that over pictures that of frames is the height's. */
+static berth_status area_of(const struct cond_entry *e, const struct cond_scene *scene,
+                            double out[4], berth_err *err)
+{
+    memcpy(out, e->area, 4 * sizeof *out);
+    if (e->area_kind != AREA_VIDEO)
+        return BERTH_OK;
+    if (scene->info->latent.rank != 3) {
+        memcpy(out, (const double[]) { e->area_time[0], e->area[0], e->area_time[1], e->area[2] },
+               4 * sizeof *out);
+        return BERTH_OK;
+    }
+    double frames = (double)scene->shape.dim[2];
+    if (nearbyint(e->area_time[0] * frames) >= frames && nearbyint(e->area_time[1] * frames) == 0)
+        return BERTH_OK;
+    return err_set(err, BERTH_EUNSUPPORTED,
+                   "an area of some frames alone cannot be computed yet: temporal %g from z %g on",
+                   e->area_time[0], e->area_time[1]);
+}
+
 /* h, w, y, x in latent pixels: as large as people want; conds_pair() compares them before they are
  * cut. */
 static berth_status read_area(const struct cond_entry *e, const struct cond_scene *scene,
                               struct guide_area *out, berth_err *err)
 {
     uint32_t to[4];
+    double of[4];
+    if (area_of(e, scene, of, err))
+        return err->code;
     for (int i = 0; i < 4; i++) {
-        double v = e->area[i];
+        double v = of[i];
         if (e->area_kind == AREA_PIXELS)
             v = floor(v / scene->info->latent.ratio);
         else /* halves to even, as Python rounds */
             v = nearbyint(v * (double)shape_last(&scene->shape, 2 - i % 2));
-        if (e->area_kind == AREA_PERCENT && i < 2 && v < 1)
+        if (e->area_kind != AREA_PIXELS && i < 2 && v < 1)
             v = 1;
         if (!(v >= 0 && v <= (double)SIDE_MAX))
             return err_set(err, BERTH_EINVAL, "an area with a side of %g latent pixels", v);
@@ -360,9 +384,15 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
         return err->code;
     if (e->mask && resolve_mask(c, e, scene, g, err))
         return err->code;
-    if (e->ranged) {
-        g->sigma_start = ms_percent(scene->ms, e->start_percent);
-        g->sigma_end = ms_percent(scene->ms, e->end_percent);
+    g->otherwise = e->otherwise;
+    double start = e->ranged ? e->start_percent : 0, end = e->ranged ? e->end_percent : 1;
+    if (e->clip_ranged) {
+        start = fmax(start, e->clip_start);
+        end = fmin(end, e->clip_end);
+    }
+    if (e->ranged || e->clip_ranged) {
+        g->sigma_start = ms_percent(scene->ms, start);
+        g->sigma_end = ms_percent(scene->ms, end);
     }
     return BERTH_OK;
 }

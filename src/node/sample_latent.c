@@ -167,6 +167,7 @@ struct run { /* of one sample_latent() */
     struct guide_memory *memory;
     struct net_patches nets; /* what the network is run with */
     struct guide_seen seen;  /* what it says of its attention */
+    struct patch_run draws;  /* what patches of it draw */
     struct step_cache easy;  /* of its passes; threshold 0: none */
     struct step_cache whole; /* of predictions; likewise */
     struct windows windows;  /* context windows; length 0: none */
@@ -290,6 +291,7 @@ static berth_status prepare_latent(struct run *r, berth_err *err)
             return err->code;
         pack(r, i, one, r->noise, false);
     }
+    r->draws.rng = rng;
     float first = r->q->sigmas[0];
     if (prepare_windows(r, err))
         return err->code;
@@ -577,7 +579,7 @@ static berth_status net_list(struct run *r, const struct net_patch *last, struct
 {
     const struct model_ref *m = r->q->model;
     struct net_patch *at = arena_array(&r->mem, m->changes + 1, sizeof *at);
-    *out = (struct net_patches) { .at = at };
+    *out = (struct net_patches) { .at = at, .run = &r->draws };
     if (!at)
         return err_set(err, BERTH_ENOMEM, "%zu patches", m->changes);
     for (size_t i = 0; i < m->changes; i++) {
@@ -655,7 +657,8 @@ static berth_status prepare_patches(struct run *r, const struct conditioning **e
     for (size_t i = 0; i < q->model->changes; i++) {
         if (prepare_change(r, &q->model->change[i], err))
             return err->code;
-        if (q->model->change[i].with)
+        const struct value *with = q->model->change[i].with;
+        if (with && with->object.type == &type_conditioning)
             *empty = q->model->change[i].with->object.obj;
     }
     if (q->empty) {
@@ -744,6 +747,7 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
         return err->code;
     torch_seed(&rng, q->seed + 1);
     torch_randn(&rng, own, r->n);
+    r->draws.rng = rng; /* ComfyUI has one generator for all of this */
     r->guide.noise = own;
     return BERTH_OK;
 }
@@ -840,6 +844,7 @@ berth_status sample_latent(struct node_call *c, const struct sampling_request *q
     step_cache_release(&r.easy);
     step_cache_release(&r.whole);
     free(r.seen.of);
+    patch_run_release(&r.draws);
     ms_release(&r.ms);
     for (size_t i = 0; i < LISTS; i++)
         vec_release(&r.list[i].at);
