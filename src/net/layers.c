@@ -433,6 +433,42 @@ static void binary(struct net_run *r, enum op_binary_kind kind, const char *what
     use_end(&u);
 }
 
+void net_add_scaled(struct net_run *r, struct act *x, struct act b, float scale)
+{
+    struct use u;
+    if (!use_begin(&u, r, "add"))
+        return;
+    use_op_binary(
+        &u,
+        &(struct op_binary) {
+            .kind = OP_ADD, .a = view_of(*x), .b = view_of(b), .y = view_of(*x), .scale = scale });
+    use_end(&u);
+}
+
+void net_leak(struct net_run *r, struct act x, struct act slope, struct act y)
+{
+    binary(r, OP_LEAK, "leak", x, slope, y);
+}
+
+void net_prelu(struct net_run *r, struct act *x, const char *layer)
+{
+    struct use u;
+    if (!use_begin(&u, r, layer))
+        return;
+    const struct net_layer *l = net_layer_plain(r, layer, 1, false);
+    if (!l)
+        return;
+    u.keep = l->weight.block;
+    struct op_binary a = { .kind = OP_LEAK, .a = view_of(*x), .y = view_of(*x) };
+    const struct view slope = use_param(&u, &l->weight);
+    struct shape s = { .ndim = x->shape.ndim };
+    for (int i = 0; i < s.ndim; i++)
+        s.dim[i] = i == 1 ? l->weight.shape.dim[0] : 1;
+    a.b = net_packed(slope.dtype, &s, slope.data);
+    use_op_binary(&u, &a);
+    use_end(&u);
+}
+
 void net_add(struct net_run *r, struct act *x, struct act b)
 {
     binary(r, OP_ADD, "add", *x, b, *x);

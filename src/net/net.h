@@ -294,6 +294,13 @@ struct act net_rms_norm_from_one(struct net_run *r, struct act x, const char *la
 void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind); /* in place */
 void net_add(struct net_run *r, struct act *x, struct act b);              /* x += b, broadcast */
 struct act net_sum_f32(struct net_run *r, struct act a, struct act b);     /* a + b, in F32 */
+void net_add_scaled(struct net_run *r, struct act *x, struct act b,
+                    float scale); /* x += b * scale */
+/* y = x where it is not below 0, else x * slope; slope: one number for all, [1, 1, 1, 1], or as
+ * net_add() spreads. y may be x. */
+void net_leak(struct net_run *r, struct act x, struct act slope, struct act y);
+/* The same in place, with a slope for each channel of x [n, C, ...]: the layer's weight. */
+void net_prelu(struct net_run *r, struct act *x, const char *layer);
 struct act net_geglu(struct net_run *r, struct act x);
 /* add + down(geglu(up(x))) row by row, in add's place; drops x. A thrifty run does some rows at a
  * time. */
