@@ -157,13 +157,13 @@ void net_product(struct net_run *r, const struct net_product *p)
 
 /* add: NULL, or what is added; `in`: in its place. */
 static struct act conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c,
-                         const struct act *add, bool in)
+                         bool bias, const struct act *add, bool in)
 {
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
     struct shape ws;
-    const struct net_layer *l = net_layer_with(r, layer, 4, true, &ws);
+    const struct net_layer *l = net_layer_with(r, layer, 4, bias, &ws);
     if (!l)
         return (struct act) { 0 };
     const uint64_t *w = ws.dim, *d = x.shape.dim;
@@ -181,7 +181,8 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
                            .left = c.left,
                            .bottom = c.bottom,
                            .right = c.right };
-    a.bias = use_param(&u, &l->bias);
+    if (bias)
+        a.bias = use_param(&u, &l->bias);
     a.scaled = l->scale.there;
     a.scale = l->scale_value;
     a.w = use_weight(&u, &l->weight, &ws);
@@ -191,19 +192,24 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
 
 struct act net_conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c)
 {
-    return conv2d(r, x, layer, c, NULL, false);
+    return conv2d(r, x, layer, c, true, NULL, false);
+}
+
+struct act net_conv2d_no_bias(struct net_run *r, struct act x, const char *layer, struct net_conv c)
+{
+    return conv2d(r, x, layer, c, false, NULL, false);
 }
 
 struct act net_conv2d_add(struct net_run *r, struct act x, const char *layer, struct net_conv c,
                           struct act add)
 {
-    return conv2d(r, x, layer, c, &add, true);
+    return conv2d(r, x, layer, c, true, &add, true);
 }
 
 struct act net_conv2d_plus(struct net_run *r, struct act x, const char *layer, struct net_conv c,
                            struct act add)
 {
-    return conv2d(r, x, layer, c, &add, false);
+    return conv2d(r, x, layer, c, true, &add, false);
 }
 
 /* [B, T, heads * D] as [B, T, heads, D]. */

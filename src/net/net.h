@@ -259,6 +259,8 @@ struct net_conv {
     uint32_t stride, top, left, bottom, right;
 }; /* zero: stride 1, no padding */
 struct act net_conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c);
+struct act net_conv2d_no_bias(struct net_run *r, struct act x, const char *layer,
+                              struct net_conv c);
 struct act net_conv2d_add(struct net_run *r, struct act x, const char *layer, struct net_conv c,
                           struct act add); /* + add, in its place: takes it */
 struct act net_conv2d_plus(struct net_run *r, struct act x, const char *layer, struct net_conv c,
