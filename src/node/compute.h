@@ -53,7 +53,7 @@ struct cond_entry {
     double start_percent, end_percent;
     bool ranged;                                 /* those two count */
     struct htensor *concat_latent, *concat_mask; /* inpaint models: [n, c, h, w], [n, h, w]; NULL */
-    struct cond_ref *ref; /* pictures to look at, the last one; NULL: none */
+    struct cond_ref *ref;                        /* pictures to look at, the last one; NULL: none */
     enum diffusion_ref_method ref_method;
     int guided; /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
     double guidance;
@@ -124,7 +124,7 @@ berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t
 void ready_tell_peak(struct node_call *c, struct res_model *m, const char *what, size_t batch,
                      uint64_t peak);
 /* What a network did, at the end of its use: into the prompt's history, where people look for how
- * fast it was and what it took. what: "diffusion", "vae", "text". Nothing for one that ran no
+ * fast it was and what it took. what: "diffusion", "vae", "text", "upscale". Nothing for one that ran no
  * pass. */
 void ready_done(struct node_call *c, struct res_model *m, const char *what,
                 const struct net_report *r);

@@ -1,6 +1,8 @@
 /* loader_look: what the files of loaders are, asked of their headers before a prompt is taken. */
 #include "node/loader_impl.h"
 
+#include "model/upscaler.h"
+
 #include <pthread.h>
 
 #define LOOKS_MAX 64
@@ -88,8 +90,13 @@ static berth_status look_into(const struct node_env *env, const char *path, cons
 static const char *role_of(const char *key)
 {
     static const char *const role[][2] = {
-        { "checkpoints", "unet" },   { "diffusion_models", "unet" }, { "unet_gguf", "unet" },
-        { "text_encoders", "clip" }, { "clip_gguf", "clip" },        { "vae", "vae" },
+        { "checkpoints", "unet" },
+        { "diffusion_models", "unet" },
+        { "unet_gguf", "unet" },
+        { "text_encoders", "clip" },
+        { "clip_gguf", "clip" },
+        { "vae", "vae" },
+        { "upscale_models", UPSCALER_ROLE },
     };
     for (size_t i = 0; key && i < ARRAY_LEN(role); i++)
         if (strcmp(role[i][0], key) == 0)
