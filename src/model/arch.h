@@ -25,7 +25,7 @@ struct preset;
 
 struct arch {
     struct block_arch base; /* name, about, trace(), aliases() */
-    const char *role;       /* "unet", "clip", "vae", "upscale"; NULL: a file that holds several networks */
+    const char *role;       /* "unet", "clip", "vae", "upscale"; NULL: a file that holds several */
     /* Are these its tensors? root: exactly what stands in front of the names ("" for none). */
     bool (*detect)(const struct weights *w, const char *root);
     /* What a pass does (net.h, Traces), of the network behind root. An error leaves the tensors it

@@ -87,7 +87,7 @@ struct upscaler_job {
  * picture. BERTH_ENODEVMEM: no room for the smallest tile. */
 berth_status upscaler_image(struct upscaler_job *j, const float *image, const struct shape *s,
                             float *out, berth_err *err);
-/* Peak of the largest pass over such pictures, on the compute device, with tiles of UPSCALE_TILE. */
+/* Peak of the largest pass over such pictures, on the compute device, with UPSCALE_TILE. */
 berth_status upscaler_predict(struct upscaler_job *j, const struct shape *s, uint64_t *peak,
                               berth_err *err);
 /* How long a side of n is made for a pass: reflected pixels follow it. */

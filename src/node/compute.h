@@ -124,8 +124,8 @@ berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t
 void ready_tell_peak(struct node_call *c, struct res_model *m, const char *what, size_t batch,
                      uint64_t peak);
 /* What a network did, at the end of its use: into the prompt's history, where people look for how
- * fast it was and what it took. what: "diffusion", "vae", "text", "upscale". Nothing for one that ran no
- * pass. */
+ * fast it was and what it took. what: "diffusion", "vae", "text", "upscale". Nothing for one that
+ * ran no pass. */
 void ready_done(struct node_call *c, struct res_model *m, const char *what,
                 const struct net_report *r);
 /* diffusion_close() it. */

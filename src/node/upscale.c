@@ -12,7 +12,7 @@ struct work { /* stays where it is: the net looks at `up`, the job's user is thi
     size_t told; /* the side of tiles that was told */
 };
 
-/* Under the node, while it works, behind its first step: what comes before that is about loading. */
+/* Under the node, while it works, behind its first step: what comes before is about loading. */
 static void tell_tiles(struct work *k)
 {
     char text[80];

@@ -35,7 +35,8 @@ GROWTH = 32  # what spandrel has for all of them
 
 # how names go in each style: block, layer of a dense block, and the rest
 NEW = {"block": "body.{}.rdb{}.conv{}", "trunk": "conv_body", "up": "conv_up{}", "hr": "conv_hr"}
-TRUNK = {"block": "RRDB_trunk.{}.RDB{}.conv{}", "trunk": "trunk_conv", "up": "upconv{}", "hr": "HRconv"}
+TRUNK = {"block": "RRDB_trunk.{}.RDB{}.conv{}", "trunk": "trunk_conv", "up": "upconv{}",
+         "hr": "HRconv"}
 
 
 def conv(shapes, name, made, taken, side=3, bias=True):

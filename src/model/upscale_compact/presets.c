@@ -21,9 +21,9 @@ static void build(struct keys *k, const void *config)
 
 const struct preset compact_presets[] = {
     { .name = "esrgan-compact-tiny",
-      .about = "small compact Real-ESRGAN, makes pictures 2 times as large",
+      .about = "small compact Real-ESRGAN, makes pictures 4 times as large",
       .build = build,
-      .config = &(const struct compact_config) { .filters = 16, .convs = 2, .scale = 2 } },
+      .config = &(const struct compact_config) { .filters = 16, .convs = 3, .scale = 4 } },
     { .name = "esrgan-compact-x4",
       .about = "realesr-general-x4v3, full size",
       .build = build,

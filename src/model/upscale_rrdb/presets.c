@@ -38,11 +38,11 @@ static void build(struct keys *k, const void *config)
 
 const struct preset rrdb_presets[] = {
     { .name = "esrgan-tiny",
-      .about = "small Real-ESRGAN, makes pictures 2 times as large",
+      .about = "small Real-ESRGAN, makes pictures 4 times as large",
       .build = build,
       .config =
           &(const struct rrdb_config) {
-              .filters = 16, .growth = 8, .blocks = 2, .ups = 1, .squares = 1 } },
+              .filters = 16, .growth = 32, .blocks = 2, .ups = 2, .squares = 1 } },
     { .name = "esrgan-x4",
       .about = "Real-ESRGAN x4plus, full size",
       .build = build,

@@ -135,7 +135,7 @@ ALL = ["txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "u
 def test_example_makes_a_picture(server, name):
     png = make(server, workflow(name))
     w, h, c, data = pixels(png)
-    assert c == 3 and (w, h) == {"hires_fix": (96, 96), "upscale": (256, 256), "img2img": (128, 128), "inpaint": (128, 128),
+    assert c == 3 and (w, h) == {"hires_fix": (96, 96), "upscale": (512, 512), "img2img": (128, 128), "inpaint": (128, 128),
                       "inpaint_model": (128, 128)}.get(name, (64, 64))
     assert len(set(data)) > 20, "a picture of one colour"
 

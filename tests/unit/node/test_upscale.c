@@ -53,7 +53,7 @@ static void pictures_are_made_larger(void **state)
     for (size_t i = 0; i < ARRAY_LEN(preset); i++) {
         struct scene s;
         struct call x;
-        const struct shape want = { 4, { 2, 14, 22, 3 } };
+        const struct shape want = { 4, { 2, 28, 44, 3 } };
         berth_err err = { 0 };
         size_t inside = 0;
         scene_open(&s, "cpu=256m", preset[i]);
@@ -95,7 +95,7 @@ static void hear_network(void *user, json_t *taken)
 /* A device without room for a large tile: smaller ones, told while it works and in the history. */
 static void tiles_for_want_of_memory_are_told(void **state)
 {
-    static const char *const devices[] = { "cpu=256m", "cpu=16m" };
+    static const char *const devices[] = { "cpu=256m", "cpu=48m" };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(devices); i++) {
         struct scene s;
