@@ -199,6 +199,15 @@ berth_status net_keep_more(struct net *n, uint64_t pieces, uint64_t from, uint64
 /* A part of it, `at` bytes behind its beginning, under a shape; not to be dropped. */
 struct act net_kept(struct net_run *r, uint64_t at, const struct shape *s);
 
+/* ---- guests ----
+ * Layers of another net in the passes of this one: a network that was trained to stand between its
+ * layers. Both compute on one device (BERTH_EUNSUPPORTED: they do not); the guest is open as long
+ * as n is, and runs nothing of its own meanwhile. */
+berth_status net_invite(struct net *n, struct net *guest, berth_err *err);
+/* Layers that are asked for from now on are the guest's, behind the same prefix; false: the net's
+ * own again. */
+void net_visit(struct net_run *r, bool guest);
+
 /* ---- activations ---- */
 struct act net_new(struct net_run *r, const struct shape *s); /* contents unspecified */
 void net_drop(struct net_run *r, struct act *a); /* its place may be used again; empty is fine */
