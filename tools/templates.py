@@ -61,6 +61,7 @@ FAMILIES = [
     (r"mistral", "Mistral 3", "mistral3-24b"),
     (r"hunyuan", "Hunyuan", None),
     (r"mochi", "Mochi", None),
+    (r"esrgan|4x[-_]?ultrasharp", "ESRGAN", "esrgan-x4"),
     (r"lora", "adapters", "sd15"),
 ]
 # What a file's name says of how its weights are stored, where Berth cannot read that.

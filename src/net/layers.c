@@ -157,13 +157,13 @@ void net_product(struct net_run *r, const struct net_product *p)
 
 /* add: NULL, or what is added; `in`: in its place. */
 static struct act conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c,
-                         const struct act *add, bool in)
+                         bool bias, const struct act *add, bool in)
 {
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
     struct shape ws;
-    const struct net_layer *l = net_layer_with(r, layer, 4, true, &ws);
+    const struct net_layer *l = net_layer_with(r, layer, 4, bias, &ws);
     if (!l)
         return (struct act) { 0 };
     const uint64_t *w = ws.dim, *d = x.shape.dim;
@@ -181,7 +181,8 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
                            .left = c.left,
                            .bottom = c.bottom,
                            .right = c.right };
-    a.bias = use_param(&u, &l->bias);
+    if (bias)
+        a.bias = use_param(&u, &l->bias);
     a.scaled = l->scale.there;
     a.scale = l->scale_value;
     a.w = use_weight(&u, &l->weight, &ws);
@@ -191,19 +192,24 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
 
 struct act net_conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c)
 {
-    return conv2d(r, x, layer, c, NULL, false);
+    return conv2d(r, x, layer, c, true, NULL, false);
+}
+
+struct act net_conv2d_no_bias(struct net_run *r, struct act x, const char *layer, struct net_conv c)
+{
+    return conv2d(r, x, layer, c, false, NULL, false);
 }
 
 struct act net_conv2d_add(struct net_run *r, struct act x, const char *layer, struct net_conv c,
                           struct act add)
 {
-    return conv2d(r, x, layer, c, &add, true);
+    return conv2d(r, x, layer, c, true, &add, true);
 }
 
 struct act net_conv2d_plus(struct net_run *r, struct act x, const char *layer, struct net_conv c,
                            struct act add)
 {
-    return conv2d(r, x, layer, c, &add, false);
+    return conv2d(r, x, layer, c, true, &add, false);
 }
 
 /* [B, T, heads * D] as [B, T, heads, D]. */
@@ -449,6 +455,42 @@ static void binary(struct net_run *r, enum op_binary_kind kind, const char *what
         return;
     use_op_binary(&u, &(struct op_binary) {
                           .kind = kind, .a = view_of(a), .b = view_of(b), .y = view_of(y) });
+    use_end(&u);
+}
+
+void net_add_scaled(struct net_run *r, struct act *x, struct act b, float scale)
+{
+    struct use u;
+    if (!use_begin(&u, r, "add"))
+        return;
+    use_op_binary(
+        &u,
+        &(struct op_binary) {
+            .kind = OP_ADD, .a = view_of(*x), .b = view_of(b), .y = view_of(*x), .scale = scale });
+    use_end(&u);
+}
+
+void net_leak(struct net_run *r, struct act x, struct act slope, struct act y)
+{
+    binary(r, OP_LEAK, "leak", x, slope, y);
+}
+
+void net_prelu(struct net_run *r, struct act *x, const char *layer)
+{
+    struct use u;
+    if (!use_begin(&u, r, layer))
+        return;
+    const struct net_layer *l = net_layer_plain(r, layer, 1, false);
+    if (!l)
+        return;
+    u.keep = l->weight.block;
+    struct op_binary a = { .kind = OP_LEAK, .a = view_of(*x), .y = view_of(*x) };
+    const struct view slope = use_param(&u, &l->weight);
+    struct shape s = { .ndim = x->shape.ndim };
+    for (int i = 0; i < s.ndim; i++)
+        s.dim[i] = i == 1 ? l->weight.shape.dim[0] : 1;
+    a.b = net_packed(slope.dtype, &s, slope.data);
+    use_op_binary(&u, &a);
     use_end(&u);
 }
 

@@ -104,6 +104,3 @@ NOT_YET(GLSLShader, .display = "GLSL Shader", .category = "image/shader", .modul
         OUTS({ .type = "IMAGE", .name = "IMAGE0" }, { .type = "IMAGE", .name = "IMAGE1" },
              { .type = "IMAGE", .name = "IMAGE2" }, { .type = "IMAGE", .name = "IMAGE3" }));
 
-NOT_YET(ImageUpscaleWithModel, .display = "Upscale Image (using Model)",
-        .category = "image/upscaling", V3("upscale_model"),
-        INS(SOCKET("upscale_model", "UPSCALE_MODEL"), SOCKET("image", "IMAGE")), OUT_OF("IMAGE"));

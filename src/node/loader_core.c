@@ -3,6 +3,7 @@
 
 #include "model/arch.h"
 #include "model/preset.h"
+#include "model/upscaler.h"
 #include "node/compute.h"
 #include "plan/quant.h"
 
@@ -241,10 +242,10 @@ static berth_status check_prompts(struct node_call *c, size_t out, const char *k
 berth_status run_file(struct node_call *c, berth_err *err)
 {
     const struct file_of *f = c->cls->own;
-    struct placement p = { .compute = "cpu", .retention = RES_AUTO };
+    struct placement p;
     struct opened m = { 0 };
     const char *name;
-    if (in_text(c, f->input, &name, err) || (!f->cpu && placement_read(c, "", &p, err)))
+    if (in_text(c, f->input, &name, err) || placement_read(c, "", &p, err))
         return err->code;
     berth_status s = loader_open(c, f->key, name, f->role, &p, &m, NULL, err);
     m.ref.said.fp8 = p.dtype && strcmp(p.dtype, "fp8_e4m3fn_fast") == 0;
@@ -669,7 +670,7 @@ NODE_CLASS(StyleModelLoader, .display = "Load Style Model", .category = "loaders
 NODE_CLASS(UpscaleModelLoader, .display = "Load Upscale Model", .category = "loaders",
            .module = "comfy_extras.nodes_upscale_model", .flags = NODE_V3,
            INS(FOLDER_IN("model_name", "upscale_models")), OUT_OF("UPSCALE_MODEL"),
-           OPENS("model_name", "upscale_models", .cpu = true));
+           OPENS("model_name", "upscale_models", .role = UPSCALER_ROLE));
 
 NODE_CLASS(ModelPatchLoader, .category = "advanced/loaders",
            .module = "comfy_extras.nodes_model_patch", .flags = NODE_EXPERIMENTAL,

@@ -88,7 +88,6 @@ loader_run_fn run_checkpoint, run_diffusers, run_unet_gguf, run_clip, run_clip_g
 
 struct file_of {                    /* node_class.own of run_file(): one file, one output */
     const char *input, *key, *role; /* key and role: as loader_open() */
-    bool cpu;                       /* kept there, as ComfyUI keeps it */
 };
 #define FILE_OF(i, k, ...)                                                                         \
     .own = &(const struct file_of)                                                                 \

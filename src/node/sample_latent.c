@@ -394,6 +394,21 @@ static berth_status net_for(struct run *r, const struct model_ref *ref, struct d
     return s;
 }
 
+/* The GLIGENs of prompts, loaded and beside the model that is to keep to their boxes. */
+static berth_status add_gligens(struct run *r, struct diffusion *d,
+                                const struct sampled_cond *const *cond, size_t n, berth_err *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct model_ref *g = cond[i]->gligen;
+        if (!g || diffusion_gligen(d) == g->part[0])
+            continue;
+        if (ready_load(r->c, g, 0, err) ||
+            diffusion_add_gligen(d, g->part[0], res_info(g->part[0]).part, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
 /* Predictions of items [from, from + n) of a batch, all of them of one model, with channels beside
  * x or all without. */
 static berth_status forward(struct run *r, const struct guide_batch *b, size_t from, size_t n,
@@ -404,7 +419,7 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
     struct diffusion *d;
     if ((cond[0]->hooks && hooks_model(&r->hooks, r->c, with, cond[0]->hooks, &r->ms, b->sigma,
                                        largest(r->q), &with, err)) ||
-        net_for(r, with, &d, err))
+        net_for(r, with, &d, err) || add_gligens(r, d, cond, n, err))
         return err->code;
     const struct diffusion_info *info = diffusion_info(d);
     size_t extra = (size_t)info->in_channels - info->latent.channels;

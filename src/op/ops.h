@@ -195,7 +195,14 @@ struct op_unary {
     enum op_unary_kind kind;
     struct view x, y;
 };
-enum op_binary_kind { OP_ADD, OP_SUB, OP_MUL, OP_SILU_MUL }; /* the last: silu(a) * b */
+enum op_binary_kind {
+    OP_ADD,
+    OP_SUB,
+    OP_MUL,
+    OP_SILU_MUL, /* silu(a) * b */
+    OP_LEAK,     /* a where it is not below 0, else a * b: leaky ReLU, PReLU */
+    OP_BINARY_COUNT
+};
 /* y = a <kind> b * scale. b has a's shape, or a's with some dimensions 1 ([n, C, 1, 1], [1, 1,
  * row]): those repeat. y may be a. y may be F32 where b is not; a is then of either type. */
 struct op_binary {

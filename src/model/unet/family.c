@@ -248,6 +248,7 @@ const struct family family_unet = {
     .bytes = sizeof(struct unet_net),
     .repeats = true,
     .places = PATCH_UNET_BLOCKS | PATCH_SELF_ATTENTION,
+    .boxes = true,
     .usual = { 4, { 1, 4, 128, 128 } },
     .usual_tokens = 77,
     .at = unet_at,

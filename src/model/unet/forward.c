@@ -27,6 +27,7 @@ struct pass {
     const struct family_batch *in;
     struct act emb;     /* [B, 4M], SiLU applied: what every res block wants */
     struct act context; /* [B, L, context_dim] */
+    struct act objects; /* of gligen_objects(); empty: no boxes */
     struct act skip[UNET_BLOCKS_MAX];
     uint32_t skips;
     struct patch_at at;     /* the block that runs */
@@ -240,6 +241,8 @@ static struct act transformer_block(struct net_run *r, struct pass *p, uint32_t 
 {
     size_t mark = net_enter(r, "transformer_blocks.%u.", i);
     x = attention(r, p, "norm1", "attn1.", x, (struct act) { .addr = 0 });
+    if (p->in->gligen)
+        x = gligen_fuse(r, p->in->gligen, x, p->objects);
     x = attention(r, p, "norm2", "attn2.", x, p->context);
 
     struct act n = net_layer_norm(r, x, "norm3", EPS);
@@ -405,6 +408,8 @@ static void forward(struct net_run *r, void *user)
     xs.dim[1] = u->in_channels;
     p.emb = embed(r, u, in);
     p.context = net_input(r, &cs, in->context);
+    if (in->gligen)
+        p.objects = gligen_objects(r, in->gligen, in->boxes, xs.dim[0]);
 
     struct act x = net_input(r, &xs, in->x);
     struct act h = net_conv2d(r, x, "input_blocks.0.0", NET_PAD1); /* [B, M, h, w] */
@@ -427,6 +432,7 @@ static void forward(struct net_run *r, void *user)
 
     net_drop(r, &p.emb);
     net_drop(r, &p.context);
+    net_drop(r, &p.objects);
     h = norm_silu(r, h, "out.0");
     x = net_conv2d(r, h, "out.2", NET_PAD1); /* [B, out_channels, h, w] */
     net_drop(r, &h);

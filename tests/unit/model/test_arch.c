@@ -4,6 +4,7 @@
 
 #include "model/encoder.h"
 #include "model/families.h"
+#include "model/upscaler.h"
 #include "model/vae.h"
 
 /* A file with one small tensor of each of these names. */
@@ -78,6 +79,11 @@ static void detects_every_preset(void **state)
         { "gemma2-2b", &encoder_gemma2_2b.arch },
         { "gemma3-4b", &encoder_gemma3_4b.arch },
         { "gemma3-12b", &encoder_gemma3_4b.arch },
+        { "esrgan-tiny", &upscaler_rrdb.arch },
+        { "esrgan-x4", &upscaler_rrdb.arch },
+        { "esrgan-x2", &upscaler_rrdb.arch },
+        { "esrgan-compact-tiny", &upscaler_compact.arch },
+        { "esrgan-compact-x4", &upscaler_compact.arch },
     };
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct weights *w = sparse_open_preset(row[i].preset);
