@@ -72,7 +72,9 @@ static size_t option_table(struct options *o, struct opt *t)
                 &o->cfg.max_history),
         opt_int("max-sockets", "N", "connections at a time (default 4096)", 8, 100000,
                 &o->cfg.max_sockets),
-        opt_text("database", "FILE", "queue and history (default USER/__berth/state.db)",
+        opt_text("database", "FILE",
+                 "queue and history (default USER/__berth/state.db); KIND:WHERE another kind of "
+                 "store than a SQLite file",
                  &o->cfg.database),
         opt_flag("enable-compress-response-body", "gzip for JSON and text", &o->cfg.compress),
         opt_flag("multi-user", "settings and workflows per user", &o->cfg.multi_user),

@@ -51,7 +51,7 @@ struct diffusion_info {
     /* A picture to edit, beside x, is in the model's scale (CosXL); else as the VAE gives it. */
     bool scaled_edit;
     enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
-    bool refs; /* takes pictures to look at (diffusion_cond.ref) */
+    bool refs;       /* takes pictures to look at (diffusion_cond.ref) */
     unsigned places; /* PATCH_*: where nodes can change it */
     bool renamed;    /* the file has other names than ours (diffusers) */
 };
@@ -102,6 +102,11 @@ berth_status diffusion_control_channels(const struct weights *w, const char *par
 /* From now on it steers every pass; latents have the hint's size then. */
 berth_status diffusion_add_control(struct diffusion *d, const struct diffusion_control *a,
                                    berth_err *err);
+/* The network that makes it keep to boxes (gligen.h): m, loaded, behind part. The same again is
+ * fine; BERTH_EUNSUPPORTED: another one is there, or the model takes none. */
+berth_status diffusion_add_gligen(struct diffusion *d, struct res_model *m, const char *part,
+                                  berth_err *err);
+const struct res_model *diffusion_gligen(const struct diffusion *d); /* NULL: none was added */
 const struct diffusion_info *diffusion_info(const struct diffusion *d);
 struct net_report diffusion_report(struct diffusion *d);
 
@@ -118,6 +123,7 @@ struct diffusion_ref {  /* a picture to look at */
     struct shape shape; /* [items, latent channels, ..., h, w], of any size; items repeat */
     const float *x;     /* scaled for the network */
 };
+struct gligen_box;
 struct diffusion_cond {              /* one prompt as the network gets it; host memory, borrowed */
     const float *context;            /* [tokens, context_dim] */
     size_t tokens, width;            /* width must be context_dim */
@@ -125,6 +131,8 @@ struct diffusion_cond {              /* one prompt as the network gets it; host 
     const struct diffusion_ref *ref; /* [refs]: what it is to look at */
     size_t refs;
     enum diffusion_ref_method ref_method;
+    const struct gligen_box *box; /* [boxes]: after diffusion_add_gligen() */
+    size_t boxes;
     const float *pooled; /* NULL: zeros */
     size_t pooled_n;
     struct diffusion_size size;

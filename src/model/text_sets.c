@@ -140,15 +140,29 @@ static const struct text_set *find_set(encoder_mask have, const char *type)
     return NULL;
 }
 
+/* *twice: one of them is there more than once. */
+static encoder_mask mask_found(const struct text_found *found, size_t n, bool *twice)
+{
+    encoder_mask have = 0;
+    *twice = false;
+    for (size_t i = 0; i < n; i++) {
+        *twice |= (have & bit_of(found[i].is)) != 0;
+        have |= bit_of(found[i].is);
+    }
+    return have;
+}
+
+bool text_set_made_of(const struct text_set *set, const struct text_found *found, size_t n)
+{
+    bool twice;
+    return mask_found(found, n, &twice) == mask_of(set) && !twice;
+}
+
 berth_status text_set_find(const struct text_found *found, size_t n, const char *type,
                            const struct text_set **out, berth_err *err)
 {
-    encoder_mask have = 0;
-    bool twice = false;
-    for (size_t i = 0; i < n; i++) {
-        twice |= (have & bit_of(found[i].is)) != 0;
-        have |= bit_of(found[i].is);
-    }
+    bool twice;
+    const encoder_mask have = mask_found(found, n, &twice);
     *out = twice ? NULL : find_set(have, type);
     if (*out)
         return BERTH_OK;

@@ -38,6 +38,17 @@ struct cond_ref {
 berth_status cond_ref_add(struct cond_ref **list, struct htensor *latent, berth_err *err);
 size_t cond_refs(const struct cond_ref *list); /* how many */
 
+/* A box of the picture with its text (GLIGEN), behind those before it: shared as those are. */
+struct cond_box {
+    unsigned counts;
+    struct htensor *text;    /* [1, width] */
+    double h, w, y, x;       /* of latent pixels */
+    struct cond_box *before; /* NULL: it is the first */
+};
+/* Adds one to the list; box.text is shared, counts and before are not looked at. */
+berth_status cond_box_add(struct cond_box **list, struct cond_box box, berth_err *err);
+size_t cond_boxes(const struct cond_box *list);
+
 struct hooks;
 struct cond_entry {
     struct htensor *cond;   /* [1, tokens, width] */
@@ -45,17 +56,24 @@ struct cond_entry {
     struct htensor *shown;  /* [1, tokens]: 0 is padding, to be seen by nobody; NULL: all is text */
     struct diffusion_size size;
     double strength; /* 1 */
-    enum cond_area { AREA_NONE, AREA_PIXELS, AREA_PERCENT } area_kind;
+    enum cond_area { AREA_NONE, AREA_PIXELS, AREA_PERCENT, AREA_VIDEO } area_kind;
     double area[4];       /* h, w, y, x: pixels of the picture, or fractions of it */
+    double area_time[2];  /* AREA_VIDEO, fractions as well: frames, and the first of them */
     struct htensor *mask; /* [n, h, w]; NULL: none */
     double mask_strength; /* 1 */
     bool mask_bounds;     /* the area is the mask's bounding box */
     double start_percent, end_percent;
     bool ranged;                                 /* those two count */
+    /* When the text encoder was as it encoded this (SetClipHooks); the narrower of both counts. */
+    double clip_start, clip_end;
+    bool clip_ranged;
+    bool otherwise; /* counts where the other prompts of its list do not */
     struct htensor *concat_latent, *concat_mask; /* inpaint models: [n, c, h, w], [n, h, w]; NULL */
-    struct cond_ref *ref; /* pictures to look at, the last one; NULL: none */
+    struct cond_ref *ref;                        /* pictures to look at, the last one; NULL: none */
     enum diffusion_ref_method ref_method;
-    int guided; /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
+    struct cond_box *box; /* the last one; NULL: none */
+    struct value *gligen; /* the GLIGEN that they are for; a reference; NULL without boxes */
+    int guided;           /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
     double guidance;
     struct hooks *hooks; /* hooks.h; a reference; NULL: none */
 };
@@ -124,8 +142,8 @@ berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t
 void ready_tell_peak(struct node_call *c, struct res_model *m, const char *what, size_t batch,
                      uint64_t peak);
 /* What a network did, at the end of its use: into the prompt's history, where people look for how
- * fast it was and what it took. what: "diffusion", "vae", "text". Nothing for one that ran no
- * pass. */
+ * fast it was and what it took. what: "diffusion", "vae", "text", "upscale". Nothing for one that
+ * ran no pass. */
 void ready_done(struct node_call *c, struct res_model *m, const char *what,
                 const struct net_report *r);
 /* diffusion_close() it. */
@@ -255,8 +273,9 @@ berth_status latent_mask(struct node_call *c, const struct htensor *mask, const 
 /* sample_conds.c: conditionings as the guide wants them. */
 struct sampled_cond { /* guide_cond.cond */
     struct diffusion_cond cond;
-    const struct model_ref *with; /* what computes it; borrowed */
-    const struct hooks *hooks;    /* which it is patched with meanwhile; borrowed; NULL: none */
+    const struct model_ref *with;   /* what computes it; borrowed */
+    const struct hooks *hooks;      /* which it is patched with meanwhile; borrowed; NULL: none */
+    const struct model_ref *gligen; /* of its boxes; borrowed; NULL: none */
     /* [batch, extra channels, ..., h, w] of the whole latent; NULL: the network's own */
     const float *concat;
 };

@@ -78,11 +78,6 @@ NOT_YET(ControlNetInpaintingAliMamaApply, .category = "conditioning/controlnet",
             FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001)),
         OUTS(PAIR_OUT));
 
-NOT_YET(ModelSamplingLTXV, .category = "advanced/model", V3("lt"),
-        INS(SOCKET("model", "MODEL"), FLOAT_IN("max_shift", 2.05, 0.0, 100.0, 0.01),
-            FLOAT_IN("base_shift", 0.95, 0.0, 100.0, 0.01), OPTIONAL("latent", "LATENT")),
-        OUT_OF("MODEL"));
-
 /* A shader is a program in a language of its own, which nothing here compiles. */
 NOT_YET(GLSLShader, .display = "GLSL Shader", .category = "image/shader", .module = MOD("glsl"),
         .flags = NODE_V3 | NODE_EXPERIMENTAL | NODE_INTERMEDIATE,
@@ -109,6 +104,3 @@ NOT_YET(GLSLShader, .display = "GLSL Shader", .category = "image/shader", .modul
         OUTS({ .type = "IMAGE", .name = "IMAGE0" }, { .type = "IMAGE", .name = "IMAGE1" },
              { .type = "IMAGE", .name = "IMAGE2" }, { .type = "IMAGE", .name = "IMAGE3" }));
 
-NOT_YET(ImageUpscaleWithModel, .display = "Upscale Image (using Model)",
-        .category = "image/upscaling", V3("upscale_model"),
-        INS(SOCKET("upscale_model", "UPSCALE_MODEL"), SOCKET("image", "IMAGE")), OUT_OF("IMAGE"));

@@ -4,6 +4,7 @@
 #include "model/arch.h"
 #include "model/encoder.h"
 #include "model/family.h"
+#include "model/upscaler.h"
 #include "plan/convert.h"
 
 #include <strings.h>
@@ -229,6 +230,14 @@ static berth_status look_for_other(const struct weights *w, const char *role, bo
     return s == BERTH_ENOTFOUND ? BERTH_OK : s;
 }
 
+/* What a loader of this role takes, where it takes that alone; NULL: others will do. */
+static const char *alone(const char *role)
+{
+    return !strcmp(role, "unet")          ? "diffusion model"
+           : !strcmp(role, UPSCALER_ROLE) ? "upscale model"
+                                          : NULL;
+}
+
 berth_status loader_look(const struct weights *w, const char *name, const char *role,
                          berth_err *err)
 {
@@ -236,21 +245,21 @@ berth_status loader_look(const struct weights *w, const char *name, const char *
     bool other;
     if (!role)
         return BERTH_OK;
+    const char *what = alone(role);
     berth_status s = family_find(w, role, &f, err);
     if (!s && !f.runs)
         return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is %s: %s", name, f.what,
                        f.why[0] ? f.why : "this family cannot be computed yet");
     if (s != BERTH_ENOTFOUND)
         return s;
-    if (strcmp(role, "unet") != 0) /* whoever takes the parts says what is missing */
+    if (!what) /* whoever takes the parts says what is missing */
         return BERTH_OK;
     if (look_for_other(w, role, &other, &f, err))
         return err->code;
     if (other)
-        return err_set(err, BERTH_EINVAL, "'%.100s' holds no diffusion model: it is %s", name,
-                       f.what);
-    return err_set(err, BERTH_EUNSUPPORTED,
-                   "'%.100s' holds no diffusion model of a family that is known here", name);
+        return err_set(err, BERTH_EINVAL, "'%.100s' holds no %s: it is %s", name, what, f.what);
+    return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' holds no %s of a family that is known here",
+                   name, what);
 }
 
 /* The parts of a role; where there are none, what the file is instead. */
@@ -352,7 +361,7 @@ static berth_status open_and_load(struct node_call *c, struct res_open_args *arg
         args->eject_others = false;
         res_unref(again);
     }
-    if (!s)
+    if (!s && !p->unloaded)
         s = call_load(c, out->m, true, err);
     if (s) {
         res_unref(out->m);

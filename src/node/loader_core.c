@@ -1,6 +1,9 @@
 /* loader_core: loaders as ComfyUI and ComfyUI-GGUF have them. */
 #include "node/loader_impl.h"
 
+#include "model/arch.h"
+#include "model/preset.h"
+#include "model/upscaler.h"
 #include "node/compute.h"
 #include "plan/quant.h"
 
@@ -239,10 +242,10 @@ static berth_status check_prompts(struct node_call *c, size_t out, const char *k
 berth_status run_file(struct node_call *c, berth_err *err)
 {
     const struct file_of *f = c->cls->own;
-    struct placement p = { .compute = "cpu", .retention = RES_AUTO };
+    struct placement p;
     struct opened m = { 0 };
     const char *name;
-    if (in_text(c, f->input, &name, err) || (!f->cpu && placement_read(c, "", &p, err)))
+    if (in_text(c, f->input, &name, err) || placement_read(c, "", &p, err))
         return err->code;
     berth_status s = loader_open(c, f->key, name, f->role, &p, &m, NULL, err);
     m.ref.said.fp8 = p.dtype && strcmp(p.dtype, "fp8_e4m3fn_fast") == 0;
@@ -255,8 +258,22 @@ berth_status run_file(struct node_call *c, berth_err *err)
 
 /* ---- diffusion models ---- */
 
-/* A GGUF file says what it is for; what ComfyUI-GGUF refuses as a diffusion model is refused.
- * Without a word, or with those of other tools, its tensors tell. */
+/* The word that files of a diffusion model here have for themselves. */
+static bool is_our_word(const char *word)
+{
+    for (size_t i = 0; i < arch_count(); i++) {
+        const struct preset *p = arch_at(i)->presets;
+        bool model = arch_at(i)->role && strcmp(arch_at(i)->role, "unet") == 0;
+        for (; model && p && p->name; p++)
+            if (p->arch && strcmp(p->arch, word) == 0)
+                return true;
+    }
+    return false;
+}
+
+/* A GGUF file says what it is for; what ComfyUI-GGUF refuses as a diffusion model is refused, but
+ * for families that it does not know and others wrote files of. Without a word, or with those of
+ * other tools, its tensors tell. */
 static berth_status check_gguf(struct node_call *c, const char *name, berth_err *err)
 {
     static const char *const fine[] = { "flux",    "sd1",        "sdxl", "sd3",   "aura",
@@ -268,7 +285,7 @@ static berth_status check_gguf(struct node_call *c, const char *name, berth_err 
     if (!s)
         s = weights_open(path.p, NULL, &w, err);
     const struct weights_meta *arch = s ? NULL : weights_meta_find(w, "general.architecture");
-    bool ok = !arch;
+    bool ok = !arch || (arch->kind == META_STRING && is_our_word(arch->str));
     for (size_t i = 0; !ok && i < ARRAY_LEN(fine); i++)
         ok = arch->kind == META_STRING && strcmp(arch->str, fine[i]) == 0;
     if (!s && !ok)
@@ -653,7 +670,7 @@ NODE_CLASS(StyleModelLoader, .display = "Load Style Model", .category = "loaders
 NODE_CLASS(UpscaleModelLoader, .display = "Load Upscale Model", .category = "loaders",
            .module = "comfy_extras.nodes_upscale_model", .flags = NODE_V3,
            INS(FOLDER_IN("model_name", "upscale_models")), OUT_OF("UPSCALE_MODEL"),
-           OPENS("model_name", "upscale_models", .cpu = true));
+           OPENS("model_name", "upscale_models", .role = UPSCALER_ROLE));
 
 NODE_CLASS(ModelPatchLoader, .category = "advanced/loaders",
            .module = "comfy_extras.nodes_model_patch", .flags = NODE_EXPERIMENTAL,

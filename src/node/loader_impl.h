@@ -33,6 +33,7 @@ struct placement {       /* placement_release() */
     const char *compute; /* borrowed from the call; NULL: the default device */
     enum res_retention retention;
     bool eject_others, high_precision;
+    bool unloaded; /* opened alone: its tensors are read one by one by who mixes with them */
     const char *dtype; /* res_open_args.dtype; borrowed from the call, or static */
 };
 berth_status placement_read(struct node_call *c, const char *prefix, struct placement *out,
@@ -87,7 +88,6 @@ loader_run_fn run_checkpoint, run_diffusers, run_unet_gguf, run_clip, run_clip_g
 
 struct file_of {                    /* node_class.own of run_file(): one file, one output */
     const char *input, *key, *role; /* key and role: as loader_open() */
-    bool cpu;                       /* kept there, as ComfyUI keeps it */
 };
 #define FILE_OF(i, k, ...)                                                                         \
     .own = &(const struct file_of)                                                                 \

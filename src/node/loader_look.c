@@ -5,6 +5,7 @@
 #include "model/diffusion.h"
 #include "model/encoder.h"
 #include "model/family.h"
+#include "model/upscaler.h"
 #include "model/vae.h"
 
 #include <pthread.h>
@@ -135,8 +136,13 @@ static berth_status look_into(const struct node_env *env, const char *path, cons
 static const char *role_of(const char *key)
 {
     static const char *const role[][2] = {
-        { "checkpoints", "unet" },   { "diffusion_models", "unet" }, { "unet_gguf", "unet" },
-        { "text_encoders", "clip" }, { "clip_gguf", "clip" },        { "vae", "vae" },
+        { "checkpoints", "unet" },
+        { "diffusion_models", "unet" },
+        { "unet_gguf", "unet" },
+        { "text_encoders", "clip" },
+        { "clip_gguf", "clip" },
+        { "vae", "vae" },
+        { "upscale_models", UPSCALER_ROLE },
     };
     for (size_t i = 0; key && i < ARRAY_LEN(role); i++)
         if (strcmp(role[i][0], key) == 0)

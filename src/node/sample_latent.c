@@ -167,6 +167,7 @@ struct run { /* of one sample_latent() */
     struct guide_memory *memory;
     struct net_patches nets; /* what the network is run with */
     struct guide_seen seen;  /* what it says of its attention */
+    struct patch_run draws;  /* what patches of it draw */
     struct step_cache easy;  /* of its passes; threshold 0: none */
     struct step_cache whole; /* of predictions; likewise */
     struct windows windows;  /* context windows; length 0: none */
@@ -290,6 +291,7 @@ static berth_status prepare_latent(struct run *r, berth_err *err)
             return err->code;
         pack(r, i, one, r->noise, false);
     }
+    r->draws.rng = rng;
     float first = r->q->sigmas[0];
     if (prepare_windows(r, err))
         return err->code;
@@ -392,6 +394,21 @@ static berth_status net_for(struct run *r, const struct model_ref *ref, struct d
     return s;
 }
 
+/* The GLIGENs of prompts, loaded and beside the model that is to keep to their boxes. */
+static berth_status add_gligens(struct run *r, struct diffusion *d,
+                                const struct sampled_cond *const *cond, size_t n, berth_err *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct model_ref *g = cond[i]->gligen;
+        if (!g || diffusion_gligen(d) == g->part[0])
+            continue;
+        if (ready_load(r->c, g, 0, err) ||
+            diffusion_add_gligen(d, g->part[0], res_info(g->part[0]).part, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
 /* Predictions of items [from, from + n) of a batch, all of them of one model, with channels beside
  * x or all without. */
 static berth_status forward(struct run *r, const struct guide_batch *b, size_t from, size_t n,
@@ -402,7 +419,7 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
     struct diffusion *d;
     if ((cond[0]->hooks && hooks_model(&r->hooks, r->c, with, cond[0]->hooks, &r->ms, b->sigma,
                                        largest(r->q), &with, err)) ||
-        net_for(r, with, &d, err))
+        net_for(r, with, &d, err) || add_gligens(r, d, cond, n, err))
         return err->code;
     const struct diffusion_info *info = diffusion_info(d);
     size_t extra = (size_t)info->in_channels - info->latent.channels;
@@ -577,7 +594,7 @@ static berth_status net_list(struct run *r, const struct net_patch *last, struct
 {
     const struct model_ref *m = r->q->model;
     struct net_patch *at = arena_array(&r->mem, m->changes + 1, sizeof *at);
-    *out = (struct net_patches) { .at = at };
+    *out = (struct net_patches) { .at = at, .run = &r->draws };
     if (!at)
         return err_set(err, BERTH_ENOMEM, "%zu patches", m->changes);
     for (size_t i = 0; i < m->changes; i++) {
@@ -655,7 +672,8 @@ static berth_status prepare_patches(struct run *r, const struct conditioning **e
     for (size_t i = 0; i < q->model->changes; i++) {
         if (prepare_change(r, &q->model->change[i], err))
             return err->code;
-        if (q->model->change[i].with)
+        const struct value *with = q->model->change[i].with;
+        if (with && with->object.type == &type_conditioning)
             *empty = q->model->change[i].with->object.obj;
     }
     if (q->empty) {
@@ -744,6 +762,7 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
         return err->code;
     torch_seed(&rng, q->seed + 1);
     torch_randn(&rng, own, r->n);
+    r->draws.rng = rng; /* ComfyUI has one generator for all of this */
     r->guide.noise = own;
     return BERTH_OK;
 }
@@ -840,6 +859,7 @@ berth_status sample_latent(struct node_call *c, const struct sampling_request *q
     step_cache_release(&r.easy);
     step_cache_release(&r.whole);
     free(r.seen.of);
+    patch_run_release(&r.draws);
     ms_release(&r.ms);
     for (size_t i = 0; i < LISTS; i++)
         vec_release(&r.list[i].at);

@@ -83,7 +83,8 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .act = DT_BF16,
                                       .act_else = DT_F16,
                                       .guidance = f->guidance,
-                                      .refs = true };
+                                      .refs = true,
+                                      .renamed = f->diffusers };
     return BERTH_OK;
 }
 

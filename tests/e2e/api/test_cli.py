@@ -439,18 +439,19 @@ def test_a_choice_of_many(tmp_path):
 
 def test_a_node_that_cannot_be_computed_is_told_first(tmp_path):
     p = image_prompt(save=False)
-    p["3"] = {"class_type": "UpscaleModelLoader", "inputs": {"model_name": "x4.safetensors"}}
-    p["4"] = {"class_type": "ImageUpscaleWithModel", "inputs": {"upscale_model": ["3", 0], "image": ["1", 0]}}
-    p["5"] = {"class_type": "SaveImage", "inputs": {"images": ["4", 0], "filename_prefix": "up"}}
+    cls, weights = "UNetTemporalAttentionMultiply", ("self_structural", "self_temporal", "cross_structural", "cross_temporal")
+    p["3"] = {"class_type": "UNETLoader", "inputs": {"unet_name": "x4.safetensors", "weight_dtype": "default"}}
+    p["4"] = {"class_type": cls, "inputs": {"model": ["3", 0], **{w: 1.0 for w in weights}}}
+    p["5"] = {"class_type": "PreviewAny", "inputs": {"source": ["4", 0]}}
     path = tmp_path / "w.json"
     path.write_text(json.dumps(p))
-    why = "\n  node 3 is wanted by node 4 (ImageUpscaleWithModel), which cannot be computed yet\n"
+    why = f"\n  node 3 is wanted by node 4 ({cls}), which cannot be computed yet\n"
     said = berth("run", path, "--base-directory", tmp_path / "base", code=1).stderr
-    assert said.startswith("berth run: some outputs cannot run\n  node 4 (ImageUpscaleWithModel): cannot be computed yet\n  node 3 ") and why in said and "put one there" not in said
+    assert said.startswith(f"berth run: some outputs cannot run\n  node 4 ({cls}): cannot be computed yet\n  node 3 ") and why in said and "put one there" not in said
     p.pop("2")  # the output that could run
     path.write_text(json.dumps(p))
     said = berth("run", path, "--base-directory", tmp_path / "base", code=1).stderr
-    assert said.startswith("berth run: Prompt outputs failed validation\n  node 4 (ImageUpscaleWithModel): cannot be computed yet\n  node 3 "), said
+    assert said.startswith(f"berth run: Prompt outputs failed validation\n  node 4 ({cls}): cannot be computed yet\n  node 3 "), said
     assert said.endswith(why) and "put one there" not in said
     p["4"] = {"class_type": "UpscaleModelLoader", "inputs": {"model_name": "x4.safetensors"}}
     p["5"] = {"class_type": "PreviewAny", "inputs": {"source": ["4", 0]}}

@@ -54,9 +54,6 @@ static void families_that_cannot_be_computed(void **state)
             "audio_patchify_proj.weight" } },
         { "unet", "a Mochi video model", { "t5_yproj.weight", "pos_frequencies" } },
         { "unet",
-          "a Krea 2 model",
-          { "tmlp.0.weight", "txtfusion.layerwise_blocks.0.prenorm.scale" } },
-        { "unet",
           "a MiniMax H3 audio and video model",
           { "video_patch_proj.weight", "audio_patch_proj.weight", "condition_proj.weight" } },
         { "unet",
@@ -112,6 +109,7 @@ static void families_that_can(void **state)
         { "t5xxl", "clip", "a T5 or umT5 text encoder" },
         { "flux-vae", "vae", "a VAE of SD's or Flux's kind" },
         { "qwen-image", "unet", "a Qwen-Image diffusion model" },
+        { "krea2", "unet", "a Krea 2 diffusion model" },
         { "wan-vae", "vae", "a VAE of Wan 2.1's kind" },
     };
     (void)state;
