@@ -688,6 +688,24 @@ def load(name, keep):
             "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
 
 
+def test_writing_text(tmp_path):
+    """examples/workflows/write_text.json; inputs that sampling_mode brings are set by their dotted names."""
+    base = tmp_path / "base"
+    synth(base / "models/text_encoders/qwen_3_4b.safetensors", "qwen3-tiny", "--dtype", "f8_e4m3")
+    berth("synth", "--tokenizer", base / "tokenizers")
+
+    def write(*sets, code=0):
+        args = [a for s in sets for a in ("--set", s)]
+        return berth("run", os.path.join(EXAMPLES, "write_text.json"), "--base-directory", base, "--json", *args, code=code)
+
+    for mode in ("sampling_mode.temperature=1.5", "sampling_mode=off"):
+        said = json.loads(write("write.max_length=3", f"write.{mode}").stdout)
+        assert isinstance(said["outputs"]["3"]["text"][0], str), said
+        assert [n["passes"] for n in said["status"]["berth"]["networks"] if n["network"] == "text"] == [3], said
+    bad = write("write.sampling_mode=off", "write.sampling_mode.top_k=1", code=2)
+    assert "'sampling_mode.top_k' comes with sampling_mode=on, and the node has sampling_mode=off" in bad.stderr
+
+
 def test_columns_of_ps_do_not_shift(tmp_path):
     names = ["short", "a-name-of-a-model-that-is-rather-long-q8_0-v2", "n\u00e4hrwert-" + "x" * 60]
     for name in names:

@@ -145,7 +145,7 @@ def test_example_makes_a_picture(server, name):
 
 def test_every_example_is_tried():
     there = {f[:-5] for f in os.listdir(EXAMPLES) if f.endswith(".json")}
-    elsewhere = {"card", "load", "demo", "demo-two", "demo-sheet"}  # test_cli.py, test_demo.py
+    elsewhere = {"card", "load", "demo", "demo-two", "demo-sheet", "write_text"}  # test_cli.py, test_demo.py
     assert there - elsewhere == set(ALL)
 
 
