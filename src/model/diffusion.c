@@ -2,6 +2,8 @@
  * lengths. */
 #include "model/families.h"
 
+#include "model/encoder.h"
+
 #include "base/arena.h"
 #include "base/log.h"
 
@@ -620,6 +622,20 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
     return BERTH_OK;
 }
 
+berth_status diffusion_text_fits(const struct diffusion_info *info, size_t tokens, size_t width,
+                                 berth_err *err)
+{
+    const char *type = info->text->types[0];
+    if (tokens && width == info->context_dim)
+        return BERTH_OK;
+    return err_set(err, BERTH_EINVAL,
+                   "%s wants a text of width %llu, this conditioning has %zu tokens of width %zu: "
+                   "is it of another model's text encoder?%s%s%s",
+                   info->family, (unsigned long long)info->context_dim, tokens, width,
+                   type ? " The loader of its own has the type '" : "", type ? type : "",
+                   type ? "'" : "");
+}
+
 static berth_status check_refs(const struct diffusion *d, const struct diffusion_cond *c,
                                berth_err *err)
 {
@@ -648,12 +664,8 @@ static berth_status check(const struct diffusion *d, const struct diffusion_in *
         if (check_refs(d, in->cond[i], err) || check_boxes(d, in->cond[i], err))
             return err->code;
     for (size_t i = 0; i < latents(in); i++)
-        if (!in->cond[i]->tokens || in->cond[i]->width != d->info.context_dim)
-            return err_set(err, BERTH_EINVAL,
-                           "%s wants a text of width %llu, this conditioning has %zu tokens of "
-                           "width %zu: is it of another model's text encoder?",
-                           d->info.family, (unsigned long long)d->info.context_dim,
-                           in->cond[i]->tokens, in->cond[i]->width);
+        if (diffusion_text_fits(&d->info, in->cond[i]->tokens, in->cond[i]->width, err))
+            return err->code;
     return BERTH_OK;
 }
 

@@ -68,6 +68,10 @@ berth_status diffusion_detect(const struct weights *w, const char *part, struct 
 berth_status diffusion_look(const struct weights *w, const char *part, struct diffusion_info *out,
                             berth_err *err);
 
+/* Does it take such a conditioning? BERTH_EINVAL: says what it wants instead. */
+berth_status diffusion_text_fits(const struct diffusion_info *info, size_t tokens, size_t width,
+                                 berth_err *err);
+
 struct diffusion_args {
     struct residency *res;
     struct res_model *m; /* loaded */

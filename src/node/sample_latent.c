@@ -826,6 +826,20 @@ static berth_status give_back(struct run *r, struct latent *out, berth_err *err)
     return BERTH_OK;
 }
 
+/* Prompts of another model are told before this one is loaded; those that count for a while only
+ * when it is their turn. */
+static berth_status check_prompts(const struct run *r, const struct conditioning *list,
+                                  berth_err *err)
+{
+    for (size_t i = 0; list && i < list->n; i++) {
+        const struct htensor *t = list->at[i].cond;
+        if (t && !list->at[i].ranged && t->shape.ndim == 3 &&
+            diffusion_text_fits(&r->info, (size_t)t->shape.dim[1], (size_t)t->shape.dim[2], err))
+            return err_add(err, "sampling with '%.80s'", ready_name(r->q->model));
+    }
+    return BERTH_OK;
+}
+
 static berth_status run(struct run *r, struct latent *out, struct latent *denoised, berth_err *err)
 {
     if (ready_info(r->q->model, &r->info, err))
@@ -833,6 +847,8 @@ static berth_status run(struct run *r, struct latent *out, struct latent *denois
     if (!r->q->n)
         return give_back(r, out, err);
     struct diffusion *d;
+    if (check_prompts(r, r->q->positive, err))
+        return err->code;
     if (ready_msampling(r->q->model, &r->ms, err) || net_for(r, r->q->model, &d, err) ||
         prepare_latent(r, err) || prepare_mask(r, err) || prepare_guide(r, err))
         return err->code;
