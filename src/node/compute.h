@@ -111,9 +111,16 @@ berth_status text_conditioning(struct node_call *c, const struct text_prompt *pr
 berth_status out_conditioning(struct node_call *c, size_t i, struct conditioning *taken,
                               berth_err *err);
 
+/* SamplerLCMUpscale: the latent grows behind each of the first steps. */
+struct sampler_growth {
+    const char *method; /* of scale_planes(); static; NULL: it does not grow */
+    double ratio;
+    int64_t steps; /* < 0: half of them */
+};
 struct sampler_choice { /* SAMPLER */
     const struct sampler *sampler;
     struct sample_options opt;
+    struct sampler_growth growth;
 };
 extern const struct value_type type_sampler;
 struct noise_source { /* NOISE */
@@ -238,6 +245,7 @@ struct sampling_request { /* borrowed for the call */
     bool no_noise; /* noise is zeros */
     const struct sampler *sampler;
     struct sample_options opt;
+    struct sampler_growth growth;
     const float *sigmas;
     size_t n; /* of sigmas; 0: the latent comes back as it is */
     double cfg;
