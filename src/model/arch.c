@@ -15,12 +15,12 @@ static const struct arch *const all[] = {
 #define ENCODER(x) &encoder_##x.arch,
 #include "model/encoders.def"
 #undef ENCODER
-#define VAE(x) &vae_##x.arch,
-#include "model/vaes.def"
-#undef VAE
 #define UPSCALER(x) &upscaler_##x.arch,
 #include "model/upscalers.def"
 #undef UPSCALER
+#define VAE(x) &vae_##x.arch,
+#include "model/vaes.def"
+#undef VAE
 #define FAMILY(x) &family_##x.checkpoint,
 #include "model/families.def"
 #undef FAMILY

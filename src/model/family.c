@@ -4,6 +4,7 @@
 #include "model/arch.h"
 #include "model/diffusion.h"
 #include "model/encoder.h"
+#include "model/gligen.h"
 #include "model/upscaler.h"
 #include "model/vae.h"
 #include "plan/quant.h"
@@ -263,10 +264,20 @@ static bool find_embedding(const struct weights *w, struct family_info *out)
     return true;
 }
 
+static bool find_gligen(const struct weights *w, struct family_info *out)
+{
+    berth_err unsaid;
+    if (gligen_check(w, NULL, &unsaid))
+        return false;
+    *out = (struct family_info) { .name = "GLIGEN", .runs = true };
+    snprintf(out->what, sizeof out->what, "a GLIGEN: boxes with texts, for SD1 models");
+    return true;
+}
+
 static bool find_other(const struct weights *w, const struct arch *arch, struct family_info *out)
 {
     const char *what = adapter(w);
-    if (!what && find_embedding(w, out))
+    if (!what && (find_embedding(w, out) || find_gligen(w, out)))
         return true;
     if (!what && !(arch && arch->holds_parts))
         return false;

@@ -50,6 +50,11 @@ static void detects_every_preset(void **state)
         { "flux-schnell-tiny", &family_flux.arch },
         { "flux-schnell", &family_flux.arch },
         { "flux-vae", &vae_kl.arch },
+        { "esrgan-tiny", &upscaler_rrdb.arch },
+        { "esrgan-x4", &upscaler_rrdb.arch },
+        { "esrgan-x2", &upscaler_rrdb.arch },
+        { "esrgan-compact-tiny", &upscaler_compact.arch },
+        { "esrgan-compact-x4", &upscaler_compact.arch },
         { "qwen-image-tiny", &family_qwen_image.arch },
         { "qwen-image", &family_qwen_image.arch },
         { "qwen-edit-tiny", &family_qwen_image.arch },
@@ -79,11 +84,6 @@ static void detects_every_preset(void **state)
         { "gemma2-2b", &encoder_gemma2_2b.arch },
         { "gemma3-4b", &encoder_gemma3_4b.arch },
         { "gemma3-12b", &encoder_gemma3_4b.arch },
-        { "esrgan-tiny", &upscaler_rrdb.arch },
-        { "esrgan-x4", &upscaler_rrdb.arch },
-        { "esrgan-x2", &upscaler_rrdb.arch },
-        { "esrgan-compact-tiny", &upscaler_compact.arch },
-        { "esrgan-compact-x4", &upscaler_compact.arch },
     };
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct weights *w = sparse_open_preset(row[i].preset);
