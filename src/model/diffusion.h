@@ -48,10 +48,15 @@ struct diffusion_info {
     bool guidance; /* has a guidance embedding */
     bool inpaint;  /* takes a mask and a masked latent beside x; in_channels says if something else
                        is */
-    /* A picture to edit, beside x, is in the model's scale (CosXL); else as the VAE gives it. */
+    /* A picture to edit, beside x, is in the model's scale (CosXL, Flux); else as the VAE gives
+     * it. */
     bool scaled_edit;
+    /* Of inpainting models that take the mask behind the latent, in pixels: fold x fold of them
+     * belong to a latent pixel and are its channels (Flux Fill). 0: one value, rounded, in
+     * front. */
+    uint32_t mask_fold;
     enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
-    bool refs; /* takes pictures to look at (diffusion_cond.ref) */
+    bool refs;       /* takes pictures to look at (diffusion_cond.ref) */
     unsigned places; /* PATCH_*: where nodes can change it */
     bool renamed;    /* the file has other names than ours (diffusers) */
 };
