@@ -57,6 +57,7 @@ struct diffusion_info {
     uint32_t mask_fold;
     enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
     bool refs;       /* takes pictures to look at (diffusion_cond.ref) */
+    bool biases;     /* takes diffusion_cond.bias */
     unsigned places; /* PATCH_*: where nodes can change it */
     bool renamed;    /* the file has other names than ours (diffusers) */
 };
@@ -123,10 +124,13 @@ struct diffusion_ref {  /* a picture to look at */
     struct shape shape; /* [items, latent channels, ..., h, w], of any size; items repeat */
     const float *x;     /* scaled for the network */
 };
-struct diffusion_cond {              /* one prompt as the network gets it; host memory, borrowed */
-    const float *context;            /* [tokens, context_dim] */
-    size_t tokens, width;            /* width must be context_dim */
-    const bool *hidden;              /* [tokens]: those that nobody shall see; NULL: none */
+struct diffusion_cond {   /* one prompt as the network gets it; host memory, borrowed */
+    const float *context; /* [tokens, context_dim] */
+    size_t tokens, width; /* width must be context_dim */
+    const bool *hidden;   /* [tokens]: those that nobody shall see; NULL: none */
+    /* [tokens + 1, tokens + 1]: added to the attention of queries (rows) to keys, the last of each
+     * being the picture's; NULL: nothing. */
+    const float *bias;
     const struct diffusion_ref *ref; /* [refs]: what it is to look at */
     size_t refs;
     enum diffusion_ref_method ref_method;

@@ -13,12 +13,15 @@
  *            its nodes; edit_model.c pictures that prompts show; text_encode.c; sample_latent.c a
  *            run of a sampler, sample_conds.c what it makes of conditionings; sampling.c KSampler
  *            and kin; sampler.c noise.c guider.c the objects of custom sampling; model_sampling.c
- *            what is said about a MODEL, and schedules that ask one; vae.c */
+ *            what is said about a MODEL, and schedules that ask one; vae.c; vision.c pictures as
+ *            encoders see them, and prompts made of that */
 #pragma once
 
 #include "model/diffusion.h"
 #include "model/encoder.h"
+#include "model/style.h"
 #include "model/vae.h"
+#include "model/vision.h"
 #include "node/node_impl.h"
 #include "sample/guide.h"
 
@@ -53,10 +56,13 @@ struct cond_entry {
     double start_percent, end_percent;
     bool ranged;                                 /* those two count */
     struct htensor *concat_latent, *concat_mask; /* inpaint models: [n, c, h, w], [n, h, w]; NULL */
-    struct cond_ref *ref; /* pictures to look at, the last one; NULL: none */
+    struct cond_ref *ref;                        /* pictures to look at, the last one; NULL: none */
     enum diffusion_ref_method ref_method;
     int guided; /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
     double guidance;
+    /* Added to what attention makes of every query (row) and key: [tokens + 1, tokens + 1], the
+     * last standing for the picture; NULL: none. */
+    struct htensor *bias;
     struct hooks *hooks; /* hooks.h; a reference; NULL: none */
 };
 /* Nodes may join a list with itself over and over, which doubles it each time. */
@@ -92,6 +98,16 @@ berth_status text_conditioning(struct node_call *c, const struct text_prompt *pr
 /* Output i; takes it, also on failure. */
 berth_status out_conditioning(struct node_call *c, size_t i, struct conditioning *taken,
                               berth_err *err);
+
+struct vision_output {    /* CLIP_VISION_OUTPUT: vision.h, Results */
+    struct htensor *last; /* [n, tokens, width] */
+    struct htensor *penultimate;
+    struct htensor *embeds;    /* [n, width], or as last */
+    struct htensor *projected; /* NULL: none */
+};
+extern const struct value_type type_vision_output;
+berth_status in_vision_output(const struct node_call *c, const char *name,
+                              const struct vision_output **out, berth_err *err);
 
 struct sampler_choice { /* SAMPLER */
     const struct sampler *sampler;
@@ -149,6 +165,10 @@ struct ready_vae { /* stays where it is until its release: the net looks at `vae
 berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct ready_vae *out,
                        berth_err *err);
 void ready_vae_release(struct ready_vae *v); /* zeroed is fine */
+
+/* A network that is opened as vision_open() and style_open() do it: loaded, and its arguments. */
+berth_status ready_net(struct node_call *c, const struct model_ref *ref, const char *what,
+                       struct net_args *out, berth_err *err);
 
 struct asset { /* an opened tokenizer; executor's thread */
     const struct tokenizer *kind;

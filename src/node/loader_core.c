@@ -635,7 +635,7 @@ NODE_CLASS(DiffControlNetLoader, .display = "Load ControlNet Model (diff)", .cat
 
 NODE_CLASS(StyleModelLoader, .display = "Load Style Model", .category = "loaders",
            .module = "nodes", INS(FOLDER_IN("style_model_name", "style_models")),
-           OUT_OF("STYLE_MODEL"), OPENS("style_model_name", "style_models"));
+           OUT_OF("STYLE_MODEL"), OPENS("style_model_name", "style_models", .role = "style"));
 
 NODE_CLASS(UpscaleModelLoader, .display = "Load Upscale Model", .category = "loaders",
            .module = "comfy_extras.nodes_upscale_model", .flags = NODE_V3,

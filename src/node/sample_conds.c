@@ -394,6 +394,25 @@ static berth_status resolve_shown(const struct cond_entry *e, const struct cond_
     return BERTH_OK;
 }
 
+/* ---- what attention adds ---- */
+
+static berth_status resolve_bias(const struct cond_entry *e, const struct cond_scene *scene,
+                                 struct diffusion_cond *to, berth_err *err)
+{
+    if (!e->bias)
+        return BERTH_OK;
+    if (!scene->info->biases)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "%s takes no bias for tokens of a prompt (strength_type attn_bias)",
+                       scene->info->family);
+    if (dim(e->bias, 0) != to->tokens + 1 || dim(e->bias, 1) != to->tokens + 1)
+        return err_set(err, BERTH_EINVAL,
+                       "a prompt of %zu tokens; what attention adds is said for %zu", to->tokens,
+                       dim(e->bias, 0) - 1);
+    to->bias = e->bias->data;
+    return BERTH_OK;
+}
+
 /* ---- one prompt ---- */
 
 static struct diffusion_size size_of(const struct cond_entry *e, const struct cond_scene *scene)
@@ -431,7 +450,8 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                .mask_strength = e->mask_strength,
                                .has_area = e->area_kind != AREA_NONE,
                                .sigma_start = HUGE_VAL };
-    if (resolve_refs(c, e, scene, &x->cond, err) || resolve_shown(e, scene, &x->cond, err))
+    if (resolve_refs(c, e, scene, &x->cond, err) || resolve_shown(e, scene, &x->cond, err) ||
+        resolve_bias(e, scene, &x->cond, err))
         return err->code;
     if (scene->several) {
         if (g->has_area || e->mask || e->concat_latent || e->concat_mask)

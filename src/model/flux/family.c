@@ -87,7 +87,8 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .inpaint = fill,
                                       .scaled_edit = true,
                                       .mask_fold = fill ? MASK_FOLD : 0,
-                                      .refs = !beside };
+                                      .refs = !beside,
+                                      .biases = true };
     return BERTH_OK;
 }
 

@@ -4,7 +4,9 @@
 
 #include "model/encoder.h"
 #include "model/families.h"
+#include "model/style.h"
 #include "model/vae.h"
+#include "model/vision.h"
 
 /* A file with one small tensor of each of these names. */
 static struct weights *open_names(const char *const *name, size_t n)
@@ -75,6 +77,21 @@ static void detects_every_preset(void **state)
         { "gemma2-2b", &encoder_gemma2_2b.arch },
         { "gemma3-4b", &encoder_gemma3_4b.arch },
         { "gemma3-12b", &encoder_gemma3_4b.arch },
+        { "flux-control-tiny", &family_flux.arch },
+        { "flux-control-dev", &family_flux.arch },
+        { "flux-fill-tiny", &family_flux.arch },
+        { "flux-fill-dev", &family_flux.arch },
+        { "clip-vision-l-tiny", &vision_clip_vision.arch },
+        { "clip-vision-l", &vision_clip_vision.arch },
+        { "clip-vision-l-336", &vision_clip_vision.arch },
+        { "clip-vision-h-tiny", &vision_clip_vision.arch },
+        { "clip-vision-h", &vision_clip_vision.arch },
+        { "clip-vision-g", &vision_clip_vision.arch },
+        { "siglip-tiny", &vision_clip_vision.arch },
+        { "siglip-384", &vision_clip_vision.arch },
+        { "siglip-512", &vision_clip_vision.arch },
+        { "flux-redux-tiny", &style_redux.arch },
+        { "flux-redux", &style_redux.arch },
     };
     assert_int_equal(ARRAY_LEN(row), preset_count());
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
