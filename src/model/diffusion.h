@@ -55,7 +55,12 @@ struct diffusion_info {
      * belong to a latent pixel and are its channels (Flux Fill). 0: one value, rounded, in
      * front. */
     uint32_t mask_fold;
-    enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
+    enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER, ADM_UNCLIP } adm;
+    /* Takes pictures as an encoder sees them, so many values (unCLIP): noise is added to them, of
+     * this part of the steps where there are several. They stand in the place of the pooled text;
+     * for ADM_UNCLIP with the noise level behind them. 0: takes none. */
+    uint64_t unclip;
+    double unclip_merge;
     bool refs;       /* takes pictures to look at (diffusion_cond.ref) */
     bool biases;     /* takes diffusion_cond.bias */
     unsigned places; /* PATCH_*: where nodes can change it */

@@ -14,7 +14,7 @@
  *            run of a sampler, sample_conds.c what it makes of conditionings; sampling.c KSampler
  *            and kin; sampler.c noise.c guider.c the objects of custom sampling; model_sampling.c
  *            what is said about a MODEL, and schedules that ask one; vae.c; vision.c pictures as
- *            encoders see them, and prompts made of that */
+ *            encoders see them, and prompts made of that; unclip.c the same for unCLIP */
 #pragma once
 
 #include "model/diffusion.h"
@@ -41,6 +41,16 @@ struct cond_ref {
 berth_status cond_ref_add(struct cond_ref **list, struct htensor *latent, berth_err *err);
 size_t cond_refs(const struct cond_ref *list); /* how many */
 
+/* What an encoder saw of pictures, for models that are told (unCLIP); lists share their
+ * beginnings. */
+struct cond_unclip {
+    unsigned counts;
+    struct htensor *embeds; /* [n, width] */
+    double strength, noise; /* noise: part of the steps */
+    struct cond_unclip *before;
+};
+void unclip_release(struct cond_unclip *x); /* NULL is fine */
+
 struct hooks;
 struct cond_entry {
     struct htensor *cond;   /* [1, tokens, width] */
@@ -63,7 +73,8 @@ struct cond_entry {
     /* Added to what attention makes of every query (row) and key: [tokens + 1, tokens + 1], the
      * last standing for the picture; NULL: none. */
     struct htensor *bias;
-    struct hooks *hooks; /* hooks.h; a reference; NULL: none */
+    struct cond_unclip *unclip; /* the last one; NULL: none */
+    struct hooks *hooks;        /* hooks.h; a reference; NULL: none */
 };
 /* Nodes may join a list with itself over and over, which doubles it each time. */
 #define CONDS_MAX 4096                   /* prompts of a list */
@@ -288,8 +299,13 @@ struct cond_scene { /* what they are resolved against; borrowed */
     bool several;        /* latents, without pixels in common: no areas, no masks */
     const float *latent; /* in the model's scale */
     const float *mask;   /* of that shape; NULL: none */
+    uint64_t seed;       /* of the run */
     struct arena *mem;   /* results live there */
 };
+/* unclip.c: the vector that a model is told, 2 * info->unclip values: pictures with their noise,
+ * drawn by the seed, then the level of it. */
+berth_status unclip_vector(const struct cond_unclip *list, const struct diffusion_info *info,
+                           uint64_t seed, struct arena *mem, float **out, berth_err *err);
 struct cond_list {
     struct vec at; /* struct guide_cond */
 };

@@ -57,6 +57,7 @@ static void entry_release(struct cond_entry *e)
     htensor_unref(e->concat_mask);
     htensor_unref(e->bias);
     refs_release(e->ref);
+    unclip_release(e->unclip);
     hooks_unref(e->hooks);
     *e = (struct cond_entry) { 0 };
 }
@@ -78,6 +79,8 @@ static struct cond_entry entry_copy(const struct cond_entry *e)
     share(e->bias);
     if (e->ref)
         e->ref->counts++;
+    if (e->unclip)
+        e->unclip->counts++;
     hooks_ref(e->hooks);
     return out;
 }

@@ -413,6 +413,33 @@ static berth_status resolve_bias(const struct cond_entry *e, const struct cond_s
     return BERTH_OK;
 }
 
+/* ---- pictures that unCLIP is told of ---- */
+
+static berth_status resolve_unclip(struct node_call *c, const struct cond_entry *e,
+                                   const struct cond_scene *scene, struct diffusion_cond *to,
+                                   berth_err *err)
+{
+    const struct diffusion_info *info = scene->info;
+    float *told;
+    if (info->adm == ADM_UNCLIP) { /* of texts it is told nothing but their tokens */
+        to->pooled = NULL;
+        to->pooled_n = 0;
+    }
+    if (!e->unclip)
+        return BERTH_OK;
+    if (!info->unclip) { /* as in ComfyUI; here it is said */
+        log_warn(c->env->log, "node.conditioning",
+                 "node=%s why=\"%s is not told of pictures (unCLIP): left out\"", c->id,
+                 info->family);
+        return BERTH_OK;
+    }
+    if (unclip_vector(e->unclip, info, scene->seed, scene->mem, &told, err))
+        return err->code;
+    to->pooled = told;
+    to->pooled_n = (size_t)info->unclip * (info->adm == ADM_UNCLIP ? 2 : 1);
+    return BERTH_OK;
+}
+
 /* ---- one prompt ---- */
 
 static struct diffusion_size size_of(const struct cond_entry *e, const struct cond_scene *scene)
@@ -451,7 +478,7 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                .has_area = e->area_kind != AREA_NONE,
                                .sigma_start = HUGE_VAL };
     if (resolve_refs(c, e, scene, &x->cond, err) || resolve_shown(e, scene, &x->cond, err) ||
-        resolve_bias(e, scene, &x->cond, err))
+        resolve_bias(e, scene, &x->cond, err) || resolve_unclip(c, e, scene, &x->cond, err))
         return err->code;
     if (scene->several) {
         if (g->has_area || e->mask || e->concat_latent || e->concat_mask)

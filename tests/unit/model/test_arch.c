@@ -77,6 +77,7 @@ static void detects_every_preset(void **state)
         { "gemma2-2b", &encoder_gemma2_2b.arch },
         { "gemma3-4b", &encoder_gemma3_4b.arch },
         { "gemma3-12b", &encoder_gemma3_4b.arch },
+        { "sd21-unclip-tiny", &family_unet.checkpoint },
         { "flux-control-tiny", &family_flux.arch },
         { "flux-control-dev", &family_flux.arch },
         { "flux-fill-tiny", &family_flux.arch },
