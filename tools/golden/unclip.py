@@ -8,7 +8,8 @@ COMFYUI is a checkout whose packages are installed. Tiny checkpoints with an enc
 made by the rule of tests/golden/data/README.md, are given to its networks. Writes
 
     unclip.safetensors      image, context, negative; and for every model and case of the manifest
-                            <model>/adm/<case>, the vector that the model is told, <model>/run/<case>
+                            <model>/adm/<case>, the vector that the model is told, and
+                            <model>/run/<case>
     unclip_<model>_unet_keys.json, unclip_<model>_vision_keys.json
                             names and shapes of its tensors, as in a checkpoint
 
