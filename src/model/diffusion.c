@@ -419,6 +419,16 @@ static bool same_hidden(const struct diffusion_cond *a, const struct diffusion_c
     return a->tokens == b->tokens && !memcmp(a->hidden, b->hidden, a->tokens * sizeof *a->hidden);
 }
 
+/* Do their attentions add the same? */
+static bool same_bias(const struct diffusion_cond *a, const struct diffusion_cond *b)
+{
+    const size_t side = a->tokens + 1;
+    if (a->bias == b->bias)
+        return true;
+    return a->bias && b->bias && a->tokens == b->tokens &&
+           !memcmp(a->bias, b->bias, side * side * sizeof *a->bias);
+}
+
 /* The first latent that is not taken yet, and all that can join it. n 0: none is left. */
 static void next_batch(const struct diffusion *d, const struct diffusion_in *in, bool *taken,
                        struct batch *b)
@@ -431,7 +441,8 @@ static void next_batch(const struct diffusion *d, const struct diffusion_in *in,
         bool guided = is_guided(d, in->cond[i]);
         if (taken[i] ||
             (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
-                      !same_hidden(first, in->cond[i]) || first->box != in->cond[i]->box)))
+                      !same_hidden(first, in->cond[i]) || !same_bias(first, in->cond[i]) ||
+                      first->box != in->cond[i]->box)))
             continue;
         b->guided = guided;
         if (!b->n) {
@@ -564,6 +575,7 @@ static struct family_batch batch_of(const struct diffusion *d, const struct diff
                               .mores = in->mores,
                               .tokens = tokens,
                               .hidden = like->hidden,
+                              .bias = like->bias,
                               .ref = like->ref,
                               .refs = like->refs,
                               .ref_method = like->ref_method,

@@ -717,6 +717,7 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
                                 .several = r->parts > 1,
                                 .latent = r->latent,
                                 .mask = r->mask,
+                                .seed = q->seed,
                                 .mem = &r->mem };
     /* The middle one of DualCFG counts as a negative where a model tells them apart. */
     if (conds_resolve(r->c, q->positive, false, &scene, &r->list[POSITIVE], err) ||
