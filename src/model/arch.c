@@ -4,8 +4,10 @@
 #include "base/str.h"
 #include "model/encoder.h"
 #include "model/families.h"
+#include "model/style.h"
 #include "model/upscaler.h"
 #include "model/vae.h"
+#include "model/vision.h"
 
 /* Single networks, then the files that hold several. */
 static const struct arch *const all[] = {
@@ -15,12 +17,18 @@ static const struct arch *const all[] = {
 #define ENCODER(x) &encoder_##x.arch,
 #include "model/encoders.def"
 #undef ENCODER
-#define VAE(x) &vae_##x.arch,
-#include "model/vaes.def"
-#undef VAE
 #define UPSCALER(x) &upscaler_##x.arch,
 #include "model/upscalers.def"
 #undef UPSCALER
+#define VAE(x) &vae_##x.arch,
+#include "model/vaes.def"
+#undef VAE
+#define VISION(x) &vision_##x.arch,
+#include "model/visions.def"
+#undef VISION
+#define STYLE(x) &style_##x.arch,
+#include "model/styles.def"
+#undef STYLE
 #define FAMILY(x) &family_##x.checkpoint,
 #include "model/families.def"
 #undef FAMILY

@@ -2,6 +2,8 @@
  * lengths. */
 #include "model/families.h"
 
+#include "model/encoder.h"
+
 #include "base/arena.h"
 #include "base/log.h"
 
@@ -417,6 +419,16 @@ static bool same_hidden(const struct diffusion_cond *a, const struct diffusion_c
     return a->tokens == b->tokens && !memcmp(a->hidden, b->hidden, a->tokens * sizeof *a->hidden);
 }
 
+/* Do their attentions add the same? */
+static bool same_bias(const struct diffusion_cond *a, const struct diffusion_cond *b)
+{
+    const size_t side = a->tokens + 1;
+    if (a->bias == b->bias)
+        return true;
+    return a->bias && b->bias && a->tokens == b->tokens &&
+           !memcmp(a->bias, b->bias, side * side * sizeof *a->bias);
+}
+
 /* The first latent that is not taken yet, and all that can join it. n 0: none is left. */
 static void next_batch(const struct diffusion *d, const struct diffusion_in *in, bool *taken,
                        struct batch *b)
@@ -429,7 +441,8 @@ static void next_batch(const struct diffusion *d, const struct diffusion_in *in,
         bool guided = is_guided(d, in->cond[i]);
         if (taken[i] ||
             (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
-                      !same_hidden(first, in->cond[i]) || first->box != in->cond[i]->box)))
+                      !same_hidden(first, in->cond[i]) || !same_bias(first, in->cond[i]) ||
+                      first->box != in->cond[i]->box)))
             continue;
         b->guided = guided;
         if (!b->n) {
@@ -562,6 +575,7 @@ static struct family_batch batch_of(const struct diffusion *d, const struct diff
                               .mores = in->mores,
                               .tokens = tokens,
                               .hidden = like->hidden,
+                              .bias = like->bias,
                               .ref = like->ref,
                               .refs = like->refs,
                               .ref_method = like->ref_method,
@@ -620,6 +634,20 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
     return BERTH_OK;
 }
 
+berth_status diffusion_text_fits(const struct diffusion_info *info, size_t tokens, size_t width,
+                                 berth_err *err)
+{
+    const char *type = info->text->types[0];
+    if (tokens && width == info->context_dim)
+        return BERTH_OK;
+    return err_set(err, BERTH_EINVAL,
+                   "%s wants a text of width %llu, this conditioning has %zu tokens of width %zu: "
+                   "is it of another model's text encoder?%s%s%s",
+                   info->family, (unsigned long long)info->context_dim, tokens, width,
+                   type ? " The loader of its own has the type '" : "", type ? type : "",
+                   type ? "'" : "");
+}
+
 static berth_status check_refs(const struct diffusion *d, const struct diffusion_cond *c,
                                berth_err *err)
 {
@@ -648,12 +676,8 @@ static berth_status check(const struct diffusion *d, const struct diffusion_in *
         if (check_refs(d, in->cond[i], err) || check_boxes(d, in->cond[i], err))
             return err->code;
     for (size_t i = 0; i < latents(in); i++)
-        if (!in->cond[i]->tokens || in->cond[i]->width != d->info.context_dim)
-            return err_set(err, BERTH_EINVAL,
-                           "%s wants a text of width %llu, this conditioning has %zu tokens of "
-                           "width %zu: is it of another model's text encoder?",
-                           d->info.family, (unsigned long long)d->info.context_dim,
-                           in->cond[i]->tokens, in->cond[i]->width);
+        if (diffusion_text_fits(&d->info, in->cond[i]->tokens, in->cond[i]->width, err))
+            return err->code;
     return BERTH_OK;
 }
 

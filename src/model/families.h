@@ -49,6 +49,7 @@ struct family_batch {
     const float *context; /* [n, tokens, context_dim] */
     size_t tokens;
     const bool *hidden;              /* [tokens], of all items; NULL: none */
+    const float *bias;               /* as of diffusion_cond, of all items; NULL: none */
     const struct diffusion_ref *ref; /* [n, refs]: of every item its own, [1, channels, ...] each */
     size_t refs;
     enum diffusion_ref_method ref_method;

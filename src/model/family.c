@@ -4,8 +4,11 @@
 #include "model/arch.h"
 #include "model/diffusion.h"
 #include "model/encoder.h"
+#include "model/gligen.h"
+#include "model/style.h"
 #include "model/upscaler.h"
 #include "model/vae.h"
+#include "model/vision.h"
 #include "plan/quant.h"
 
 #include <inttypes.h>
@@ -91,8 +94,6 @@ static const struct row {
     UPSCALE("GFPGAN", "a GFPGAN model for faces", "stylegan_decoder.style_mlp.1.weight"),
     OTHER("ControlNet", "a ControlNet", "input_hint_block.0.weight"),
     OTHER("ControlNet", "a ControlNet", "controlnet_cond_embedding.conv_in.weight"),
-    OTHER("CLIP vision", "a CLIP vision model",
-          "vision_model.encoder.layers.0.self_attn.q_proj.weight"),
 };
 
 static bool fits(const struct weights *w, const struct row *r)
@@ -207,6 +208,30 @@ static bool find_text(const struct weights *w, struct family_info *out)
     return false;
 }
 
+static bool find_vision(const struct weights *w, struct family_info *out)
+{
+    const struct vision_class *is = vision_at(w, NULL);
+    struct vision_net v;
+    berth_err err = { 0 };
+    if (!is)
+        return false;
+    berth_status s = vision_find(w, NULL, &v, &err);
+    *out = (struct family_info) { .name = is->name, .role = "vision", .runs = !s };
+    snprintf(out->what, sizeof out->what, "%s", is->what);
+    snprintf(out->why, sizeof out->why, "%.199s", s ? err.msg : "");
+    return true;
+}
+
+static bool find_style(const struct weights *w, struct family_info *out)
+{
+    const struct style_class *is = style_at(w, NULL);
+    if (!is)
+        return false;
+    *out = (struct family_info) { .name = is->name, .role = "style", .runs = true };
+    snprintf(out->what, sizeof out->what, "%s", is->what);
+    return true;
+}
+
 static bool any_ends(const struct weights *w, const char *const *end, size_t n)
 {
     for (size_t i = 0; i < weights_count(w); i++)
@@ -263,10 +288,20 @@ static bool find_embedding(const struct weights *w, struct family_info *out)
     return true;
 }
 
+static bool find_gligen(const struct weights *w, struct family_info *out)
+{
+    berth_err unsaid;
+    if (gligen_check(w, NULL, &unsaid))
+        return false;
+    *out = (struct family_info) { .name = "GLIGEN", .runs = true };
+    snprintf(out->what, sizeof out->what, "a GLIGEN: boxes with texts, for SD1 models");
+    return true;
+}
+
 static bool find_other(const struct weights *w, const struct arch *arch, struct family_info *out)
 {
     const char *what = adapter(w);
-    if (!what && find_embedding(w, out))
+    if (!what && (find_embedding(w, out) || find_gligen(w, out)))
         return true;
     if (!what && !(arch && arch->holds_parts))
         return false;
@@ -286,6 +321,8 @@ static berth_status find(const struct weights *w, const struct arch *arch, const
     if (wants(role, "unet") && (s = find_diffusion(w, arch, out, err)) != BERTH_ENOTFOUND)
         return s;
     if ((wants(role, "vae") && find_vae(w, out)) || (wants(role, "clip") && find_text(w, out)) ||
+        (wants(role, "vision") && find_vision(w, out)) ||
+        (wants(role, "style") && find_style(w, out)) ||
         (wants(role, UPSCALER_ROLE) && find_upscaler(w, out)) ||
         (!role && find_other(w, arch, out)))
         return BERTH_OK;

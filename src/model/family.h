@@ -12,7 +12,7 @@
 
 struct family_info {
     const char *name; /* "SDXL", "Wan" */
-    const char *role; /* "unet", "clip", "vae", "upscale"; others are no loader's: NULL */
+    const char *role; /* "unet", "clip", "vae", "vision", "style", "upscale"; others: NULL */
     bool runs;        /* can be computed */
     char what[120];   /* "an SDXL checkpoint", "a Wan video model" */
     char why[200];    /* why this one cannot be, though its family can; "" otherwise */

@@ -22,7 +22,7 @@ struct gligen_box {    /* host memory, borrowed */
 };
 
 struct gligen;
-/* BERTH_EUNSUPPORTED: no GLIGEN of boxes and texts: says why. *text (may be NULL): width of texts. */
+/* BERTH_EUNSUPPORTED: no GLIGEN of boxes and texts: says why. *text (may be NULL): their width. */
 berth_status gligen_check(const struct weights *w, uint64_t *text, berth_err *err);
 /* a: as net_args but root and names; a->m is loaded. It becomes the guest of `of`. */
 berth_status gligen_open(const struct net_args *a, struct net *of, struct gligen **out,

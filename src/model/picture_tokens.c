@@ -1,6 +1,7 @@
 #include "model/picture_tokens.h"
 
 #include "base/sz.h"
+#include "model/families.h"
 #include "model/rope_table.h"
 
 #include <stdlib.h>
@@ -56,6 +57,25 @@ const float *tokens_to(const float *tokens, const struct shape *s, float *out)
                                 to[p * w + q] = *tokens;
                 }
     return tokens;
+}
+
+void tokens_from_batch(const struct family_batch *b, size_t refs, float *out)
+{
+    const size_t n = (size_t)b->shape.dim[0], each = (size_t)shape_inner(&b->shape, 1);
+    for (size_t i = 0; i < n; i++) {
+        out = tokens_from(b->x + i * each, &b->shape, out);
+        for (size_t k = 0; k < refs; k++)
+            out = tokens_from(b->ref[i * b->refs + k].x, &b->ref[i * b->refs + k].shape, out);
+    }
+}
+
+void tokens_to_batch(const float *tokens, uint64_t channels, const struct family_batch *b)
+{
+    struct shape s = b->shape;
+    s.dim[1] = channels;
+    const size_t each = (size_t)shape_inner(&s, 1);
+    for (size_t i = 0; i < (size_t)s.dim[0]; i++)
+        tokens = tokens_to(tokens, &s, b->out + i * each);
 }
 
 /* Each axis looks at one number only, so the first row and the first column of a frame have all

@@ -22,6 +22,12 @@ bool tokens_moderate(const struct shape *s);  /* few enough that sums of some of
 float *tokens_from(const float *x, const struct shape *s, float *out);
 const float *tokens_to(const float *tokens, const struct shape *s, float *out);
 
+/* Of a batch: every item's latent, and behind it the first so many pictures that it looks at. */
+struct family_batch;
+void tokens_from_batch(const struct family_batch *b, size_t refs, float *out);
+/* What came out for its latents, of so many channels, to b->out. */
+void tokens_to_batch(const float *tokens, uint64_t channels, const struct family_batch *b);
+
 struct tokens_place { /* of the first token: its layer, row and column */
     double layer, row, column;
 };

@@ -329,8 +329,8 @@ struct act net_geglu(struct net_run *r, struct act x);
  * time. */
 struct act net_feed_forward(struct net_run *r, struct act x, const char *up, const char *down,
                             struct act add);
-/* x = down(silu(gate(x)) * up(x)) row by row, without biases. A thrifty run does half of the rows at
- * a time. */
+/* x = down(silu(gate(x)) * up(x)) row by row, without biases. A thrifty run does half of the rows
+ * at a time. */
 void net_swiglu(struct net_run *r, struct act x, const char *gate, const char *up,
                 const char *down);
 /* q [B, Tq, C], k, v [B, Tk, C], heads * head_dim = C; all else as op_attention has it. */

@@ -88,9 +88,11 @@ static void entry_release(struct cond_entry *e)
     htensor_unref(e->mask);
     htensor_unref(e->concat_latent);
     htensor_unref(e->concat_mask);
+    htensor_unref(e->bias);
     refs_release(e->ref);
     boxes_release(e->box);
     value_unref(e->gligen);
+    unclip_release(e->unclip);
     hooks_unref(e->hooks);
     *e = (struct cond_entry) { 0 };
 }
@@ -109,12 +111,15 @@ static struct cond_entry entry_copy(const struct cond_entry *e)
     share(e->mask);
     share(e->concat_latent);
     share(e->concat_mask);
+    share(e->bias);
     if (e->ref)
         e->ref->counts++;
     if (e->box)
         e->box->counts++;
     if (e->gligen)
         value_ref(e->gligen);
+    if (e->unclip)
+        e->unclip->counts++;
     hooks_ref(e->hooks);
     return out;
 }
@@ -220,7 +225,8 @@ static size_t object_bytes(const void *obj)
     for (size_t i = 0; i < x->n; i++) {
         n += tensor_bytes(x->at[i].cond) + tensor_bytes(x->at[i].pooled) +
              tensor_bytes(x->at[i].shown) + tensor_bytes(x->at[i].mask) +
-             tensor_bytes(x->at[i].concat_latent) + tensor_bytes(x->at[i].concat_mask);
+             tensor_bytes(x->at[i].concat_latent) + tensor_bytes(x->at[i].concat_mask) +
+             tensor_bytes(x->at[i].bias);
         for (const struct cond_ref *r = x->at[i].ref; r; r = r->before)
             n += tensor_bytes(r->latent);
     }

@@ -19,27 +19,6 @@ NOT_YET(TextEncodeZImageOmni, .category = "model/conditioning/z-image", .module 
             OPTIONAL("image1", "IMAGE"), OPTIONAL("image2", "IMAGE"), OPTIONAL("image3", "IMAGE")),
         OUT_OF("CONDITIONING"));
 
-NOT_YET(CLIPVisionEncode, .display = "CLIP Vision Encode", .category = "conditioning",
-        .module = "nodes",
-        INS(SOCKET("clip_vision", "CLIP_VISION"), SOCKET("image", "IMAGE"),
-            COMBO_IN("crop", CHOICES("center", "none"))),
-        OUT_OF("CLIP_VISION_OUTPUT"));
-
-NOT_YET(unCLIPConditioning, .category = "conditioning", .module = "nodes",
-        INS(SOCKET("conditioning", "CONDITIONING"),
-            SOCKET("clip_vision_output", "CLIP_VISION_OUTPUT"),
-            FLOAT_IN("strength", 1.0, -10.0, 10.0, 0.01),
-            FLOAT_IN("noise_augmentation", 0.0, 0.0, 1.0, 0.01)),
-        OUT_OF("CONDITIONING"));
-
-NOT_YET(StyleModelApply, .display = "Apply Style Model", .category = "conditioning/style_model",
-        .module = "nodes",
-        INS(SOCKET("conditioning", "CONDITIONING"), SOCKET("style_model", "STYLE_MODEL"),
-            SOCKET("clip_vision_output", "CLIP_VISION_OUTPUT"),
-            FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.001),
-            COMBO_IN("strength_type", CHOICES("multiply", "attn_bias"))),
-        OUT_OF("CONDITIONING"));
-
 NOT_YET(ControlNetApply, .display = "Apply ControlNet (OLD)", .category = "conditioning/controlnet",
         .module = "nodes", .flags = NODE_DEPRECATED,
         INS(SOCKET("conditioning", "CONDITIONING"), SOCKET("control_net", "CONTROL_NET"),

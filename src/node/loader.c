@@ -262,6 +262,18 @@ berth_status loader_look(const struct weights *w, const char *name, const char *
                    name, what);
 }
 
+/* Is there a network of the role beside the one that the file is called after? CLIP's text encoder
+ * and its vision encoder come in one. */
+static bool has_network(const struct weights *w, const char *role)
+{
+    for (size_t i = 0; i < arch_count(); i++) {
+        const struct arch *a = arch_at(i);
+        if (a->role && strcmp(a->role, role) == 0 && a->detect && arch_is(a, w, "", NULL))
+            return true;
+    }
+    return false;
+}
+
 /* The parts of a role; where there are none, what the file is instead. */
 static berth_status find_parts(const struct weights *w, const char *role, struct parts *out,
                                struct family_info *instead, berth_err *err)
@@ -271,7 +283,7 @@ static berth_status find_parts(const struct weights *w, const char *role, struct
         for (size_t i = 0; i < PLACE_PARTS; i++)
             if (strcmp(place_parts[i].role, role) == 0 && arch_of_part(w, "", &place_parts[i]))
                 add_part(out, place_parts[i].prefix);
-    } else if (!role || (arch && strcmp(arch->role, role) == 0)) {
+    } else if (!role || (arch && strcmp(arch->role, role) == 0) || has_network(w, role)) {
         add_part(out, NULL);
     }
     if (out->n)
@@ -327,7 +339,7 @@ static bool keeps_f32(const struct weights *w, const char *part)
 static const char *default_dtype(const struct node_env *env, const struct weights *w,
                                  const char *part, const char *role)
 {
-    bool text = role && strcmp(role, "clip") == 0;
+    bool text = role && (strcmp(role, "clip") == 0 || strcmp(role, "vision") == 0);
     const char *dtype = text                                ? env->numbers.weights_text
                         : role && strcmp(role, "unet") == 0 ? env->numbers.weights_unet
                                                             : NULL;

@@ -320,23 +320,24 @@ NODE_CLASS(UNetLoaderLP, .category = "loaders", .module = "custom_nodes.ComfyUI-
 
 /* ---- checkpoints ---- */
 
-/* MODEL, CLIP and VAE of one file, each in its place. */
-static berth_status open_checkpoint(struct node_call *c, const struct placement place[3],
+/* MODEL, CLIP and VAE of one file, each in its place; and CLIP_VISION, where the class has it. */
+static berth_status open_checkpoint(struct node_call *c, const struct placement *place,
                                     berth_err *err)
 {
-    static const char *const role[3] = { "unet", "clip", "vae" };
-    struct opened m[3] = { 0 };
+    static const char *const role[4] = { "unet", "clip", "vae", "vision" };
+    const size_t outs = c->cls->outs;
+    struct opened m[4] = { 0 };
     const char *name;
     berth_status s = in_text(c, "ckpt_name", &name, err);
     if (!s)
         s = check_prompts(c, 1, "checkpoints", name, err);
-    for (int i = 0; !s && i < 3; i++) {
+    for (size_t i = 0; !s && i < outs; i++) {
         bool there = true;
         s = loader_open(c, "checkpoints", name, role[i], &place[i], &m[i], i ? &there : NULL, err);
     }
-    for (size_t i = 0; !s && i < 3; i++)
+    for (size_t i = 0; !s && i < outs; i++)
         s = loader_give(c, i, &m[i].ref, err);
-    for (int i = 0; i < 3; i++)
+    for (size_t i = 0; i < outs; i++)
         opened_release(&m[i], s);
     return s;
 }
@@ -346,7 +347,8 @@ berth_status run_checkpoint(struct node_call *c, berth_err *err)
     struct placement p;
     if (placement_read(c, "", &p, err))
         return err->code;
-    const struct placement place[3] = { p, placement_beside(&p), placement_beside(&p) };
+    const struct placement place[4] = { p, placement_beside(&p), placement_beside(&p),
+                                        placement_beside(&p) };
     berth_status s = open_checkpoint(c, place, err);
     placement_release(&p);
     return s;
@@ -366,7 +368,7 @@ NODE_CLASS(CheckpointLoader, .display = "Load Checkpoint With Config (DEPRECATED
 NODE_CLASS(unCLIPCheckpointLoader, .category = "loaders", .module = "nodes", IN(checkpoint_in),
            OUTS({ .type = "MODEL" }, { .type = "CLIP" }, { .type = "VAE" },
                 { .type = "CLIP_VISION" }),
-           .run = node_not_yet);
+           .run = run_checkpoint);
 
 NODE_CLASS(ImageOnlyCheckpointLoader, .display = "Image Only Checkpoint Loader (img2vid model)",
            .category = "loaders/video_models", .module = "comfy_extras.nodes_video_model",
@@ -665,7 +667,7 @@ NODE_CLASS(DiffControlNetLoader, .display = "Load ControlNet Model (diff)", .cat
 
 NODE_CLASS(StyleModelLoader, .display = "Load Style Model", .category = "loaders",
            .module = "nodes", INS(FOLDER_IN("style_model_name", "style_models")),
-           OUT_OF("STYLE_MODEL"), OPENS("style_model_name", "style_models"));
+           OUT_OF("STYLE_MODEL"), OPENS("style_model_name", "style_models", .role = "style"));
 
 NODE_CLASS(UpscaleModelLoader, .display = "Load Upscale Model", .category = "loaders",
            .module = "comfy_extras.nodes_upscale_model", .flags = NODE_V3,

@@ -110,7 +110,7 @@ struct file_of {                    /* node_class.own of run_file(): one file, o
 #define BASE_CLIP_GGUF_DUAL BASE_CLIP_GGUF
 #define BASE_CLIP_GGUF_TRIPLE BASE_CLIP_GGUF
 #define BASE_CLIP_GGUF_QUADRUPLE BASE_CLIP_GGUF
-#define BASE_CLIP_VISION OUT(out_clip_vision), OPENS("clip_name", "clip_vision")
+#define BASE_CLIP_VISION OUT(out_clip_vision), OPENS("clip_name", "clip_vision", .role = "vision")
 #define BASE_CONTROL_NET OUT(out_control_net), OPENS("control_net_name", "controlnet")
 #define BASE_DIFF_CONTROL_NET BASE_CONTROL_NET
 #define BASE_CHECKPOINT OUT(out_checkpoint), .run = run_checkpoint

@@ -243,6 +243,89 @@ static berth_status resolve_edited(struct node_call *c, const struct cond_entry 
     return BERTH_OK;
 }
 
+/* Planes of fold * h x fold * w: the mask of the picture's pixels, as the prompt or the latent has
+ * it. NULL: there is none. */
+static berth_status pixel_mask(struct node_call *c, const struct cond_entry *e,
+                               const struct cond_scene *scene, struct htensor **out, berth_err *err)
+{
+    const struct shape *s = &scene->shape;
+    const size_t hw = (size_t)shape_inner(s, 2), fold = scene->info->mask_fold;
+    struct htensor *from = e->concat_mask ? htensor_ref(e->concat_mask) : NULL;
+    *out = NULL;
+    if (!from && !scene->mask)
+        return BERTH_OK;
+    if (!from) { /* channels have it alike: the first one's */
+        struct shape m = { 3, { s->dim[0], s->dim[2], s->dim[3] } };
+        if (htensor_new(&m, &from, err))
+            return err->code;
+        for (size_t i = 0; i < (size_t)s->dim[0]; i++)
+            memcpy(from->data + i * hw, scene->mask + i * (size_t)s->dim[1] * hw,
+                   hw * sizeof *from->data);
+    }
+    berth_status bad =
+        htensor_count(from) ? BERTH_OK : err_set(err, BERTH_EINVAL, "a mask without pixels");
+    if (!bad)
+        bad = scale_planes(c, from, fold * (size_t)s->dim[3], fold * (size_t)s->dim[2], "bilinear",
+                           true, out, err);
+    htensor_unref(from);
+    return bad;
+}
+
+/* out [fold * fold, h, w]: the pixels of every latent pixel, row by row, as its channels. */
+static void fold_mask(const float *mask, size_t h, size_t w, size_t fold, float *out)
+{
+    for (size_t k = 0; k < fold * fold; k++)
+        for (size_t y = 0; y < h; y++)
+            for (size_t x = 0; x < w; x++)
+                *out++ = mask[(y * fold + k / fold) * (w * fold) + x * fold + k % fold];
+}
+
+/* One item of it: latent NULL: zeros in the model's scale; mask NULL: all is to be painted. */
+static void fill_item(const struct cond_scene *scene, const float *latent, const float *mask,
+                      float *out)
+{
+    const size_t h = (size_t)scene->shape.dim[2], w = (size_t)scene->shape.dim[3];
+    const size_t fold = scene->info->mask_fold, n = (size_t)shape_inner(&scene->shape, 1);
+    struct shape one = scene->shape;
+    one.dim[0] = 1;
+    if (latent) {
+        memcpy(out, latent, n * sizeof *out);
+    } else {
+        memset(out, 0, n * sizeof *out);
+        latent_in(&scene->info->latent, out, &one);
+    }
+    if (mask)
+        fold_mask(mask, h, w, fold, out + n);
+    for (size_t k = 0; !mask && k < fold * fold * h * w; k++)
+        out[n + k] = 1.0f;
+}
+
+/* [batch, c + fold * fold, h, w]: what is there, and where to paint, by the pixel. None of both
+ * said: the network's own. */
+static berth_status resolve_fill(struct node_call *c, const struct cond_entry *e,
+                                 const struct cond_scene *scene, const float **out, berth_err *err)
+{
+    const size_t b = (size_t)scene->shape.dim[0], n = (size_t)shape_inner(&scene->shape, 1);
+    const size_t fold = scene->info->mask_fold;
+    const size_t m = fold * fold * (size_t)shape_inner(&scene->shape, 2);
+    const float *latent = NULL;
+    struct htensor *mask = NULL;
+    size_t latents = 0;
+    if (!e->concat_latent && !e->concat_mask && !scene->mask)
+        return BERTH_OK;
+    if ((e->concat_latent && concat_latent(c, e, scene, true, &latents, &latent, err)) ||
+        pixel_mask(c, e, scene, &mask, err))
+        return err->code;
+    float *p = take(scene, b * (n + m), sizeof *p, err);
+    const size_t masks = mask ? htensor_count(mask) / m : 0;
+    for (size_t i = 0; p && i < b; i++)
+        fill_item(scene, latent ? latent + spread(i, latents, b) * n : NULL,
+                  mask ? mask->data + spread(i, masks, b) * m : NULL, p + i * (n + m));
+    htensor_unref(mask);
+    *out = p;
+    return p ? BERTH_OK : err->code;
+}
+
 /* [batch, 1 + c, h, w]: where to paint, and what is there. None of both said: the network's own. */
 static berth_status resolve_concat(struct node_call *c, const struct cond_entry *e,
                                    const struct cond_scene *scene, const float **out,
@@ -255,6 +338,8 @@ static berth_status resolve_concat(struct node_call *c, const struct cond_entry 
     *out = NULL;
     if (!scene->info->inpaint && scene->info->in_channels == 2 * ch)
         return resolve_edited(c, e, scene, out, err);
+    if (scene->info->mask_fold)
+        return resolve_fill(c, e, scene, out, err);
     if (!scene->info->inpaint || (!mask && !e->concat_mask))
         return BERTH_OK;
     if (scene->info->in_channels != 2 * ch + 1)
@@ -401,6 +486,52 @@ static berth_status resolve_shown(const struct cond_entry *e, const struct cond_
     return BERTH_OK;
 }
 
+/* ---- what attention adds ---- */
+
+static berth_status resolve_bias(const struct cond_entry *e, const struct cond_scene *scene,
+                                 struct diffusion_cond *to, berth_err *err)
+{
+    if (!e->bias)
+        return BERTH_OK;
+    if (!scene->info->biases)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "%s takes no bias for tokens of a prompt (strength_type attn_bias)",
+                       scene->info->family);
+    if (dim(e->bias, 0) != to->tokens + 1 || dim(e->bias, 1) != to->tokens + 1)
+        return err_set(err, BERTH_EINVAL,
+                       "a prompt of %zu tokens; what attention adds is said for %zu", to->tokens,
+                       dim(e->bias, 0) - 1);
+    to->bias = e->bias->data;
+    return BERTH_OK;
+}
+
+/* ---- pictures that unCLIP is told of ---- */
+
+static berth_status resolve_unclip(struct node_call *c, const struct cond_entry *e,
+                                   const struct cond_scene *scene, struct diffusion_cond *to,
+                                   berth_err *err)
+{
+    const struct diffusion_info *info = scene->info;
+    float *told;
+    if (info->adm == ADM_UNCLIP) { /* of texts it is told nothing but their tokens */
+        to->pooled = NULL;
+        to->pooled_n = 0;
+    }
+    if (!e->unclip)
+        return BERTH_OK;
+    if (!info->unclip) { /* as in ComfyUI; here it is said */
+        log_warn(c->env->log, "node.conditioning",
+                 "node=%s why=\"%s is not told of pictures (unCLIP): left out\"", c->id,
+                 info->family);
+        return BERTH_OK;
+    }
+    if (unclip_vector(e->unclip, info, scene->seed, scene->mem, &told, err))
+        return err->code;
+    to->pooled = told;
+    to->pooled_n = (size_t)info->unclip * (info->adm == ADM_UNCLIP ? 2 : 1);
+    return BERTH_OK;
+}
+
 /* ---- one prompt ---- */
 
 static struct diffusion_size size_of(const struct cond_entry *e, const struct cond_scene *scene)
@@ -439,6 +570,7 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                .has_area = e->area_kind != AREA_NONE,
                                .sigma_start = HUGE_VAL };
     if (resolve_refs(c, e, scene, &x->cond, err) || resolve_shown(e, scene, &x->cond, err) ||
+        resolve_bias(e, scene, &x->cond, err) || resolve_unclip(c, e, scene, &x->cond, err) ||
         resolve_boxes(e, scene, x, err))
         return err->code;
     if (scene->several) {

@@ -158,6 +158,8 @@ struct run { /* of one sample_latent() */
     float *noise;
     float *x;
     float *last; /* D of the last step; NULL: nobody wants it */
+    bool want_last;
+    struct shape last_shape; /* of one that grew; ndim 0: it did not */
     bool stepped;
     float *mask;     /* of the latent's shape; NULL: none */
     float *mask_now; /* DifferentialDiffusion: the mask of a noise level; else NULL */
@@ -715,6 +717,7 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
                                 .several = r->parts > 1,
                                 .latent = r->latent,
                                 .mask = r->mask,
+                                .seed = q->seed,
                                 .mem = &r->mem };
     /* The middle one of DualCFG counts as a negative where a model tells them apart. */
     if (conds_resolve(r->c, q->positive, false, &scene, &r->list[POSITIVE], err) ||
@@ -767,6 +770,126 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
     return BERTH_OK;
 }
 
+/* ---- a latent that grows ---- */
+
+/* What was made for one size of the latent. */
+static berth_status may_grow(const struct run *r, berth_err *err)
+{
+    const char *with = r->mask                   ? "a noise mask"
+                       : r->parts > 1            ? "several latents"
+                       : r->patches || r->nets.n ? "nodes that patch a model"
+                       : r->easy.threshold > 0 || r->whole.threshold > 0 ? "a cache of steps"
+                       : r->windows.length                               ? "context windows"
+                       : r->q->model->control                            ? "a network that steers"
+                                                                         : NULL;
+    for (size_t k = 0; k < LISTS; k++)
+        for (size_t i = 0; !with && i < r->list[k].at.n; i++) {
+            const struct guide_cond *g = vec_at(&r->list[k].at, i);
+            if (g->mask || g->otherwise || ((const struct sampled_cond *)g->cond)->concat)
+                with = "masks and pictures of prompts";
+        }
+    return with ? err_set(err, BERTH_EUNSUPPORTED,
+                          "SamplerLCMUpscale with %s cannot be computed yet", with)
+                : BERTH_OK;
+}
+
+/* x at another size, and everything that has it. */
+static berth_status resize_run(struct run *r, size_t h, size_t w, const char *method,
+                               berth_err *err)
+{
+    struct htensor *now, *next = NULL;
+    if (htensor_new(&r->shape, &now, err))
+        return err->code;
+    memcpy(now->data, r->x, r->n * sizeof *r->x);
+    berth_status s = scale_planes(r->c, now, w, h, method, false, &next, err);
+    htensor_unref(now);
+    if (s)
+        return s;
+    size_t n = htensor_count(next);
+    float *x = floats(r, n, err);
+    if (!x) {
+        htensor_unref(next);
+        return err->code;
+    }
+    memcpy(x, next->data, n * sizeof *x);
+    htensor_unref(r->part[0].samples);
+    r->part[0].samples = next;
+    r->shape = r->guide.shape = next->shape;
+    r->n = n;
+    r->x = x;
+    return BERTH_OK;
+}
+
+/* Noise as torch.randn_like() draws it there: behind all that was drawn. */
+static void add_noise(struct run *r, float by, struct philox_rng *card, float *noise)
+{
+    if (card->threads)
+        philox_randn(card, noise, r->n);
+    else
+        torch_randn(&r->draws.rng, noise, r->n);
+    for (size_t i = 0; i < r->n; i++)
+        r->x[i] += by * noise[i];
+}
+
+/* One step of LCM, behind which the latent is `by` of its first size; 0: it stays as it is. */
+static berth_status grow_step(struct run *r, size_t i, const struct shape *first, double by,
+                              struct philox_rng *card, berth_err *err)
+{
+    const struct sampling_request *q = r->q;
+    float *d = floats(r, r->n, err);
+    if (!d)
+        return err->code;
+    if (r->want_last) {
+        r->last = floats(r, r->n, err);
+        r->last_shape = r->shape;
+    }
+    struct sample_step told = {
+        .i = i, .total = q->n - 1, .sigma = q->sigmas[i], .x = r->x, .denoised = d
+    };
+    if ((r->want_last && !r->last) || denoise(r, r->x, q->sigmas[i], d, NULL, err) ||
+        step(r, &told, err))
+        return err->code;
+    memcpy(r->x, d, r->n * sizeof *d);
+    size_t h, w;
+    if (by > 0 && (round_side((double)shape_last(first, 2) * by, &h, err) ||
+                   round_side((double)shape_last(first, 1) * by, &w, err) ||
+                   resize_run(r, h, w, q->growth.method, err)))
+        return err->code;
+    if (!(q->sigmas[i + 1] > 0))
+        return BERTH_OK;
+    float *noise = floats(r, r->n, err);
+    if (!noise)
+        return err->code;
+    add_noise(r, q->sigmas[i + 1], card, noise);
+    return BERTH_OK;
+}
+
+static berth_status sample_growing(struct run *r, uint32_t card_threads, float *last,
+                                   berth_err *err)
+{
+    const struct sampling_request *q = r->q;
+    const struct shape first = r->shape;
+    struct philox_rng card = { 0 };
+    int64_t half = (int64_t)(q->n / 2 + 1),
+            count = q->growth.steps < 0 ? half : q->growth.steps + 1;
+    int64_t most = (int64_t)q->n + 1;
+    count = q->growth.steps < 0 ? (count > 2 ? count : 2) : count < most ? count : most;
+    if (may_grow(r, err))
+        return err->code;
+    if (card_threads)
+        philox_seed(&card, q->seed, card_threads);
+    *last = q->sigmas[q->n - 1];
+    for (size_t i = 0; i + 1 < q->n; i++) {
+        bool grows = (int64_t)i + 1 < count;
+        double by = (int64_t)i + 2 == count
+                        ? q->growth.ratio
+                        : 1 + (double)(i + 1) * ((q->growth.ratio - 1) / (double)(count - 1));
+        if (grow_step(r, i, &first, grows ? by : 0, &card, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
 static berth_status sample(struct run *r, berth_err *err)
 {
     const struct sampling_request *q = r->q;
@@ -784,7 +907,9 @@ static berth_status sample(struct run *r, berth_err *err)
                               .denoise = denoise,
                               .step = step,
                               .user = r };
-    if (sample_run(q->sampler, &job, err)) /* a single level: noise and no step */
+    if (q->growth.method
+            ? sample_growing(r, job.cuda, &job.last, err)
+            : sample_run(q->sampler, &job, err)) /* a single level: noise and no step */
         return err->code;
     ms_finish(&r->ms, job.last, r->x, r->n);
     struct diffusion *d;
@@ -803,15 +928,20 @@ static berth_status sample(struct run *r, berth_err *err)
 /* A latent like the request's with these samples, taken out of the model's scale. */
 static berth_status give(const struct run *r, float *x, struct latent *out, berth_err *err)
 {
+    const bool grown = x == r->last && r->last_shape.ndim;
     if (latent_like(r->q->latent, out, err))
         return err->code;
     for (size_t i = 0; i < r->parts; i++) {
         const struct run_part *p = &r->part[i];
         struct htensor **to = i ? &out->more[i - 1].samples : &out->samples;
-        if (htensor_new(&p->samples->shape, to, err))
+        const struct shape *shape = grown ? &r->last_shape : &p->samples->shape;
+        if (htensor_new(shape, to, err))
             return err->code;
-        pack(r, i, (*to)->data, x, true);
-        latent_out(p->format, (*to)->data, &p->samples->shape);
+        if (grown) /* alone, and of the size it had at its step */
+            memcpy((*to)->data, x, htensor_count(*to) * sizeof *x);
+        else
+            pack(r, i, (*to)->data, x, true);
+        latent_out(p->format, (*to)->data, shape);
     }
     return BERTH_OK;
 }
@@ -826,6 +956,20 @@ static berth_status give_back(struct run *r, struct latent *out, berth_err *err)
     return BERTH_OK;
 }
 
+/* Prompts of another model are told before this one is loaded; those that count for a while only
+ * when it is their turn. */
+static berth_status check_prompts(const struct run *r, const struct conditioning *list,
+                                  berth_err *err)
+{
+    for (size_t i = 0; list && i < list->n; i++) {
+        const struct htensor *t = list->at[i].cond;
+        if (t && !list->at[i].ranged && t->shape.ndim == 3 &&
+            diffusion_text_fits(&r->info, (size_t)t->shape.dim[1], (size_t)t->shape.dim[2], err))
+            return err_add(err, "sampling with '%.80s'", ready_name(r->q->model));
+    }
+    return BERTH_OK;
+}
+
 static berth_status run(struct run *r, struct latent *out, struct latent *denoised, berth_err *err)
 {
     if (ready_info(r->q->model, &r->info, err))
@@ -833,9 +977,12 @@ static berth_status run(struct run *r, struct latent *out, struct latent *denois
     if (!r->q->n)
         return give_back(r, out, err);
     struct diffusion *d;
+    if (check_prompts(r, r->q->positive, err))
+        return err->code;
     if (ready_msampling(r->q->model, &r->ms, err) || net_for(r, r->q->model, &d, err) ||
         prepare_latent(r, err) || prepare_mask(r, err) || prepare_guide(r, err))
         return err->code;
+    r->want_last = denoised != NULL;
     if (denoised && !(r->last = floats(r, r->n, err)))
         return err->code;
     if (sample(r, err))

@@ -44,6 +44,7 @@ void res_model_free(struct res_model *m)
     free(m->path);
     free(m->part);
     free(m->options);
+    free(m->wide);
     plan_release(&m->plan);
     blocks_release(&m->blocks);
     weights_close(m->weights);

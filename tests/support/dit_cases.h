@@ -2,11 +2,11 @@
  *
  *     dit_models("krea2_", compare_config, NULL);
  *
- * runs every <model> of the manifest that begins so, its weights made from <model>_keys.json. A case
- * is an "out..." of the file. "out" and "out_odd" are what x and x_odd give; "out_masked" hides the
- * tokens of attention_mask that are 0; "out_ref/<method>" looks at ref, placed by that method ("own"
- * is the model's), and "out_ref2/<method>" at ref and ref2. Each runs alone, and in a batch with
- * itself and with another noise level, which does not change it. */
+ * runs every <model> of the manifest that begins so, its weights made from <model>_keys.json. A
+ * case is an "out..." of the file. "out" and "out_odd" are what x and x_odd give; "out_masked"
+ * hides the tokens of attention_mask that are 0; "out_ref/<method>" looks at ref, placed by that
+ * method ("own" is the model's), and "out_ref2/<method>" at ref and ref2. Each runs alone, and in a
+ * batch with itself and with another noise level, which does not change it. */
 #ifndef SUPPORT_DIT_CASES_H
 #define SUPPORT_DIT_CASES_H
 

@@ -21,8 +21,9 @@ tests/golden/data/README.md. Inputs are drawn from --seed. Writes for each model
 
 and of a whole run of krea2_tiny with these prompts
 
-    e2e_krea2_tiny.safetensors  context, negative -> latent -> image; and looking at photo, which the
-                          prompt shows, too: edit_latent, of two steps
+    e2e_krea2_tiny.safetensors
+                          context, negative -> latent -> image; and looking at photo, which prompts
+                          show, too: edit_latent, of two steps
     qwen3vl_krea2_tiny_keys.json, wan21_vae_tiny_keys.json
                           names and shapes of the tensors of text encoder and VAE
 

@@ -121,6 +121,9 @@ def guidance_cases(seed):
 
 def sampler_cases(seed):
     yield "lcm", custom(node("a", "SamplerLCM", s_noise=0.9, s_noise_end=0.4, noise_clip_std=1.5), seed)
+    for i, (ratio, steps, method) in enumerate(((1.5, -1, "bislerp"), (2.0, 3, "bilinear"), (0.75, 20, "area"))):
+        yield f"lcm_upscale_{i}", custom(node("a", "SamplerLCMUpscale", scale_ratio=ratio, scale_steps=steps,
+                                              upscale_method=method), seed, steps=5)
     yield "euler_cfg_pp", custom(node("a", "SamplerEulerCFGpp", version="regular"), seed)
     yield "euler_pp", custom(node("a", "SamplerEulerCFGpp", version="alternative"), seed)
     yield "euler_ancestral_cfg_pp", custom(node("a", "SamplerEulerAncestralCFGPP", eta=0.6, s_noise=0.9), seed)

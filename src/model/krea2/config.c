@@ -2,57 +2,24 @@
 #include "model/krea2/krea2.h"
 
 #include "model/arch.h"
+#include "model/config_look.h"
 
-struct look {
-    const struct weights *w;
-    const char *root;
-    berth_err *err;
-};
+#define PIXELS (KREA2_PATCH * KREA2_PATCH)
 
 bool krea2_at(const struct weights *w, const char *root)
 {
     return arch_find(w, root, "txtfusion.projector.weight") && arch_find(w, root, "first.weight");
 }
 
-/* A dimension of a tensor that must be there, 1..KREA2_WIDTH_MAX. */
-static berth_status dim(const struct look *k, const char *name, int ndim, int axis, uint64_t *out)
-{
-    const struct weights_entry *e = arch_find(k->w, k->root, name);
-    char text[SHAPE_TEXT_MAX];
-    if (!e)
-        return err_set(k->err, BERTH_EUNSUPPORTED, "a Krea 2 transformer without '%s'", name);
-    if (e->shape.ndim != ndim || !e->shape.dim[axis] || e->shape.dim[axis] > KREA2_WIDTH_MAX)
-        return err_set(k->err, BERTH_EUNSUPPORTED,
-                       "'%.120s' is %s, not of %d dimensions of at most %d", e->name,
-                       shape_text(&e->shape, text), ndim, KREA2_WIDTH_MAX);
-    *out = e->shape.dim[axis];
-    return BERTH_OK;
-}
-
-/* Channels of a latent, from the width of a patch. */
-static berth_status channels(const struct look *k, const char *name, int axis, uint64_t *out)
-{
-    const uint64_t pixels = KREA2_PATCH * KREA2_PATCH;
-    uint64_t wide;
-    if (dim(k, name, 2, axis, &wide))
-        return k->err->code;
-    if (wide % pixels)
-        return err_set(k->err, BERTH_EUNSUPPORTED,
-                       "'%s': patches of %llu values, not %llu a channel", name,
-                       (unsigned long long)wide, (unsigned long long)pixels);
-    *out = wide / pixels;
-    return BERTH_OK;
-}
-
 /* Of the attention of a block of width D; they follow from the norm of one. */
-static berth_status heads(const struct look *k, const char *block, uint64_t D, uint32_t multiple,
-                          struct krea2_heads *out)
+static berth_status heads(const struct config_look *k, const char *block, uint64_t D,
+                          uint32_t multiple, struct krea2_heads *out)
 {
     uint64_t wide, keys;
     char norm[128], key[128];
     snprintf(norm, sizeof norm, "%s.attn.qknorm.qnorm.scale", block);
     snprintf(key, sizeof key, "%s.attn.wk.weight", block);
-    if (dim(k, norm, 1, 0, &wide) || dim(k, key, 2, 0, &keys))
+    if (config_dim(k, norm, 1, 0, &wide) || config_dim(k, key, 2, 0, &keys))
         return k->err->code;
     if (wide % multiple || D % wide || keys % wide || D % keys)
         return err_set(k->err, BERTH_EUNSUPPORTED,
@@ -73,7 +40,7 @@ static void axes(struct krea2_net *f)
     f->axis[0] = f->heads.wide - 2 * f->axis[1];
 }
 
-static berth_status depth(const struct look *k, const char *list, uint32_t *out)
+static berth_status depth(const struct config_look *k, const char *list, uint32_t *out)
 {
     *out = arch_layers(k->w, k->root, list);
     return *out > KREA2_DEPTH_MAX ? err_set(k->err, BERTH_ELIMIT, "%u %s, at most %d are taken",
@@ -84,16 +51,18 @@ static berth_status depth(const struct look *k, const char *list, uint32_t *out)
 berth_status krea2_detect(const struct weights *w, const char *root, struct krea2_net *f,
                           berth_err *err)
 {
-    const struct look k = { w, root, err };
+    const struct config_look k = {
+        .w = w, .root = root, .what = "a Krea 2 transformer", .most = KREA2_WIDTH_MAX, .err = err
+    };
     uint64_t taps;
     *f = (struct krea2_net) { .depth = 0 };
     if (!krea2_at(w, root))
         return err_set(err, BERTH_EUNSUPPORTED, "no Krea 2 transformer behind '%s'", root);
-    if (dim(&k, "first.weight", 2, 0, &f->hidden) ||
-        channels(&k, "first.weight", 1, &f->in_channels) ||
-        channels(&k, "last.linear.weight", 0, &f->out_channels) ||
-        dim(&k, "txtfusion.projector.weight", 2, 1, &taps) ||
-        dim(&k, "txtfusion.layerwise_blocks.0.prenorm.scale", 1, 0, &f->text_dim) ||
+    if (config_dim(&k, "first.weight", 2, 0, &f->hidden) ||
+        config_channels(&k, "first.weight", 1, PIXELS, &f->in_channels) ||
+        config_channels(&k, "last.linear.weight", 0, PIXELS, &f->out_channels) ||
+        config_dim(&k, "txtfusion.projector.weight", 2, 1, &taps) ||
+        config_dim(&k, "txtfusion.layerwise_blocks.0.prenorm.scale", 1, 0, &f->text_dim) ||
         heads(&k, "blocks.0", f->hidden, 16, &f->heads) ||
         heads(&k, "txtfusion.layerwise_blocks.0", f->text_dim, 2, &f->text_heads) ||
         depth(&k, "blocks", &f->depth) || depth(&k, "txtfusion.layerwise_blocks", &f->layerwise) ||

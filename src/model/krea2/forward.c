@@ -328,6 +328,6 @@ berth_status krea2_forward(struct net *net, const struct krea2_net *f, const str
     if (!s)
         s = net_forward(net, forward, &p, err);
     if (!s)
-        krea2_host_give(host, f, b);
+        tokens_to_batch(host->result.p, f->out_channels, b);
     return s;
 }

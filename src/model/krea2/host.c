@@ -47,18 +47,6 @@ berth_status krea2_sizes(const struct family_batch *b, struct krea2_sizes *out, 
     return BERTH_OK;
 }
 
-/* ---- patches ---- */
-
-static void fill_patches(const struct family_batch *b, size_t looks, float *out)
-{
-    const size_t n = (size_t)b->shape.dim[0], each = (size_t)shape_inner(&b->shape, 1);
-    for (size_t i = 0; i < n; i++) {
-        out = tokens_from(b->x + i * each, &b->shape, out);
-        for (size_t k = 0; k < looks; k++)
-            out = tokens_from(b->ref[i * b->refs + k].x, &b->ref[i * b->refs + k].shape, out);
-    }
-}
-
 /* ---- positions ---- */
 
 /* Positions that turn nothing: cosine 1, sine 0. */
@@ -104,7 +92,7 @@ berth_status krea2_host_fill(struct krea2_host *host, const struct krea2_net *f,
         !tokens_room(&host->result, n, s->picture, f->out_channels * PIXELS) ||
         !tokens_room(&host->time, n, 2, 1))
         return err_set(err, BERTH_ENOMEM, "patches of latents %s", shape_text(&b->shape, text));
-    fill_patches(b, s->looks, host->patches.p);
+    tokens_from_batch(b, s->looks, host->patches.p);
     fill_table(f, b, s->looks, host->table.p);
     fill_still(still, f->text_heads.wide, host->still.p);
     for (size_t i = 0; i < n; i++) {
@@ -112,15 +100,4 @@ berth_status krea2_host_fill(struct krea2_host *host, const struct krea2_net *f,
         host->time.p[n + i] = 0;
     }
     return BERTH_OK;
-}
-
-void krea2_host_give(const struct krea2_host *host, const struct krea2_net *f,
-                     const struct family_batch *b)
-{
-    struct shape s = b->shape;
-    s.dim[1] = f->out_channels;
-    const size_t each = (size_t)shape_inner(&s, 1);
-    const float *from = host->result.p;
-    for (size_t i = 0; i < (size_t)s.dim[0]; i++)
-        from = tokens_to(from, &s, b->out + i * each);
 }

@@ -77,9 +77,6 @@ void krea2_host_release(struct krea2_host *host);
 berth_status krea2_host_fill(struct krea2_host *host, const struct krea2_net *f,
                              const struct family_batch *b, const struct krea2_sizes *s,
                              berth_err *err);
-/* What came out, as latents. */
-void krea2_host_give(const struct krea2_host *host, const struct krea2_net *f,
-                     const struct family_batch *b);
 
 /* family.forward of it; host: for the latents it computes. */
 berth_status krea2_forward(struct net *net, const struct krea2_net *f, const struct family_batch *b,

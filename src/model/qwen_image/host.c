@@ -45,18 +45,6 @@ berth_status qwen_image_sizes(const struct qwen_image_net *q, const struct famil
     return BERTH_OK;
 }
 
-/* ---- patches ---- */
-
-static void fill_patches(const struct family_batch *b, float *out)
-{
-    const size_t n = (size_t)b->shape.dim[0], each = (size_t)shape_inner(&b->shape, 1);
-    for (size_t i = 0; i < n; i++) {
-        out = tokens_from(b->x + i * each, &b->shape, out);
-        for (size_t k = 0; k < b->refs; k++)
-            out = tokens_from(b->ref[i * b->refs + k].x, &b->ref[i * b->refs + k].shape, out);
-    }
-}
-
 /* ---- positions ---- */
 
 /* Every patch of a latent; at: its layer, and where its middle is. Returns what is behind the
@@ -141,7 +129,7 @@ berth_status qwen_image_host_fill(struct qwen_image_host *host, const struct qwe
         !tokens_room(&host->time, n, 2, 1) ||
         (b->hidden && !tokens_room(&host->context, n, s->text, q->context_dim)))
         return err_set(err, BERTH_ENOMEM, "patches of latents %s", shape_text(&b->shape, text));
-    fill_patches(b, host->patches.p);
+    tokens_from_batch(b, b->refs, host->patches.p);
     float *at = fill_text(q, b, host->table.p);
     at = fill_picture(q, &b->shape, (struct tokens_place) { 0, 0, 0 }, at);
     fill_refs(q, b, at);
@@ -152,15 +140,4 @@ berth_status qwen_image_host_fill(struct qwen_image_host *host, const struct qwe
         host->time.p[n + i] = 0;
     }
     return BERTH_OK;
-}
-
-void qwen_image_host_give(const struct qwen_image_host *host, const struct qwen_image_net *q,
-                          const struct family_batch *b)
-{
-    struct shape s = b->shape;
-    s.dim[1] = q->out_channels;
-    const size_t each = (size_t)shape_inner(&s, 1);
-    const float *from = host->result.p;
-    for (size_t i = 0; i < (size_t)s.dim[0]; i++)
-        from = tokens_to(from, &s, b->out + i * each);
 }

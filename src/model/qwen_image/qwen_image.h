@@ -78,9 +78,6 @@ void qwen_image_host_release(struct qwen_image_host *host);
 berth_status qwen_image_host_fill(struct qwen_image_host *host, const struct qwen_image_net *q,
                                   const struct family_batch *b, const struct qwen_image_sizes *s,
                                   berth_err *err);
-/* What came out, as latents. */
-void qwen_image_host_give(const struct qwen_image_host *host, const struct qwen_image_net *q,
-                          const struct family_batch *b);
 
 /* control.c: networks that steer it by a picture, block by block (DiffSynth's). */
 extern const struct control_class qwen_image_control;

@@ -72,8 +72,10 @@ def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("image") / "base"
     for name, preset in TINY.items():
         synth(folder / "models" / "checkpoints" / name, preset, "--dtype", "f16")
-    for name, preset in {**FLUX, **QWEN, **UPSCALE}.items():
+    for name, preset in {**FLUX, **QWEN}.items():
         synth(folder / "models" / name, preset, "--dtype", "q8_0" if name.endswith("gguf") else "f16")
+    for name, preset in UPSCALE.items():
+        synth(folder / "models" / name, preset)
     os.makedirs(folder / "tokenizers")
     subprocess.run([BINARY, "synth", "--tokenizer", str(folder / "tokenizers")], check=True, stdout=subprocess.DEVNULL)
     lora(folder / "models" / "loras" / "style.safetensors", 1)
@@ -129,9 +131,11 @@ def make(server, w):
     return picture(server, server.run(w))
 
 
-ALL = ["txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "upscale", "sdxl_refiner", "distorch2", "custom_sampler",
+ALL = ["txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "sdxl_refiner", "distorch2", "custom_sampler",
        "flux_dev", "flux_schnell", "flux_gguf_distorch2", "z_image_turbo", "qwen_image", "qwen_image_edit",
        "krea2_turbo"]
+
+ALL += ["upscale"]
 
 
 @pytest.mark.parametrize("name", ALL)

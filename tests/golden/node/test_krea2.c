@@ -1,5 +1,5 @@
-/* Krea 2: the runs of every krea2_<model> of the manifest (support/dit_runs.h), and e2e_krea2_tiny, a
- * picture from two prompts through CLIPLoader, UNETLoader and VAELoader. */
+/* Krea 2: the runs of every krea2_<model> of the manifest (support/dit_runs.h), and e2e_krea2_tiny:
+ * pictures from two prompts, which may show one, through CLIPLoader, UNETLoader and VAELoader. */
 #include "support/dit_runs.h"
 
 static void every_run(void **state)

@@ -125,7 +125,7 @@ static void families_that_can(void **state)
     }
 }
 
-/* One of a family that can be computed, and why it cannot: Flux Fill has 384 values a patch. */
+/* One of a family that can be computed, and why it cannot: 80 channels are those of no model. */
 static void a_relative_says_why(void **state)
 {
     struct keys k = { 0 };
@@ -135,11 +135,11 @@ static void a_relative_says_why(void **state)
     assert_ok(preset_keys(preset_find("flux-tiny"), &k, &err), err);
     for (size_t i = 0; i < k.n; i++)
         if (!strcmp(k.at[i].name, "img_in.weight"))
-            k.at[i].shape.dim[1] = 384;
+            k.at[i].shape.dim[1] = 320;
     struct weights *w = sparse_open(&k);
     assert_ok(family_find(w, "unet", &is, &err), err);
     assert_false(is.runs);
-    assert_non_null(strstr(is.why, "80 beside the latent (Fill, control): not supported yet"));
+    assert_non_null(strstr(is.why, "80 channels in and 16 out"));
     weights_close(w);
 }
 

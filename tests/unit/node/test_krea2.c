@@ -1,6 +1,6 @@
 /* Krea 2 through its nodes, on tiny models: every form of the loaders, an all-in-one file, noise
- * levels, pictures to look at, merging and saving, a whole workflow. Numbers are held to ComfyUI's in
- * tests/golden. */
+ * levels, pictures to look at, merging and saving, a whole workflow. Numbers are held to ComfyUI's
+ * in tests/golden. */
 #include "support/dit_scene.h"
 
 #include "model/krea2/presets.h"
@@ -232,7 +232,7 @@ static void what_does_not_fit_is_refused(void **state)
     struct call clip, x;
     berth_err err = { 0 };
     sampling_fails(s, cond, "EmptySD3LatentImage", small, BERTH_EINVAL,
-                   "Krea 2 wants a text of width 1920");
+                   "text encoder? The loader of its own has the type 'krea2'");
     value_unref(cond);
     sampling_fails(s, s->prompt[0], "EmptyHunyuanLatentVideo",
                    "{\"width\": 64, \"height\": 48, \"length\": 5}", BERTH_EUNSUPPORTED,
@@ -290,7 +290,7 @@ static void models_are_merged_by_blocks(void **state)
     call_release(&other);
 }
 
-/* Its norms are called otherwise in files than in the network; what is saved has the files' names. */
+/* Norms have other names in files than in the network; what is saved has those of files. */
 static void a_saved_model_is_the_same(void **state)
 {
     struct scene *s = *state;
