@@ -63,5 +63,8 @@ const char *const *place_leads(const char *role)
                                         "embedders.1.model.transformer.",
                                         NULL };
     static const char *const other[] = { "", "control_model.", NULL };
-    return !role ? other : strcmp(role, "unet") == 0 ? unet : strcmp(role, "vae") == 0 ? vae : clip;
+    return !role || strcmp(role, "control") == 0 ? other
+           : strcmp(role, "unet") == 0           ? unet
+           : strcmp(role, "vae") == 0            ? vae
+                                                 : clip;
 }

@@ -2,8 +2,8 @@
 #include "model/arch.h"
 
 #include "base/str.h"
+#include "model/control.h"
 #include "model/encoder.h"
-#include "model/families.h"
 #include "model/vae.h"
 
 /* Single networks, then the files that hold several. */
@@ -17,6 +17,9 @@ static const struct arch *const all[] = {
 #define VAE(x) &vae_##x.arch,
 #include "model/vaes.def"
 #undef VAE
+#define CONTROL(x) &control_##x.arch,
+#include "model/controls.def"
+#undef CONTROL
 #define FAMILY(x) &family_##x.checkpoint,
 #include "model/families.def"
 #undef FAMILY
@@ -39,8 +42,8 @@ bool arch_is(const struct arch *arch, const struct weights *w, const char *prefi
 {
     static const char *const none[] = { "", NULL };
     char buf[ARCH_ROOT_MAX];
-    bool text = strcmp(arch->role, "clip") == 0;
-    for (const char *const *lead = text ? place_leads(arch->role) : none; *lead; lead++) {
+    bool leads = strcmp(arch->role, "clip") == 0 || strcmp(arch->role, "control") == 0;
+    for (const char *const *lead = leads ? place_leads(arch->role) : none; *lead; lead++) {
         int n = snprintf(buf, sizeof buf, "%s%s", prefix, *lead);
         if (n < 0 || (size_t)n >= sizeof buf || !arch->detect(w, buf))
             continue;

@@ -55,7 +55,9 @@ static void entry_release(struct cond_entry *e)
     htensor_unref(e->mask);
     htensor_unref(e->concat_latent);
     htensor_unref(e->concat_mask);
+    htensor_unref(e->control_text);
     refs_release(e->ref);
+    cond_control_unref(e->control);
     hooks_unref(e->hooks);
     *e = (struct cond_entry) { 0 };
 }
@@ -74,6 +76,9 @@ static struct cond_entry entry_copy(const struct cond_entry *e)
     share(e->mask);
     share(e->concat_latent);
     share(e->concat_mask);
+    share(e->control_text);
+    if (e->control)
+        e->control->counts++;
     if (e->ref)
         e->ref->counts++;
     hooks_ref(e->hooks);

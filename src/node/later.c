@@ -40,20 +40,6 @@ NOT_YET(StyleModelApply, .display = "Apply Style Model", .category = "conditioni
             COMBO_IN("strength_type", CHOICES("multiply", "attn_bias"))),
         OUT_OF("CONDITIONING"));
 
-NOT_YET(ControlNetApply, .display = "Apply ControlNet (OLD)", .category = "conditioning/controlnet",
-        .module = "nodes", .flags = NODE_DEPRECATED,
-        INS(SOCKET("conditioning", "CONDITIONING"), SOCKET("control_net", "CONTROL_NET"),
-            SOCKET("image", "IMAGE"), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01)),
-        OUT_OF("CONDITIONING"));
-
-NOT_YET(ControlNetApplyAdvanced, .display = "Apply ControlNet",
-        .category = "conditioning/controlnet", .module = "nodes",
-        INS(PAIR_IN, SOCKET("control_net", "CONTROL_NET"), SOCKET("image", "IMAGE"),
-            FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
-            FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.001),
-            FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001), OPTIONAL("vae", "VAE")),
-        OUTS(PAIR_OUT));
-
 NOT_YET(ControlNetApplySD3, .display = "Apply Controlnet with VAE",
         .category = "conditioning/controlnet", .module = MOD("sd3"),
         .flags = NODE_V3 | NODE_DEPRECATED,
@@ -62,13 +48,6 @@ NOT_YET(ControlNetApplySD3, .display = "Apply Controlnet with VAE",
             FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.001),
             FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001)),
         OUTS(PAIR_OUT));
-
-NOT_YET(SetUnionControlNetType, .category = "conditioning/controlnet", V3("controlnet"),
-        INS(SOCKET("control_net", "CONTROL_NET"),
-            COMBO_IN("type", CHOICES("auto", "openpose", "depth", "hed/pidi/scribble/ted",
-                                     "canny/lineart/anime_lineart/mlsd", "normal", "segment",
-                                     "tile", "repaint"))),
-        OUT_OF("CONTROL_NET"));
 
 NOT_YET(ControlNetInpaintingAliMamaApply, .category = "conditioning/controlnet", V3("controlnet"),
         INS(PAIR_IN, SOCKET("control_net", "CONTROL_NET"), SOCKET("vae", "VAE"),

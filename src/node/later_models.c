@@ -32,12 +32,6 @@ NOT_YET(ImageOnlyCheckpointSave, .category = "model/merging", .module = MOD("vid
 NOT_YET(ModelSamplingStableCascade, .category = "model/patch/stable cascade",
         .module = MOD("model_advanced"),
         INS(SOCKET("model", "MODEL"), FLOAT_IN("shift", 2.0, 0.0, 100.0, 0.01)), OUT_OF("MODEL"));
-NOT_YET(CLIPTextEncodeControlnet, .display = "CLIP Text Encode (Controlnet)",
-        .category = "model/conditioning", .module = MOD("cond"),
-        .flags = NODE_V3 | NODE_EXPERIMENTAL,
-        INS(SOCKET("clip", "CLIP"), SOCKET("conditioning", "CONDITIONING"),
-            TEXT_IN("text", "", .no_default = true, .more = PROMPT_TEXT)),
-        OUT_OF("CONDITIONING"));
 NOT_YET(GLIGENLoader, .display = "Load GLIGEN Model", .category = "model/loaders",
         .module = "nodes", INS(FOLDER_IN("gligen_name", "gligen")), OUT_OF("GLIGEN"));
 NOT_YET(GLIGENTextBoxApply, .display = "Apply GLIGEN Text Box",

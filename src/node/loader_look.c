@@ -90,6 +90,7 @@ static const char *role_of(const char *key)
     static const char *const role[][2] = {
         { "checkpoints", "unet" },   { "diffusion_models", "unet" }, { "unet_gguf", "unet" },
         { "text_encoders", "clip" }, { "clip_gguf", "clip" },        { "vae", "vae" },
+        { "controlnet", "control" },
     };
     for (size_t i = 0; key && i < ARRAY_LEN(role); i++)
         if (strcmp(role[i][0], key) == 0)

@@ -2,8 +2,8 @@
 #include "support/oom.h"
 #include "support/sparse_open.h"
 
+#include "model/control.h"
 #include "model/encoder.h"
-#include "model/families.h"
 #include "model/vae.h"
 
 /* A file with one small tensor of each of these names. */
@@ -75,6 +75,10 @@ static void detects_every_preset(void **state)
         { "gemma2-2b", &encoder_gemma2_2b.arch },
         { "gemma3-4b", &encoder_gemma3_4b.arch },
         { "gemma3-12b", &encoder_gemma3_4b.arch },
+        { "controlnet-sd15-tiny", &control_unet.arch },
+        { "controlnet-sd15", &control_unet.arch },
+        { "controlnet-sdxl-tiny", &control_unet.arch },
+        { "controlnet-sdxl", &control_unet.arch },
     };
     assert_int_equal(ARRAY_LEN(row), preset_count());
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
