@@ -23,6 +23,8 @@ struct diffusion { /* owner: executor */
     struct net_args args; /* of the net, for those that steer it */
     struct family_control control[FAMILY_CONTROLS];
     size_t controls;
+    struct gligen *gligen; /* NULL: none */
+    struct res_model *gligen_of;
 };
 
 /* Of models that have an embedding of it, where the conditioning says nothing. */
@@ -197,6 +199,7 @@ void diffusion_close(struct diffusion *d)
         free(d->control[i].own);
     }
     net_close(d->net);
+    gligen_close(d->gligen);
     if (d->family)
         config_release(d->family, &d->cfg);
     free(d);
@@ -271,6 +274,41 @@ berth_status diffusion_add_control(struct diffusion *d, const struct diffusion_c
         return err_add(err, "'%.120s'", weights_path(w));
     }
     d->controls++;
+    return BERTH_OK;
+}
+
+/* ---- boxes with texts ---- */
+
+berth_status diffusion_add_gligen(struct diffusion *d, struct res_model *m, const char *part,
+                                  berth_err *err)
+{
+    struct net_args args = d->args;
+    if (d->gligen_of == m)
+        return BERTH_OK;
+    if (d->gligen)
+        return err_set(err, BERTH_EUNSUPPORTED, "boxes of two GLIGENs in one run");
+    if (!d->family->boxes || (part && *part))
+        return err_set(err, BERTH_EUNSUPPORTED, "GLIGEN's boxes are for SD1 models, this is %s",
+                       d->info.family);
+    args.m = m;
+    if (gligen_open(&args, d->net, &d->gligen, err))
+        return err->code;
+    d->gligen_of = m;
+    return BERTH_OK;
+}
+
+const struct res_model *diffusion_gligen(const struct diffusion *d)
+{
+    return d->gligen_of;
+}
+
+static berth_status check_boxes(const struct diffusion *d, const struct diffusion_cond *c,
+                                berth_err *err)
+{
+    if (c->boxes && !d->gligen)
+        return err_set(err, BERTH_EINVAL, "boxes without a GLIGEN");
+    if (c->boxes > GLIGEN_BOXES)
+        return err_set(err, BERTH_ELIMIT, "%zu boxes; a GLIGEN takes %d", c->boxes, GLIGEN_BOXES);
     return BERTH_OK;
 }
 
@@ -381,6 +419,16 @@ static bool same_hidden(const struct diffusion_cond *a, const struct diffusion_c
     return a->tokens == b->tokens && !memcmp(a->hidden, b->hidden, a->tokens * sizeof *a->hidden);
 }
 
+/* Do their attentions add the same? */
+static bool same_bias(const struct diffusion_cond *a, const struct diffusion_cond *b)
+{
+    const size_t side = a->tokens + 1;
+    if (a->bias == b->bias)
+        return true;
+    return a->bias && b->bias && a->tokens == b->tokens &&
+           !memcmp(a->bias, b->bias, side * side * sizeof *a->bias);
+}
+
 /* The first latent that is not taken yet, and all that can join it. n 0: none is left. */
 static void next_batch(const struct diffusion *d, const struct diffusion_in *in, bool *taken,
                        struct batch *b)
@@ -391,8 +439,10 @@ static void next_batch(const struct diffusion *d, const struct diffusion_in *in,
     for (size_t i = 0; i < latents(in); i++) {
         size_t tokens = in->cond[i]->tokens;
         bool guided = is_guided(d, in->cond[i]);
-        if (taken[i] || (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
-                                  !same_hidden(first, in->cond[i]))))
+        if (taken[i] ||
+            (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
+                      !same_hidden(first, in->cond[i]) || !same_bias(first, in->cond[i]) ||
+                      first->box != in->cond[i]->box)))
             continue;
         b->guided = guided;
         if (!b->n) {
@@ -412,6 +462,7 @@ struct gathered { /* a batch in contiguous memory */
     float *copied_x, *copied_context; /* NULL: the caller's own are read */
     struct diffusion_ref *ref;        /* [n, refs]; NULL without */
     bool *negative;                   /* for patches; NULL: there are none */
+    float *boxes;                     /* [n, gligen_features_n()]; NULL without */
     size_t chunk;
 };
 
@@ -449,8 +500,11 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     size_t refs = in->cond[b->item[0]]->refs;
     g->ref = refs ? arena_array(mem, n, refs * sizeof *g->ref) : NULL;
     g->negative = in->patches.n ? arena_array(mem, n, sizeof *g->negative) : NULL;
-    if ((refs && !g->ref) || (in->patches.n && !g->negative) || !g->x || !g->out || !g->context ||
-        !g->t || (adm && !g->y) || (b->guided && !g->guidance))
+    const bool boxes = in->cond[b->item[0]]->boxes;
+    g->boxes =
+        boxes ? arena_array(mem, n, (size_t)gligen_features_n(d->gligen) * sizeof(float)) : NULL;
+    if ((refs && !g->ref) || (boxes && !g->boxes) || (in->patches.n && !g->negative) || !g->x ||
+        !g->out || !g->context || !g->t || (adm && !g->y) || (b->guided && !g->guidance))
         return err_set(err, BERTH_ENOMEM, "%zu latents of %s", n,
                        sides(in, (char[SIDES_MAX]) { 0 }));
     return BERTH_OK;
@@ -496,6 +550,10 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
         g->t[k] = in->t[i];
         for (size_t r = 0; r < cond->refs; r++)
             g->ref[k * cond->refs + r] = ref_of(&cond->ref[r], in->item ? in->item[i] : i);
+        if (g->boxes)
+            gligen_features(d->gligen, cond->box, cond->boxes, shape_last(&in->shape, 2),
+                            shape_last(&in->shape, 1),
+                            g->boxes + k * (size_t)gligen_features_n(d->gligen));
         if (g->negative)
             g->negative[k] = cond->negative;
         g->chunk += g->chunk == k && cond == in->cond[b->item[0]];
@@ -517,9 +575,11 @@ static struct family_batch batch_of(const struct diffusion *d, const struct diff
                               .mores = in->mores,
                               .tokens = tokens,
                               .hidden = like->hidden,
+                              .bias = like->bias,
                               .ref = like->ref,
                               .refs = like->refs,
                               .ref_method = like->ref_method,
+                              .gligen = like->boxes ? d->gligen : NULL,
                               .patches = in->patches,
                               .sigma = in->sigma };
     b.shape.dim[0] = n;
@@ -545,6 +605,8 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
             n = piece = (n + 1) / 2;
         struct family_batch part = batch_of(d, in, in->cond[b->item[0]], n, b->tokens);
         part.ref = g->ref ? g->ref + first * part.refs : NULL;
+        if (g->boxes)
+            part.boxes = g->boxes + first * (size_t)gligen_features_n(d->gligen);
         part.exact_guidance = d->exact_guidance;
         part.control = d->control;
         part.controls = d->controls;
@@ -611,7 +673,7 @@ static berth_status check(const struct diffusion *d, const struct diffusion_in *
             return err_set(err, BERTH_EINVAL, "%s does not sample latents %s with its own",
                            d->info.family, shape_text(&in->more[i], text));
     for (size_t i = 0; i < latents(in); i++)
-        if (check_refs(d, in->cond[i], err))
+        if (check_refs(d, in->cond[i], err) || check_boxes(d, in->cond[i], err))
             return err->code;
     for (size_t i = 0; i < latents(in); i++)
         if (diffusion_text_fits(&d->info, in->cond[i]->tokens, in->cond[i]->width, err))

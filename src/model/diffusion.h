@@ -48,10 +48,21 @@ struct diffusion_info {
     bool guidance; /* has a guidance embedding */
     bool inpaint;  /* takes a mask and a masked latent beside x; in_channels says if something else
                        is */
-    /* A picture to edit, beside x, is in the model's scale (CosXL); else as the VAE gives it. */
+    /* A picture to edit, beside x, is in the model's scale (CosXL, Flux); else as the VAE gives
+     * it. */
     bool scaled_edit;
-    enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
-    bool refs; /* takes pictures to look at (diffusion_cond.ref) */
+    /* Of inpainting models that take the mask behind the latent, in pixels: fold x fold of them
+     * belong to a latent pixel and are its channels (Flux Fill). 0: one value, rounded, in
+     * front. */
+    uint32_t mask_fold;
+    enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER, ADM_UNCLIP } adm;
+    /* Takes pictures as an encoder sees them, so many values (unCLIP): noise is added to them, of
+     * this part of the steps where there are several. They stand in the place of the pooled text;
+     * for ADM_UNCLIP with the noise level behind them. 0: takes none. */
+    uint64_t unclip;
+    double unclip_merge;
+    bool refs;       /* takes pictures to look at (diffusion_cond.ref) */
+    bool biases;     /* takes diffusion_cond.bias */
     unsigned places; /* PATCH_*: where nodes can change it */
     bool renamed;    /* the file has other names than ours (diffusers) */
 };
@@ -106,6 +117,11 @@ berth_status diffusion_control_channels(const struct weights *w, const char *par
 /* From now on it steers every pass; latents have the hint's size then. */
 berth_status diffusion_add_control(struct diffusion *d, const struct diffusion_control *a,
                                    berth_err *err);
+/* The network that makes it keep to boxes (gligen.h): m, loaded, behind part. The same again is
+ * fine; BERTH_EUNSUPPORTED: another one is there, or the model takes none. */
+berth_status diffusion_add_gligen(struct diffusion *d, struct res_model *m, const char *part,
+                                  berth_err *err);
+const struct res_model *diffusion_gligen(const struct diffusion *d); /* NULL: none was added */
 const struct diffusion_info *diffusion_info(const struct diffusion *d);
 struct net_report diffusion_report(struct diffusion *d);
 
@@ -122,13 +138,19 @@ struct diffusion_ref {  /* a picture to look at */
     struct shape shape; /* [items, latent channels, ..., h, w], of any size; items repeat */
     const float *x;     /* scaled for the network */
 };
-struct diffusion_cond {              /* one prompt as the network gets it; host memory, borrowed */
-    const float *context;            /* [tokens, context_dim] */
-    size_t tokens, width;            /* width must be context_dim */
-    const bool *hidden;              /* [tokens]: those that nobody shall see; NULL: none */
+struct gligen_box;
+struct diffusion_cond {   /* one prompt as the network gets it; host memory, borrowed */
+    const float *context; /* [tokens, context_dim] */
+    size_t tokens, width; /* width must be context_dim */
+    const bool *hidden;   /* [tokens]: those that nobody shall see; NULL: none */
+    /* [tokens + 1, tokens + 1]: added to the attention of queries (rows) to keys, the last of each
+     * being the picture's; NULL: nothing. */
+    const float *bias;
     const struct diffusion_ref *ref; /* [refs]: what it is to look at */
     size_t refs;
     enum diffusion_ref_method ref_method;
+    const struct gligen_box *box; /* [boxes]: after diffusion_add_gligen() */
+    size_t boxes;
     const float *pooled; /* NULL: zeros */
     size_t pooled_n;
     struct diffusion_size size;

@@ -9,6 +9,7 @@
 
 #include "model/arch.h"
 #include "model/diffusion.h"
+#include "model/gligen.h"
 #include "model/patch.h"
 
 struct family_config { /* a network of some family, as its config() read it */
@@ -48,6 +49,7 @@ struct family_batch {
     const float *context; /* [n, tokens, context_dim] */
     size_t tokens;
     const bool *hidden;              /* [tokens], of all items; NULL: none */
+    const float *bias;               /* as of diffusion_cond, of all items; NULL: none */
     const struct diffusion_ref *ref; /* [n, refs]: of every item its own, [1, channels, ...] each */
     size_t refs;
     enum diffusion_ref_method ref_method;
@@ -56,6 +58,10 @@ struct family_batch {
     bool exact_guidance;   /* diffusion_args */
     const struct family_control *control; /* [controls]; a prediction leaves them out */
     size_t controls;
+    /* Boxes of the picture with texts (gligen.h): gligen_features() of each item. NULL: none; a
+     * prediction has the first alone. */
+    const struct gligen *gligen;
+    const float *boxes;
     float *out; /* as x, without what is beside the latents */
     /* What nodes changed, and what patches ask for: */
     struct net_patches patches;
@@ -72,6 +78,7 @@ struct family {
      * gives the same. */
     bool repeats;
     unsigned places; /* PATCH_*: where its forward can be changed */
+    bool boxes;      /* its forward looks at family_batch.gligen */
     /* A usual latent, as family_batch has it, and a usual prompt: layers' costs are estimated for
      * them. How many channels a network has its file says. */
     struct shape usual;

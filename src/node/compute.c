@@ -161,6 +161,15 @@ static struct net_args net_of(struct node_call *c, struct res_model *m)
     };
 }
 
+berth_status ready_net(struct node_call *c, const struct model_ref *ref, const char *what,
+                       struct net_args *out, berth_err *err)
+{
+    if (has_parts(ref, what, err) || ready_load(c, ref, 0, err))
+        return err->code;
+    *out = net_of(c, ref->part[0]);
+    return BERTH_OK;
+}
+
 berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct ready_vae *out,
                        berth_err *err)
 {
@@ -284,6 +293,8 @@ struct text_args ready_text_args(struct ready_text *t)
                                 .enc = t->enc,
                                 .encoders = t->n,
                                 .skip = t->skip,
+                                .padding = { t->ref->said.padded, t->ref->said.min_padding,
+                                             t->ref->said.min_length },
                                 .begin = begin_encoder,
                                 .end = end_encoder,
                                 .user = t };

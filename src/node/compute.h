@@ -13,12 +13,15 @@
  *            its nodes; edit_model.c pictures that prompts show; text_encode.c; sample_latent.c a
  *            run of a sampler, sample_conds.c what it makes of conditionings; sampling.c KSampler
  *            and kin; sampler.c noise.c guider.c the objects of custom sampling; model_sampling.c
- *            what is said about a MODEL, and schedules that ask one; vae.c */
+ *            what is said about a MODEL, and schedules that ask one; vae.c; vision.c pictures as
+ *            encoders see them, and prompts made of that; unclip.c the same for unCLIP */
 #pragma once
 
 #include "model/diffusion.h"
 #include "model/encoder.h"
+#include "model/style.h"
 #include "model/vae.h"
+#include "model/vision.h"
 #include "node/node_impl.h"
 #include "sample/guide.h"
 
@@ -38,6 +41,27 @@ struct cond_ref {
 berth_status cond_ref_add(struct cond_ref **list, struct htensor *latent, berth_err *err);
 size_t cond_refs(const struct cond_ref *list); /* how many */
 
+/* A box of the picture with its text (GLIGEN), behind those before it: shared as those are. */
+struct cond_box {
+    unsigned counts;
+    struct htensor *text;    /* [1, width] */
+    double h, w, y, x;       /* of latent pixels */
+    struct cond_box *before; /* NULL: it is the first */
+};
+/* Adds one to the list; box.text is shared, counts and before are not looked at. */
+berth_status cond_box_add(struct cond_box **list, struct cond_box box, berth_err *err);
+size_t cond_boxes(const struct cond_box *list);
+
+/* What an encoder saw of pictures, for models that are told (unCLIP); lists share their
+ * beginnings. */
+struct cond_unclip {
+    unsigned counts;
+    struct htensor *embeds; /* [n, width] */
+    double strength, noise; /* noise: part of the steps */
+    struct cond_unclip *before;
+};
+void unclip_release(struct cond_unclip *x); /* NULL is fine */
+
 struct hooks;
 struct cond_entry {
     struct htensor *cond;   /* [1, tokens, width] */
@@ -45,19 +69,30 @@ struct cond_entry {
     struct htensor *shown;  /* [1, tokens]: 0 is padding, to be seen by nobody; NULL: all is text */
     struct diffusion_size size;
     double strength; /* 1 */
-    enum cond_area { AREA_NONE, AREA_PIXELS, AREA_PERCENT } area_kind;
+    enum cond_area { AREA_NONE, AREA_PIXELS, AREA_PERCENT, AREA_VIDEO } area_kind;
     double area[4];       /* h, w, y, x: pixels of the picture, or fractions of it */
+    double area_time[2];  /* AREA_VIDEO, fractions as well: frames, and the first of them */
     struct htensor *mask; /* [n, h, w]; NULL: none */
     double mask_strength; /* 1 */
     bool mask_bounds;     /* the area is the mask's bounding box */
     double start_percent, end_percent;
-    bool ranged;                                 /* those two count */
+    bool ranged; /* those two count */
+    /* When the text encoder was as it encoded this (SetClipHooks); the narrower of both counts. */
+    double clip_start, clip_end;
+    bool clip_ranged;
+    bool otherwise; /* counts where the other prompts of its list do not */
     struct htensor *concat_latent, *concat_mask; /* inpaint models: [n, c, h, w], [n, h, w]; NULL */
-    struct cond_ref *ref; /* pictures to look at, the last one; NULL: none */
+    struct cond_ref *ref;                        /* pictures to look at, the last one; NULL: none */
     enum diffusion_ref_method ref_method;
-    int guided; /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
+    struct cond_box *box; /* the last one; NULL: none */
+    struct value *gligen; /* the GLIGEN that they are for; a reference; NULL without boxes */
+    int guided;           /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
     double guidance;
-    struct hooks *hooks; /* hooks.h; a reference; NULL: none */
+    /* Added to what attention makes of every query (row) and key: [tokens + 1, tokens + 1], the
+     * last standing for the picture; NULL: none. */
+    struct htensor *bias;
+    struct cond_unclip *unclip; /* the last one; NULL: none */
+    struct hooks *hooks;        /* hooks.h; a reference; NULL: none */
 };
 /* Nodes may join a list with itself over and over, which doubles it each time. */
 #define CONDS_MAX 4096                   /* prompts of a list */
@@ -93,9 +128,27 @@ berth_status text_conditioning(struct node_call *c, const struct text_prompt *pr
 berth_status out_conditioning(struct node_call *c, size_t i, struct conditioning *taken,
                               berth_err *err);
 
+/* SamplerLCMUpscale: the latent grows behind each of the first steps. */
+struct sampler_growth {
+    const char *method; /* of scale_planes(); static; NULL: it does not grow */
+    double ratio;
+    int64_t steps; /* < 0: half of them */
+};
+
+struct vision_output {    /* CLIP_VISION_OUTPUT: vision.h, Results */
+    struct htensor *last; /* [n, tokens, width] */
+    struct htensor *penultimate;
+    struct htensor *embeds;    /* [n, width], or as last */
+    struct htensor *projected; /* NULL: none */
+};
+extern const struct value_type type_vision_output;
+berth_status in_vision_output(const struct node_call *c, const char *name,
+                              const struct vision_output **out, berth_err *err);
+
 struct sampler_choice { /* SAMPLER */
     const struct sampler *sampler;
     struct sample_options opt;
+    struct sampler_growth growth;
 };
 extern const struct value_type type_sampler;
 struct noise_source { /* NOISE */
@@ -124,8 +177,8 @@ berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t
 void ready_tell_peak(struct node_call *c, struct res_model *m, const char *what, size_t batch,
                      uint64_t peak);
 /* What a network did, at the end of its use: into the prompt's history, where people look for how
- * fast it was and what it took. what: "diffusion", "vae", "text". Nothing for one that ran no
- * pass. */
+ * fast it was and what it took. what: "diffusion", "vae", "text", "upscale". Nothing for one that
+ * ran no pass. */
 void ready_done(struct node_call *c, struct res_model *m, const char *what,
                 const struct net_report *r);
 /* diffusion_close() it. */
@@ -149,6 +202,10 @@ struct ready_vae { /* stays where it is until its release: the net looks at `vae
 berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct ready_vae *out,
                        berth_err *err);
 void ready_vae_release(struct ready_vae *v); /* zeroed is fine */
+
+/* A network that is opened as vision_open() and style_open() do it: loaded, and its arguments. */
+berth_status ready_net(struct node_call *c, const struct model_ref *ref, const char *what,
+                       struct net_args *out, berth_err *err);
 
 struct asset { /* an opened tokenizer; executor's thread */
     const struct tokenizer *kind;
@@ -220,6 +277,7 @@ struct sampling_request { /* borrowed for the call */
     bool no_noise; /* noise is zeros */
     const struct sampler *sampler;
     struct sample_options opt;
+    struct sampler_growth growth;
     const float *sigmas;
     size_t n; /* of sigmas; 0: the latent comes back as it is */
     double cfg;
@@ -255,8 +313,9 @@ berth_status latent_mask(struct node_call *c, const struct htensor *mask, const 
 /* sample_conds.c: conditionings as the guide wants them. */
 struct sampled_cond { /* guide_cond.cond */
     struct diffusion_cond cond;
-    const struct model_ref *with; /* what computes it; borrowed */
-    const struct hooks *hooks;    /* which it is patched with meanwhile; borrowed; NULL: none */
+    const struct model_ref *with;   /* what computes it; borrowed */
+    const struct hooks *hooks;      /* which it is patched with meanwhile; borrowed; NULL: none */
+    const struct model_ref *gligen; /* of its boxes; borrowed; NULL: none */
     /* [batch, extra channels, ..., h, w] of the whole latent; NULL: the network's own */
     const float *concat;
 };
@@ -268,8 +327,13 @@ struct cond_scene { /* what they are resolved against; borrowed */
     bool several;        /* latents, without pixels in common: no areas, no masks */
     const float *latent; /* in the model's scale */
     const float *mask;   /* of that shape; NULL: none */
+    uint64_t seed;       /* of the run */
     struct arena *mem;   /* results live there */
 };
+/* unclip.c: the vector that a model is told, 2 * info->unclip values: pictures with their noise,
+ * drawn by the seed, then the level of it. */
+berth_status unclip_vector(const struct cond_unclip *list, const struct diffusion_info *info,
+                           uint64_t seed, struct arena *mem, float **out, berth_err *err);
 struct cond_list {
     struct vec at; /* struct guide_cond */
 };

@@ -27,9 +27,11 @@ struct pass {
     const struct family_batch *in;
     struct act emb;     /* [B, 4M], SiLU applied: what every res block wants */
     struct act context; /* [B, L, context_dim] */
+    struct act objects; /* of gligen_objects(); empty: no boxes */
     struct act skip[UNET_BLOCKS_MAX];
     uint32_t skips;
-    struct patch_at at; /* the block that runs */
+    struct patch_at at;     /* the block that runs */
+    struct torch_rng draws; /* for patches: every run of a pass draws the same */
 };
 
 static struct shape shape3(uint64_t a, uint64_t b, uint64_t c)
@@ -160,33 +162,71 @@ static struct act res_block(struct net_run *r, const struct pass *p, const char 
     return a;
 }
 
+/* Rows of keys or values under the batch that patches gave the queries: as ComfyUI reads them, each
+ * item's in as many pieces as it stands. */
+static struct act like_queries(struct net_run *r, struct act k, const struct act *q)
+{
+    uint64_t B = q->shape.dim[0], all = k.shape.dim[0] * k.shape.dim[1];
+    if (net_bad(r) || k.shape.dim[0] == B || !B || all % B)
+        return k;
+    struct shape s = shape3(B, all / B, k.shape.dim[2]);
+    return net_reshape(r, k, &s);
+}
+
+/* q, k and v of an attention over norm(x) and ctx, as patches leave them. */
+static void project(struct net_run *r, struct pass *p, const char *norm, const char *name,
+                    struct act x, struct act ctx, struct patch_attn *a, struct act qkv[3])
+{
+    struct act n = net_layer_norm(r, x, norm, EPS);
+    bool self = ctx.shape.ndim == 0;
+    *a = (struct patch_attn) {
+        .q = n, .k = self ? n : ctx, .v = self ? n : ctx, .self = self, .draws = &p->draws
+    };
+    patch_attends(r, p->in, a);
+    size_t mark = net_enter(r, "%s", name);
+    qkv[0] = net_linear_no_bias(r, a->q, "to_q");
+    qkv[1] = net_linear_no_bias(r, a->k, "to_k");
+    qkv[2] = net_linear_no_bias(r, a->v, "to_v");
+    qkv[1] = like_queries(r, qkv[1], &qkv[0]);
+    qkv[2] = like_queries(r, qkv[2], &qkv[0]);
+    net_leave(r, mark);
+    if (a->own_q)
+        net_drop(r, &a->q);
+    if (a->own_k)
+        net_drop(r, &a->k);
+    if (a->own_v)
+        net_drop(r, &a->v);
+    net_drop(r, &n);
+}
+
 /* x + attention(norm(x), ctx), in x's place. x [B, T, C], ctx [B, L, ...]; empty: x's own. */
-static struct act attention(struct net_run *r, const struct pass *p, const char *norm,
-                            const char *name, struct act x, struct act ctx)
+static struct act attention(struct net_run *r, struct pass *p, const char *norm, const char *name,
+                            struct act x, struct act ctx)
 {
     const struct unet_net *u = p->u;
     uint64_t C = x.shape.dim[2], heads = u->heads ? u->heads : C / u->head_dim;
-    struct act n = net_layer_norm(r, x, norm, EPS);
+    struct patch_attn a;
+    struct act qkv[3];
+    project(r, p, norm, name, x, ctx, &a, qkv);
+    struct act q = qkv[0], k = qkv[1], v = qkv[2];
     size_t mark = net_enter(r, "%s", name);
-    bool self = ctx.shape.ndim == 0;
-    struct act q = net_linear_no_bias(r, n, "to_q");
-    struct act k = net_linear_no_bias(r, self ? n : ctx, "to_k");
-    struct act v = net_linear_no_bias(r, self ? n : ctx, "to_v");
-    net_drop(r, &n);
     float scale = heads ? 1.0f / sqrtf((float)(C / heads)) : 0.0f;
     struct net_attn how = { .heads = (uint32_t)heads, .scale = scale };
-    const bool blind = self && patch_is_blind(p->in, &p->at);
-    if (self)
+    const bool blind = a.self && patch_is_blind(p->in, &p->at);
+    const bool attended = a.self && patch_wants_attended(p->in, false);
+    if (a.self)
         patch_sees(r, p->in, &p->at, q, k, heads);
     struct act o = blind ? v : net_attention(r, q, k, v, how); /* [B, T, C] */
     net_drop(r, &q);
     net_drop(r, &k);
     if (!blind)
         net_drop(r, &v);
-    if (self && patch_wants_attended(p->in, false)) {
+    if (attended || a.changed) {
         struct act y = net_linear(r, o, "to_out.0");
         net_drop(r, &o);
-        o = patch_attended(r, p->in, y, false);
+        o = patch_gives(r, p->in, &a, y);
+        if (attended)
+            o = patch_attended(r, p->in, o, false);
         net_add(r, &x, o);
     } else {
         x = net_linear_add(r, o, "to_out.0", x);
@@ -197,11 +237,12 @@ static struct act attention(struct net_run *r, const struct pass *p, const char 
 }
 
 /* x [B, T, C], in its place. */
-static struct act transformer_block(struct net_run *r, const struct pass *p, uint32_t i,
-                                    struct act x)
+static struct act transformer_block(struct net_run *r, struct pass *p, uint32_t i, struct act x)
 {
     size_t mark = net_enter(r, "transformer_blocks.%u.", i);
     x = attention(r, p, "norm1", "attn1.", x, (struct act) { .addr = 0 });
+    if (p->in->gligen)
+        x = gligen_fuse(r, p->in->gligen, x, p->objects);
     x = attention(r, p, "norm2", "attn2.", x, p->context);
 
     struct act n = net_layer_norm(r, x, "norm3", EPS);
@@ -211,7 +252,7 @@ static struct act transformer_block(struct net_run *r, const struct pass *p, uin
 }
 
 /* x [B, C, h, w] -> the same; takes x. */
-static struct act transformer(struct net_run *r, const struct pass *p, uint32_t depth, struct act x)
+static struct act transformer(struct net_run *r, struct pass *p, uint32_t depth, struct act x)
 {
     const bool linear = p->u->linear_proj || wide_sums(r);
     uint64_t h = x.shape.dim[2], w = x.shape.dim[3];
@@ -290,8 +331,7 @@ static struct act keep(struct net_run *r, struct pass *p, struct act h, bool *ow
 }
 
 /* Block i of the way down. x is on the stack and stays, or the caller's own: then it is taken. */
-static struct act input_block(struct net_run *r, const struct pass *p, uint32_t i, struct act x,
-                              bool own)
+static struct act input_block(struct net_run *r, struct pass *p, uint32_t i, struct act x, bool own)
 {
     size_t mark = net_enter(r, "input_blocks.%u.", i);
     struct act h;
@@ -313,7 +353,7 @@ static struct act input_block(struct net_run *r, const struct pass *p, uint32_t 
 }
 
 /* own: x is not the last of the stack itself. */
-static struct act middle(struct net_run *r, const struct pass *p, struct act x, bool own)
+static struct act middle(struct net_run *r, struct pass *p, struct act x, bool own)
 {
     size_t mark = net_enter(r, "middle_block.");
     struct act h = res_block(r, p, "0.", x, !own);
@@ -359,13 +399,17 @@ static struct act output_block(struct net_run *r, struct pass *p, uint32_t i, st
 
 static void forward(struct net_run *r, void *user)
 {
-    struct pass p = *(const struct pass *)user;
+    struct pass p = *(const struct pass *)user, *after = user;
     const struct unet_net *u = p.u;
     const struct family_batch *in = p.in;
+    if (in->patches.run)
+        p.draws = in->patches.run->rng;
     struct shape xs = in->shape, cs = shape3(xs.dim[0], in->tokens, u->context_dim);
     xs.dim[1] = u->in_channels;
     p.emb = embed(r, u, in);
     p.context = net_input(r, &cs, in->context);
+    if (in->gligen)
+        p.objects = gligen_objects(r, in->gligen, in->boxes, xs.dim[0]);
 
     struct act x = net_input(r, &xs, in->x);
     struct act h = net_conv2d(r, x, "input_blocks.0.0", NET_PAD1); /* [B, M, h, w] */
@@ -388,17 +432,24 @@ static void forward(struct net_run *r, void *user)
 
     net_drop(r, &p.emb);
     net_drop(r, &p.context);
+    net_drop(r, &p.objects);
     h = norm_silu(r, h, "out.0");
     x = net_conv2d(r, h, "out.2", NET_PAD1); /* [B, out_channels, h, w] */
     net_drop(r, &h);
     net_finite(r, x, "the UNet's output");
     net_output(r, x, in->out);
     net_drop(r, &x);
+    after->draws = p.draws;
 }
 
 berth_status unet_forward(struct net *net, const struct unet_net *u, const struct family_batch *b,
                           uint64_t *peak, berth_err *err)
 {
     struct pass p = { .u = u, .in = b };
-    return peak ? net_predict(net, forward, &p, peak, err) : net_forward(net, forward, &p, err);
+    if (peak)
+        return net_predict(net, forward, &p, peak, err);
+    berth_status s = net_forward(net, forward, &p, err);
+    if (!s && b->patches.run)
+        b->patches.run->rng = p.draws;
+    return s;
 }
