@@ -308,8 +308,9 @@ extern const struct text_set *const text_set_list[]; /* text_sets.def; NULL ends
 berth_status text_type_check(const char *type, berth_err *err);
 bool text_set_made_of(const struct text_set *set, const struct text_found *found, size_t n);
 /* Which set these encoders make. type: what the loader was told ("sdxl", "flux"), which counts as
- * far as ComfyUI lets it; NULL: they came with a checkpoint whose model does not say. BERTH_EINVAL:
- * not what the type wants, saying what is missing. BERTH_EUNSUPPORTED: none that can be computed. */
+ * far as ComfyUI lets it; NULL: they came with a checkpoint whose model does not say.
+ * BERTH_EINVAL: not what the type wants, saying what is missing. BERTH_EUNSUPPORTED: none that can
+ * be computed. */
 berth_status text_set_find(const struct text_found *found, size_t n, const char *type,
                            const struct text_set **out, berth_err *err);
 /* "CLIP-L and T5": the encoders of a set. */

@@ -32,7 +32,7 @@ import types
 import torch
 
 import zimage
-from zimage import synth, write
+from tiny_models import synth, write
 
 COMMON = dict(use_checkpoint=False, image_size=32, out_channels=4, use_spatial_transformer=True,
               legacy=False, in_channels=4, use_temporal_attention=False,

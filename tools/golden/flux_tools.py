@@ -27,7 +27,7 @@ import os
 import torch
 
 from kontext import CONFIG, in_file
-from qwen_image import load_comfy, synth, write
+from tiny_models import load_comfy, synth, write
 
 CHANNELS = {"plain": 16, "control": 32, "fill": 96}
 # model, what the prompts have (concat_latent, concat_mask), the latent's mask, of how many latents,
