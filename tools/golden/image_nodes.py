@@ -44,7 +44,8 @@ import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 MODULES = ("images", "post_processing", "mask", "morphology", "compositing", "rebatch", "latent",
-           "dataset", "curve", "color", "bounding_boxes", "compositor", "rtdetr", "sdpose")
+           "dataset", "curve", "color", "bounding_boxes", "compositor", "rtdetr", "sdpose",
+           "kandinsky5")
 TENSORS = {}
 CASES = []
 # Pillow 13 resizes along the cheaper axis first, older ones always along x: one step of 8 bits.
@@ -439,6 +440,8 @@ def latents(found):
         op = Made(found, "LatentOperationSharpen", sharpen_radius=radius, sigma=sigma, alpha=alpha)
         run(found, "LatentApplyOperation", 1e-4, samples=many, operation=op)
     run(found, "BatchLatentsNode", latents={"latent0": many, "latent1": one})
+    run(found, "NormalizeVideoLatentStart", latent=video, start_frame_count=2, reference_frame_count=2)
+    run(found, "NormalizeVideoLatentStart", latent=video, start_frame_count=1, reference_frame_count=9)
     run(found, "LatentFromBatch", 0, samples=many, batch_index=-2, length=5)
     run(found, "ImageFromBatch", 0, image=t["tall"], batch_index=-2, length=1)
 
