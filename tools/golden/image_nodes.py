@@ -355,9 +355,10 @@ def found_boxes(found):
     run(found, "DrawBBoxes", bboxes=[[one, two]])
     size = dict(output_width=24, output_height=16)
     run(found, "CropByBBoxes", image=three, bboxes=one, padding=0, keep_aspect="stretch", **size)
-    run(found, "CropByBBoxes", image=three, bboxes=[[one, two], [], [two]], padding=1, keep_aspect="pad", **size)
-    run(found, "CropByBBoxes", image=three, bboxes=[[box(50, 60, 2, 2)]], padding=0, keep_aspect="pad", **size)
-    run(found, "CropByBBoxes", image=three, bboxes=[[]], padding=0, keep_aspect="stretch", **size)
+    size["keep_aspect"] = "pad"
+    run(found, "CropByBBoxes", image=three, bboxes=[[one, two], [], [two]], padding=1, **size)
+    run(found, "CropByBBoxes", image=three, bboxes=[[box(50, 60, 2, 2)]], padding=0, **size)
+    run(found, "CropByBBoxes", image=three, bboxes=[[]], padding=0, **size)
 
 
 def layers(found):
@@ -440,8 +441,9 @@ def latents(found):
         op = Made(found, "LatentOperationSharpen", sharpen_radius=radius, sigma=sigma, alpha=alpha)
         run(found, "LatentApplyOperation", 1e-4, samples=many, operation=op)
     run(found, "BatchLatentsNode", latents={"latent0": many, "latent1": one})
-    run(found, "NormalizeVideoLatentStart", latent=video, start_frame_count=2, reference_frame_count=2)
-    run(found, "NormalizeVideoLatentStart", latent=video, start_frame_count=1, reference_frame_count=9)
+    for start, reference in ((2, 2), (1, 9)):
+        run(found, "NormalizeVideoLatentStart", latent=video, start_frame_count=start,
+            reference_frame_count=reference)
     run(found, "LatentFromBatch", 0, samples=many, batch_index=-2, length=5)
     run(found, "ImageFromBatch", 0, image=t["tall"], batch_index=-2, length=1)
 
