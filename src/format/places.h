@@ -25,7 +25,7 @@ enum place_part_id {
 
 struct place_part {
     const char *prefix; /* of tensor names, ends with a dot */
-    const char *role;   /* "clip", "unet", "vae" */
+    const char *role;   /* "clip", "vision", "unet", "vae" */
 };
 extern const struct place_part place_parts[PLACE_PARTS]; /* in the order a picture needs them */
 

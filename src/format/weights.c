@@ -343,6 +343,38 @@ void weights_convert(struct weights *w, size_t i, enum dtype to)
     w->converted = to;
 }
 
+berth_status weights_widen(struct weights *w, size_t i, uint64_t cols, berth_err *err)
+{
+    if (i >= w->count)
+        BUG("tensor %zu of %zu", i, w->count);
+    struct weights_entry *e = &w->entry[i];
+    struct shape to = e->shape;
+    uint64_t row, wide, n, bytes, size;
+    to.dim[1] = cols;
+    if (e->shape.ndim != 2 || cols < e->shape.dim[1] ||
+        !dtype_bytes(e->stored, e->shape.dim[1], &row) || !dtype_bytes(e->stored, cols, &wide) ||
+        !shape_count(&to, &n) || !dtype_bytes(e->stored, n, &bytes) ||
+        !dtype_bytes(e->dtype, n, &size) || bytes > SIZE_MAX)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "tensor '%s' of type %s cannot be given %" PRIu64 " columns",
+                       excerpt(e->name, e->name_len).s, dtype_name(e->stored), cols);
+    uint8_t *copy = arena_alloc(&w->mem, (size_t)bytes);
+    if (!copy)
+        return err_set(err, BERTH_ENOMEM, "tensor '%s' of %" PRIu64 " columns",
+                       excerpt(e->name, e->name_len).s, cols);
+    memset(copy, 0, (size_t)bytes); /* 0 in every type */
+    struct weights_entry as_stored = *e;
+    as_stored.dtype = e->stored;
+    as_stored.size = e->shape.dim[0] * row;
+    for (uint64_t r = 0; r < e->shape.dim[0]; r++)
+        if (weights_read(w, &as_stored, r * row, copy + r * wide, (size_t)row, err))
+            return err->code;
+    e->shape = to;
+    e->size = size;
+    e->copy = copy;
+    return BERTH_OK;
+}
+
 /* Elements [at, at+n) of a converted entry. */
 static berth_status read_elements(const struct shard *f, const struct weights_entry *e, uint64_t at,
                                   uint8_t *dst, size_t n, berth_err *err)
@@ -382,8 +414,14 @@ static berth_status read_converted(const struct shard *f, const struct weights_e
 berth_status weights_read(const struct weights *w, const struct weights_entry *e, uint64_t off,
                           void *dst, size_t n, berth_err *err)
 {
-    const struct shard *f = shard_at(w, e->shard);
+    const struct shard in_memory = { .path = w->path, .data = e->copy };
+    const struct shard *f = e->copy ? &in_memory : shard_at(w, e->shard);
+    struct weights_entry whole = *e;
     bool as_is = e->dtype == e->stored;
+    if (e->copy) {
+        whole.off = 0;
+        e = &whole;
+    }
     if (off > e->size || n > e->size - off)
         return err_set(err, BERTH_EINVAL,
                        "tensor '%s': bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64 " in '%s'",
@@ -403,7 +441,7 @@ berth_status weights_read(const struct weights *w, const struct weights_entry *e
 
 const uint8_t *weights_stored(const struct weights *w, const struct weights_entry *e)
 {
-    return shard_at(w, e->shard)->data + e->off;
+    return e->copy ? e->copy : shard_at(w, e->shard)->data + e->off;
 }
 
 const uint8_t *weights_data(const struct weights *w, const struct weights_entry *e)
@@ -447,7 +485,7 @@ static void verify_entry(const struct weights *w, size_t i)
     const struct weights_entry *e = &w->entry[i];
     const struct shard *f = shard_at(w, e->shard);
     uint64_t n, bytes;
-    if (e->off > f->size || stored_bytes(e) > f->size - e->off)
+    if (e->off > f->size || (!e->copy && stored_bytes(e) > f->size - e->off))
         BUG("'%s' lies outside its file", e->name);
     if (!shape_count(&e->shape, &n) || !dtype_bytes(e->dtype, n, &bytes) || bytes != e->size)
         BUG("'%s': %" PRIu64 " bytes do not fit its shape", e->name, e->size);
@@ -470,6 +508,6 @@ void weights_verify(const struct weights *w)
         if (e->size && e->off < end && !w->format->shares)
             BUG("'%s' overlaps the tensor before", e->name);
         if (e->size)
-            end = e->off + stored_bytes(e);
+            end = e->off + (e->copy ? 0 : stored_bytes(e));
     }
 }

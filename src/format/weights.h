@@ -17,6 +17,8 @@
  * Types   weights_convert() gives an entry another type than its file has: dtype and size are the
  *         new ones, `stored` is the file's, and weights_read() converts (convert.h rounds). Whoever
  *         plans, books or copies the entry sees one type and one size.
+ * Wider   weights_widen() gives a matrix more columns than its file has, of zeros: for adapters
+ *         that a network's first layer grows with. Its bytes are then a copy in memory.
  * Shards  *.safetensors.index.json: {"metadata": {}, "weight_map": {tensor name: file name}}. File
  *         names are plain names in the folder of the index. Map and files must agree exactly: a
  *         tensor that is missing, elsewhere or not in the map means that two versions were mixed.
@@ -26,8 +28,8 @@
  *         in a pickle, where tensors may share a storage, to four times the file's size together
  *         (3) size == dtype_bytes(count(shape)), in the file the same of `stored`
  *         (4) names are unique in the whole index   (5) entries are in file order
- * Threads An open index is immutable: any thread may read it. weights_convert() belongs to whoever
- *         opened it, before anybody else has it.
+ * Threads An open index is immutable: any thread may read it. weights_convert() and weights_widen()
+ *         belong to whoever opened it, before anybody else has it.
  * Files   weights.c opening and reading; index.c entries, metadata, name table; safetensors.c;
  *         gguf.c; shards.c; pickle*.c and zip.c; sniff.c what other bytes look like; write.c fills
  *         and writes. */
@@ -57,9 +59,10 @@ struct weights_entry {
     uint32_t name_len;
     uint32_t shard;
     enum dtype dtype;
-    enum dtype stored;  /* in the file: dtype, unless weights_convert() said otherwise */
-    struct shape shape; /* torch order; comfy.gguf.orig_shape already applied */
-    uint64_t off, size; /* where it begins in the shard's file; bytes as dtype */
+    enum dtype stored;   /* in the file: dtype, unless weights_convert() said otherwise */
+    struct shape shape;  /* torch order; comfy.gguf.orig_shape already applied */
+    uint64_t off, size;  /* where it begins in the shard's file; bytes as dtype */
+    const uint8_t *copy; /* its bytes as `stored`, after weights_widen(); NULL: the file's */
 };
 
 /* Types of metadata values, with their numbers in GGUF files. */
@@ -152,6 +155,10 @@ const struct file_map *weights_shard(const struct weights *w, size_t i); /* borr
 /* From now on entry i is of type `to`, of one or two bytes; both types are plain floats; anything
  * else is a BUG(). Nothing when it is already. */
 void weights_convert(struct weights *w, size_t i, enum dtype to);
+/* From now on entry i, a matrix, has `cols` columns, at least as many as before; the new ones are
+ * 0. BERTH_EUNSUPPORTED: no matrix, or a row would not be whole blocks of its
+ * type. */
+berth_status weights_widen(struct weights *w, size_t i, uint64_t cols, berth_err *err);
 /* Copies [off, off+n) of an entry's bytes to dst. Error when the file shrank or changed. A
  * converted entry goes through 64 KiB of the caller's stack. */
 berth_status weights_read(const struct weights *w, const struct weights_entry *e, uint64_t off,

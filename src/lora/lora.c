@@ -363,6 +363,22 @@ berth_status lora_open(const char *path, const struct lora_names *names, const s
     return lora_open_weights(w, names, log, out, err);
 }
 
+uint64_t lora_widens(const struct res_adapter *a, const char *key, size_t n, uint64_t cols)
+{
+    const struct lora *l = lora_of(a);
+    uint64_t first;
+    if (!map_get(&l->first, key, n, &first))
+        return 0;
+    for (size_t i = (size_t)first + 1; i;) {
+        const struct lora_target *t = vec_at(&l->target, i - 1);
+        const struct weights_entry *down = t->kind == LORA_PAIR ? t->part[PAIR_DOWN] : NULL;
+        if (t->widens && down && down->shape.ndim == 2 && down->shape.dim[1] > cols)
+            return down->shape.dim[1];
+        i = t->next;
+    }
+    return 0;
+}
+
 struct lora_info lora_info(const struct res_adapter *a)
 {
     return lora_of(a)->info;

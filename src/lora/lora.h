@@ -14,8 +14,10 @@
  *          with alpha, t1 and t2; LoKr, whole or in factors, with alpha and t2; OFT; all of these
  *          as DoRA; diff, diff_b, w_norm, b_norm (differences of weights and biases), set_weight.
  *          If two of them change the same rows, the later in this list wins, and of two base names
- *          the later in `names`. GLoRA, BOFT, DoRA as PEFT saves it and reshape_weight are refused
- *          by name; so are control LoRAs of Flux that widen the model's input.
+ *          the later in `names`. GLoRA, BOFT and DoRA as PEFT saves it are refused by name.
+ * Wider    Control LoRAs of Flux, and files with reshape_weight, are for a first layer with more
+ *          columns than the model's. lora_widens() says which; the model has to be opened so
+ *          (res_open_wider()) before their terms fit.
  * Unknown  Tensors under no known base name are ignored, with one warning that counts them. A file
  *          without any suffix of an adapter is refused. A diff whose shape is not the weight's is
  *          ignored with a warning, as in ComfyUI; factors that do not fit are an error.
@@ -45,3 +47,5 @@ struct lora_info {
     size_t unknown; /* of these, belong to nothing */
 };
 struct lora_info lora_info(const struct res_adapter *a); /* a: from lora_open() */
+/* The columns that it wants of the tensor with this key, which has `cols`; 0: it fits as it is. */
+uint64_t lora_widens(const struct res_adapter *a, const char *key, size_t n, uint64_t cols);

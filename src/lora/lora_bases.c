@@ -39,7 +39,7 @@ static const struct suffix suffixes[] = {
     { ".dora_scale", AT(dora), NULL },
     { ".lora_magnitude_vector", AT(refused_by), "DoRA as PEFT saves it" },
     { ".lora_magnitude_vector.weight", AT(refused_by), "DoRA as PEFT saves it" },
-    { ".reshape_weight", AT(refused_by), "reshape_weight" },
+    { ".reshape_weight", AT(reshape), NULL }, /* rows, columns; those of the factors say the same */
     { ".hada_w1_a", AT(part[HADA_W1_A]), NULL },
     { ".hada_w1_b", AT(part[HADA_W1_B]), NULL },
     { ".hada_w2_a", AT(part[HADA_W2_A]), NULL },
@@ -126,7 +126,7 @@ berth_status lora_bases_init(struct lora_bases *b, const struct weights *w, bert
         if (!x)
             return err_set(err, BERTH_ENOMEM, "names of %zu tensors", weights_count(w));
         put(x, s, e);
-        x->widens = form == LORA_CONTROL;
+        x->widens |= form == LORA_CONTROL || x->reshape;
     }
     return BERTH_OK;
 }

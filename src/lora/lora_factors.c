@@ -184,7 +184,7 @@ berth_status lora_product(const struct lora_job *j, const struct lora_factors *f
         return err_set(j->err, BERTH_EUNSUPPORTED,
                        "a control LoRA: it gives the picture's input %" PRIu64
                        " values a token where the model has %" PRIu64
-                       ", which cannot be computed yet",
+                       ": only nodes that load adapters into a model can widen it",
                        n.cols, cols);
     if (!n.kernel || n.cols > cols || cols % n.cols || cols / n.cols != n.kernel)
         return lora_misfit(j, f->down);

@@ -40,7 +40,8 @@ struct lora_base { /* one base name of the file; entries are NULL where the file
     const char *name;
     size_t len;
     const struct weights_entry *up[LORA_FAMILIES], *down[LORA_FAMILIES];
-    const struct weights_entry *mid, *alpha, *dora, *diff, *diff_b, *w_norm, *b_norm, *set;
+    const struct weights_entry *mid, *alpha, *dora, *diff, *diff_b, *w_norm, *b_norm, *set,
+        *reshape;
     const struct weights_entry *part[LORA_PARTS]; /* those of pairs: of the first family there is */
     const char *refused;                          /* a kind we do not merge: "GLoRA"; NULL: none */
     const struct weights_entry *refused_by;

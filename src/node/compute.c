@@ -161,6 +161,15 @@ static struct net_args net_of(struct node_call *c, struct res_model *m)
     };
 }
 
+berth_status ready_net(struct node_call *c, const struct model_ref *ref, const char *what,
+                       struct net_args *out, berth_err *err)
+{
+    if (has_parts(ref, what, err) || ready_load(c, ref, 0, err))
+        return err->code;
+    *out = net_of(c, ref->part[0]);
+    return BERTH_OK;
+}
+
 berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct ready_vae *out,
                        berth_err *err)
 {
@@ -244,6 +253,21 @@ static berth_status begin_encoder(void *user, struct text_encoder *e, berth_err 
     return err_add(err, "'%.80s'", res_info(m).name);
 }
 
+/* Encoders that came with a diffusion model are for that. */
+static berth_status find_set(struct ready_text *t, berth_err *err)
+{
+    const char *type = t->ref->clip_type;
+    struct diffusion_info model = { .text = NULL };
+    berth_err none = { 0 };
+    if (!type && diffusion_look(res_weights(t->ref->part[0]), NULL, &model, &none) == BERTH_ENOMEM)
+        return err_set(err, BERTH_ENOMEM, "%s", none.msg);
+    if (model.text && text_set_made_of(model.text, t->found, t->n)) {
+        t->set = model.text;
+        return BERTH_OK;
+    }
+    return text_set_find(t->found, t->n, type, &t->set, err);
+}
+
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
                         berth_err *err)
 {
@@ -253,7 +277,7 @@ berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct
         if ((s = find_encoders(out, i, err)))
             err_add(err, "'%.80s'", res_info(ref->part[i]).name);
     if (!s)
-        s = text_set_find(out->found, out->n, ref->clip_type, &out->set, err);
+        s = find_set(out, err);
     if (s)
         ready_text_release(out);
     return s;

@@ -6,22 +6,6 @@ NOT_YET(ImageOnlyCheckpointSave, .category = "model/merging", .module = MOD("vid
         .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
         INS(SOCKET("model", "MODEL"), SOCKET("clip_vision", "CLIP_VISION"), SOCKET("vae", "VAE"),
             TEXT_IN("filename_prefix", "checkpoints/ComfyUI")));
-NOT_YET(CLIPTextEncodeControlnet, .display = "CLIP Text Encode (Controlnet)",
-        .category = "model/conditioning", .module = MOD("cond"),
-        .flags = NODE_V3 | NODE_EXPERIMENTAL,
-        INS(SOCKET("clip", "CLIP"), SOCKET("conditioning", "CONDITIONING"),
-            TEXT_IN("text", "", .no_default = true, .more = PROMPT_TEXT)),
-        OUT_OF("CONDITIONING"));
-NOT_YET(GLIGENLoader, .display = "Load GLIGEN Model", .category = "model/loaders",
-        .module = "nodes", INS(FOLDER_IN("gligen_name", "gligen")), OUT_OF("GLIGEN"));
-NOT_YET(GLIGENTextBoxApply, .display = "Apply GLIGEN Text Box",
-        .category = "model/conditioning/gligen", .module = "nodes",
-        INS(SOCKET("conditioning_to", "CONDITIONING"), SOCKET("clip", "CLIP"),
-            SOCKET("gligen_textbox_model", "GLIGEN"),
-            TEXT_IN("text", "", .no_default = true, .more = PROMPT_TEXT),
-            INT_IN("width", 64, 8, MAX_SIDE, 8), INT_IN("height", 64, 8, MAX_SIDE, 8),
-            INT_IN("x", 0, 0, MAX_SIDE, 8), INT_IN("y", 0, 0, MAX_SIDE, 8)),
-        OUT_OF("CONDITIONING"));
 NOT_YET(PhotoMakerLoader, .display = "Load PhotoMaker Model", .category = "model/loaders",
         .module = MOD("photomaker"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
         INS(FOLDER_IN("photomaker_model_name", "photomaker")), OUT_OF("PHOTOMAKER"));

@@ -91,6 +91,49 @@ static berth_status open_adapter(struct node_call *c, const struct target *t, si
     return s ? err_add(err, "lora '%.100s'", name) : BERTH_OK;
 }
 
+/* Part i with this tensor so much wider, in the place of what it was. */
+static berth_status widen_part(struct node_call *c, struct model_ref *m, size_t i,
+                               const char *tensor, uint64_t cols, berth_err *err)
+{
+    struct res_model *to = NULL;
+    if (res_open_wider(m->part[i], tensor, cols, &to, err) || call_load(c, to, true, err)) {
+        res_unref(to);
+        return err->code;
+    }
+    log_info(c->env->log, "node.lora", "node=%s tensor=%s columns=%llu", c->id, tensor,
+             (unsigned long long)cols);
+    res_unref(m->part[i]);
+    res_unref(m->loaded[i]); /* who goes back to it would find a model the adapter does not fit */
+    m->loaded[i] = NULL;
+    m->part[i] = to;
+    return BERTH_OK;
+}
+
+/* An adapter may be for a first layer that sees more than the model's does (Flux control LoRAs):
+ * the parts that have it are opened wider. */
+static berth_status widen(struct node_call *c, struct model_ref *m, const struct res_adapter *a,
+                          berth_err *err)
+{
+    char key[RES_KEY_MAX];
+    for (size_t i = 0; i < m->parts; i++) {
+        const struct weights *w = res_weights(m->part[i]);
+        const char *part = res_info(m->part[i]).part;
+        for (size_t k = 0; k < weights_count(w); k++) {
+            const struct weights_entry *e = weights_at(w, k);
+            if (e->shape.ndim != 2 || strncmp(e->name, part, strlen(part)) != 0)
+                continue;
+            uint64_t cols =
+                lora_widens(a, key, res_tensor_key(m->part[i], e, key), e->shape.dim[1]);
+            if (!cols)
+                continue;
+            if (widen_part(c, m, i, e->name, cols, err))
+                return err->code;
+            break; /* e was of the file that is no longer ours; there is one such layer */
+        }
+    }
+    return BERTH_OK;
+}
+
 static berth_status apply(struct node_call *c, struct target *t, size_t n, berth_err *err)
 {
     struct res_adapter *a = NULL;
@@ -104,6 +147,8 @@ static berth_status apply(struct node_call *c, struct target *t, size_t n, berth
         s = open_adapter(c, t, n, &a, err);
     for (size_t i = 0; !s && i < n; i++) {
         if (t[i].strength != 0)
+            s = widen(c, &t[i].out, a, err);
+        if (!s && t[i].strength != 0)
             s = model_ref_patch(&t[i].out, a, t[i].strength, err);
         if (!s)
             s = loader_give(c, i, &t[i].out, err);

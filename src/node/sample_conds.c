@@ -3,6 +3,7 @@
  *
  * Order is ComfyUI's: resolved one by one, then paired (an area of one list gets a counterpart in
  * the others), then cut to the latent. Everything lives in the scene's arena. */
+#include "model/gligen.h"
 #include "node/compute.h"
 
 #include <math.h>
@@ -242,6 +243,89 @@ static berth_status resolve_edited(struct node_call *c, const struct cond_entry 
     return BERTH_OK;
 }
 
+/* Planes of fold * h x fold * w: the mask of the picture's pixels, as the prompt or the latent has
+ * it. NULL: there is none. */
+static berth_status pixel_mask(struct node_call *c, const struct cond_entry *e,
+                               const struct cond_scene *scene, struct htensor **out, berth_err *err)
+{
+    const struct shape *s = &scene->shape;
+    const size_t hw = (size_t)shape_inner(s, 2), fold = scene->info->mask_fold;
+    struct htensor *from = e->concat_mask ? htensor_ref(e->concat_mask) : NULL;
+    *out = NULL;
+    if (!from && !scene->mask)
+        return BERTH_OK;
+    if (!from) { /* channels have it alike: the first one's */
+        struct shape m = { 3, { s->dim[0], s->dim[2], s->dim[3] } };
+        if (htensor_new(&m, &from, err))
+            return err->code;
+        for (size_t i = 0; i < (size_t)s->dim[0]; i++)
+            memcpy(from->data + i * hw, scene->mask + i * (size_t)s->dim[1] * hw,
+                   hw * sizeof *from->data);
+    }
+    berth_status bad =
+        htensor_count(from) ? BERTH_OK : err_set(err, BERTH_EINVAL, "a mask without pixels");
+    if (!bad)
+        bad = scale_planes(c, from, fold * (size_t)s->dim[3], fold * (size_t)s->dim[2], "bilinear",
+                           true, out, err);
+    htensor_unref(from);
+    return bad;
+}
+
+/* out [fold * fold, h, w]: the pixels of every latent pixel, row by row, as its channels. */
+static void fold_mask(const float *mask, size_t h, size_t w, size_t fold, float *out)
+{
+    for (size_t k = 0; k < fold * fold; k++)
+        for (size_t y = 0; y < h; y++)
+            for (size_t x = 0; x < w; x++)
+                *out++ = mask[(y * fold + k / fold) * (w * fold) + x * fold + k % fold];
+}
+
+/* One item of it: latent NULL: zeros in the model's scale; mask NULL: all is to be painted. */
+static void fill_item(const struct cond_scene *scene, const float *latent, const float *mask,
+                      float *out)
+{
+    const size_t h = (size_t)scene->shape.dim[2], w = (size_t)scene->shape.dim[3];
+    const size_t fold = scene->info->mask_fold, n = (size_t)shape_inner(&scene->shape, 1);
+    struct shape one = scene->shape;
+    one.dim[0] = 1;
+    if (latent) {
+        memcpy(out, latent, n * sizeof *out);
+    } else {
+        memset(out, 0, n * sizeof *out);
+        latent_in(&scene->info->latent, out, &one);
+    }
+    if (mask)
+        fold_mask(mask, h, w, fold, out + n);
+    for (size_t k = 0; !mask && k < fold * fold * h * w; k++)
+        out[n + k] = 1.0f;
+}
+
+/* [batch, c + fold * fold, h, w]: what is there, and where to paint, by the pixel. None of both
+ * said: the network's own. */
+static berth_status resolve_fill(struct node_call *c, const struct cond_entry *e,
+                                 const struct cond_scene *scene, const float **out, berth_err *err)
+{
+    const size_t b = (size_t)scene->shape.dim[0], n = (size_t)shape_inner(&scene->shape, 1);
+    const size_t fold = scene->info->mask_fold;
+    const size_t m = fold * fold * (size_t)shape_inner(&scene->shape, 2);
+    const float *latent = NULL;
+    struct htensor *mask = NULL;
+    size_t latents = 0;
+    if (!e->concat_latent && !e->concat_mask && !scene->mask)
+        return BERTH_OK;
+    if ((e->concat_latent && concat_latent(c, e, scene, true, &latents, &latent, err)) ||
+        pixel_mask(c, e, scene, &mask, err))
+        return err->code;
+    float *p = take(scene, b * (n + m), sizeof *p, err);
+    const size_t masks = mask ? htensor_count(mask) / m : 0;
+    for (size_t i = 0; p && i < b; i++)
+        fill_item(scene, latent ? latent + spread(i, latents, b) * n : NULL,
+                  mask ? mask->data + spread(i, masks, b) * m : NULL, p + i * (n + m));
+    htensor_unref(mask);
+    *out = p;
+    return p ? BERTH_OK : err->code;
+}
+
 /* [batch, 1 + c, h, w]: where to paint, and what is there. None of both said: the network's own. */
 static berth_status resolve_concat(struct node_call *c, const struct cond_entry *e,
                                    const struct cond_scene *scene, const float **out,
@@ -254,6 +338,8 @@ static berth_status resolve_concat(struct node_call *c, const struct cond_entry 
     *out = NULL;
     if (!scene->info->inpaint && scene->info->in_channels == 2 * ch)
         return resolve_edited(c, e, scene, out, err);
+    if (scene->info->mask_fold)
+        return resolve_fill(c, e, scene, out, err);
     if (!scene->info->inpaint || (!mask && !e->concat_mask))
         return BERTH_OK;
     if (scene->info->in_channels != 2 * ch + 1)
@@ -313,6 +399,73 @@ static berth_status resolve_refs(struct node_call *c, const struct cond_entry *e
     return BERTH_OK;
 }
 
+/* ---- boxes with texts ---- */
+
+static berth_status resolve_boxes(const struct cond_entry *e, const struct cond_scene *scene,
+                                  struct sampled_cond *to, berth_err *err)
+{
+    size_t n = cond_boxes(e->box);
+    if (!n)
+        return BERTH_OK;
+    struct gligen_box *list = take(scene, n, sizeof *list, err);
+    if (!list)
+        return err->code;
+    to->cond.box = list;
+    to->cond.boxes = n;
+    to->gligen = &e->gligen->model;
+    for (const struct cond_box *b = e->box; b; b = b->before)
+        list[--n] = (struct gligen_box) {
+            .text = b->text->data, .h = b->h, .w = b->w, .y = b->y, .x = b->x
+        };
+    return BERTH_OK;
+}
+
+/* What one says, with the boxes of the other. NULL: no memory. */
+static const struct sampled_cond *boxed_as(const struct cond_scene *scene,
+                                           const struct sampled_cond *says,
+                                           const struct sampled_cond *as, berth_err *err)
+{
+    if (says->cond.box == as->cond.box)
+        return says;
+    struct sampled_cond *made = take(scene, 1, sizeof *made, err);
+    if (!made)
+        return NULL;
+    *made = *says;
+    made->gligen = as->gligen;
+    made->cond.box = as->cond.box;
+    made->cond.boxes = as->cond.boxes;
+    return made;
+}
+
+/* Boxes of `from` go to the prompts of `to` that have no area, one after the other and over again:
+ * the negative looks at the positive's. What has an area keeps its own. */
+static berth_status spread_boxes(const struct cond_list *from, struct cond_list *to,
+                                 const struct cond_scene *scene, berth_err *err)
+{
+    size_t takers = 0, given = 0;
+    for (size_t i = 0; i < to->at.n; i++) {
+        const struct guide_cond *g = vec_at(&to->at, i);
+        if (!g->has_area && ((const struct sampled_cond *)g->cond)->gligen)
+            return BERTH_OK; /* it has some of its own */
+        takers += !g->has_area;
+    }
+    for (size_t i = 0; takers && i < from->at.n; i++) {
+        const struct guide_cond *g = vec_at(&from->at, i);
+        const struct sampled_cond *s = g->cond;
+        if (g->has_area || !s->gligen)
+            continue;
+        for (size_t k = 0, at = given++ % takers; k < to->at.n; k++) {
+            struct guide_cond *taker = vec_at(&to->at, k);
+            if (taker->has_area || at--)
+                continue;
+            if (!(taker->cond = boxed_as(scene, taker->cond, s, err)))
+                return err->code;
+            break;
+        }
+    }
+    return BERTH_OK;
+}
+
 /* ---- padding of prompts ---- */
 
 static berth_status resolve_shown(const struct cond_entry *e, const struct cond_scene *scene,
@@ -330,6 +483,71 @@ static berth_status resolve_shown(const struct cond_entry *e, const struct cond_
     for (size_t i = 0; i < to->tokens; i++)
         hidden[i] = e->shown->data[i] == 0;
     to->hidden = hidden;
+    return BERTH_OK;
+}
+
+/* ---- what attention adds ---- */
+
+static berth_status resolve_bias(const struct cond_entry *e, const struct cond_scene *scene,
+                                 struct diffusion_cond *to, berth_err *err)
+{
+    if (!e->bias)
+        return BERTH_OK;
+    if (!scene->info->biases)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "%s takes no bias for tokens of a prompt (strength_type attn_bias)",
+                       scene->info->family);
+    if (dim(e->bias, 0) != to->tokens + 1 || dim(e->bias, 1) != to->tokens + 1)
+        return err_set(err, BERTH_EINVAL,
+                       "a prompt of %zu tokens; what attention adds is said for %zu", to->tokens,
+                       dim(e->bias, 0) - 1);
+    to->bias = e->bias->data;
+    return BERTH_OK;
+}
+
+/* ---- pictures that unCLIP is told of ---- */
+
+static berth_status resolve_unclip(struct node_call *c, const struct cond_entry *e,
+                                   const struct cond_scene *scene, struct diffusion_cond *to,
+                                   berth_err *err)
+{
+    const struct diffusion_info *info = scene->info;
+    float *told;
+    if (info->adm == ADM_UNCLIP) { /* of texts it is told nothing but their tokens */
+        to->pooled = NULL;
+        to->pooled_n = 0;
+    }
+    if (!e->unclip)
+        return BERTH_OK;
+    if (!info->unclip) { /* as in ComfyUI; here it is said */
+        log_warn(c->env->log, "node.conditioning",
+                 "node=%s why=\"%s is not told of pictures (unCLIP): left out\"", c->id,
+                 info->family);
+        return BERTH_OK;
+    }
+    if (unclip_vector(e->unclip, info, scene->seed, scene->mem, &told, err))
+        return err->code;
+    to->pooled = told;
+    to->pooled_n = (size_t)info->unclip * (info->adm == ADM_UNCLIP ? 2 : 1);
+    return BERTH_OK;
+}
+
+/* ---- what control nets are told ---- */
+
+static berth_status resolve_told(const struct cond_entry *e, const struct cond_scene *scene,
+                                 struct diffusion_cond *to, berth_err *err)
+{
+    const struct htensor *t = e->control_text;
+    if (!t)
+        return BERTH_OK;
+    if (dim(t, 2) != scene->info->context_dim || !dim(t, 1))
+        return err_set(err, BERTH_EINVAL,
+                       "a text for control nets of width %zu; %s wants %llu: is it of another "
+                       "model's text encoder?",
+                       dim(t, 2), scene->info->family,
+                       (unsigned long long)scene->info->context_dim);
+    to->control_context = t->data;
+    to->control_tokens = dim(t, 1);
     return BERTH_OK;
 }
 
@@ -364,19 +582,23 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                            .guided = e->guided,
                                            .guidance = (float)e->guidance },
                                  .with = scene->model,
-                                 .hooks = e->hooks };
+                                 .hooks = e->hooks,
+                                 .control = e->control,
+                                 .control_to_all = e->control_to_all };
     *g = (struct guide_cond) { .cond = x,
                                .strength = e->strength,
                                .mask_strength = e->mask_strength,
                                .has_area = e->area_kind != AREA_NONE,
                                .sigma_start = HUGE_VAL };
-    if (resolve_refs(c, e, scene, &x->cond, err) || resolve_shown(e, scene, &x->cond, err))
+    if (resolve_refs(c, e, scene, &x->cond, err) || resolve_shown(e, scene, &x->cond, err) ||
+        resolve_bias(e, scene, &x->cond, err) || resolve_unclip(c, e, scene, &x->cond, err) ||
+        resolve_boxes(e, scene, x, err) || resolve_told(e, scene, &x->cond, err))
         return err->code;
     if (scene->several) {
-        if (g->has_area || e->mask || e->concat_latent || e->concat_mask)
+        if (g->has_area || e->mask || e->concat_latent || e->concat_mask || e->control)
             return err_set(err, BERTH_EUNSUPPORTED,
-                           "areas, masks and pictures of prompts cannot be used with several "
-                           "latents at once");
+                           "areas, masks, pictures and control nets of prompts cannot be used with "
+                           "several latents at once");
     } else if (resolve_concat(c, e, scene, &x->concat, err)) {
         return err->code;
     }
@@ -441,14 +663,35 @@ static const struct guide_cond *against(const struct cond_list *list, const stru
     return best;
 }
 
-static berth_status pair(struct cond_list *list, const struct guide_cond *c, berth_err *err)
+/* What x says, steered as c is. NULL: no memory. */
+static const struct sampled_cond *steered_as(const struct cond_scene *scene, const void *x,
+                                             const void *c)
+{
+    const struct sampled_cond *says = x, *as = c;
+    if (says->control == as->control)
+        return says;
+    struct sampled_cond *made = arena_array(scene->mem, 1, sizeof *made);
+    if (!made)
+        return NULL;
+    *made = *says;
+    made->control = as->control;
+    return made;
+}
+
+static berth_status pair(struct cond_list *list, const struct guide_cond *c,
+                         const struct cond_scene *scene, berth_err *err)
 {
     const struct guide_cond *x = against(list, c);
     if (!x || (x->has_area && same_area(&x->area, &c->area)))
         return BERTH_OK;
-    struct guide_cond made = *c; /* where and when it counts are c's, what it says is x's */
-    made.cond = x->cond;
-    struct guide_cond *at = vec_add(&list->at);
+    /* Where and when it counts, which boxes it has and what steers it are c's, what it says is
+     * x's. */
+    struct guide_cond made = *c;
+    const struct sampled_cond *boxed = boxed_as(scene, x->cond, c->cond, err);
+    if (!boxed)
+        return err->code;
+    made.cond = steered_as(scene, boxed, c->cond);
+    struct guide_cond *at = made.cond ? vec_add(&list->at) : NULL;
     if (!at)
         return err_set(err, BERTH_ENOMEM, "%zu prompts", list->at.n);
     *at = made;
@@ -470,6 +713,36 @@ static berth_status cut(struct guide_cond *g, const struct shape *s, berth_err *
     return BERTH_OK;
 }
 
+/* Controls of `from` that are for all go to the prompts of `to` that have no area, one after the
+ * other and over again; unless one of those has some of its own. */
+static berth_status spread_controls(const struct cond_list *from, struct cond_list *to,
+                                    const struct cond_scene *scene, berth_err *err)
+{
+    size_t takers = 0, given = 0;
+    for (size_t i = 0; i < to->at.n; i++) {
+        const struct guide_cond *g = vec_at(&to->at, i);
+        const struct sampled_cond *s = g->cond;
+        if (!g->has_area && s->control)
+            return BERTH_OK;
+        takers += !g->has_area;
+    }
+    for (size_t i = 0; takers && i < from->at.n; i++) {
+        const struct guide_cond *g = vec_at(&from->at, i);
+        const struct sampled_cond *s = g->cond;
+        if (g->has_area || !s->control || !s->control_to_all)
+            continue;
+        for (size_t k = 0, at = given++ % takers; k < to->at.n; k++) {
+            struct guide_cond *taker = vec_at(&to->at, k);
+            if (taker->has_area || at--)
+                continue;
+            if (!(taker->cond = steered_as(scene, taker->cond, g->cond)))
+                return err_set(err, BERTH_ENOMEM, "a prompt");
+            break;
+        }
+    }
+    return BERTH_OK;
+}
+
 berth_status conds_pair(struct node_call *c, struct cond_list *list, size_t lists,
                         const struct cond_scene *scene, berth_err *err)
 {
@@ -479,9 +752,13 @@ berth_status conds_pair(struct node_call *c, struct cond_list *list, size_t list
             if (i % BETWEEN_CHECKS == 0 && call_check(c, err))
                 return err->code;
             for (size_t o = 0; g.has_area && o < lists; o++)
-                if (o != k && pair(&list[o], &g, err))
+                if (o != k && pair(&list[o], &g, scene, err))
                     return err->code;
         }
+    for (size_t k = 1; k < lists; k++)
+        if (spread_controls(&list[0], &list[k], scene, err) ||
+            spread_boxes(&list[0], &list[k], scene, err))
+            return err->code;
     for (size_t k = 0; k < lists; k++)
         for (size_t i = 0; i < list[k].at.n; i++)
             if (cut(vec_at(&list[k].at, i), &scene->shape, err))

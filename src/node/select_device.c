@@ -77,6 +77,13 @@ static berth_status move_part(struct node_call *c, struct model_ref *m, size_t i
         p.dtype = dtype_name(info.converted);
     if (loader_place(c, info.path, info.part, info.role, &p, false, &to, err))
         return err->code;
+    if (info.wide) { /* as an adapter wanted it */
+        struct res_model *plain = to.m;
+        berth_status s = res_open_wider(plain, info.wide, info.wide_cols, &to.m, err);
+        res_unref(plain);
+        if (s)
+            return s;
+    }
     m->loaded[i] = m->part[i];
     m->part[i] = to.m;
     return BERTH_OK;

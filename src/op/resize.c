@@ -313,9 +313,10 @@ static berth_status resize(enum resize method, struct resize_job *j, berth_err *
     if (method == RESIZE_AREA)
         resize_rows(j, s->n * s->oh, samples, area_row, j);
     else
-        st = method == RESIZE_LANCZOS   ? resize_lanczos(j, err)
-             : method == RESIZE_BISLERP ? resize_bislerp(j, err)
-                                        : by_taps(method, j, samples, err);
+        st = method == RESIZE_LANCZOS     ? resize_lanczos(j, err)
+             : method == RESIZE_BISLERP   ? resize_bislerp(j, err)
+             : method == RESIZE_ANTIALIAS ? resize_antialias(j, err)
+                                          : by_taps(method, j, samples, err);
     return !st && canceled(j) ? resize_failed(s, BERTH_ECANCELED, err) : st;
 }
 

@@ -7,13 +7,15 @@
  *            align_corners=False and no antialiasing. lanczos: Pillow's (up to 12, x before y; 13
  *            takes the cheaper order), on values cut to 8 bits first (that is what ComfyUI does),
  *            so c is 1, 3 or 4 (RGBA: colours weighted by alpha) and results are k/255.
- *            bislerp: ComfyUI's own, over the channels of planar data: op_bislerp().
+ *            bislerp: ComfyUI's own, over the channels of planar data: op_bislerp(). antialias:
+ *            torch's bicubic with antialias=True.
  * Numbers    nearest-exact and lanczos equal the reference to the bit, area too unless one pixel is
  *            left; the others to 1e-5. Vectors at the edge of "same direction" may differ more.
  * Threads    Any; rows are spread over the pool, which changes no number. Any thread may set
  *            *cancel, which is checked before each row: then BERTH_ECANCELED, and dst is half
  *            made.
- * Files      resize.c doors, taps, area; resize_lanczos.c; bislerp.c; resize_impl.h among them. */
+ * Files      resize.c doors, taps, area; resize_lanczos.c; resize_antialias.c; bislerp.c;
+ *            resize_impl.h among them. */
 #pragma once
 
 #include "base/err.h"
@@ -27,7 +29,8 @@ enum resize {
     RESIZE_AREA,
     RESIZE_BICUBIC,
     RESIZE_LANCZOS,
-    RESIZE_BISLERP
+    RESIZE_BISLERP,
+    RESIZE_ANTIALIAS /* no node's choice: what encoders look at */
 };
 /* "nearest-exact" ... */
 WARN_UNUSED bool resize_parse(const char *name, enum resize *out);

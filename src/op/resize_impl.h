@@ -1,5 +1,5 @@
-/* resize_impl: what resize.c, resize_lanczos.c and bislerp.c share; resize2d.c takes the axes from
- * here. */
+/* resize_impl: what resize.c, resize_lanczos.c, resize_antialias.c and bislerp.c share; resize2d.c
+ * takes the axes from here. */
 #pragma once
 
 #include "op/resize.h"
@@ -43,4 +43,5 @@ bool resize_bytes(size_t n, size_t h, size_t w, size_t c, size_t *out);
 berth_status resize_failed(const struct resize_shape *s, berth_status code, berth_err *err);
 
 berth_status resize_lanczos(const struct resize_job *j, berth_err *err);
+berth_status resize_antialias(const struct resize_job *j, berth_err *err);
 berth_status resize_bislerp(const struct resize_job *j, berth_err *err);

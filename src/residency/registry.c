@@ -149,6 +149,11 @@ static berth_status key_make(const struct residency *r, const struct weights *w,
         add_text(&s, "dtype", dtype_name(weights_converted(w)));
     if (high_precision)
         str_adds(&s, "|high_precision");
+    for (size_t i = 0; i < weights_count(w); i++)
+        if (weights_at(w, i)->copy) {
+            add_text(&s, "wide", weights_at(w, i)->name);
+            str_addf(&s, ".%" PRIu64, weights_at(w, i)->shape.dim[1]);
+        }
     out->base_len = s.n;
     add_text(&s, "compute", res_device(r, compute)->name);
     add_text(&s, "alloc", str_c(&alloc));
@@ -455,7 +460,9 @@ static berth_status copy_texts(struct res_model *m, const struct res_open_args *
     m->path = strdup(args->path);
     m->part = strdup(args->part ? args->part : "");
     m->options = strdup(args->options ? args->options : "");
-    if (!m->name || !m->role || !m->path || !m->part || !m->options)
+    m->wide = args->wide ? strdup(args->wide) : NULL;
+    m->wide_cols = args->wide ? args->wide_cols : 0;
+    if (!m->name || !m->role || !m->path || !m->part || !m->options || (args->wide && !m->wide))
         return err_set(err, BERTH_ENOMEM, "a model's names");
     snprintf(m->owner, sizeof m->owner, "%.200s#%" PRIu64, m->name, m->id);
     return BERTH_OK;
@@ -502,6 +509,7 @@ static berth_status model_new(struct residency *r, const struct res_open_args *a
     m->res = r;
     m->id = r->next_id;
     m->weights = w;
+    m->find_arch = args->arch;
     m->arch = args->arch ? args->arch(w, args->part) : NULL;
     if (m->arch && m->arch->aliases)
         m->aliases = m->arch->aliases(w, args->part, m->alias, RES_ALIASES);
@@ -562,7 +570,8 @@ static bool is_outdated(const struct res_model *o, const struct res_model *m)
 {
     return o != m && o->key.base != m->key.base && o->high_precision == m->high_precision &&
            o->asked == m->asked && strcmp(o->path, m->path) == 0 && strcmp(o->part, m->part) == 0 &&
-           strcmp(o->options, m->options) == 0;
+           strcmp(o->options, m->options) == 0 && o->wide_cols == m->wide_cols &&
+           (!m->wide || strcmp(o->wide, m->wide) == 0);
 }
 
 /* No open finds what is left of a file that is gone: it stays for those who hold it and for nobody
@@ -603,6 +612,14 @@ static berth_status open_key(struct residency *r, const struct res_open_args *ar
     return BERTH_OK;
 }
 
+static berth_status widen(struct weights *w, const struct res_open_args *args, berth_err *err)
+{
+    const struct weights_entry *e = weights_find(w, args->wide, strlen(args->wide));
+    if (!e)
+        return err_set(err, BERTH_ENOTFOUND, "no tensor '%.100s' to make wider", args->wide);
+    return weights_widen(w, (size_t)(e - weights_at(w, 0)), args->wide_cols, err);
+}
+
 berth_status res_open(struct residency *r, const struct res_open_args *args, struct res_model **out,
                       bool *attached, berth_err *err)
 {
@@ -615,6 +632,8 @@ berth_status res_open(struct residency *r, const struct res_open_args *args, str
     if (weights_open(args->path, NULL, &w, err))
         return err->code;
     berth_status s = args->dtype ? res_convert(w, args->part, args->dtype, err) : BERTH_OK;
+    if (!s && args->wide)
+        s = widen(w, args, err);
     if (!s)
         s = key_make(r, w, args->part, args->options, args->high_precision, &args->plan, &key, err);
     if (s) {
@@ -632,6 +651,37 @@ berth_status res_open(struct residency *r, const struct res_open_args *args, str
     *out = m;
     res_check_now(r);
     return BERTH_OK;
+}
+
+/* Blocks on several devices: the text of m's own plan; else all of it where it computes. */
+berth_status res_open_wider(struct res_model *m, const char *tensor, uint64_t cols,
+                            struct res_model **out, berth_err *err)
+{
+    const char *compute = res_device(m->res, m->compute)->name;
+    struct str alloc = { 0 };
+    for (size_t i = 0; i < m->blocks.n && !alloc.n; i++)
+        if (m->block[i].home != m->compute)
+            plan_string(&m->plan, &alloc);
+    const struct res_open_args args = { .path = m->path,
+                                        .part = m->part,
+                                        .name = m->name,
+                                        .role = m->role,
+                                        .options = m->options,
+                                        .dtype = m->asked != DT_NONE ? dtype_name(m->asked) : NULL,
+                                        .wide = tensor,
+                                        .wide_cols = cols,
+                                        .high_precision = m->high_precision,
+                                        .arch = m->find_arch,
+                                        .plan = { .alloc = alloc.n ? alloc.p : NULL,
+                                                  .compute = compute,
+                                                  .automatic = !alloc.n,
+                                                  .layout = m->plan.layout,
+                                                  .reserve = UINT64_MAX } };
+    *out = NULL;
+    berth_status s = alloc.bad ? err_set(err, BERTH_ENOMEM, "the plan of '%.100s'", m->name)
+                               : res_open(m->res, &args, out, NULL, err);
+    str_release(&alloc);
+    return s;
 }
 
 void res_plan_by_hand(struct res_model *m)
@@ -655,6 +705,8 @@ struct res_model_info res_info(const struct res_model *m)
                                 .path = m->path,
                                 .part = m->part,
                                 .converted = weights_converted(m->weights),
+                                .wide = m->wide,
+                                .wide_cols = m->wide_cols,
                                 .key = m->key.full,
                                 .state = m->state,
                                 .retention = m->retention,

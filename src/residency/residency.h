@@ -123,6 +123,10 @@ struct res_open_args {
     /* A word of res_convert_type(): weights are converted to it as they are read (convert.h says
      * which), planned and booked so. NULL, or where it changes nothing: as the file has them. */
     const char *dtype;
+    /* A matrix that is opened with more columns than its file has, of zeros (weights_widen()), by
+     * its name there; another model than one without it. NULL: none. */
+    const char *wide;
+    uint64_t wide_cols;
     /* fp8 weights that adapters change are kept as F16 (BF16 where values might be beyond it)
      * instead of being rounded to fp8 again: twice the bytes. Another model than one without it. */
     bool high_precision;
@@ -144,6 +148,10 @@ struct res_open_args {
  * with the same errors. */
 berth_status res_open(struct residency *r, const struct res_open_args *args, struct res_model **out,
                       bool *attached, berth_err *err);
+/* The same file, opened as m was, computing where m does, with one matrix wider. *out is a handle,
+ * as of res_open(); nothing is loaded. */
+berth_status res_open_wider(struct res_model *m, const char *tensor, uint64_t cols,
+                            struct res_model **out, berth_err *err);
 void res_ref(struct res_model *m);
 void res_unref(struct res_model *m); /* NULL is fine; the last owner's leaving frees everything */
 
@@ -253,7 +261,9 @@ struct res_model_info {
     uint64_t id;                           /* never used twice in a registry */
     const char *name, *role, *path, *part; /* borrowed until the model goes */
     enum dtype converted;                  /* to this type; DT_NONE: as the file has it */
-    uint64_t key;                          /* hash of the key */
+    const char *wide;                      /* res_open_args.wide; borrowed likewise; NULL: none */
+    uint64_t wide_cols;
+    uint64_t key; /* hash of the key */
     enum res_state state;
     enum res_retention retention;
     bool plan_by_hand; /* res_plan_by_hand() */

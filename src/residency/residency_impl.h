@@ -38,9 +38,12 @@ struct res_model {
     struct res_model *prev, *next; /* registry order, oldest first */
     uint64_t id;
     char *name, *role, *path, *part, *options;
+    char *wide; /* as of res_open_args; NULL: none */
+    uint64_t wide_cols;
     char owner[DEV_OWNER_MAX]; /* "<name>#<id>": its name in ledgers */
     struct weights *weights;   /* owned; stays open: base weights are read again from here */
     const struct block_arch *arch;
+    const struct block_arch *(*find_arch)(const struct weights *w, const char *part);
     struct block_alias alias[RES_ALIASES]; /* what its tensors are called elsewhere */
     size_t aliases;
     struct blocks blocks;

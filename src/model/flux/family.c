@@ -1,4 +1,5 @@
-/* The family of Flux.1: dev, which embeds the guidance, and schnell, which does not. */
+/* The family of Flux.1: dev, which embeds the guidance, and schnell, which does not; and the tools,
+ * which see a picture beside the latent (Canny, Depth) and where to paint into it (Fill). */
 #include "model/families.h"
 
 #include "model/encoder.h"
@@ -12,6 +13,7 @@
 
 #define DEV_SHIFT 1.15 /* of noise levels (flux.md 7) */
 #define SCHNELL_SHIFT 1.0
+#define MASK_FOLD 8 /* Fill: a latent pixel's mask is that of its 8 x 8 pixels */
 
 struct own {             /* struct family_config.own */
     struct flux_net net; /* first: names are read with it */
@@ -63,14 +65,13 @@ static berth_status describe(const struct weights *w, const char *part,
         return err_set(err, BERTH_EUNSUPPORTED,
                        "a Flux transformer whose latents have %llu channels, not %u",
                        (unsigned long long)f->out_channels, latent_flux.channels);
-    if (f->in_channels != f->out_channels)
+    const uint64_t beside = f->in_channels - f->out_channels, mask = MASK_FOLD * MASK_FOLD;
+    const bool fill = f->in_channels > f->out_channels && beside == f->out_channels + mask;
+    if (beside && beside != f->out_channels && !fill)
         return err_set(err, BERTH_EUNSUPPORTED,
-                       "a Flux transformer of %llu channels in, %llu beside the latent (Fill, "
-                       "control): not supported yet",
-                       (unsigned long long)f->in_channels,
-                       (unsigned long long)(f->in_channels > f->out_channels
-                                                ? f->in_channels - f->out_channels
-                                                : 0));
+                       "a Flux transformer of %llu channels in and %llu out: beside the latent it "
+                       "would see neither a picture (control) nor a picture and a mask (Fill)",
+                       (unsigned long long)f->in_channels, (unsigned long long)f->out_channels);
     *info = (struct diffusion_info) { .family = f->guidance ? "Flux" : "Flux schnell",
                                       .latent = latent_flux,
                                       .text = &text_set_flux,
@@ -83,7 +84,12 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .act = DT_BF16,
                                       .act_else = DT_F16,
                                       .guidance = f->guidance,
-                                      .refs = true };
+                                      .inpaint = fill,
+                                      .scaled_edit = true,
+                                      .mask_fold = fill ? MASK_FOLD : 0,
+                                      .refs = !beside,
+                                      .biases = true,
+                                      .renamed = f->diffusers };
     return BERTH_OK;
 }
 
@@ -110,6 +116,17 @@ static berth_status vector(const struct diffusion_info *info, const struct diffu
     return BERTH_OK;
 }
 
+/* Without a picture the reference gives zeros, in the model's scale; without a mask, all of it. */
+static void no_concat(const struct diffusion_info *info, size_t pixels, float *out)
+{
+    const size_t channels = info->latent.channels;
+    struct shape s = { .ndim = 3, .dim = { 1, channels, pixels } };
+    memset(out, 0, channels * pixels * sizeof *out);
+    latent_in(&info->latent, out, &s);
+    for (size_t i = channels * pixels, n = (info->in_channels - channels) * pixels; i < n; i++)
+        out[i] = 1.0f;
+}
+
 static berth_status forward(struct net *net, const struct family_config *cfg,
                             const struct family_batch *b, uint64_t *peak, berth_err *err)
 {
@@ -133,5 +150,6 @@ const struct family family_flux = {
     .release = release,
     .names = names,
     .vector = vector,
+    .no_concat = no_concat,
     .forward = forward,
 };

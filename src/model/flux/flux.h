@@ -1,4 +1,5 @@
-/* flux: the transformer of Flux.1 dev and schnell and of models built like them (spec: flux.md).
+/* flux: the transformer of Flux.1 dev and schnell, of the tools (Fill, Canny, Depth) and of models
+ * built like them (spec: flux.md).
  *
  * Config     is read from names and shapes, never from a list of known models, so tiny ones work.
  *            Files in diffusers' names are translated (names.c); they keep q, k, v and the mlp of
@@ -10,6 +11,8 @@
  * Sequence   Text first, then the picture's patches, then those of pictures to look at (Kontext),
  *            in one buffer from the first layer to the last; both streams of a double block work on
  *            slices of it.
+ * Beside     The tools have more channels in than out: a picture's latent behind the one that is
+ *            sampled, and for Fill the mask of its pixels. Callers give both (diffusion_in.concat).
  * Host       Patches, positions and small vectors are made on the host, in buffers that outlive a
  *            pass: positions are the same for every step of a picture.
  * Trust      A file's counts meet the limits below before they size anything; shapes the config is

@@ -17,6 +17,7 @@
 #include "model/families.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define EPS 1e-6f
 
@@ -25,11 +26,20 @@ struct pass {
     const struct family_batch *in;
     const struct flux_host *host; /* NULL: sizes alone are asked for */
     uint64_t B, L, I, T;
-    struct act x;             /* [B, T, D] */
-    struct act vec;           /* [B, D], SiLU applied: what every modulation wants */
-    struct act table;         /* [T, head_dim / 2, 2] */
-    struct act *a, *b;        /* [B] each: acts of the items of a stream */
+    struct act x;      /* [B, T, D] */
+    struct act vec;    /* [B, D], SiLU applied: what every modulation wants */
+    struct act table;  /* [T, head_dim / 2, 2] */
+    struct act *a, *b; /* [B] each: acts of the items of a stream */
+    struct bias *bias; /* [biases]: queries with what is added for them; NULL: nothing is */
+    size_t biases;
+    float *bias_row;          /* [biases, T] */
     struct net_product *each; /* [B] */
+};
+
+struct bias { /* queries begin..end, for whom attention adds the same */
+    uint64_t begin, end;
+    const float *row; /* [T]: to the keys */
+    struct act mask;
 };
 
 struct stream { /* one of the two of a double block */
@@ -128,9 +138,25 @@ static void apply_rope(struct net_run *r, const struct pass *p, struct act qkv, 
                 rows_of(p->table, begin, end), EPS);
 }
 
+/* The queries of one bias after the other: what is added for them is a row, not a matrix. */
+static void attend_biased(struct net_run *r, const struct pass *p, struct act qkv, struct view y)
+{
+    for (size_t i = 0; i < p->biases && !net_bad(r); i++) {
+        const struct bias *b = &p->bias[i];
+        net_attend(r, qkv_view(r, p, qkv, 0, b->begin, b->end), qkv_view(r, p, qkv, 1, 0, p->T),
+                   qkv_view(r, p, qkv, 2, 0, p->T),
+                   net_split(r, net_part(r, y, 1, b->begin, b->end), p->f->heads),
+                   (struct net_attn) { .mask = b->mask });
+    }
+}
+
 /* y [B, T, D]: a view, any strides. */
 static void attend(struct net_run *r, const struct pass *p, struct act qkv, struct view y)
 {
+    if (p->bias) {
+        attend_biased(r, p, qkv, y);
+        return;
+    }
     net_attend(r, qkv_view(r, p, qkv, 0, 0, p->T), qkv_view(r, p, qkv, 1, 0, p->T),
                qkv_view(r, p, qkv, 2, 0, p->T), net_split(r, y, p->f->heads),
                (struct net_attn) { .scale = 0 });
@@ -430,11 +456,14 @@ static void forward(struct net_run *r, void *user)
     struct shape ps = shape3(p.B, p.T - p.L, f->in_channels * FLUX_PATCH * FLUX_PATCH);
     struct shape cs = shape3(p.B, p.L, f->context_dim);
     struct shape ts = shape3(p.T, f->head_dim / 2, 2);
+    struct shape ms = { 4, { 1, 1, 1, p.T } };
     p.x = net_new(r, &xs);
     way_in(r, &p, "img_in", net_input(r, &ps, p.host ? p.host->patches : NULL), p.L, p.T);
     p.vec = embed(r, &p);
     way_in(r, &p, "txt_in", net_input(r, &cs, in->context), 0, p.L);
     p.table = net_input_f32(r, &ts, p.host ? p.host->table : NULL);
+    for (size_t i = 0; i < p.biases; i++)
+        p.bias[i].mask = net_input_f32(r, &ms, p.bias[i].row);
     for (uint32_t i = 0; i < f->depth && !net_bad(r); i++)
         if (!patch_leaves_out(in, PATCH_DOUBLE, i))
             double_block(r, &p, i);
@@ -442,6 +471,8 @@ static void forward(struct net_run *r, void *user)
         if (!patch_leaves_out(in, PATCH_SINGLE, i))
             single_block(r, &p, i);
     net_drop(r, &p.table);
+    for (size_t i = 0; i < p.biases; i++)
+        net_drop(r, &p.bias[i].mask);
     struct act y = way_out(r, &p);
     net_drop(r, &p.vec);
     net_drop(r, &p.x);
@@ -471,6 +502,48 @@ static berth_status check_refs(const struct family_batch *in, berth_err *err)
     return BERTH_OK;
 }
 
+/* Does token i, the last being the picture, add the same as the one before it? */
+static bool adds_alike(const float *bias, size_t side, size_t i)
+{
+    return i && !memcmp(bias + (i - 1) * side, bias + i * side, side * sizeof *bias);
+}
+
+static void fill_bias(struct pass *p, const float *of, size_t side)
+{
+    struct bias *b = p->bias;
+    for (size_t i = 0; i < side; i++) {
+        if (!adds_alike(of, side, i)) {
+            float *row = p->bias_row + (size_t)(b - p->bias) * (size_t)p->T;
+            for (size_t k = 0; k < (size_t)p->T; k++)
+                row[k] = of[i * side + (k < side - 1 ? k : side - 1)];
+            *b++ = (struct bias) { .begin = i, .row = row };
+        }
+        b[-1].end = i < side - 1 ? i + 1 : p->T;
+    }
+}
+
+/* Tokens that add the same and follow each other go together. */
+static berth_status open_bias(struct pass *p, berth_err *err)
+{
+    const size_t side = (size_t)p->L + 1;
+    const float *of = p->in->bias;
+    if (!of)
+        return BERTH_OK;
+    if (p->in->refs)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "pictures to look at together with a bias for tokens (attn_bias)");
+    for (size_t i = 0; i < side; i++)
+        p->biases += !adds_alike(of, side, i);
+    p->bias = calloc(p->biases, sizeof *p->bias);
+    p->bias_row = p->T <= SIZE_MAX / sizeof *of / p->biases
+                      ? calloc(p->biases * (size_t)p->T, sizeof *of)
+                      : NULL;
+    if (!p->bias || !p->bias_row)
+        return err_set(err, BERTH_ENOMEM, "what attention adds for %zu tokens", side);
+    fill_bias(p, of, side);
+    return BERTH_OK;
+}
+
 static berth_status pass_open(struct pass *p, const struct flux_net *f,
                               const struct family_batch *in, const struct flux_host *host,
                               berth_err *err)
@@ -492,7 +565,7 @@ static berth_status pass_open(struct pass *p, const struct flux_net *f,
     p->I = flux_side(h) * flux_side(w);
     p->T = p->L + p->I + flux_refs(in);
     return p->a && p->b && p->each
-               ? BERTH_OK
+               ? open_bias(p, err)
                : err_set(err, BERTH_ENOMEM, "%llu latents", (unsigned long long)n);
 }
 
@@ -501,6 +574,8 @@ static void pass_close(struct pass *p)
     free(p->a);
     free(p->b);
     free(p->each);
+    free(p->bias);
+    free(p->bias_row);
 }
 
 berth_status flux_forward(struct net *net, const struct flux_net *f, const struct family_batch *b,

@@ -40,7 +40,7 @@ static void stream(struct keys *k, const struct flux_config *c, const char *name
 void keys_flux(struct keys *k, const struct flux_config *c)
 {
     const uint64_t D = c->hidden;
-    keys_linear(k, "img_in", D, c->in_channels, KEYS_BIAS);
+    keys_linear(k, "img_in", D, c->in_channels + c->beside, KEYS_BIAS);
     embedder(k, "time_in", TIME_WIDTH, D);
     embedder(k, "vector_in", c->vec_dim, D);
     if (c->guidance)
@@ -63,6 +63,10 @@ void keys_flux(struct keys *k, const struct flux_config *c)
     keys_linear(k, "final_layer.linear", c->in_channels, D, KEYS_BIAS);
     keys_linear(k, "final_layer.adaLN_modulation.1", 2 * D, D, KEYS_BIAS);
 }
+
+/* What the tools see beside a latent: another one; and the mask of 8 x 8 pixels. */
+#define CONTROL .beside = 64
+#define FILL .beside = 64 + 4 * 64
 
 /* What all presets have; dev has the embedding of guidance, schnell has none. */
 #define TINY                                                                                       \
@@ -94,5 +98,12 @@ const struct preset flux_presets[] = {
     PRESET("flux-dev", "FLUX.1-dev transformer, full size", FULL, .guidance = true),
     PRESET("flux-schnell-tiny", "flux-tiny without guidance, as FLUX.1-schnell is", TINY),
     PRESET("flux-schnell", "FLUX.1-schnell transformer, full size", FULL),
+    PRESET("flux-control-tiny", "flux-tiny that sees a picture, as Canny and Depth do", TINY,
+           CONTROL, .guidance = true),
+    PRESET("flux-control-dev", "FLUX.1-Canny-dev or -Depth-dev transformer, full size", FULL,
+           CONTROL, .guidance = true),
+    PRESET("flux-fill-tiny", "flux-tiny that sees a picture and a mask, as Fill does", TINY, FILL,
+           .guidance = true),
+    PRESET("flux-fill-dev", "FLUX.1-Fill-dev transformer, full size", FULL, FILL, .guidance = true),
     { .name = NULL },
 };

@@ -5,6 +5,7 @@
 
 struct flux_config {
     uint64_t in_channels; /* latent channels x 4: a patch of 2x2 */
+    uint64_t beside;      /* more of them, of what it sees beside the latent */
     uint64_t hidden, head_dim, context_dim, vec_dim;
     int depth, depth_single;
     bool guidance; /* distilled guidance input (dev) */

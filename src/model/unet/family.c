@@ -1,5 +1,5 @@
-/* The families whose network is the UNet: SD1.x, SD2.x, SDXL, its refiner, and their inpainting
- * models. */
+/* The families whose network is the UNet: SD1.x, SD2.x, SDXL, its refiner, their inpainting models
+ * and SD2.1 unCLIP. */
 #include "model/families.h"
 
 #include "model/encoder.h"
@@ -14,6 +14,8 @@
 #define SDXL_SIZES 6     /* height, width, crop_h, crop_w, target height, target width */
 #define REFINER_SIZES 5
 #define SMALL_MAX 4096 /* elements of tensors that are read here */
+#define UNCLIP_MIN 32 /* values of what it is told of a picture; fewer are something else (Lotus) */
+#define UNCLIP_MERGE 0.05
 
 /* struct family_config.own is a struct unet_net. */
 static const struct unet_net *unet_of(const struct family_config *cfg)
@@ -107,13 +109,20 @@ static berth_status sdxl_prediction(const struct weights *w, const char *part,
     return BERTH_OK;
 }
 
+/* SD2 with a vector: what an encoder saw of a picture, and the level of the noise in it. */
+static bool is_unclip(const struct unet_net *u)
+{
+    return u->linear_proj && u->depth_in[1] && u->adm_channels >= UNCLIP_MIN &&
+           u->adm_channels % 2 == 0;
+}
+
 /* Which of the families, by what tells them apart in any size. */
 static berth_status tell_apart(const struct weights *w, const char *part,
                                const struct family_config *cfg, struct diffusion_info *info,
                                berth_err *err)
 {
     const struct unet_net *u = unet_of(cfg);
-    info->latent = u->adm_channels ? latent_sdxl : latent_sd1;
+    info->latent = u->adm_channels && !is_unclip(u) ? latent_sdxl : latent_sd1;
     if (u->out_channels != info->latent.channels)
         return err_set(err, BERTH_EUNSUPPORTED, "a UNet whose latents have %llu channels",
                        (unsigned long long)u->out_channels);
@@ -122,8 +131,13 @@ static berth_status tell_apart(const struct weights *w, const char *part,
         return err_set(err, BERTH_EUNSUPPORTED, "a UNet with %llu channels beside the latent",
                        (unsigned long long)beside);
     info->inpaint = beside == u->out_channels + 1; /* a mask, and the masked latent */
-    if (!u->adm_channels) {
-        info->family = u->linear_proj ? "SD2" : "SD1.5";
+    if (is_unclip(u)) {
+        info->adm = ADM_UNCLIP;
+        info->unclip = u->adm_channels / 2;
+        info->unclip_merge = UNCLIP_MERGE;
+    }
+    if (!u->adm_channels || is_unclip(u)) {
+        info->family = is_unclip(u) ? "SD2 unCLIP" : u->linear_proj ? "SD2" : "SD1.5";
         info->text = u->linear_proj ? &text_set_sd2 : &text_set_sd1;
         if (u->linear_proj && !beside && sd2_predicts_v(w, cfg))
             info->predicts = PREDICT_V;
@@ -133,11 +147,13 @@ static berth_status tell_apart(const struct weights *w, const char *part,
     bool refiner = u->adm_channels == u->context_dim + REFINER_SIZES * NUMBER_WIDTH;
     if (u->depth_in[1] || (!refiner && u->adm_channels <= SDXL_SIZES * NUMBER_WIDTH))
         return err_set(err, BERTH_EUNSUPPORTED,
-                       "a UNet with a vector of %llu that is not SDXL's (unCLIP?)",
+                       "a UNet with a vector of %llu that is neither SDXL's nor unCLIP's",
                        (unsigned long long)u->adm_channels);
     info->family = refiner ? "SDXL refiner" : "SDXL";
     info->text = refiner ? &text_set_refiner : &text_set_sdxl;
     info->adm = refiner ? ADM_REFINER : ADM_SDXL;
+    info->unclip =
+        u->adm_channels - (uint64_t)(refiner ? REFINER_SIZES : SDXL_SIZES) * NUMBER_WIDTH;
     return refiner ? BERTH_OK : sdxl_prediction(w, part, info, err);
 }
 
@@ -172,7 +188,8 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .context_dim = u->context_dim,
                                       .adm_channels = u->adm_channels,
                                       .act = DT_F16,
-                                      .act_else = DT_BF16 };
+                                      .act_else = DT_BF16,
+                                      .renamed = u->diffusers };
     return tell_apart(w, part, cfg, info, err);
 }
 
@@ -183,10 +200,25 @@ static net_names_fn *names(const struct family_config *cfg)
 
 /* ---- what it is told ---- */
 
+/* unCLIP: whoever resolved the conditioning made all of it; without pictures it is 0. */
+static berth_status picture_vector(const struct diffusion_info *info,
+                                   const struct diffusion_cond *c, float *y, berth_err *err)
+{
+    const size_t n = (size_t)info->adm_channels;
+    if (c->pooled && c->pooled_n != n)
+        return err_set(err, BERTH_EINVAL, "%s wants a vector of %zu values, not %zu", info->family,
+                       n, c->pooled_n);
+    for (size_t i = 0; i < n; i++)
+        y[i] = c->pooled ? c->pooled[i] : 0.0f;
+    return BERTH_OK;
+}
+
 static berth_status vector(const struct diffusion_info *info, const struct diffusion_cond *c,
                            const struct shape *latents, float *y, berth_err *err)
 {
     bool refiner = info->adm == ADM_REFINER;
+    if (info->adm == ADM_UNCLIP)
+        return picture_vector(info, c, y, err);
     size_t sizes = refiner ? REFINER_SIZES : SDXL_SIZES;
     size_t pooled = (size_t)info->adm_channels - sizes * NUMBER_WIDTH;
     struct diffusion_size s = c->size;
@@ -247,6 +279,7 @@ const struct family family_unet = {
     .bytes = sizeof(struct unet_net),
     .repeats = true,
     .places = PATCH_UNET_BLOCKS | PATCH_SELF_ATTENTION,
+    .boxes = true,
     .usual = { 4, { 1, 4, 128, 128 } },
     .usual_tokens = 77,
     .at = unet_at,

@@ -2,6 +2,7 @@
 #include "model/unet/presets.h"
 
 #include "model/clip/presets.h"
+#include "model/clip_vision/presets.h"
 #include "model/vae_kl/presets.h"
 
 /* What all of SD1 and SD2 have, and all of SDXL. */
@@ -35,6 +36,18 @@ static const struct unet_config sd2_tiny = { SD,
                                              .depth = { 1, 1, 1, 0 },
                                              .depth_middle = 1,
                                              .linear_proj = true };
+/* What clip_vision_tiny sees, and the level of the noise in it. */
+static const struct unet_config unclip_tiny = { SD,
+                                                .in_channels = 4,
+                                                .model_channels = 64,
+                                                .context_dim = 64,
+                                                .adm_channels = 96,
+                                                .depth = { 1, 1, 1, 0 },
+                                                .depth_middle = 1,
+                                                .linear_proj = true };
+static const struct clip_vision_config clip_vision_tiny = {
+    .width = 64, .mlp = 160, .patch = 14, .tokens = 17, .layers = 3, .projection = 48
+};
 static const struct unet_config sdxl_tiny = { XL,
                                               .in_channels = 4,
                                               .model_channels = 64,
@@ -72,6 +85,7 @@ struct checkpoint {
         const struct clip_config *clip;
         bool openclip; /* its names */
     } text[2];
+    const struct clip_vision_config *vision; /* NULL: none */
 };
 
 static void build(struct keys *k, const void *config)
@@ -88,6 +102,11 @@ static void build(struct keys *k, const void *config)
     for (size_t i = 0; i < ARRAY_LEN(c->text) && c->text[i].prefix; i++) {
         mark = keys_enter(k, "%s", c->text[i].prefix);
         (c->text[i].openclip ? keys_openclip : keys_clip)(k, c->text[i].clip);
+        keys_leave(k, mark);
+    }
+    if (c->vision) {
+        mark = keys_enter(k, "embedder.model");
+        keys_openclip_vision(k, c->vision);
         keys_leave(k, mark);
     }
 }
@@ -132,6 +151,10 @@ const struct preset unet_presets[] = {
     PRESET("sd2-tiny", "SD2 checkpoint (UNet, VAE, CLIP-H) of width 64", "sd1", 4,
            .unet = &sd2_tiny, .vae = &vae_sd_tiny,
            .text = { OPENCLIP_AT("cond_stage_model.model", clip_g_tiny) }),
+    PRESET("sd21-unclip-tiny", "SD2.1 unCLIP checkpoint (UNet, VAE, CLIP-H, vision) of width 64",
+           "sd1", 4, .unet = &unclip_tiny, .vae = &vae_sd_tiny,
+           .text = { OPENCLIP_AT("cond_stage_model.model", clip_g_tiny) },
+           .vision = &clip_vision_tiny),
     PRESET("sdxl-base-tiny", "SDXL checkpoint (UNet, VAE, CLIP-L, CLIP-G) of width 64", "sdxl", 4,
            .unet = &sdxl_tiny, .vae = &vae_sd_tiny,
            .text = { CLIP_AT("conditioner.embedders.0.transformer", clip_l_tiny),
@@ -141,5 +164,25 @@ const struct preset unet_presets[] = {
            .text = { OPENCLIP_AT("conditioner.embedders.0.model", clip_g_tiny) }),
     PRESET("sd15-unet-tiny", "UNet of sd15-tiny in a file of its own, for UNETLoader", "sd1", 0,
            .unet = &sd15_tiny),
+    { .name = NULL },
+};
+
+static void build_control(struct keys *k, const void *config)
+{
+    size_t mark = keys_enter(k, "control_model");
+    keys_unet_control(k, config, 3);
+    keys_leave(k, mark);
+}
+
+#define CONTROL_PRESET(name_, about_, unet_)                                                       \
+    {                                                                                              \
+        .name = name_, .about = about_, .build = build_control, .config = &unet_                   \
+    }
+
+const struct preset unet_control_presets[] = {
+    CONTROL_PRESET("controlnet-sd15-tiny", "ControlNet for sd15-tiny", sd15_tiny),
+    CONTROL_PRESET("controlnet-sd15", "ControlNet for SD1.5, full size", sd15),
+    CONTROL_PRESET("controlnet-sdxl-tiny", "ControlNet for sdxl-tiny", sdxl_tiny),
+    CONTROL_PRESET("controlnet-sdxl", "ControlNet for SDXL, full size", sdxl),
     { .name = NULL },
 };

@@ -336,9 +336,36 @@ static void control_adapters(void **state)
     close_file(&o);
     t[0].shape.dim[1] = 12; /* as they come: for an input that has the control picture beside it */
     OPEN(&o, t, (&(struct lora_names) { names, ARRAY_LEN(names) }));
+    assert_int_equal(lora_widens(o.a, "img_in.weight", 13, 6), 12);
+    assert_int_equal(lora_widens(o.a, "img_in.weight", 13, 12), 0);
+    assert_int_equal(
+        lora_widens(o.a, DOUBLE "img_attn.proj.weight", strlen(DOUBLE "img_attn.proj.weight"), 6),
+        0);
+    assert_int_equal(lora_widens(o.a, "other.weight", 12, 6), 0);
+    const struct shape wider = { 2, { 4, 12 } };
+    assert_ok(terms_of(&o, "img_in.weight", &wider, 1), o.err);
     assert_fails(terms_of(&o, "img_in.weight", &W, 1), o.err, BERTH_EUNSUPPORTED,
                  "a control LoRA: it gives the picture's input 12 values a token where the model "
                  "has 6");
+    close_file(&o);
+}
+
+/* Any other file may say it, too: <base>.reshape_weight. */
+static void reshaping_adapters(void **state)
+{
+    (void)state;
+    static const struct lora_name names[] = { { .base = "x", .key = "x.weight" } };
+    struct lora_tensor t[] = { { "x.lora_down.weight", { 2, { 2, 12 } }, 1 },
+                               { "x.lora_up.weight", { 2, { 4, 2 } }, 2 },
+                               { "x.reshape_weight", { 1, { 2 } }, 12 } };
+    struct opened o;
+    OPEN(&o, t, (&(struct lora_names) { names, ARRAY_LEN(names) }));
+    assert_int_equal(lora_info(o.a).unknown, 0);
+    assert_int_equal(lora_widens(o.a, "x.weight", 8, 6), 12);
+    close_file(&o);
+    struct lora_tensor plain[] = { t[0], t[1] };
+    OPEN(&o, plain, (&(struct lora_names) { names, ARRAY_LEN(names) }));
+    assert_int_equal(lora_widens(o.a, "x.weight", 8, 6), 0);
     close_file(&o);
 }
 
@@ -380,7 +407,6 @@ static void other_kinds_are_refused_by_name(void **state)
     static const char *const kinds[][2] = {
         { "x.a1.weight", "GLoRA" },
         { "x.oft_diag", "OFT" },
-        { "x.reshape_weight", "reshape_weight" },
         { "x.lora_magnitude_vector", "DoRA as PEFT saves it" },
     };
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
@@ -633,6 +659,7 @@ int main(void)
         cmocka_unit_test(two_underscores_are_one),
         cmocka_unit_test(parts_of_a_change),
         cmocka_unit_test(control_adapters),
+        cmocka_unit_test(reshaping_adapters),
         cmocka_unit_test(processors),
         cmocka_unit_test(other_kinds_are_refused_by_name),
         cmocka_unit_test(halves_of_a_product_are_refused),

@@ -139,12 +139,17 @@ static void others_are_refused_by_name(void **state)
     }
 }
 
-/* Fill and control models: more channels in than out. */
-static void channels_beside_the_latent_are_refused(void **state)
+/* Control and Fill models: more channels in than out. What is neither is refused. */
+static void channels_beside_the_latent(void **state)
 {
-    static const uint64_t wide[] = { 32, 96 };
+    static const struct {
+        uint64_t wide;
+        bool runs, inpaint;
+        uint32_t fold;
+    } row[] = { { 16, true, false, 0 }, { 32, true, false, 0 },  { 96, true, true, 8 },
+                { 8, false, false, 0 }, { 33, false, false, 0 }, { 80, false, false, 0 } };
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(wide); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct keys k = { 0 }, out = { 0 };
         struct flux_net f;
         struct diffusion_info info;
@@ -153,11 +158,19 @@ static void channels_beside_the_latent_are_refused(void **state)
         for (size_t t = 0; t < k.n; t++) {
             bool in = !strcmp(k.at[t].name, "img_in.weight");
             const uint64_t *d = k.at[t].shape.dim;
-            keys_tensor(&out, k.at[t].name, d[0], in ? 4 * wide[i] : d[1], d[2], d[3]);
+            keys_tensor(&out, k.at[t].name, d[0], in ? 4 * row[i].wide : d[1], d[2], d[3]);
         }
-        assert_fails(detect_keys(&out, &f, &info, &err), err, BERTH_EUNSUPPORTED,
-                     "not supported yet");
-        assert_int_equal(f.in_channels, wide[i]);
+        if (row[i].runs) {
+            assert_ok(detect_keys(&out, &f, &info, &err), err);
+            assert_int_equal(info.in_channels, row[i].wide);
+            assert_int_equal(info.inpaint, row[i].inpaint);
+            assert_int_equal(info.mask_fold, row[i].fold);
+            assert_int_equal(info.refs, row[i].wide == 16);
+        } else {
+            assert_fails(detect_keys(&out, &f, &info, &err), err, BERTH_EUNSUPPORTED,
+                         "beside the latent");
+        }
+        assert_int_equal(f.in_channels, row[i].wide);
         keys_release(&k);
         keys_release(&out);
     }
@@ -574,7 +587,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(config_is_read_from_shapes),
         cmocka_unit_test(others_are_refused_by_name),
-        cmocka_unit_test(channels_beside_the_latent_are_refused),
+        cmocka_unit_test(channels_beside_the_latent),
         cmocka_unit_test(patches_wrap_around),
         cmocka_unit_test(guidance_is_rounded_twice),
         cmocka_unit_test(items_of_a_batch_are_as_if_alone),
