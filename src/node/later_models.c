@@ -12,15 +12,6 @@ NOT_YET(CLIPTextEncodeControlnet, .display = "CLIP Text Encode (Controlnet)",
         INS(SOCKET("clip", "CLIP"), SOCKET("conditioning", "CONDITIONING"),
             TEXT_IN("text", "", .no_default = true, .more = PROMPT_TEXT)),
         OUT_OF("CONDITIONING"));
-NOT_YET(PhotoMakerLoader, .display = "Load PhotoMaker Model", .category = "model/loaders",
-        .module = MOD("photomaker"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
-        INS(FOLDER_IN("photomaker_model_name", "photomaker")), OUT_OF("PHOTOMAKER"));
-NOT_YET(PhotoMakerEncode, .display = "PhotoMaker Encode",
-        .category = "model/conditioning/photomaker", .module = MOD("photomaker"),
-        .flags = NODE_V3 | NODE_EXPERIMENTAL,
-        INS(SOCKET("photomaker", "PHOTOMAKER"), SOCKET("image", "IMAGE"), SOCKET("clip", "CLIP"),
-            TEXT_IN("text", "photograph of photomaker", .more = PROMPT_TEXT)),
-        OUT_OF("CONDITIONING"));
 NOT_YET(ConditioningStableAudio, .category = "model/conditioning/stable audio",
         .module = MOD("audio"), .flags = NODE_V3,
         INS(SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
