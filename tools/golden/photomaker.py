@@ -48,8 +48,9 @@ def encoder(nodes):
     net = nodes.PhotoMakerIDEncoder.__new__(nodes.PhotoMakerIDEncoder)
     comfy.clip_model.CLIPVisionModelProjection.__init__(net, CONFIG, torch.float32, "cpu",
                                                         comfy.ops.manual_cast)
-    net.visual_projection_2 = comfy.ops.manual_cast.Linear(CONFIG["hidden_size"], SECOND, bias=False)
-    net.fuse_module = nodes.FuseModule(CONFIG["projection_dim"] + SECOND, comfy.ops.manual_cast)
+    ops = comfy.ops.manual_cast
+    net.visual_projection_2 = ops.Linear(CONFIG["hidden_size"], SECOND, bias=False)
+    net.fuse_module = nodes.FuseModule(CONFIG["projection_dim"] + SECOND, ops)
     return net
 
 

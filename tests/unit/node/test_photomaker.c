@@ -1,5 +1,6 @@
 /* PhotoMakerLoader and PhotoMakerEncode over tiny models: which token and which part of a prompt,
- * files with adapters beside them, what is refused. Numbers: tests/golden/model/test_photomaker.c. */
+ * files with adapters beside them, what is refused. Numbers:
+ * tests/golden/model/test_photomaker.c. */
 #include "support/loader_rig.h"
 #include "support/nets.h"
 #include "support/oom.h"
