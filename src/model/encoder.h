@@ -340,6 +340,7 @@ struct text_prompt {
     const char *text;
     const struct encoder_class *encoder; /* NULL: every encoder without a prompt of its own */
     const struct chat_template *chat;    /* instead of the set's own; NULL: the set's */
+    uint32_t without;                    /* chunk_rules.without */
     /* In the order of the placeholders in the worded prompt (Qwen: <|image_pad|>): the k-th of
      * them becomes the rows of picture k. BERTH_EUNSUPPORTED: the encoder sees no pictures. */
     const struct text_picture *picture;
