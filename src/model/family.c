@@ -25,6 +25,8 @@ static const struct row {
 #define UNET(...) ROW("unet", __VA_ARGS__)
 #define CODEC(...) ROW("vae", __VA_ARGS__)
 #define TEXT(...) ROW("clip", __VA_ARGS__)
+#define SIGHT(...) ROW("vision", __VA_ARGS__)
+#define LOOK(...) ROW("style", __VA_ARGS__)
 #define OTHER(...) ROW(NULL, __VA_ARGS__)
     UNET("Flux.2", "a Flux.2 model", "double_stream_modulation_img.lin.weight"),
     UNET("Flux.2", "a Flux.2 model", "double_stream_modulation_img.linear.weight"),
@@ -70,6 +72,9 @@ static const struct row {
     TEXT("Gemma 4", "a Gemma 4 text encoder", "model.layers.0.layer_scalar"),
     TEXT("Qwen3.5", "a Qwen3.5 text encoder", "model.language_model.layers.0.linear_attn.A_log"),
     TEXT("GPT-OSS", "a GPT-OSS text encoder", "layers.0.self_attn.sinks"),
+    SIGHT("DINOv2", "a DINOv2 encoder of pictures", "encoder.layer.0.layer_scale2.lambda1"),
+    SIGHT("DINOv3", "a DINOv3 encoder of pictures", "layer.0.attention.o_proj.bias"),
+    LOOK("T2I-Adapter", "a style model of T2I-Adapter's", "style_embedding"),
     OTHER("ControlNet", "a ControlNet", "input_hint_block.0.weight"),
     OTHER("ControlNet", "a ControlNet", "controlnet_cond_embedding.conv_in.weight"),
 };

@@ -228,6 +228,18 @@ static berth_status look_for_other(const struct weights *w, const char *role, bo
     return s == BERTH_ENOTFOUND ? BERTH_OK : s;
 }
 
+/* What a file of this role holds and nothing else would do for; NULL: others may do. */
+static const char *alone(const char *role)
+{
+    static const char *const list[][2] = { { "unet", "diffusion model" },
+                                           { "vision", "encoder of pictures" },
+                                           { "style", "style model" } };
+    for (size_t i = 0; i < ARRAY_LEN(list); i++)
+        if (strcmp(list[i][0], role) == 0)
+            return list[i][1];
+    return NULL;
+}
+
 berth_status loader_look(const struct weights *w, const char *name, const char *role,
                          berth_err *err)
 {
@@ -241,15 +253,15 @@ berth_status loader_look(const struct weights *w, const char *name, const char *
                        f.why[0] ? f.why : "this family cannot be computed yet");
     if (s != BERTH_ENOTFOUND)
         return s;
-    if (strcmp(role, "unet") != 0) /* whoever takes the parts says what is missing */
+    const char *what = alone(role);
+    if (!what) /* whoever takes the parts says what is missing */
         return BERTH_OK;
     if (look_for_other(w, role, &other, &f, err))
         return err->code;
     if (other)
-        return err_set(err, BERTH_EINVAL, "'%.100s' holds no diffusion model: it is %s", name,
-                       f.what);
-    return err_set(err, BERTH_EUNSUPPORTED,
-                   "'%.100s' holds no diffusion model of a family that is known here", name);
+        return err_set(err, BERTH_EINVAL, "'%.100s' holds no %s: it is %s", name, what, f.what);
+    return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' holds no %s of a family that is known here",
+                   name, what);
 }
 
 /* Is there a network of the role beside the one that the file is called after? CLIP's text encoder

@@ -88,14 +88,26 @@ static void encoders_are_models(void **state)
     rig_close(&r);
 }
 
+static void write_keys(struct rig *r, const char *name, struct keys *k)
+{
+    char made[1024];
+    berth_err err = { 0 };
+    snprintf(made, sizeof made, "%s", keys_file(k, "made", DT_F32, "safetensors", NULL));
+    assert_ok(path_make_dirs(r->base, &err), err);
+    assert_int_equal(rename(made, rig_path(r, name)), 0);
+    keys_release(k);
+}
+
 /* What cannot be computed is refused before it is loaded. */
 static void loaders_look_first(void **state)
 {
     static const struct {
         const char *cls, *folder, *input, *preset, *why;
     } row[] = {
-        { "CLIPVisionLoader", "clip_vision", "clip_name", "vae-tiny", "holds no vision" },
-        { "StyleModelLoader", "style_models", "style_model_name", "siglip-tiny", "holds no style" },
+        { "CLIPVisionLoader", "clip_vision", "clip_name", "vae-tiny",
+          "holds no encoder of pictures: it is a VAE" },
+        { "StyleModelLoader", "style_models", "style_model_name", "siglip-tiny",
+          "holds no style model: it is a CLIP vision model" },
     };
     struct rig r;
     (void)state;
@@ -111,6 +123,23 @@ static void loaders_look_first(void **state)
         assert_int_equal(res_model_count(r.f.r), 0);
         call_release(&x);
     }
+    static const struct {
+        const char *tensor, *why;
+    } known[] = { { "encoder.layer.0.layer_scale2.lambda1", "DINOv2" },
+                  { "layer.0.attention.o_proj.bias", "DINOv3" },
+                  { "some.tensor", "no encoder of pictures of a family that is known here" } };
+    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+        struct keys k = { 0 };
+        struct call x;
+        berth_err err = { 0 };
+        keys_tensor(&k, known[i].tensor, 8, 0, 0, 0);
+        write_keys(&r, "clip_vision/none.safetensors", &k);
+        assert_fails(
+            rig_run(&r, &x, "CLIPVisionLoader", "{\"clip_name\": \"none.safetensors\"}", &err), err,
+            BERTH_EUNSUPPORTED, known[i].why);
+        call_release(&x);
+    }
+    assert_int_equal(res_model_count(r.f.r), 0);
     rig_close(&r);
 }
 
@@ -264,16 +293,6 @@ static const struct flux_config small = { .in_channels = 64,
                                           .depth = 1,
                                           .depth_single = 1,
                                           .guidance = true };
-
-static void write_keys(struct rig *r, const char *name, struct keys *k)
-{
-    char made[1024];
-    berth_err err = { 0 };
-    snprintf(made, sizeof made, "%s", keys_file(k, "made", DT_F32, "safetensors", NULL));
-    assert_ok(path_make_dirs(r->base, &err), err);
-    assert_int_equal(rename(made, rig_path(r, name)), 0);
-    keys_release(k);
-}
 
 static void control_files(struct rig *r)
 {
