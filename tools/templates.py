@@ -37,7 +37,7 @@ FAMILIES = [
     (r"qwen_3_|qwen3_", "Qwen3", "qwen3-4b"),
     (r"z[_-]image", "Z-Image", "z-image-turbo"),
     (r"lumina", "Lumina 2", "lumina2"),
-    (r"krea2|krea_2", "Krea 2", None),
+    (r"krea2|krea_2", "Krea 2", "krea2"),
     (r"flux3", "Flux.3", None),
     (r"flux[-_.]?2.*vae|full_encoder_small_decoder", "VAE of Flux.2", None),
     (r"flux[-_.]?2|klein", "Flux.2", None),
@@ -64,6 +64,7 @@ FAMILIES = [
     (r"mistral", "Mistral 3", "mistral3-24b"),
     (r"hunyuan", "Hunyuan", None),
     (r"mochi", "Mochi", None),
+    (r"esrgan|4x[-_]?ultrasharp", "ESRGAN", "esrgan-x4"),
     (r"lora", "adapters", "sd15"),
 ]
 # What a file's name says of how its weights are stored, where Berth cannot read that.

@@ -168,6 +168,7 @@ const SUITS = {
     'Flux schnell': {...flux, steps: 4},
     'Z-Image': {...flux, steps: 8, sampler_name: 'res_multistep'},
     'Qwen-Image': {...flux, steps: 20, cfg: 2.5, width: 1328, height: 1328},
+    'Krea 2': {...flux, steps: 8},
     'Lumina2': {...flux, steps: 25, cfg: 4, sampler_name: 'res_multistep'},
 };
 

@@ -3,6 +3,12 @@
 
 export const $ = (id) => document.getElementById(id);
 
+const BLOB_MS = 10000;
+
+/* An element may still be loading a blob that nothing names any more: give it back a while later,
+ * or the browser complains of a picture that is not there. */
+export const releaseBlob = (url) => setTimeout(() => URL.revokeObjectURL(url), BLOB_MS);
+
 const SVG = 'http://www.w3.org/2000/svg';
 
 /* put(node, {class, text, data: {..}, on: {..}, attribute: value}): undefined leaves an attribute

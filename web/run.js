@@ -1,6 +1,7 @@
 /* run: how far the running prompt is. Messages tell it for prompts of this page; of others' prompts
  * the server only tells what it is asked for, so it is asked once a second while one runs. */
 import * as api from './api.js';
+import {releaseBlob} from './dom.js';
 import {onMessage, onNote, onPreview} from './socket.js';
 import {changed, state} from './store.js';
 
@@ -27,7 +28,7 @@ function begin(id) {
 
 function drop() {
     if (state.run?.preview)
-        URL.revokeObjectURL(state.run.preview);
+        releaseBlob(state.run.preview);
     state.run = null;
 }
 
@@ -105,7 +106,7 @@ export function start() {
             return;
         const run = heard(id);
         if (run.preview)
-            URL.revokeObjectURL(run.preview);
+            releaseBlob(run.preview);
         run.preview = URL.createObjectURL(frame.blob);
         run.previews++;
         changed('run');

@@ -3,7 +3,7 @@
 import * as api from './api.js';
 import {useSettings} from './compose.js';
 import * as dialog from './dialog.js';
-import {$, el, put, show} from './dom.js';
+import {$, el, put, releaseBlob, show} from './dom.js';
 import {count} from './format.js';
 import {submit} from './submit.js';
 import {toast} from './toast.js';
@@ -130,7 +130,7 @@ function save() {
     const url =
         URL.createObjectURL(new Blob([api.stringify(graph, 2)], {type: 'application/json'}));
     el('a', {href: url, download: 'workflow-api.json'}).click();
-    setTimeout(() => URL.revokeObjectURL(url), 10000);
+    releaseBlob(url);
 }
 
 function wire() {

@@ -22,44 +22,102 @@ static void places(const json_t *model, struct str *out)
     }
 }
 
+#define NAME_MAX_ 48 /* columns; longer ones are cut */
+
+/* The same file twice, perhaps: " as F8_E4M3". */
+static const char *converted(const json_t *m, char as[16])
+{
+    as[0] = '\0';
+    if (json_is_string(json_object_get(m, "converted")))
+        snprintf(as, 16, " as %.11s", client_text(m, "converted"));
+    return as;
+}
+
+static size_t longest_name(const json_t *list, const char *heading)
+{
+    size_t i, most = strlen(heading);
+    json_t *x;
+    json_array_foreach(list, i, x)
+    {
+        char as[16];
+        struct str name = { 0 };
+        term_safe(&name, client_text(x, "name"), strlen(client_text(x, "name")), 0);
+        size_t n = term_width_of(str_c(&name)) + strlen(converted(x, as));
+        most = n > most ? n : most;
+        str_release(&name);
+    }
+    return most < NAME_MAX_ ? most : NAME_MAX_;
+}
+
+static void add_cell(struct str *out, const char *text, size_t width)
+{
+    term_cell(out, text, strlen(text), width);
+}
+
+/* Name and type in `width` columns: what the model was made into is never cut. */
+static void add_name(struct str *out, const json_t *m, size_t width)
+{
+    struct str name = { 0 };
+    char as[16];
+    const char *text = client_text(m, "name");
+    size_t room = width - strlen(converted(m, as));
+    term_safe(&name, text, strlen(text), 0);
+    if (term_width_of(str_c(&name)) > room) {
+        str_clear(&name);
+        term_safe(&name, text, strlen(text), room - 3);
+    }
+    str_adds(&name, as);
+    for (size_t used = term_width_of(str_c(&name)); used < width; used++)
+        str_addc(&name, ' ');
+    str_adds(out, str_c(&name));
+    str_release(&name);
+}
+
+static void print_model(const json_t *m, size_t width)
+{
+    struct str line = { 0 }, where = { 0 };
+    char buf[STR_BYTES_MAX];
+    str_addf(&line, "%4" PRIu64 "  ", client_u64(m, "id"));
+    add_name(&line, m, width);
+    str_addc(&line, ' ');
+    add_cell(&line, client_text(m, "role"), 8);
+    str_addc(&line, ' ');
+    add_cell(&line, client_text(m, "state"), 10);
+    str_addc(&line, ' ');
+    add_cell(&line, client_text(m, "retention"), 6);
+    places(m, &where);
+    printf("%s %9s  %s\n", str_c(&line), str_bytes(client_u64(m, "bytes"), buf), str_c(&where));
+    str_release(&line);
+    str_release(&where);
+}
+
 static void print_models(const struct app *a, const json_t *models)
 {
     const char *bold = term_style(&a->out, STYLE_BOLD), *off = term_style(&a->out, STYLE_RESET);
+    size_t i, width = longest_name(models, "model");
+    json_t *m;
     if (!json_array_size(models)) {
         printf("no models\n");
         return;
     }
-    printf("%s%4s  %-28s %-8s %-10s %-6s %9s  where%s\n", bold, "id", "model", "role", "state",
-           "keep?", "size", off);
-    size_t i;
-    json_t *m;
-    json_array_foreach(models, i, m)
-    {
-        struct str name = { 0 }, where = { 0 };
-        char buf[STR_BYTES_MAX], as[16] = "";
-        if (json_is_string(json_object_get(m, "converted"))) /* the same file twice, perhaps */
-            snprintf(as, sizeof as, " as %.11s", client_text(m, "converted"));
-        term_safe(&name, client_text(m, "name"), strlen(client_text(m, "name")), 28 - strlen(as));
-        str_adds(&name, as);
-        places(m, &where);
-        printf("%4" PRIu64 "  %-28s %-8.8s %-10s %-6s %9s  %s\n", client_u64(m, "id"), str_c(&name),
-               client_text(m, "role"), client_text(m, "state"), client_text(m, "retention"),
-               str_bytes(client_u64(m, "bytes"), buf), str_c(&where));
-        str_release(&name);
-        str_release(&where);
-    }
+    printf("%s%4s  %-*s %-8s %-10s %-6s %9s  where%s\n", bold, "id", (int)width, "model", "role",
+           "state", "keep?", "size", off);
+    json_array_foreach(models, i, m) print_model(m, width);
 }
 
 static void print_devices(const json_t *devices)
 {
-    size_t i;
+    size_t i, width = longest_name(devices, "");
     json_t *d;
     json_array_foreach(devices, i, d)
     {
         char used[STR_BYTES_MAX], budget[STR_BYTES_MAX], idle[STR_BYTES_MAX];
-        printf("%-12s %9s of %s in use, %s idle\n", client_text(d, "name"),
+        struct str name = { 0 };
+        add_cell(&name, client_text(d, "name"), width > 12 ? width : 12);
+        printf("%s %9s of %s in use, %s idle\n", str_c(&name),
                str_bytes(client_u64(d, "in_use"), used), str_bytes(client_u64(d, "budget"), budget),
                str_bytes(client_u64(d, "idle"), idle));
+        str_release(&name);
     }
 }
 

@@ -8,7 +8,6 @@
 #include "device/cpu/meminfo.h"
 #include "node/node.h"
 #include "server/server.h"
-#include "text/tokenizer.h"
 
 #include <errno.h>
 #include <math.h>
@@ -73,7 +72,9 @@ static size_t option_table(struct options *o, struct opt *t)
                 &o->cfg.max_history),
         opt_int("max-sockets", "N", "connections at a time (default 4096)", 8, 100000,
                 &o->cfg.max_sockets),
-        opt_text("database", "FILE", "queue and history (default USER/__berth/state.db)",
+        opt_text("database", "FILE",
+                 "queue and history (default USER/__berth/state.db); KIND:WHERE another kind of "
+                 "store than a SQLite file",
                  &o->cfg.database),
         opt_flag("enable-compress-response-body", "gzip for JSON and text", &o->cfg.compress),
         opt_flag("multi-user", "settings and workflows per user", &o->cfg.multi_user),
@@ -256,35 +257,6 @@ static void raise_files(void)
     }
 }
 
-/* Warns at the start, not only when the first prompt fails. With --demo there is no warning: that
- * model brings its own. */
-static void look_for_tokenizers(struct app *a, const struct options *o, const struct app_folders *f)
-{
-    const struct node_env env = { .tokenizers = (const char *const *)f->tokenizers.at,
-                                  .tokenizers_n = f->tokenizers.n };
-    const char *give = o->folders.comfyui ? "--tokenizers" : "--tokenizers or --comfyui-dir";
-    struct str places = { 0 };
-    if (o->folders.demo) {
-        if (!node_tokenizer_there(&env, &tokenizer_clip, &places))
-            log_info(&a->log, "serve.tokenizer",
-                     "why=\"the demo model has its own; for others give %s\"", give);
-        str_release(&places);
-        return;
-    }
-    if (!node_tokenizer_there(&env, &tokenizer_clip, &places))
-        log_warn(&a->log, "serve.tokenizer",
-                 "why=\"no CLIP tokenizer, so prompts for models that bring none fail: give %s; "
-                 "berth synth --tokenizer DIR writes a stand-in\" looked=\"%s\"",
-                 give, str_c(&places));
-    str_clear(&places);
-    if (!node_tokenizer_there(&env, &tokenizer_t5, &places))
-        log_warn(&a->log, "serve.tokenizer",
-                 "why=\"no T5 tokenizer, so Flux's prompts fail unless one is beside the model or "
-                 "in it: give %s\" looked=\"%s\"",
-                 give, str_c(&places));
-    str_release(&places);
-}
-
 /* From the signal handler. The second one is meant. */
 static void wake(void *server)
 {
@@ -447,7 +419,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
     if (app_ctx_new(a, &ctx, &p->ctx, &err))
         return app_fail_devices(a, &err);
     cfg.ctx = p->ctx;
-    look_for_tokenizers(a, o, &p->folders);
+    serve_check_tokenizers(a, &o->folders, &p->folders);
     raise_files();
     return serve(a, o, &cfg, app_log_absent(a, &ctx, p->ctx));
 }

@@ -16,9 +16,21 @@ berth_status run_workflow_read(const char *path, json_t **prompt, json_t **extra
 
 /* NODE.INPUT=VALUE. NODE: an id, or else the node with that title (_meta.title) or class; of
  * several the one that has such an input. VALUE: as it stands for texts and choices; for the rest
- * JSON if it reads as JSON, else text. The input need not be there yet if the class has it.
- * BERTH_EINVAL names what there is. */
+ * JSON if it reads as JSON, else text. The input need not be there yet if the class has it. INPUT
+ * may be one that another brings: NODE.mode.width. BERTH_EINVAL names what there is. */
 berth_status run_workflow_set(json_t *prompt, const char *assignment, berth_err *err);
+
+/* ---- run_dynamic.c: inputs of a node that others of its inputs bring ("mode.width") ---- */
+
+/* May the node have this one, by the choices in its `inputs`? A combo that has no choice yet gets
+ * the first that brings it; if it has another, that is an error. */
+berth_status run_dynamic_check(const struct node_class *c, json_t *inputs, const char *input,
+                               berth_err *err);
+/* IN_SOCKET: not known. */
+enum input_kind run_dynamic_kind(const struct node_class *c, json_t *inputs, const char *input);
+/* What the choice of a combo requires and the node does not have becomes its default. */
+berth_status run_dynamic_fill(const struct node_class *c, json_t *inputs, const char *combo,
+                              berth_err *err);
 
 /* ---- run_remote.c: the same workflow on a running server ---- */
 
@@ -65,12 +77,12 @@ void run_failure_print(const struct app *a, const json_t *data);
 /* ---- run_hints.c: what to do about a workflow that is refused: a file or node that is not
  * there ---- */
 
-/* Appends a line for each file that node_errors (of a validation) misses, a few at most: what
- * there is instead and the --set that takes it; or, where there is none, which folder wants one; of
- * a .gguf file which loader reads it. Of other choices that are too many for the error itself, all
- * there are. Of a node whose taker cannot be computed anyway, that. Only options that were not
- * given are advised. Safe for a terminal. env NULL (then o, too): a server's answer, whose folders
- * are not known: only what it lists. */
+/* Appends a line for each file that node_errors (of a validation) misses, a few at most: which of
+ * those that are there could be used and the --set that takes it, or why none of them can; or,
+ * where there is none, which folder wants one; of a .gguf file which loader reads it. Of other
+ * choices that are too many for the error itself, all there are. Of a node whose taker cannot be
+ * computed anyway, that. Only options that were not given are advised. Safe for a terminal. env
+ * NULL (then o, too): a server's answer, whose folders are not known: only what it lists. */
 void run_hints(const struct node_env *env, const struct folder_options *o, json_t *prompt,
                json_t *node_errors, struct str *out);
 /* Appends a line on what is wrong with the prompt as a whole (`error` of its validation; NULL:

@@ -4,6 +4,7 @@
 
 #define LINES_MAX 4 /* a workflow from elsewhere may miss all of its files */
 #define NAMES_MAX 3
+#define LOOKS_MAX 64          /* files whose headers are read for one line */
 #define CHOICES_QUOTED_MAX 20 /* in errors of validation, ComfyUI's */
 
 static void add_line(struct str *out, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -27,6 +28,7 @@ static void add_line(struct str *out, const char *fmt, ...)
 struct missing { /* what an input names: a file, most of the time */
     const char *node, *cls, *input, *got;
     const char *folder; /* key of folders; NULL: no file */
+    json_t *inputs;     /* of the node, borrowed */
 };
 
 /* As a shell reads it back. */
@@ -71,25 +73,87 @@ static void say_empty(const struct folders *f, const struct folder_options *o,
              o->comfyui ? "" : ", or use those of a ComfyUI with --comfyui-dir DIR");
 }
 
+/* Could the node use this one? */
+static berth_status try_choice(const struct node_env *env, const struct missing *m,
+                               const char *choice, berth_err *err)
+{
+    json_t *inputs = json_copy(m->inputs);
+    if (!inputs || json_object_set_new(inputs, m->input, json_string(choice))) {
+        json_decref(inputs);
+        return err_set(err, BERTH_ENOMEM, "looking at '%.100s'", choice);
+    }
+    struct node_check k = { .env = env, .cls = node_find(m->cls), .id = m->node, .inputs = inputs };
+    berth_status s = node_file_fits(&k, m->input, err);
+    json_decref(inputs);
+    return s;
+}
+
+/* Those that could be used. A server's files are not here to be looked at: all of them. *why: the
+ * first that could not; *unseen: how many nobody looked at. */
+static bool find_fitting(const struct node_env *env, const struct missing *m,
+                         const struct names *choices, struct names *out, berth_err *why,
+                         size_t *unseen)
+{
+    *unseen = 0;
+    for (size_t i = 0; i < choices->n; i++) {
+        berth_err err = { 0 };
+        if (env && i >= LOOKS_MAX) {
+            *unseen = choices->n - i;
+            return true;
+        }
+        if (env && try_choice(env, m, choices->at[i], &err)) {
+            *why = why->code ? *why : err;
+            continue;
+        }
+        if (!names_add(out, choices->at[i], strlen(choices->at[i])))
+            return false;
+    }
+    return true;
+}
+
+/* "none of the 2 files there can be used: 'a.safetensors' is a LoRA" */
+static void say_unfit(size_t n, const berth_err *why, struct str *out)
+{
+    if (n == 1)
+        str_addf(out, "the only file there cannot be used: %s", why->msg);
+    else
+        str_addf(out, "none of the %zu files there can be used; the first: %s", n, why->msg);
+}
+
 /* "--set 1.ckpt_name=a.safetensors takes one that is there; others: b.safetensors and 4 more" */
-static void say_others(const struct names *choices, const struct missing *m, struct str *out)
+static void say_others(const struct names *fit, size_t unseen, const struct missing *m,
+                       struct str *out)
 {
     struct nearest near = { .word = m->got };
     struct str word = { 0 };
-    for (size_t i = 0; i < choices->n; i++)
-        nearest_try(&near, choices->at[i]);
-    const char *best = near.best ? near.best : choices->at[0];
+    for (size_t i = 0; i < fit->n; i++)
+        nearest_try(&near, fit->at[i]);
+    const char *best = near.best ? near.best : fit->at[0];
     str_addf(&word, "%s.%s=%s", m->node, m->input, best);
     str_adds(out, "--set ");
     add_word(out, str_c(&word));
     str_adds(out, " takes one that is there");
-    size_t said = 0;
-    for (size_t i = 0; i < choices->n && said + 1 < NAMES_MAX; i++)
-        if (strcmp(choices->at[i], best) != 0)
-            str_addf(out, "%s%s", said++ ? ", " : "; others: ", choices->at[i]);
-    if (choices->n > said + 1)
-        str_addf(out, " and %zu more", choices->n - said - 1);
+    size_t said = 0, more;
+    for (size_t i = 0; i < fit->n && said + 1 < NAMES_MAX; i++)
+        if (strcmp(fit->at[i], best) != 0)
+            str_addf(out, "%s%s", said++ ? ", " : "; others: ", fit->at[i]);
+    if ((more = fit->n - said - 1 + unseen))
+        str_addf(out, " and %zu more", more);
     str_release(&word);
+}
+
+static void say_files(const struct node_env *env, const struct missing *m,
+                      const struct names *choices, struct str *out)
+{
+    struct names fit = { 0 };
+    berth_err why = { 0 };
+    size_t unseen;
+    bool found = find_fitting(env, m, choices, &fit, &why, &unseen);
+    if (found && fit.n)
+        say_others(&fit, unseen, m, out);
+    else if (found)
+        say_unfit(choices->n - unseen, &why, out);
+    names_release(&fit);
 }
 
 /* "sampler_name is one of euler, heun, ..."; `near`: nobody has said yet which is meant. */
@@ -140,7 +204,7 @@ static void say(const struct node_env *env, const struct folder_options *o, cons
     else if (say_gguf(m, &line))
         ;
     else if (choices->n)
-        say_others(choices, m, &line);
+        say_files(env, m, choices, &line);
     else if (env)
         say_empty(env->folders, o, m, &line);
     if (o && m->folder && !strcmp(m->folder, "checkpoints") && !strcmp(m->got, DEMO_MODEL) &&
@@ -180,7 +244,7 @@ static bool is_missing_choice(const struct node_env *env, const char *class_type
     size_t i = node_input_index(c, m->input);
     if (i == SIZE_MAX)
         return false;
-    m->folder = c->in[i].folder;
+    m->folder = c->in[i].folder ? c->in[i].folder : c->in[i].files;
     if (!env)
         return read_choices(json_object_get(extra, "input_config"), choices);
     berth_err ignore;
@@ -255,7 +319,8 @@ void run_hints(const struct node_env *env, const struct folder_options *o, json_
         json_array_foreach(json_object_get(node, "errors"), i, e)
     {
         const char *cls = json_string_value(json_object_get(node, "class_type"));
-        struct missing m = { .node = id };
+        struct missing m = { .node = id,
+                             .inputs = json_object_get(json_object_get(prompt, id), "inputs") };
         struct names choices = { 0 };
         size_t before = out->n;
         if (lines < LINES_MAX && is_missing_choice(env, cls, e, &m, &choices) &&

@@ -174,7 +174,9 @@ static berth_status check_name(const json_t *node, const char *input, berth_err 
     const char *cls = node_text(node, false);
     const struct node_class *c = cls ? node_find(cls) : NULL;
     if (!c || has_input(node, input))
-        return BERTH_OK;
+        return c && json_is_object(json_object_get(node, "inputs"))
+                   ? run_dynamic_check(c, json_object_get(node, "inputs"), input, err)
+                   : BERTH_OK;
     struct str names = { 0 };
     for (size_t i = 0; i < c->ins; i++)
         str_addf(&names, "%s%s", i ? ", " : "", c->in[i].name);
@@ -188,13 +190,24 @@ static json_t *read_value(const json_t *node, const char *input, const char *tex
 {
     const char *cls = node_text(node, false);
     const struct node_class *c = cls ? node_find(cls) : NULL;
-    size_t i = c ? node_input_index(c, input) : SIZE_MAX;
+    enum input_kind kind =
+        c ? run_dynamic_kind(c, json_object_get(node, "inputs"), input) : IN_SOCKET;
     json_t *value = NULL;
     berth_err no_json;
-    if (i != SIZE_MAX &&
-        (c->in[i].kind == IN_STRING || c->in[i].kind == IN_COMBO || c->in[i].kind == IN_DYNCOMBO))
+    if (kind == IN_STRING || kind == IN_COMBO || kind == IN_DYNCOMBO)
         return json_string(text);
     return js_parse(text, strlen(text), NULL, &value, &no_json) ? json_string(text) : value;
+}
+
+/* A choice that brings inputs: those it requires get their defaults. */
+static berth_status fill_choice(const json_t *node, const char *input, berth_err *err)
+{
+    const char *cls = node_text(node, false);
+    const struct node_class *c = cls ? node_find(cls) : NULL;
+    json_t *inputs = json_object_get(node, "inputs");
+    return c && run_dynamic_kind(c, inputs, input) == IN_DYNCOMBO
+               ? run_dynamic_fill(c, inputs, input, err)
+               : BERTH_OK;
 }
 
 /* What `steps=3` may have meant: the nodes with that input. */
@@ -269,6 +282,8 @@ berth_status run_workflow_set(json_t *prompt, const char *assignment, berth_err 
     if (!s && json_object_set_new(json_object_get(node, "inputs"), input,
                                   read_value(node, input, eq + 1)))
         s = err_set(err, BERTH_EINVAL, "the value is no UTF-8");
+    if (!s)
+        s = fill_choice(node, input, err);
     if (s)
         err_add(err, "--set %.80s.%.80s", name ? name : "", input ? input : "");
     free(name);

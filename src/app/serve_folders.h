@@ -53,6 +53,11 @@ struct app_folders {
 int app_folders_open(struct app *a, const struct folder_options *o, struct app_folders *out);
 void app_folders_release(struct app_folders *x);
 
+/* serve_tokenizers.c: warns of tokenizers that are missing: CLIP's and T5's, but with --demo, whose
+ * model brings its own; those of language models whose files are there. */
+void serve_check_tokenizers(struct app *a, const struct folder_options *o,
+                            const struct app_folders *f);
+
 /* demo.c: the folder with DEMO_MODEL, into *out: $BERTH_DATA_DIR/demo, share/berth/demo of the
  * prefix this binary is installed in, assets/demo of the tree it was built in. BERTH_ENOTFOUND
  * lists them. */

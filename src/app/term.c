@@ -116,6 +116,31 @@ void term_safe(struct str *out, const char *s, size_t n, size_t max)
     }
 }
 
+size_t term_width_of(const char *safe)
+{
+    size_t n = 0;
+    for (; *safe; safe++)
+        n += ((unsigned char)*safe & 0xc0) != 0x80; /* each character begins once */
+    return n;
+}
+
+void term_cell(struct str *out, const char *s, size_t n, size_t width)
+{
+    struct str safe = { 0 };
+    term_safe(&safe, s, n, 0);
+    if (term_width_of(str_c(&safe)) > width) {
+        str_clear(&safe);
+        if (width > 3)
+            term_safe(&safe, s, n, width - 3);
+        else
+            str_adds(&safe, "...");
+    }
+    str_adds(out, str_c(&safe));
+    for (size_t used = term_width_of(str_c(&safe)); used < width; used++)
+        str_addc(out, ' ');
+    str_release(&safe);
+}
+
 void term_bar(struct str *out, const struct term *t, double share, int width)
 {
     static const char *const eighth[] = { "", "▏", "▎", "▍", "▌", "▋", "▊", "▉" };

@@ -40,6 +40,11 @@ const char *term_color(const struct term *t, unsigned i); /* foreground, i modul
  * escaped (\n, \x1b, \u{202e}); at most `max` columns, then "..." (0: no limit). */
 void term_safe(struct str *out, const char *s, size_t n, size_t max);
 
+/* The same in exactly `width` columns, 3 at least: a longer text ends in "...", a shorter one is
+ * filled up with blanks. */
+void term_cell(struct str *out, const char *s, size_t n, size_t width);
+size_t term_width_of(const char *safe); /* columns of a text that term_safe() made */
+
 /* A bar of `width` columns with `share` of it filled, 0..1. */
 void term_bar(struct str *out, const struct term *t, double share, int width);
 

@@ -240,7 +240,8 @@ struct dev_driver {
 
     /* (optional) Runs fn on the host in stream order. Declared accesses (at most
      * DEV_LAUNCH_ACCESS_MAX, copied by the call) are everything it touches of the device's memory;
-     * `user` stays valid until it has run. Default: BERTH_EUNSUPPORTED. */
+     * `user` stays valid until it has run. A driver that has it says BERTH_CAP_LAUNCH in caps.
+     * Default: BERTH_EUNSUPPORTED. */
     berth_status (*launch)(struct dev_stream *s, dev_fn *fn, void *user,
                            const struct dev_access *access, size_t n, berth_err *err);
 

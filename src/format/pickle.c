@@ -20,6 +20,7 @@
 enum { DEPTH = 8 };              /* dicts and lists inside each other, above the tensors */
 #define ROOM (UINT64_C(1) << 20) /* what tensors of a small file may take, sharing or not */
 #define SHARING 4                /* ... and of a larger one, so many times its size */
+#define META_TEXT 4096           /* bytes of a text that counts as metadata */
 #define PLACES 1024              /* where tensors may be, and SHARING times as many as there are */
 
 struct piece { /* a tensor that was found */
@@ -294,6 +295,36 @@ static berth_status walk(struct reading *r, const struct pk *v, int depth, berth
     return BERTH_OK;
 }
 
+/* Numbers and texts beside the tensors are metadata: hypernetworks say so what they are. Those that
+ * are none for us are passed over. */
+static berth_status add_metadata(struct reading *r, const struct pk *dict, berth_err *err)
+{
+    berth_err unread = { 0 };
+    for (size_t i = 0; dict->kind == PK_DICT && i + 1 < dict->n; i += 2) {
+        const struct pk *key = dict->at[i], *v = dict->at[i + 1];
+        bool text = v->kind == PK_TEXT && !name_check(v->s, v->len, META_TEXT, "text", &unread);
+        if (key->kind != PK_TEXT || (!text && v->kind != PK_BOOL && v->kind != PK_INT) ||
+            name_check(key->s, key->len, r->o->lim.max_name, "metadata key", &unread) ||
+            r->o->meta.n >= r->o->lim.max_kv || map_get(&r->o->meta_key, key->s, key->len, NULL))
+            continue;
+        const char *name = open_text(r->o, key->s, key->len);
+        const char *s = text ? open_text(r->o, v->s, v->len) : NULL;
+        if (!name || (text && !s))
+            return out_of_memory(err);
+        struct weights_meta *m = open_meta(r->o, name, key->len, err);
+        if (!m)
+            return err->code;
+        m->kind = text ? META_STRING : v->kind == PK_BOOL ? META_BOOL : META_INT;
+        m->str = s;
+        m->str_len = text ? v->len : 0;
+        if (v->kind == PK_BOOL)
+            m->b = v->i != 0;
+        else if (v->kind == PK_INT)
+            m->i = v->i;
+    }
+    return BERTH_OK;
+}
+
 static berth_status find_pieces(struct reading *r, struct pk *root, berth_err *err)
 {
     static const struct pk alone = { .kind = PK_TEXT, .s = "tensor", .len = 6 };
@@ -306,7 +337,7 @@ static berth_status find_pieces(struct reading *r, struct pk *root, berth_err *e
     if (!r->piece.n)
         return err_set(err, BERTH_EFORMAT, "%s without a tensor in it", pk_kind_text(root));
     r->o->w->first = ((struct piece *)vec_at(&r->piece, 0))->name;
-    return BERTH_OK;
+    return add_metadata(r, root, err);
 }
 
 /* ---- entries ---- */

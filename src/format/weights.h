@@ -83,7 +83,8 @@ enum gguf_type {
     GGUF_F64,
 };
 
-/* Metadata: safetensors `__metadata__`, GGUF key/values, "metadata" of a shard index. */
+/* Metadata: safetensors `__metadata__`, GGUF key/values, "metadata" of a shard index; of pickles
+ * numbers and texts of the dict that has the tensors. */
 enum weights_meta_kind { META_STRING, META_INT, META_UINT, META_FLOAT, META_BOOL, META_ARRAY };
 struct weights_meta {
     const char *key; /* NUL-terminated, UTF-8 without control characters */

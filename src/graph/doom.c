@@ -1,7 +1,8 @@
 /* doom: nodes that would stop a prompt which is otherwise right: those that cannot be computed in
- * this build, and loaders of files that cannot. Found before the prompt is taken, so that no model
- * makes room or is read for it. A node is doomed when it is one of them, or cannot run without one;
- * what stands behind lazy inputs alone may never be asked for, and is left to the run. */
+ * this build, loaders of files that cannot, and VAEs that do not fit (fit.c). Found before the
+ * prompt is taken, so that no model makes room or is read for it. A node is doomed when it is one
+ * of them, or cannot run without one; what stands behind lazy inputs alone may never be asked for,
+ * and is left to the run. */
 #include "graph/graph_impl.h"
 
 static berth_status set_reason(json_t *taken, json_t **out, berth_err *err)
@@ -28,6 +29,18 @@ static berth_status look_at_files(const struct node_env *env, const struct wf_no
         &c->why, err);
 }
 
+static berth_status look_at_vae(const struct node_env *env, const struct workflow *w, size_t node,
+                                struct checked *c, berth_err *err)
+{
+    struct str why = { 0 };
+    if (fit_check(env, w, node, &why))
+        return BERTH_OK;
+    return set_reason(reason_new("custom_validation_failed",
+                                 json_string("Custom validation failed for node"), js_take(&why),
+                                 json_pack("{s:s}", "input_name", "vae")),
+                      &c->why, err);
+}
+
 berth_status doom_add(struct checked *c, const struct node_env *env, const struct workflow *w,
                       size_t node, bool good, berth_err *err)
 {
@@ -40,6 +53,8 @@ berth_status doom_add(struct checked *c, const struct node_env *env, const struc
                        &c[node].why, err);
     else if (good)
         s = look_at_files(env, n, &c[node], err);
+    if (!s && good && !c[node].why)
+        s = look_at_vae(env, w, node, &c[node], err);
     c[node].doomed = c[node].why != NULL;
     for (size_t l = n->link; l < n->link + n->links && !c[node].doomed; l++)
         c[node].doomed = c[w->link[l].from].doomed && !workflow_is_lazy(n, &w->link[l]);

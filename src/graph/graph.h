@@ -16,10 +16,10 @@
  *            nodes of it.
  * Threads    Validation: any, with an env that has no residency. Executor: one thread.
  * Files      replace.c classes that are gone; workflow.c a prompt whose nodes have numbers;
- *            validate.c the rules, doom.c what cannot be computed, verrors.c what they answer;
- *            convert.c values as Python would convert them; keys.c signatures; cache.c; order.c
- *            which node next; executor.c the run, run_node.c one node, result.c events and history
- *            pieces */
+ *            validate.c the rules, doom.c what cannot be computed, fit.c VAEs that do not fit,
+ *            verrors.c what they answer; convert.c values as Python would convert them; keys.c
+ *            signatures; cache.c; order.c which node next; executor.c the run, run_node.c one
+ *            node, result.c events and history pieces */
 #pragma once
 
 #include "node/node.h"

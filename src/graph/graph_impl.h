@@ -95,6 +95,9 @@ berth_status doom_add(struct checked *c, const struct node_env *env, const struc
 /* Outputs that are doomed become CHECK_BAD, and the reasons errors of their nodes. */
 berth_status doom_judge(struct checked *c, const struct workflow *w, berth_err *err);
 
+/* fit.c: false: the node decodes latents with a VAE that cannot; *why gets "input - words". */
+bool fit_check(const struct node_env *env, const struct workflow *w, size_t node, struct str *why);
+
 /* ---- verrors.c: what validation answers ---- */
 
 json_t *js_text(const char *s, size_t n); /* new string; malformed UTF-8 becomes '?' */

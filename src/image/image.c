@@ -309,7 +309,7 @@ berth_status image_decode(const uint8_t *p, size_t n, const struct image_limits 
     berth_status s = f->read(&in, out, err);
     out->text = in.text.p; /* ownership moves, also after an error */
     out->texts = in.text.n;
-    if (!s)
+    if (!s && !in.lim.as_stored)
         s = make_upright(out, in.orientation, err);
     return s ? err_add(err, "%s", f->name) : BERTH_OK;
 }

@@ -54,6 +54,7 @@ struct image_limits {    /* zero: the default of every field */
     /* A PNG or JPEG that is cut short, or a PNG whose data breaks off: the rows that are there, and
      * black (PNG) or grey (JPEG) below, as Pillow fills up. An animation is its first picture. */
     bool partial;
+    bool as_stored; /* orientation is not applied */
 };
 
 struct image_text {

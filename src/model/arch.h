@@ -10,7 +10,7 @@
  *         written down a second time.
  * Threads Tables and pure functions: any.
  * Adding  a diffusion model: families.h; a text encoder: encoder.h; a VAE: vae.h; an encoder of
- *         pictures: vision.h; a style model: style.h.
+ *         pictures: vision.h; a style model: style.h; an upscaler: upscaler.h.
  * Files   arch.c detection, traces; arch_nets.c keys. */
 #pragma once
 
@@ -25,7 +25,8 @@ struct preset;
 
 struct arch {
     struct block_arch base; /* name, about, trace(), aliases() */
-    /* "unet", "clip", "vae", "vision", "style"; NULL: a file that holds several networks */
+    /* "unet", "clip", "vae", "vision", "style", "upscale"; NULL: a file that holds several
+     * networks */
     const char *role;
     /* Are these its tensors? root: exactly what stands in front of the names ("" for none). */
     bool (*detect)(const struct weights *w, const char *root);

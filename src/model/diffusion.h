@@ -79,6 +79,10 @@ berth_status diffusion_detect(const struct weights *w, const char *part, struct 
 berth_status diffusion_look(const struct weights *w, const char *part, struct diffusion_info *out,
                             berth_err *err);
 
+/* Does it take such a conditioning? BERTH_EINVAL: says what it wants instead. */
+berth_status diffusion_text_fits(const struct diffusion_info *info, size_t tokens, size_t width,
+                                 berth_err *err);
+
 struct diffusion_args {
     struct residency *res;
     struct res_model *m; /* loaded */
@@ -113,8 +117,45 @@ berth_status diffusion_control_channels(const struct weights *w, const char *par
 /* From now on it steers every pass; latents have the hint's size then. */
 berth_status diffusion_add_control(struct diffusion *d, const struct diffusion_control *a,
                                    berth_err *err);
+/* The network that makes it keep to boxes (gligen.h): m, loaded, behind part. The same again is
+ * fine; BERTH_EUNSUPPORTED: another one is there, or the model takes none. */
+berth_status diffusion_add_gligen(struct diffusion *d, struct res_model *m, const char *part,
+                                  berth_err *err);
+const struct res_model *diffusion_gligen(const struct diffusion *d); /* NULL: none was added */
 const struct diffusion_info *diffusion_info(const struct diffusion *d);
 struct net_report diffusion_report(struct diffusion *d);
+
+/* ---- control nets, which prompts bring along (control.h) ---- */
+
+struct control_info { /* what the picture must be that it looks at */
+    const char *what; /* "ControlNet", ...: for people */
+    uint64_t channels;
+    uint32_t ratio;    /* its pixels to one of the latents', a side */
+    uint32_t multiple; /* its sides are multiples of this; 0 as 1 */
+    unsigned types;    /* of pictures that it tells apart; 0: it does not */
+};
+/* BERTH_EUNSUPPORTED: no such network that can be computed here; says what is there instead. */
+berth_status diffusion_control_info(const struct weights *w, const char *part,
+                                    struct control_info *out, berth_err *err);
+/* Is it for the diffusion model in that file? From headers alone; the error names both, and how
+ * wide they are. */
+berth_status diffusion_control_fits(const struct weights *model, const char *model_part,
+                                    const struct weights *w, const char *part, berth_err *err);
+/* Is it open beside d? *net is for struct diffusion_steer. */
+bool diffusion_control_find(const struct diffusion *d, const struct res_model *m, size_t *net);
+/* m: loaded; stays so until diffusion_close(). */
+berth_status diffusion_control_open(struct diffusion *d, struct res_model *m, const char *part,
+                                    size_t *net, berth_err *err);
+struct net_report diffusion_control_report(struct diffusion *d, size_t net);
+#define DIFFUSION_STEERS 16 /* of one pass, and nets that are open */
+struct diffusion_steer {    /* how one steers a pass; borrowed */
+    size_t net;
+    const float *hint;
+    struct shape hint_shape; /* [pictures, channels, h, w]; items share them out, over and over */
+    float strength;
+    int type;  /* of pictures, below control_info.types; -1: nobody said */
+    bool mean; /* what it gives is the same everywhere: its mean */
+};
 
 /* What SDXL is told about the picture. Any of the numbers may be 0, so what counts is said
  * apart. */
@@ -129,6 +170,7 @@ struct diffusion_ref {  /* a picture to look at */
     struct shape shape; /* [items, latent channels, ..., h, w], of any size; items repeat */
     const float *x;     /* scaled for the network */
 };
+struct gligen_box;
 struct diffusion_cond {   /* one prompt as the network gets it; host memory, borrowed */
     const float *context; /* [tokens, context_dim] */
     size_t tokens, width; /* width must be context_dim */
@@ -139,9 +181,14 @@ struct diffusion_cond {   /* one prompt as the network gets it; host memory, bor
     const struct diffusion_ref *ref; /* [refs]: what it is to look at */
     size_t refs;
     enum diffusion_ref_method ref_method;
+    const struct gligen_box *box; /* [boxes]: after diffusion_add_gligen() */
+    size_t boxes;
     const float *pooled; /* NULL: zeros */
     size_t pooled_n;
     struct diffusion_size size;
+    /* What control nets are told instead: [control_tokens, context_dim]; NULL: the same */
+    const float *control_context;
+    size_t control_tokens;
     bool negative;
     /* Models with a guidance embedding (Flux dev): guided 0: 3.5; 1: `guidance`; -1: the term is
      * left out (FluxDisableGuidance). */
@@ -159,8 +206,10 @@ struct diffusion_in {               /* n latents of one size, each with its own 
     /* [n, in_channels - channels, ..., h, w] of inpainting models; NULL: theirs for "no mask" */
     const float *concat;
     struct net_patches patches;
-    float sigma; /* for patches */
-    float *out;  /* what the network predicts, of the same shape; not x. After an error anything may
+    float sigma;                         /* for patches */
+    const struct diffusion_steer *steer; /* [steers] control nets, in the order of their nodes */
+    size_t steers;
+    float *out; /* what the network predicts, of the same shape; not x. After an error anything may
                    be in it */
 };
 /* Splits the batch where memory has no room for all at once. */

@@ -106,6 +106,10 @@ static berth_status tokenize(const struct text_args *a, struct work *k, const ch
         is->rules(k->enc->config, &rules);
     if (min_length)
         rules.min_length = min_length;
+    if (is->takes_padding && a->padding.said) {
+        rules.min_length = a->padding.min_length;
+        rules.min_padding = a->padding.min_padding;
+    }
     rules.pad_left = use->pad_left;
     rules.plain = use->wording && !use->wording->weights;
     if (!text)

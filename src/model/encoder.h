@@ -126,6 +126,8 @@ struct encoder_class {
      * front of it. 0: adapters have none for it. */
     unsigned te, te_beside;
     const struct tokenizer *tokenizer;
+    bool own_type; /* held in the type of its last norm, whatever text encoders are held in
+                    * otherwise (llm-encoders.md 1.6) */
     size_t config_bytes;
     /* Of several encoders with the same names (CLIP-L, G, H): is it this one? place: the key of the
      * encoder that checkpoints have at this root; NULL: no place that we know. Asked in the order
@@ -150,6 +152,7 @@ struct encoder_class {
     void *(*prepare)(const struct encoder_pass *p);
     const struct encoder_sight *sight;   /* NULL: it sees no pictures */
     const struct encoder_speech *speech; /* NULL: it writes no text */
+    bool takes_padding; /* T5TokenizerOptions is about it */
     bool hides_pads; /* what prompts are padded with is hidden from text (encoder_pass.shown) */
     /* The network, as net.h says; gives p->z and p->pooled as far as they are wanted. */
     void (*forward)(struct net_run *r, const struct encoder_pass *p);
@@ -282,12 +285,15 @@ struct text_speech {
 };
 
 #define TEXT_TYPES_MAX 4
+#define TEXT_BUT_MAX 5
 struct text_set {
     const char *name; /* for messages: "SDXL" */
     const char
         *types[TEXT_TYPES_MAX + 1]; /* `type` of CLIPLoader and its kin that ask for it; it is
                                             * also found by its encoders alone (text_set_find()) */
-    bool any_type; /* and by them where no set of that type has them: nobody else wants them */
+    bool any_type; /* and by them where no set of that type has them: what ComfyUI takes such files
+                    * for, whatever the loader was told ... */
+    const char *but[TEXT_BUT_MAX + 1]; /* ... but for these types, which mean other sets of them */
     struct text_use use[TEXT_ENCODERS_MAX + 1]; /* ends with encoder NULL */
     const struct text_speech *speech; /* of its only encoder; NULL: it is not asked for words */
     bool fill_up; /* given several prompts, shorter lists of chunks get empty ones */
@@ -300,9 +306,10 @@ extern const struct text_set *const text_set_list[]; /* text_sets.def; NULL ends
 
 /* BERTH_EUNSUPPORTED: whatever the files, no set of this type can be computed. */
 berth_status text_type_check(const char *type, berth_err *err);
-/* Which set these encoders make. type: what the loader was told ("sdxl", "flux"); NULL: they came
- * with a checkpoint. BERTH_EINVAL: not what the type wants, saying what is missing.
- * BERTH_EUNSUPPORTED: none that can be computed. */
+bool text_set_made_of(const struct text_set *set, const struct text_found *found, size_t n);
+/* Which set these encoders make. type: what the loader was told ("sdxl", "flux"), which counts as
+ * far as ComfyUI lets it; NULL: they came with a checkpoint whose model does not say. BERTH_EINVAL:
+ * not what the type wants, saying what is missing. BERTH_EUNSUPPORTED: none that can be computed. */
 berth_status text_set_find(const struct text_found *found, size_t n, const char *type,
                            const struct text_set **out, berth_err *err);
 /* "CLIP-L and T5": the encoders of a set. */
@@ -315,6 +322,11 @@ struct text_args {
     size_t encoders;
     const struct text_embeddings *emb; /* NULL: none */
     int skip;                          /* 0: the set's default; -1..-24: stop_at_clip_layer */
+    /* Of encoders that take it, instead of the set's min_length; said false: nobody did. */
+    struct text_padding {
+        bool said;
+        uint32_t min_padding, min_length;
+    } padding;
     /* Around the passes of each encoder, one after the other, so that no encoder holds memory while
      * another one computes; NULL: all nets are open.
      *   begin  post: e->net is open

@@ -9,6 +9,7 @@
 
 #include "model/arch.h"
 #include "model/diffusion.h"
+#include "model/gligen.h"
 #include "model/patch.h"
 
 struct family_config { /* a network of some family, as its config() read it */
@@ -39,6 +40,7 @@ struct control_class {
 
 /* Latents whose conditionings have one length, and look at pictures of the same sizes: what a
  * family gets. Host memory, borrowed. */
+struct control_out;
 struct family_batch {
     struct shape shape;             /* [n, in_channels, ..., h, w] */
     struct shape more[LATENT_MORE]; /* [n, ...] of latents that are sampled with them */
@@ -57,12 +59,19 @@ struct family_batch {
     bool exact_guidance;   /* diffusion_args */
     const struct family_control *control; /* [controls]; a prediction leaves them out */
     size_t controls;
+    /* Boxes of the picture with texts (gligen.h): gligen_features() of each item. NULL: none; a
+     * prediction has the first alone. */
+    const struct gligen *gligen;
+    const float *boxes;
     float *out; /* as x, without what is beside the latents */
     /* What nodes changed, and what patches ask for: */
     struct net_patches patches;
     float sigma;
     const bool *negative; /* [n]: its prompt is a negative one; NULL: nobody asks */
     size_t chunk;         /* items that share the first one's prompt */
+    /* [steers]: what control nets gave for these latents (control.h); a prediction leaves it out */
+    const struct control_out *const *steer;
+    size_t steers;
 };
 
 struct family {
@@ -73,6 +82,7 @@ struct family {
      * gives the same. */
     bool repeats;
     unsigned places; /* PATCH_*: where its forward can be changed */
+    bool boxes;      /* its forward looks at family_batch.gligen */
     /* A usual latent, as family_batch has it, and a usual prompt: layers' costs are estimated for
      * them. How many channels a network has its file says. */
     struct shape usual;

@@ -4,9 +4,12 @@
 #include "model/arch.h"
 #include "model/diffusion.h"
 #include "model/encoder.h"
+#include "model/gligen.h"
 #include "model/style.h"
+#include "model/upscaler.h"
 #include "model/vae.h"
 #include "model/vision.h"
+#include "plan/quant.h"
 
 #include <inttypes.h>
 
@@ -27,6 +30,7 @@ static const struct row {
 #define TEXT(...) ROW("clip", __VA_ARGS__)
 #define SIGHT(...) ROW("vision", __VA_ARGS__)
 #define LOOK(...) ROW("style", __VA_ARGS__)
+#define UPSCALE(...) ROW(UPSCALER_ROLE, __VA_ARGS__)
 #define OTHER(...) ROW(NULL, __VA_ARGS__)
     UNET("Flux.2", "a Flux.2 model", "double_stream_modulation_img.lin.weight"),
     UNET("Flux.2", "a Flux.2 model", "double_stream_modulation_img.linear.weight"),
@@ -45,7 +49,6 @@ static const struct row {
     UNET("LTX-Video", "an LTX-Video video model", "patchify_proj.weight",
          "adaln_single.emb.timestep_embedder.linear_1.weight"),
     UNET("Mochi", "a Mochi video model", "t5_yproj.weight"),
-    UNET("Krea 2", "a Krea 2 model", "txtfusion.layerwise_blocks.0.prenorm.scale", "tmlp.0.weight"),
     UNET("MiniMax H3", "a MiniMax H3 audio and video model", "video_patch_proj.weight",
          "audio_patch_proj.weight", "condition_proj.weight"),
     UNET("SD3", "an SD3 or SD3.5 model", "joint_blocks.0.context_block.attn.qkv.weight",
@@ -75,6 +78,25 @@ static const struct row {
     SIGHT("DINOv2", "a DINOv2 encoder of pictures", "encoder.layer.0.layer_scale2.lambda1"),
     SIGHT("DINOv3", "a DINOv3 encoder of pictures", "layer.0.attention.o_proj.bias"),
     LOOK("T2I-Adapter", "a style model of T2I-Adapter's", "style_embedding"),
+    UPSCALE("HAT", "a HAT upscale model", "layers.0.residual_group.overlap_attn.mlp.fc1.weight"),
+    UPSCALE("Swin2SR", "a Swin2SR upscale model", "layers.0.residual_group.blocks.0.norm1.weight",
+            "patch_embed.proj.weight", "conv_first.weight"),
+    UPSCALE("SwinIR", "a SwinIR upscale model", "layers.0.residual_group.blocks.0.norm1.weight",
+            "layers.0.residual_group.blocks.0.attn.relative_position_index"),
+    UPSCALE("ATD", "an ATD upscale model", "layers.0.residual_group.td", "conv_first.weight"),
+    UPSCALE("RGT", "an RGT upscale model", "before_RG.1.weight", "layers.0.blocks.0.gamma"),
+    UPSCALE("DAT", "a DAT upscale model", "before_RG.1.weight", "layers.0.blocks.0.norm1.weight"),
+    UPSCALE("DRCT", "a DRCT upscale model", "layers.0.swin1.norm1.weight", "conv_first.weight"),
+    UPSCALE("SPAN", "a SPAN upscale model", "block_1.c1_r.sk.weight", "conv_cat.weight"),
+    UPSCALE("OmniSR", "an OmniSR upscale model",
+            "residual_layer.0.residual_layer.0.layer.0.fn.0.weight"),
+    UPSCALE("PLKSR", "a PLKSR upscale model", "feats.0.weight", "feats.1.refine.weight"),
+    UPSCALE("SAFMN", "a SAFMN upscale model", "feats.0.safm.mfr.0.weight"),
+    UPSCALE("MoSR", "a MoSR upscale model", "gblocks.0.weight", "gblocks.1.fc1.weight"),
+    UPSCALE("Real-CUGAN", "a Real-CUGAN upscale model", "unet1.conv1.conv.0.weight",
+            "unet2.conv1.conv.0.weight"),
+    UPSCALE("SCUNet", "a SCUNet restoration model", "m_head.0.weight", "m_tail.0.weight"),
+    UPSCALE("GFPGAN", "a GFPGAN model for faces", "stylegan_decoder.style_mlp.1.weight"),
     OTHER("ControlNet", "a ControlNet", "input_hint_block.0.weight"),
     OTHER("ControlNet", "a ControlNet", "controlnet_cond_embedding.conv_in.weight"),
 };
@@ -165,6 +187,20 @@ static bool find_vae(const struct weights *w, struct family_info *out)
     return true;
 }
 
+static bool find_upscaler(const struct weights *w, struct family_info *out)
+{
+    struct upscaler_net u;
+    berth_err err = { 0 };
+    char root[ARCH_ROOT_MAX];
+    berth_status s = upscaler_find(w, NULL, root, &u, &err);
+    if (s == BERTH_ENOTFOUND)
+        return false;
+    *out = (struct family_info) { .name = u.family->name, .role = UPSCALER_ROLE, .runs = !s };
+    snprintf(out->what, sizeof out->what, "%s", u.family->what);
+    snprintf(out->why, sizeof out->why, "%.199s", s ? err.msg : "");
+    return true;
+}
+
 static bool find_text(const struct weights *w, struct family_info *out)
 {
     for (const struct encoder_class *const *e = encoder_list; *e; e++) {
@@ -179,12 +215,16 @@ static bool find_text(const struct weights *w, struct family_info *out)
 
 static bool find_vision(const struct weights *w, struct family_info *out)
 {
+    const char *part = NULL;
     const struct vision_class *is = vision_at(w, NULL);
     struct vision_net v;
     berth_err err = { 0 };
+    for (size_t i = 0; !is && i < PLACE_PARTS; i++)
+        if (strcmp(place_parts[i].role, "vision") == 0)
+            is = vision_at(w, part = place_parts[i].prefix);
     if (!is)
         return false;
-    berth_status s = vision_find(w, NULL, &v, &err);
+    berth_status s = vision_find(w, part, &v, &err);
     *out = (struct family_info) { .name = is->name, .role = "vision", .runs = !s };
     snprintf(out->what, sizeof out->what, "%s", is->what);
     snprintf(out->why, sizeof out->why, "%.199s", s ? err.msg : "");
@@ -257,10 +297,20 @@ static bool find_embedding(const struct weights *w, struct family_info *out)
     return true;
 }
 
+static bool find_gligen(const struct weights *w, struct family_info *out)
+{
+    berth_err unsaid;
+    if (gligen_check(w, NULL, &unsaid))
+        return false;
+    *out = (struct family_info) { .name = "GLIGEN", .runs = true };
+    snprintf(out->what, sizeof out->what, "a GLIGEN: boxes with texts, for SD1 models");
+    return true;
+}
+
 static bool find_other(const struct weights *w, const struct arch *arch, struct family_info *out)
 {
     const char *what = adapter(w);
-    if (!what && find_embedding(w, out))
+    if (!what && (find_embedding(w, out) || find_gligen(w, out)))
         return true;
     if (!what && !(arch && arch->holds_parts))
         return false;
@@ -270,10 +320,10 @@ static bool find_other(const struct weights *w, const struct arch *arch, struct 
     return true;
 }
 
-berth_status family_find(const struct weights *w, const char *role, struct family_info *out,
-                         berth_err *err)
+/* Finds what the file has, whatever its weights are stored as. */
+static berth_status find(const struct weights *w, const struct arch *arch, const char *role,
+                         struct family_info *out, berth_err *err)
 {
-    const struct arch *arch = arch_detect(w, NULL);
     berth_status s = BERTH_ENOTFOUND;
     if (find_row(w, role, out))
         return BERTH_OK;
@@ -281,7 +331,35 @@ berth_status family_find(const struct weights *w, const char *role, struct famil
         return s;
     if ((wants(role, "vae") && find_vae(w, out)) || (wants(role, "clip") && find_text(w, out)) ||
         (wants(role, "vision") && find_vision(w, out)) ||
-        (wants(role, "style") && find_style(w, out)) || (!role && find_other(w, arch, out)))
+        (wants(role, "style") && find_style(w, out)) ||
+        (wants(role, UPSCALER_ROLE) && find_upscaler(w, out)) ||
+        (!role && find_other(w, arch, out)))
         return BERTH_OK;
     return err_set(err, BERTH_ENOTFOUND, "a family that is not known");
+}
+
+/* Can the weights be computed as they are stored? Of a file that holds several networks those of
+ * the role alone: what nobody asks for may be stored in any way. */
+static berth_status check_storage(const struct weights *w, const struct arch *arch,
+                                  const char *role, struct family_info *out)
+{
+    const char *part = role && arch && arch->holds_parts ? arch_part_with(w, arch, role) : NULL;
+    berth_err why = { 0 };
+    berth_status s = quant_check(w, part, &why);
+    if (s && s != BERTH_ENOMEM) {
+        out->runs = false;
+        snprintf(out->why, sizeof out->why, "%.199s", why.msg);
+        s = BERTH_OK;
+    }
+    return s;
+}
+
+berth_status family_find(const struct weights *w, const char *role, struct family_info *out,
+                         berth_err *err)
+{
+    const struct arch *arch = arch_detect(w, NULL);
+    berth_status s = find(w, arch, role, out, err);
+    if (!s && out->runs && check_storage(w, arch, role, out))
+        return err_set(err, BERTH_ENOMEM, "looking at how weights are stored");
+    return s;
 }

@@ -2,7 +2,8 @@
  * from names and shapes alone. Loaders ask before they read gigabytes; `berth inspect` prints it.
  *
  * Known   For what can be computed the descriptors are asked (families.h, encoder.h, vae.h). What
- *         cannot is in one table (family.c), each with tensors that no other family has.
+ *         cannot is in one table (family.c), each with tensors that no other family has. How
+ *         weights are stored counts, too (plan/quant.h).
  * Adding  a family that cannot be computed: a row in that table. Once it can be, the row goes.
  * Threads Tables and pure functions: any. */
 #pragma once
@@ -11,7 +12,7 @@
 
 struct family_info {
     const char *name; /* "SDXL", "Wan" */
-    const char *role; /* "unet", "clip", "vae", "vision", "style"; others: NULL */
+    const char *role; /* "unet", "clip", "vae", "vision", "style", "upscale"; others: NULL */
     bool runs;        /* can be computed */
     char what[120];   /* "an SDXL checkpoint", "a Wan video model" */
     char why[200];    /* why this one cannot be, though its family can; "" otherwise */

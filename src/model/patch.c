@@ -3,6 +3,8 @@
 
 #include "model/families.h"
 
+#include <stdlib.h>
+
 #define EACH(p, b)                                                                                 \
     for (const struct net_patch *p = (b)->patches.at, *end_ = p + (b)->patches.n; p != end_; p++)
 
@@ -49,6 +51,28 @@ void patch_output(struct net_run *r, const struct family_batch *b, const struct 
         *h = new_h;
         *own = true;
     }
+}
+
+void patch_attends(struct net_run *r, const struct family_batch *b, struct patch_attn *a)
+{
+    EACH(p, b)
+    if (p->is->attends)
+        p->is->attends(r, p, b, a);
+}
+
+struct act patch_gives(struct net_run *r, const struct family_batch *b, struct patch_attn *a,
+                       struct act o)
+{
+    EACH(p, b)
+    if (p->is->gives)
+        o = p->is->gives(r, b, a, o);
+    return o;
+}
+
+void patch_run_release(struct patch_run *p)
+{
+    free(p->row);
+    *p = (struct patch_run) { 0 };
 }
 
 bool patch_is_blind(const struct family_batch *b, const struct patch_at *at)

@@ -6,10 +6,11 @@
  * A forward asks at its places, through the doors below, and knows no patch by name; a patch knows
  * no network. Most of what patches compute has no op of its own: net_host() does it on the host.
  * Adding     a kind: functions and a struct in patches.c, a line in patches.def.
- * Files      patch.c the doors; patches.c, patches.def what there is. */
+ * Files      patch.c the doors; patches.c, patches_attention.c, patches.def what there is. */
 #pragma once
 
 #include "net/net.h"
+#include "sample/rng.h"
 
 enum {                                /* places */
        PATCH_UNET_BLOCKS = 1 << 0,    /* input and output blocks with what is kept between them */
@@ -29,6 +30,23 @@ struct patch_at { /* which block asks */
 struct family_batch;
 struct guide_seen; /* sample/guide.h */
 struct net_patch;
+/* What patches share in a run of a sampler: random numbers, drawn as ComfyUI's draw them, which is
+ * from torch's own generator behind the noise; and of merged tokens which is where. */
+struct patch_run {
+    struct torch_rng rng;
+    uint32_t *row; /* [items, tokens]: of what attention gave; owned, patch_run_release() */
+    size_t rows;   /* there is room for */
+};
+void patch_run_release(struct patch_run *p); /* zeroed is fine */
+struct patch_attn {           /* what attention is about to be computed from, before its products */
+    struct act q, k, v;       /* [B, T, C]; of self-attention they are one and the same */
+    bool own_q, own_k, own_v; /* it is a patch's, and goes when the products are computed */
+    bool self;
+    bool changed;            /* by any patch */
+    uint64_t tiles[4];       /* rows and columns of tiles and of all tokens; 0: not tiled */
+    size_t merged;           /* tokens of q before some of them were merged; 0: none were */
+    struct torch_rng *draws; /* of this pass; NULL: nobody draws */
+};
 struct patch_positions { /* position * scale + shift along each axis */
     double scale_x, shift_x, scale_y, shift_y, scale_t, shift_t;
 };
@@ -44,6 +62,12 @@ struct net_patch_kind {
                        const struct family_batch *b, struct act h, struct act *out);
     bool (*output)(struct net_run *r, const struct net_patch *p, const struct patch_at *at,
                    struct act h, struct act skip, struct act *new_h, struct act *new_skip);
+    /* What attention begins with: new acts instead of some. And what it gave, put back into the
+     * order that the network knows: takes o. */
+    void (*attends)(struct net_run *r, const struct net_patch *p, const struct family_batch *b,
+                    struct patch_attn *a);
+    struct act (*gives)(struct net_run *r, const struct family_batch *b, struct patch_attn *a,
+                        struct act o);
     /* Self-attention returns its values as they are, without looking at other tokens. */
     bool (*blind)(const struct net_patch *p, const struct patch_at *at);
     /* Looks at queries and keys [B, T, heads * D]. */
@@ -59,8 +83,9 @@ struct net_patch_kind {
 struct net_patch {
     const struct net_patch_kind *is;
     double p[PATCH_PARAMS];
-    uint64_t blocks[2];      /* of double and of single blocks, a bit each */
-    struct guide_seen *seen; /* receives what it sees; NULL: nobody does. Borrowed */
+    uint64_t blocks[2];           /* of double and of single blocks, a bit each */
+    const struct hypernet *hyper; /* model/hypernet.h; borrowed; NULL: none */
+    struct guide_seen *seen;      /* receives what it sees; NULL: nobody does. Borrowed */
 };
 #define NET_PATCH(name) extern const struct net_patch_kind patch_##name;
 #include "model/patches.def"
@@ -69,6 +94,7 @@ struct net_patch {
 struct net_patches { /* in the order nodes added them; borrowed */
     const struct net_patch *at;
     size_t n;
+    struct patch_run *run; /* NULL: none of them asks for it */
 };
 
 bool patch_wants_pairs(const struct net_patches *patches);
@@ -81,6 +107,10 @@ struct act patch_kept(struct net_run *r, const struct family_batch *b, const str
 /* The same for h and skip; skip always belongs to the caller. */
 void patch_output(struct net_run *r, const struct family_batch *b, const struct patch_at *at,
                   struct act *h, bool *own, struct act *skip);
+/* What attention is computed from, as patches leave it, and what it gave, put back; o is taken. */
+void patch_attends(struct net_run *r, const struct family_batch *b, struct patch_attn *a);
+struct act patch_gives(struct net_run *r, const struct family_batch *b, struct patch_attn *a,
+                       struct act o);
 bool patch_is_blind(const struct family_batch *b, const struct patch_at *at);
 void patch_sees(struct net_run *r, const struct family_batch *b, const struct patch_at *at,
                 struct act q, struct act k, uint64_t heads);

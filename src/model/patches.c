@@ -292,6 +292,11 @@ static void sees(struct net_run *r, const struct net_patch *p, const struct patc
     struct shape none = { .ndim = 2, .dim = { 1, heads } };
     if (!in_middle(p, at) || !p->seen)
         return;
+    if (q.shape.dim[0] != b->shape.dim[0] || q.shape.dim[1] != k.shape.dim[1]) {
+        net_fail(r, BERTH_EUNSUPPORTED,
+                 "SelfAttentionGuidance cannot see tokens that another node tiled or merged");
+        return;
+    }
     struct act both = net_concat(r, pair, 2, 2);
     struct act y = net_host(r, both, &none, see, b);
     net_drop(r, &both);

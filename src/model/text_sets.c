@@ -54,12 +54,16 @@ static bool is_plain(const char *type)
     return !type || strcmp(type, "stable_diffusion") == 0;
 }
 
+static bool is_among(const char *const *types, const char *type)
+{
+    while (*types && strcmp(*types, type) != 0)
+        types++;
+    return *types;
+}
+
 static bool has_type(const struct text_set *set, const char *type)
 {
-    for (size_t i = 0; set->types[i]; i++)
-        if (strcmp(set->types[i], type) == 0)
-            return true;
-    return false;
+    return is_among(set->types, type);
 }
 
 /* The first set of this type; NULL: none. */
@@ -120,26 +124,49 @@ static berth_status no_set(encoder_mask have, size_t n, bool twice, berth_err *e
     return err->code;
 }
 
+/* ComfyUI asks what the files are before it asks for the type: most of them mean one set, and types
+ * that say nothing about them are not looked at. */
+static const struct text_set *find_set(encoder_mask have, const char *type)
+{
+    for (size_t i = 0; !is_plain(type) && text_set_list[i]; i++)
+        if (has_type(text_set_list[i], type) && mask_of(text_set_list[i]) == have)
+            return text_set_list[i];
+    for (size_t i = 0; text_set_list[i]; i++) {
+        const struct text_set *set = text_set_list[i];
+        if (mask_of(set) == have &&
+            (is_plain(type) || (set->any_type && !is_among(set->but, type))))
+            return set;
+    }
+    return NULL;
+}
+
+/* *twice: one of them is there more than once. */
+static encoder_mask mask_found(const struct text_found *found, size_t n, bool *twice)
+{
+    encoder_mask have = 0;
+    *twice = false;
+    for (size_t i = 0; i < n; i++) {
+        *twice |= (have & bit_of(found[i].is)) != 0;
+        have |= bit_of(found[i].is);
+    }
+    return have;
+}
+
+bool text_set_made_of(const struct text_set *set, const struct text_found *found, size_t n)
+{
+    bool twice;
+    return mask_found(found, n, &twice) == mask_of(set) && !twice;
+}
+
 berth_status text_set_find(const struct text_found *found, size_t n, const char *type,
                            const struct text_set **out, berth_err *err)
 {
-    encoder_mask have = 0;
-    bool twice = false, plain = is_plain(type);
+    bool twice;
+    const encoder_mask have = mask_found(found, n, &twice);
+    *out = twice ? NULL : find_set(have, type);
+    if (*out)
+        return BERTH_OK;
     if (text_type_check(type, err))
         return err->code;
-    for (size_t i = 0; i < n; i++) {
-        twice |= (have & bit_of(found[i].is)) != 0;
-        have |= bit_of(found[i].is);
-    }
-    for (size_t i = 0; !twice && text_set_list[i]; i++)
-        if ((plain || has_type(text_set_list[i], type)) && mask_of(text_set_list[i]) == have) {
-            *out = text_set_list[i];
-            return BERTH_OK;
-        }
-    for (size_t i = 0; !twice && text_set_list[i]; i++)
-        if (text_set_list[i]->any_type && mask_of(text_set_list[i]) == have) {
-            *out = text_set_list[i];
-            return BERTH_OK;
-        }
-    return plain ? no_set(have, n, twice, err) : misfit(type, have, twice, err);
+    return is_plain(type) ? no_set(have, n, twice, err) : misfit(type, have, twice, err);
 }

@@ -2,13 +2,12 @@
  *
  * Words   pass    a cover of the item with tiles of one size; three of them, with tiles of equal
  *                 area and different forms, are averaged, so that their seams fall on different
- *                 places. Of video there is one
- *         feather a tile's weight rises over the overlap at all four sides, also at the item's own
- *                 borders */
+ *                 places. Of video there is one */
 #include "model/vae_impl.h"
 
 #include "base/log.h"
 #include "base/sz.h"
+#include "model/tiles.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -28,25 +27,6 @@ struct vae_way vae_way(const struct vae_job *j, bool decode)
                                        .tile = video ? 256 : 512,
                                        .overlap = 64,
                                        .tile_min = VAE_TILE_MIN * (size_t)j->vae->latent.ratio };
-}
-
-struct cover { /* the tiles of one pass along one side */
-    size_t size, tile, overlap, step, n;
-};
-
-static struct cover cover(size_t size, size_t tile, size_t overlap)
-{
-    struct cover c = { .size = size, .tile = tile, .overlap = overlap, .step = tile - overlap };
-    c.n = size > tile ? (size - overlap + c.step - 1) / c.step : 1;
-    return c;
-}
-
-/* Where tile i is: the last one is short, it is not moved back. */
-static size_t cover_at(const struct cover *c, size_t i, size_t *len)
-{
-    size_t pos = i * c->step;
-    *len = c->tile < c->size - pos ? c->tile : c->size - pos;
-    return pos;
 }
 
 struct work { /* of one item */
@@ -72,19 +52,6 @@ static size_t scaled(const struct work *k, size_t n)
 static size_t whole(const struct work *k, size_t n)
 {
     return k->way->up ? n * k->j->vae->latent.ratio : n / k->j->vae->latent.ratio;
-}
-
-/* Weight at i of n with feathers of f at both ends; f >= n: none. */
-static float feather(size_t i, size_t n, size_t f)
-{
-    float m = 1.0f;
-    if (f >= n)
-        return m;
-    if (i < f)
-        m *= (float)((double)(i + 1) / (double)f);
-    if (n - 1 - i < f)
-        m *= (float)((double)(n - i) / (double)f);
-    return m;
 }
 
 /* Adds the tile, [planes, th, tw] in k->tile_out, at (y, x) of the result. */

@@ -157,13 +157,13 @@ void net_product(struct net_run *r, const struct net_product *p)
 
 /* add: NULL, or what is added; `in`: in its place. */
 static struct act conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c,
-                         const struct act *add, bool in)
+                         bool bias, const struct act *add, bool in)
 {
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
     struct shape ws;
-    const struct net_layer *l = net_layer_with(r, layer, 4, true, &ws);
+    const struct net_layer *l = net_layer_with(r, layer, 4, bias, &ws);
     if (!l)
         return (struct act) { 0 };
     const uint64_t *w = ws.dim, *d = x.shape.dim;
@@ -181,7 +181,8 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
                            .left = c.left,
                            .bottom = c.bottom,
                            .right = c.right };
-    a.bias = use_param(&u, &l->bias);
+    if (bias)
+        a.bias = use_param(&u, &l->bias);
     a.scaled = l->scale.there;
     a.scale = l->scale_value;
     a.w = use_weight(&u, &l->weight, &ws);
@@ -191,19 +192,24 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
 
 struct act net_conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c)
 {
-    return conv2d(r, x, layer, c, NULL, false);
+    return conv2d(r, x, layer, c, true, NULL, false);
+}
+
+struct act net_conv2d_no_bias(struct net_run *r, struct act x, const char *layer, struct net_conv c)
+{
+    return conv2d(r, x, layer, c, false, NULL, false);
 }
 
 struct act net_conv2d_add(struct net_run *r, struct act x, const char *layer, struct net_conv c,
                           struct act add)
 {
-    return conv2d(r, x, layer, c, &add, true);
+    return conv2d(r, x, layer, c, true, &add, true);
 }
 
 struct act net_conv2d_plus(struct net_run *r, struct act x, const char *layer, struct net_conv c,
                            struct act add)
 {
-    return conv2d(r, x, layer, c, &add, false);
+    return conv2d(r, x, layer, c, true, &add, false);
 }
 
 /* [B, T, heads * D] as [B, T, heads, D]. */
@@ -351,31 +357,50 @@ void net_channel_norm_in_place(struct net_run *r, struct act *x, const char *lay
     *x = channel_norm(r, *x, *x, layer, eps, silu);
 }
 
-/* scale: empty, or what modulates it. */
-static struct act row_norm(struct net_run *r, struct act x, const char *layer, struct view scale,
-                           float eps, bool rms, bool from_one)
+/* a: all but the layer's parameters. */
+static bool norm_rows(struct net_run *r, const char *layer, struct op_row_norm a)
 {
     struct use u;
     if (!use_begin(&u, r, layer ? layer : "norm"))
-        return (struct act) { 0 };
-    const struct net_layer *l = layer ? net_layer_plain(r, layer, 1, !rms) : NULL;
+        return false;
+    const struct net_layer *l = layer ? net_layer_plain(r, layer, 1, !a.rms) : NULL;
     if (layer && !l)
-        return (struct act) { 0 };
-    struct act y = net_new(r, &x.shape);
-    struct op_row_norm a = { .x = view_of(x),
-                             .y = view_of(y),
-                             .scale = scale,
-                             .eps = eps,
-                             .rms = rms,
-                             .from_one = from_one };
+        return false;
     if (l) {
         u.keep = l->weight.block;
-        if (!rms)
+        if (!a.rms)
             a.b = use_param(&u, &l->bias);
         a.w = use_param(&u, &l->weight);
     }
     use_op_row_norm(&u, &a);
-    return result(&u, y);
+    use_end(&u);
+    return !r->bad;
+}
+
+/* scale: empty, or what modulates it. */
+static struct act row_norm(struct net_run *r, struct act x, const char *layer, struct view scale,
+                           float eps, bool rms, bool from_one)
+{
+    struct act y = net_new(r, &x.shape);
+    const struct op_row_norm a = { .x = view_of(x),
+                                   .y = view_of(y),
+                                   .scale = scale,
+                                   .eps = eps,
+                                   .rms = rms,
+                                   .from_one = from_one };
+    return norm_rows(r, layer, a) ? y : (struct act) { 0 };
+}
+
+void net_rms_norm_to(struct net_run *r, const struct net_norm *n)
+{
+    norm_rows(r, n->layer,
+              (struct op_row_norm) { .x = n->x,
+                                     .y = n->y,
+                                     .scale = n->scale,
+                                     .shift = n->shift,
+                                     .eps = n->eps,
+                                     .rms = true,
+                                     .from_one = n->from_one });
 }
 
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer, float eps)
@@ -430,6 +455,42 @@ static void binary(struct net_run *r, enum op_binary_kind kind, const char *what
         return;
     use_op_binary(&u, &(struct op_binary) {
                           .kind = kind, .a = view_of(a), .b = view_of(b), .y = view_of(y) });
+    use_end(&u);
+}
+
+void net_add_scaled(struct net_run *r, struct act *x, struct act b, float scale)
+{
+    struct use u;
+    if (!use_begin(&u, r, "add"))
+        return;
+    use_op_binary(
+        &u,
+        &(struct op_binary) {
+            .kind = OP_ADD, .a = view_of(*x), .b = view_of(b), .y = view_of(*x), .scale = scale });
+    use_end(&u);
+}
+
+void net_leak(struct net_run *r, struct act x, struct act slope, struct act y)
+{
+    binary(r, OP_LEAK, "leak", x, slope, y);
+}
+
+void net_prelu(struct net_run *r, struct act *x, const char *layer)
+{
+    struct use u;
+    if (!use_begin(&u, r, layer))
+        return;
+    const struct net_layer *l = net_layer_plain(r, layer, 1, false);
+    if (!l)
+        return;
+    u.keep = l->weight.block;
+    struct op_binary a = { .kind = OP_LEAK, .a = view_of(*x), .y = view_of(*x) };
+    const struct view slope = use_param(&u, &l->weight);
+    struct shape s = { .ndim = x->shape.ndim };
+    for (int i = 0; i < s.ndim; i++)
+        s.dim[i] = i == 1 ? l->weight.shape.dim[0] : 1;
+    a.b = net_packed(slope.dtype, &s, slope.data);
+    use_op_binary(&u, &a);
     use_end(&u);
 }
 
@@ -525,6 +586,23 @@ struct act net_feed_forward(struct net_run *r, struct act x, const char *up, con
     return r->bad ? (struct act) { 0 } : add;
 }
 
+#define THRIFTY_PIECES 2
+
+void net_swiglu(struct net_run *r, struct act x, const char *gate, const char *up, const char *down)
+{
+    const uint64_t rows = row_count(&x.shape), pieces = r->thrifty ? THRIFTY_PIECES : 1,
+                   piece = (rows + pieces - 1) / pieces;
+    for (uint64_t at = 0; at < rows && !r->bad; at += piece) {
+        struct act part = rows_of(&x, at, rows - at < piece ? rows - at : piece);
+        struct act g = net_linear_no_bias(r, part, gate), u = net_linear_no_bias(r, part, up);
+        net_silu_mul(r, &g, u);
+        net_drop(r, &u);
+        net_product(r, &(struct net_product) {
+                           .layer = down, .x = view_of(g), .y = view_of(part), .no_bias = true });
+        net_drop(r, &g);
+    }
+}
+
 /* ---- looking up and moving ---- */
 
 /* n elements of host memory in the slab, until the use ends. */
@@ -542,6 +620,25 @@ static struct view host_operand(struct use *u, enum dtype t, const void *src, si
     if (!r->bad && !r->dry && dev_copy_h2d(r->n->queue, (uintptr_t)v.data, src, bytes, &r->err))
         use_failed(u);
     return v;
+}
+
+struct act net_linear_given(struct net_run *r, struct act x, const float *w, const float *bias,
+                            uint64_t rows)
+{
+    struct use u;
+    struct shape s = x.shape;
+    if (!use_begin(&u, r, "a layer beside the file's"))
+        return (struct act) { 0 };
+    struct shape ws = { .ndim = 2, .dim = { rows, s.dim[s.ndim - 1] } };
+    s.dim[s.ndim - 1] = rows;
+    struct act y = net_new(r, &s);
+    struct view held = host_operand(&u, DT_F32, w, (size_t)(ws.dim[0] * ws.dim[1]));
+    struct op_linear a = { .x = view_of(x),
+                           .y = view_of(y),
+                           .w = net_packed(DT_F32, &ws, held.data),
+                           .bias = host_operand(&u, DT_F32, bias, (size_t)rows) };
+    use_op_linear(&u, &a);
+    return result(&u, y);
 }
 
 struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const char *layer)

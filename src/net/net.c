@@ -1,9 +1,9 @@
 /* net: opening a net, and what its weights are called in the file. */
 #include "net/net_impl.h"
 
-#include "base/json.h"
 #include "base/sz.h"
 #include "plan/convert.h"
+#include "plan/quant.h"
 #include "tensor/convert.h"
 
 #include <inttypes.h>
@@ -137,59 +137,12 @@ static berth_status resolve(const struct net *n, const char *canonical, struct n
 
 /* ---- how weights are stored ---- */
 
-/* Layouts in which a value is the stored number times one scale (formats.md 1). */
-static bool known_layout(const char *format)
-{
-    return strcmp(format, "float8_e4m3fn") == 0 || strcmp(format, "float8_e5m2") == 0;
-}
-
-static berth_status check_layout(const json_t *v, const char *layer, berth_err *err)
-{
-    const char *format = json_string_value(json_object_get(v, "format"));
-    if (format && known_layout(format))
-        return BERTH_OK;
-    return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is stored in the layout '%.40s', not known",
-                   layer, format ? format : "?");
-}
-
-/* Metadata that names the layout of every layer. */
-static berth_status check_metadata(const struct net *n, berth_err *err)
-{
-    const struct weights_meta *x = weights_meta_find(n->w, "_quantization_metadata");
-    json_t *o = NULL, *v;
-    const char *layer;
-    if (!x || x->kind != META_STRING)
-        return BERTH_OK;
-    if (js_parse(x->str, x->str_len, NULL, &o, err))
-        return err_add(err, "_quantization_metadata");
-    berth_status s = BERTH_OK;
-    size_t root = strlen(n->root);
-    json_object_foreach(json_object_get(o, "layers"), layer, v)
-    {
-        if (!s && strncmp(layer, n->root, root) == 0)
-            s = check_layout(v, layer, err);
-    }
-    json_decref(o);
-    return s;
-}
-
-/* "<layer>.comfy_quant": the same as a tensor of bytes. */
+/* "<layer>.comfy_quant": how the layer is stored. */
 static berth_status check_marker(const struct net *n, const char *name, berth_err *err)
 {
     size_t block, k;
-    char text[512];
-    json_t *o = NULL;
     const struct weights_entry *e = find(n, name, &block, &k);
-    if (!e)
-        return BERTH_OK;
-    if (e->size > sizeof text)
-        return err_set(err, BERTH_EUNSUPPORTED, "'%.120s' has %" PRIu64 " bytes", name, e->size);
-    if (weights_read(n->w, e, 0, text, (size_t)e->size, err) ||
-        js_parse(text, (size_t)e->size, NULL, &o, err))
-        return err_add(err, "'%.120s'", name);
-    berth_status s = check_layout(o, name, err);
-    json_decref(o);
-    return s;
+    return e ? quant_check_marker(n->w, e, err) : BERTH_OK;
 }
 
 /* As it is now, kept as a number of the host: a device's memory would have to be waited for at
@@ -434,7 +387,8 @@ berth_status net_open(const struct net_args *a, struct net **out, berth_err *err
     if (!s && info.state != RES_RESIDENT)
         s = err_set(err, BERTH_EINVAL, "it is %s", res_state_name(info.state));
     if (s || (s = find_device(n, a, err)) || (s = index_tensors(n, err)) ||
-        (s = check_metadata(n, err)) || (s = dev_stream_new(n->compute, &n->queue, err)) ||
+        (s = quant_check_metadata(n->w, n->root, err)) ||
+        (s = dev_stream_new(n->compute, &n->queue, err)) ||
         (s = dev_owner_open(n->compute, owner, DEV_ACTIVATIONS, &n->owner, err)))
         goto fail;
     open_ops(n);

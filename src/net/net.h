@@ -199,6 +199,15 @@ berth_status net_keep_more(struct net *n, uint64_t pieces, uint64_t from, uint64
 /* A part of it, `at` bytes behind its beginning, under a shape; not to be dropped. */
 struct act net_kept(struct net_run *r, uint64_t at, const struct shape *s);
 
+/* ---- guests ----
+ * Layers of another net in the passes of this one: a network that was trained to stand between its
+ * layers. Both compute on one device (BERTH_EUNSUPPORTED: they do not); the guest is open as long
+ * as n is, and runs nothing of its own meanwhile. */
+berth_status net_invite(struct net *n, struct net *guest, berth_err *err);
+/* Layers that are asked for from now on are the guest's, behind the same prefix; false: the net's
+ * own again. */
+void net_visit(struct net_run *r, bool guest);
+
 /* ---- activations ---- */
 struct act net_new(struct net_run *r, const struct shape *s); /* contents unspecified */
 void net_drop(struct net_run *r, struct act *a); /* its place may be used again; empty is fine */
@@ -241,6 +250,9 @@ struct act net_host(struct net_run *r, struct act x, const struct shape *as, net
 struct act net_linear(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_no_bias(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_f32(struct net_run *r, struct act x, const char *layer); /* gives F32 */
+/* A layer that no file of the net has: w [rows, x's row], bias [rows]; as src of net_input(). */
+struct act net_linear_given(struct net_run *r, struct act x, const float *w, const float *bias,
+                            uint64_t rows);
 struct act net_linear_add(struct net_run *r, struct act x, const char *layer,
                           struct act add); /* + add; may give add's place: drops it */
 /* The same between slices: y (all of it) = after(x . rows of the weight + their bias). */
@@ -259,6 +271,8 @@ struct net_conv {
     uint32_t stride, top, left, bottom, right;
 }; /* zero: stride 1, no padding */
 struct act net_conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c);
+struct act net_conv2d_no_bias(struct net_run *r, struct act x, const char *layer,
+                              struct net_conv c);
 struct act net_conv2d_add(struct net_run *r, struct act x, const char *layer, struct net_conv c,
                           struct act add); /* + add, in its place: takes it */
 struct act net_conv2d_plus(struct net_run *r, struct act x, const char *layer, struct net_conv c,
@@ -291,14 +305,34 @@ struct act net_layer_norm(struct net_run *r, struct act x, const char *layer,
 struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, float eps);
 struct act net_rms_norm_from_one(struct net_run *r, struct act x, const char *layer,
                                  float eps); /* its weights count from 1 */
+/* y = rms_norm(x) * weight of layer * (1 + scale) + shift, between slices; scale, shift: as of
+ * net_modulate(), empty: left out. */
+struct net_norm {
+    const char *layer;
+    struct view x, y, scale, shift;
+    float eps;
+    bool from_one; /* its weights count from 1 */
+};
+void net_rms_norm_to(struct net_run *r, const struct net_norm *n);
 void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind); /* in place */
 void net_add(struct net_run *r, struct act *x, struct act b);              /* x += b, broadcast */
 struct act net_sum_f32(struct net_run *r, struct act a, struct act b);     /* a + b, in F32 */
+void net_add_scaled(struct net_run *r, struct act *x, struct act b,
+                    float scale); /* x += b * scale */
+/* y = x where it is not below 0, else x * slope; slope: one number for all, [1, 1, 1, 1], or as
+ * net_add() spreads. y may be x. */
+void net_leak(struct net_run *r, struct act x, struct act slope, struct act y);
+/* The same in place, with a slope for each channel of x [n, C, ...]: the layer's weight. */
+void net_prelu(struct net_run *r, struct act *x, const char *layer);
 struct act net_geglu(struct net_run *r, struct act x);
 /* add + down(geglu(up(x))) row by row, in add's place; drops x. A thrifty run does some rows at a
  * time. */
 struct act net_feed_forward(struct net_run *r, struct act x, const char *up, const char *down,
                             struct act add);
+/* x = down(silu(gate(x)) * up(x)) row by row, without biases. A thrifty run does half of the rows
+ * at a time. */
+void net_swiglu(struct net_run *r, struct act x, const char *gate, const char *up,
+                const char *down);
 /* q [B, Tq, C], k, v [B, Tk, C], heads * head_dim = C; all else as op_attention has it. */
 struct net_attn {
     uint32_t heads;

@@ -85,6 +85,7 @@ struct net {
     unsigned ring;         /* how small the stream's ring has to be, 0 .. NET_RINGS - 1 */
     bool tight;            /* the usual one without spare room, too (stream_config.ring_least) */
     bool thrifty;          /* rung 2 was taken: kernels do with little scratch, rows go in pieces */
+    struct net *guest;     /* net_invite(); NULL: none */
     struct slab slab;
     struct dev_mem kept; /* net_keep() */
     uint64_t kept_bytes;
@@ -95,6 +96,7 @@ struct net {
 
 struct net_run {
     struct net *n;
+    struct net *from; /* whose layers are asked for: n's, or its guest's */
     bool dry, bad;
     bool unproven; /* real, but without a dry run of its own */
     bool missed;   /* it is not the pass that was foreseen */

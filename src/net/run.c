@@ -174,7 +174,7 @@ struct pass { /* one net_forward() */
 static void run_begin(struct net *n, struct net_run *r)
 {
     slab_clear(&n->slab);
-    r->n = n;
+    r->n = r->from = n;
     r->thrifty = n->thrifty;
 }
 
@@ -201,6 +201,28 @@ static berth_status dry_run(struct net *n, bool thrifty, net_forward_fn *fn, voi
     return BERTH_OK;
 }
 
+/* The net's own, and its guest's. */
+static berth_status begin_streams(struct net *n, berth_err *err)
+{
+    berth_err unsaid;
+    if (stream_begin(n->stream, n->queue, err))
+        return err->code;
+    if (n->guest && stream_begin(n->guest->stream, n->queue, err)) {
+        stream_end(n->stream, &unsaid);
+        return err->code;
+    }
+    return BERTH_OK;
+}
+
+static berth_status end_streams(struct net *n, berth_err *err)
+{
+    berth_err second;
+    berth_status s = stream_end(n->stream, err);
+    if (!n->guest || !stream_end(n->guest->stream, s ? &second : err))
+        return s;
+    return err->code;
+}
+
 static berth_status real_run(struct pass *p, berth_err *err)
 {
     struct net *n = p->n;
@@ -209,7 +231,7 @@ static berth_status real_run(struct pass *p, berth_err *err)
     berth_err end;
     run_begin(n, &r);
     n->slab.limit = peak ? peak : 1; /* 0 would be no limit */
-    berth_status s = stream_begin(n->stream, n->queue, err);
+    berth_status s = begin_streams(n, err);
     if (s)
         return err_add(err, "beginning a pass");
     replay_begin(n, p->unproven, r.base);
@@ -234,7 +256,7 @@ static berth_status real_run(struct pass *p, berth_err *err)
     }
     if (r.watched && !r.bad)
         BUG("%s was to be looked at and never came to the host", r.watch);
-    s = stream_end(n->stream, &end);
+    s = end_streams(n, &end);
     if (r.bad)
         *err = r.err;
     else if (s)
@@ -469,6 +491,30 @@ berth_status net_predict(struct net *n, net_forward_fn *fn, void *user, uint64_t
     berth_status s = measure(&p, err);
     *peak = p.peak;
     return s;
+}
+
+/* ---- guests ---- */
+
+berth_status net_invite(struct net *n, struct net *guest, berth_err *err)
+{
+    if (n->compute != guest->compute)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "'%.80s' computes on %s and '%.80s' on %s: both must be on one device",
+                       res_info(guest->m).name, guest->compute->name, res_info(n->m).name,
+                       n->compute->name);
+    if (n->guest && n->guest != guest)
+        return err_set(err, BERTH_EUNSUPPORTED, "'%.80s' has the layers of '%.80s' already",
+                       res_info(n->m).name, res_info(n->guest->m).name);
+    n->guest = guest;
+    n->seen = (struct net_foreseen) { .at = n->seen.at, .cap = n->seen.cap };
+    return BERTH_OK;
+}
+
+void net_visit(struct net_run *r, bool guest)
+{
+    if (guest && !r->n->guest)
+        BUG("a layer of a guest, and there is none");
+    r->from = guest ? r->n->guest : r->n;
 }
 
 /* ---- names of layers ---- */

@@ -15,7 +15,7 @@ static const struct net_layer *layer_of(struct net_run *r, const char *layer)
         net_fail(r, BERTH_ELIMIT, "a layer's name of %d bytes", n);
         return NULL;
     }
-    const struct net_layer *l = net_layer_get(r->n, name, &r->err);
+    const struct net_layer *l = net_layer_get(r->from, name, &r->err);
     if (!l)
         net_failed(r, layer);
     return l;
@@ -38,7 +38,7 @@ static void used(struct net_run *r, const struct net_tensor *t)
     if (t->there && r->n->trace)
         trace_tensor(r->n, t->index);
     else if (t->there)
-        r->n->used[t->index] = true;
+        r->from->used[t->index] = true;
 }
 
 const struct net_layer *net_layer_with(struct net_run *r, const char *layer, int ndim, bool bias,
@@ -59,7 +59,7 @@ const struct net_layer *net_layer_with(struct net_run *r, const char *layer, int
     }
     snprintf(name, sizeof name, "%s%s", r->prefix, layer);
     if (!there)
-        net_missing(r->n, name, l->weight.there ? "bias" : "weight", &r->err);
+        net_missing(r->from, name, l->weight.there ? "bias" : "weight", &r->err);
     else
         err_set(&r->err, BERTH_EINVAL, "its weight is %s, not of %d dimensions",
                 shape_text(&l->weight.shape, text), ndim);
@@ -146,7 +146,7 @@ struct view use_weight(struct use *u, const struct net_tensor *t, const struct s
 
 struct view use_param(struct use *u, const struct net_tensor *t)
 {
-    const struct net *n = u->r->n;
+    const struct net *n = u->r->from;
     if (!t->there || u->r->bad)
         return (struct view) { 0 };
     bool read = t->dtype == DT_F32 || (n->backend && n->backend->params & OP_TYPE(t->dtype));

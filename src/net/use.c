@@ -28,7 +28,7 @@ static void use_let_go(struct use *u)
 {
     berth_err err;
     if (u->block != UINT64_MAX && !u->r->dry &&
-        stream_release(u->r->n->stream, (size_t)u->block, &err) && !u->r->bad) {
+        stream_release(u->r->from->stream, (size_t)u->block, &err) && !u->r->bad) {
         u->r->err = err;
         use_failed(u);
     }
@@ -65,7 +65,7 @@ void *use_bytes(struct use *u, const struct net_tensor *t)
         return NULL;
     if (u->block != t->block) {
         use_let_go(u);
-        if (!r->dry && stream_acquire(r->n->stream, t->block, &u->addr, &r->err)) {
+        if (!r->dry && stream_acquire(r->from->stream, t->block, &u->addr, &r->err)) {
             use_failed(u);
             return NULL;
         }
@@ -89,8 +89,8 @@ void *use_resident_bytes(struct use *u, const struct net_tensor *t)
         return NULL;
     if (r->dry)
         return (void *)(uintptr_t)SLAB_ALIGN;
-    if (stream_acquire(r->n->stream, t->block, &addr, &r->err) ||
-        stream_release(r->n->stream, t->block, &r->err)) {
+    if (stream_acquire(r->from->stream, t->block, &addr, &r->err) ||
+        stream_release(r->from->stream, t->block, &r->err)) {
         use_failed(u);
         return NULL;
     }

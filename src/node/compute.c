@@ -253,6 +253,21 @@ static berth_status begin_encoder(void *user, struct text_encoder *e, berth_err 
     return err_add(err, "'%.80s'", res_info(m).name);
 }
 
+/* Encoders that came with a diffusion model are for that. */
+static berth_status find_set(struct ready_text *t, berth_err *err)
+{
+    const char *type = t->ref->clip_type;
+    struct diffusion_info model = { .text = NULL };
+    berth_err none = { 0 };
+    if (!type && diffusion_look(res_weights(t->ref->part[0]), NULL, &model, &none) == BERTH_ENOMEM)
+        return err_set(err, BERTH_ENOMEM, "%s", none.msg);
+    if (model.text && text_set_made_of(model.text, t->found, t->n)) {
+        t->set = model.text;
+        return BERTH_OK;
+    }
+    return text_set_find(t->found, t->n, type, &t->set, err);
+}
+
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
                         berth_err *err)
 {
@@ -262,7 +277,7 @@ berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct
         if ((s = find_encoders(out, i, err)))
             err_add(err, "'%.80s'", res_info(ref->part[i]).name);
     if (!s)
-        s = text_set_find(out->found, out->n, ref->clip_type, &out->set, err);
+        s = find_set(out, err);
     if (s)
         ready_text_release(out);
     return s;
@@ -278,6 +293,8 @@ struct text_args ready_text_args(struct ready_text *t)
                                 .enc = t->enc,
                                 .encoders = t->n,
                                 .skip = t->skip,
+                                .padding = { t->ref->said.padded, t->ref->said.min_padding,
+                                             t->ref->said.min_length },
                                 .begin = begin_encoder,
                                 .end = end_encoder,
                                 .user = t };

@@ -45,6 +45,39 @@ size_t cond_refs(const struct cond_ref *list)
     return n;
 }
 
+/* ---- boxes with texts ---- */
+
+static void boxes_release(struct cond_box *x)
+{
+    while (x && --x->counts == 0) {
+        struct cond_box *before = x->before;
+        htensor_unref(x->text);
+        free(x);
+        x = before;
+    }
+}
+
+berth_status cond_box_add(struct cond_box **list, struct cond_box box, berth_err *err)
+{
+    struct cond_box *x = malloc(sizeof *x);
+    if (!x)
+        return err_set(err, BERTH_ENOMEM, "a box of a prompt");
+    *x = box;
+    x->counts = 1;
+    x->before = *list;
+    htensor_ref(x->text);
+    *list = x;
+    return BERTH_OK;
+}
+
+size_t cond_boxes(const struct cond_box *list)
+{
+    size_t n = 0;
+    for (; list; list = list->before)
+        n++;
+    return n;
+}
+
 /* ---- life ---- */
 
 static void entry_release(struct cond_entry *e)
@@ -55,9 +88,13 @@ static void entry_release(struct cond_entry *e)
     htensor_unref(e->mask);
     htensor_unref(e->concat_latent);
     htensor_unref(e->concat_mask);
+    htensor_unref(e->control_text);
     htensor_unref(e->bias);
     refs_release(e->ref);
+    boxes_release(e->box);
+    value_unref(e->gligen);
     unclip_release(e->unclip);
+    cond_control_unref(e->control);
     hooks_unref(e->hooks);
     *e = (struct cond_entry) { 0 };
 }
@@ -77,8 +114,15 @@ static struct cond_entry entry_copy(const struct cond_entry *e)
     share(e->concat_latent);
     share(e->concat_mask);
     share(e->bias);
+    share(e->control_text);
+    if (e->control)
+        e->control->counts++;
     if (e->ref)
         e->ref->counts++;
+    if (e->box)
+        e->box->counts++;
+    if (e->gligen)
+        value_ref(e->gligen);
     if (e->unclip)
         e->unclip->counts++;
     hooks_ref(e->hooks);

@@ -206,6 +206,40 @@ static berth_status run_area_percentage(struct node_call *c, berth_err *err)
     return s ? s : set_area(c, AREA_PERCENT, area, strength, err);
 }
 
+/* Fractions of frames too; the sampler knows whether there are any. */
+static berth_status run_area_video(struct node_call *c, berth_err *err)
+{
+    static const char *const input[6] = { "height", "width", "y", "x", "temporal", "z" };
+    double v[6], strength;
+    struct conditioning *x;
+    berth_status s = in_f64(c, "strength", &strength, err);
+    for (int i = 0; !s && i < 6; i++) {
+        s = in_f64(c, input[i], &v[i], err);
+        if (!s && !(v[i] >= 0 && v[i] <= 1))
+            s = err_set(err, BERTH_EINVAL, "%s of an area is %g, not 0 to 1", input[i], v[i]);
+    }
+    if (s || in_copy(c, &x, err))
+        return err->code;
+    for (size_t i = 0; i < x->n; i++) {
+        struct cond_entry *e = &x->at[i];
+        e->area_kind = AREA_VIDEO;
+        memcpy(e->area, v, sizeof e->area);
+        memcpy(e->area_time, v + 4, sizeof e->area_time);
+        e->strength = strength;
+        e->mask_bounds = false;
+    }
+    return out_conditioning(c, 0, x, err);
+}
+
+NODE_CLASS(ConditioningSetAreaPercentageVideo,
+           .display = "Conditioning (Set Area with Percentage for Video)",
+           .category = "model/conditioning/transform", .module = MOD("video_model"),
+           INS(SOCKET("conditioning", "CONDITIONING"), FLOAT_IN("width", 1.0, 0, 1.0, 0.01),
+               FLOAT_IN("height", 1.0, 0, 1.0, 0.01), FLOAT_IN("temporal", 1.0, 0, 1.0, 0.01),
+               FLOAT_IN("x", 0, 0, 1.0, 0.01), FLOAT_IN("y", 0, 0, 1.0, 0.01),
+               FLOAT_IN("z", 0, 0, 1.0, 0.01), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01)),
+           OUT_OF("CONDITIONING"), .run = run_area_video);
+
 NODE_CLASS(ConditioningSetAreaPercentage, .display = "Conditioning (Set Area with Percentage)",
            .category = "conditioning", .module = "nodes",
            INS(SOCKET("conditioning", "CONDITIONING"), FLOAT_IN("width", 1.0, 0, 1.0, 0.01),

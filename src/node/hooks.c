@@ -1,6 +1,9 @@
 /* hooks.c: the values, what nodes make of them, and what a run does with them (hooks.h). */
 #include "node/hooks.h"
 
+#include "node/loader_impl.h"
+#include "node/weight_mix.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,16 +75,26 @@ static void hook_release(struct hook *h)
     free(h->path);
     free(h->name);
     free(h->frames.at);
+    value_unref(h->as_model);
+    value_unref(h->as_clip);
+    if (h->mark && --*h->mark == 0)
+        free(h->mark);
     *h = (struct hook) { 0 };
 }
 
 static berth_status hook_copy(const struct hook *h, const struct keyframes *frames,
                               struct hook *out, berth_err *err)
 {
-    *out = (struct hook) {
-        .path = strdup(h->path), .name = strdup(h->name), .model = h->model, .clip = h->clip
-    };
-    if (!out->path || !out->name)
+    *out = (struct hook) { .path = h->path ? strdup(h->path) : NULL,
+                           .name = strdup(h->name),
+                           .as_model = h->as_model ? value_ref(h->as_model) : NULL,
+                           .as_clip = h->as_clip ? value_ref(h->as_clip) : NULL,
+                           .model = h->model,
+                           .clip = h->clip,
+                           .mark = h->mark ? h->mark : calloc(1, sizeof *out->mark) };
+    if (out->mark)
+        ++*out->mark;
+    if ((h->path && !out->path) || !out->name || !out->mark)
         return err_set(err, BERTH_ENOMEM, "a hook");
     return frames_copy(frames ? frames : &h->frames, 0, &out->frames, err);
 }
@@ -132,11 +145,25 @@ static berth_status hooks_add(struct hooks *to, const struct hooks *from,
                               const struct keyframes *frames, berth_err *err)
 {
     for (size_t i = 0; from && i < from->n; i++) {
-        berth_status s = hook_copy(&from->at[i], frames, &to->at[to->n++], err);
-        if (s)
-            return s;
+        bool there = false;
+        for (size_t k = 0; k < to->n; k++)
+            there = there || to->at[k].mark == from->at[i].mark;
+        if (!there && hook_copy(&from->at[i], frames, &to->at[to->n++], err))
+            return err->code;
     }
     return BERTH_OK;
+}
+
+berth_status hooks_with(const struct hooks *before, const struct hook *one, struct hooks **out,
+                        berth_err *err)
+{
+    if (hooks_new((before ? before->n : 0) + 1, out, err))
+        return err->code;
+    if (!hooks_add(*out, before, NULL, err) && !hook_copy(one, NULL, &(*out)->at[(*out)->n++], err))
+        return BERTH_OK;
+    hooks_unref(*out);
+    *out = NULL;
+    return err->code;
 }
 
 berth_status hooks_join(const struct hooks *a, const struct hooks *b, struct hooks **out,
@@ -155,8 +182,8 @@ berth_status hooks_join(const struct hooks *a, const struct hooks *b, struct hoo
     return BERTH_OK;
 }
 
-static berth_status in_hooks(const struct node_call *c, const char *input, const struct hooks **out,
-                             berth_err *err)
+berth_status in_hooks(const struct node_call *c, const char *input, const struct hooks **out,
+                      berth_err *err)
 {
     const void *obj = NULL;
     berth_status s = in_given(c, input) ? in_object(c, input, &type_hooks, &obj, err) : BERTH_OK;
@@ -164,7 +191,7 @@ static berth_status in_hooks(const struct node_call *c, const char *input, const
     return s;
 }
 
-static berth_status give_hooks(struct node_call *c, struct hooks *taken, berth_err *err)
+berth_status give_hooks(struct node_call *c, struct hooks *taken, berth_err *err)
 {
     if (!taken && hooks_new(0, &taken, err))
         return err->code;
@@ -188,19 +215,50 @@ static berth_status run_create(struct node_call *c, berth_err *err)
     berth_status s = BERTH_OK;
     if (one.model == 0 && one.clip == 0) /* says nothing, and the file is not looked at */
         s = hooks_join(before, NULL, &h, err);
-    else if (!(s = folders_resolve(c->env->folders, "loras", name, &path, err)) &&
-             !(s = hooks_new((before ? before->n : 0) + 1, &h, err))) {
+    else if (!(s = folders_resolve(c->env->folders, "loras", name, &path, err))) {
         one.path = path.p;
         one.name = (char *)(uintptr_t)name;
-        s = hooks_add(h, before, NULL, err);
-        if (!s)
-            s = hook_copy(&one, NULL, &h->at[h->n++], err);
+        s = hooks_with(before, &one, &h, err);
     }
     str_release(&path);
-    if (!s)
-        return give_hooks(c, h, err);
-    hooks_unref(h);
+    return s ? s : give_hooks(c, h, err);
+}
+
+/* A part of a checkpoint, opened and not loaded; *out NULL: it has none such. */
+static berth_status open_part(struct node_call *c, const char *name, const char *role,
+                              struct value **out, berth_err *err)
+{
+    const struct placement p = { .retention = RES_AUTO, .unloaded = true };
+    struct opened o = { 0 };
+    bool found;
+    *out = NULL;
+    berth_status s = loader_open(c, "checkpoints", name, role, &p, &o, &found, err);
+    if (!s && found && !(*out = value_model(&o.ref)))
+        s = err_set(err, BERTH_ENOMEM, "a hook");
+    opened_release(&o, s);
     return s;
+}
+
+static berth_status run_create_model(struct node_call *c, berth_err *err)
+{
+    const struct hooks *before;
+    struct hooks *h = NULL;
+    struct hook one = { 0 };
+    const char *name;
+    bool clip = node_input_index(c->cls, "strength_clip") != SIZE_MAX;
+    if (in_hooks(c, "prev_hooks", &before, err) || in_text(c, "ckpt_name", &name, err) ||
+        in_finite(c, "strength_model", &one.model, err) ||
+        (clip && in_finite(c, "strength_clip", &one.clip, err)))
+        return err->code;
+    one.name = (char *)(uintptr_t)name;
+    berth_status s = open_part(c, name, "unet", &one.as_model, err);
+    if (!s && clip)
+        s = open_part(c, name, "clip", &one.as_clip, err);
+    if (!s)
+        s = hooks_with(before, &one, &h, err);
+    value_unref(one.as_model);
+    value_unref(one.as_clip);
+    return s ? s : give_hooks(c, h, err);
 }
 
 #define HOOKS(c, title, group, ...)                                                                \
@@ -216,6 +274,15 @@ HOOKS(CreateHookLoraModelOnly, "Create Hook LoRA (MO)", "/create",
       INS(FOLDER_IN("lora_name", "loras"), STRENGTH_IN("strength_model"),
           OPTIONAL("prev_hooks", "HOOKS")),
       OUT_OF("HOOKS"), .run = run_create);
+
+HOOKS(CreateHookModelAsLora, "Create Hook Model as LoRA", "/create",
+      INS(FOLDER_IN("ckpt_name", "checkpoints"), STRENGTH_IN("strength_model"),
+          STRENGTH_IN("strength_clip"), OPTIONAL("prev_hooks", "HOOKS")),
+      OUT_OF("HOOKS"), .run = run_create_model);
+HOOKS(CreateHookModelAsLoraModelOnly, "Create Hook Model as LoRA (MO)", "/create",
+      INS(FOLDER_IN("ckpt_name", "checkpoints"), STRENGTH_IN("strength_model"),
+          OPTIONAL("prev_hooks", "HOOKS")),
+      OUT_OF("HOOKS"), .run = run_create_model);
 
 static berth_status run_combine(struct node_call *c, berth_err *err)
 {
@@ -407,6 +474,29 @@ HOOKS(ConditioningTimestepsRange, "Timesteps Range", "",
            { .type = "TIMESTEPS_RANGE", .name = "AFTER_RANGE" }),
       .run = run_span);
 
+static berth_status add_hooks(struct cond_entry *e, const struct hooks *hooks, berth_err *err)
+{
+    struct hooks *all = NULL;
+    if (!hooks || hooks_join(e->hooks, hooks, &all, err))
+        return hooks ? err->code : BERTH_OK;
+    hooks_unref(e->hooks);
+    e->hooks = all;
+    return BERTH_OK;
+}
+
+static berth_status set_otherwise(struct node_call *c, struct conditioning *x, berth_err *err)
+{
+    const struct hooks *hooks;
+    if (in_hooks(c, "hooks", &hooks, err))
+        return err->code;
+    for (size_t i = 0; i < x->n; i++) {
+        x->at[i].otherwise = true;
+        if (add_hooks(&x->at[i], hooks, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
 /* What a node says of prompts: mask, hooks, range, each if it is given. */
 static berth_status set_props(struct node_call *c, struct conditioning *x, berth_err *err)
 {
@@ -422,13 +512,8 @@ static berth_status set_props(struct node_call *c, struct conditioning *x, berth
         return err->code;
     for (size_t i = 0; i < x->n; i++) {
         struct cond_entry *e = &x->at[i];
-        struct hooks *all = NULL;
-        if (hooks && hooks_join(e->hooks, hooks, &all, err))
+        if (add_hooks(e, hooks, err))
             return err->code;
-        if (hooks) {
-            hooks_unref(e->hooks);
-            e->hooks = all;
-        }
         if (mask) {
             htensor_unref(e->mask);
             e->mask = htensor_ref(mask);
@@ -446,7 +531,8 @@ static berth_status set_props(struct node_call *c, struct conditioning *x, berth
 
 /* Inputs of an output, in its order: those that are there already (NULL: none) and new ones. */
 struct props {
-    bool plain; /* nothing is said of them */
+    bool plain;     /* nothing is said of them */
+    bool otherwise; /* hooks alone are said of the new ones, and that they are the default */
     struct {
         const char *before, *new;
     } out[2];
@@ -461,7 +547,9 @@ static berth_status run_props(struct node_call *c, berth_err *err)
         if ((p->out[i].before && in_conditioning(c, p->out[i].before, &before, err)) ||
             in_conditioning(c, p->out[i].new, &new, err) || conditioning_copy(new, &x, err))
             return err->code;
-        berth_status s = p->plain ? BERTH_OK : set_props(c, x, err);
+        berth_status s = p->plain       ? BERTH_OK
+                         : p->otherwise ? set_otherwise(c, x, err)
+                                        : set_props(c, x, err);
         if (!s && before) {
             s = conditioning_join(before, x, &both, err);
             conditioning_free(x);
@@ -505,32 +593,17 @@ HOOKS(PairConditioningCombine, "Cond Pair Combine", "/cond pair",
       SAYS(.out = { { "positive_A", "positive_B" }, { "negative_A", "negative_B" } },
            .plain = true));
 
-/* ---- what cannot be computed yet ---- */
+/* ---- prompts for where others do not count ---- */
 
-NOT_YET(ConditioningSetDefaultCombine, .display = "Cond Set Default Combine",
-        .category = "advanced/hooks/cond single", .module = MOD("hooks"),
-        .flags = NODE_EXPERIMENTAL, INS(C("cond"), C("cond_DEFAULT"), OPTIONAL("hooks", "HOOKS")),
-        OUT_OF("CONDITIONING"));
-NOT_YET(PairConditioningSetDefaultCombine, .display = "Cond Pair Set Default Combine",
-        .category = "advanced/hooks/cond pair", .module = MOD("hooks"), .flags = NODE_EXPERIMENTAL,
-        INS(C("positive"), C("negative"), C("positive_DEFAULT"), C("negative_DEFAULT"),
-            OPTIONAL("hooks", "HOOKS")),
-        OUTS(PAIR_OUT));
-NOT_YET(SetClipHooks, .display = "Set CLIP Hooks", .category = "advanced/hooks/clip",
-        .module = MOD("hooks"), .flags = NODE_EXPERIMENTAL,
-        INS(SOCKET("clip", "CLIP"), BOOL_IN("apply_to_conds", true, .more = ADVANCED),
-            BOOL_IN("schedule_clip", false, .more = ADVANCED), OPTIONAL("hooks", "HOOKS")),
-        OUT_OF("CLIP"));
-NOT_YET(CreateHookModelAsLora, .display = "Create Hook Model as LoRA",
-        .category = "advanced/hooks/create", .module = MOD("hooks"), .flags = NODE_EXPERIMENTAL,
-        INS(FOLDER_IN("ckpt_name", "checkpoints"), STRENGTH_IN("strength_model"),
-            STRENGTH_IN("strength_clip"), OPTIONAL("prev_hooks", "HOOKS")),
-        OUT_OF("HOOKS"));
-NOT_YET(CreateHookModelAsLoraModelOnly, .display = "Create Hook Model as LoRA (MO)",
-        .category = "advanced/hooks/create", .module = MOD("hooks"), .flags = NODE_EXPERIMENTAL,
-        INS(FOLDER_IN("ckpt_name", "checkpoints"), STRENGTH_IN("strength_model"),
-            OPTIONAL("prev_hooks", "HOOKS")),
-        OUT_OF("HOOKS"));
+HOOKS(ConditioningSetDefaultCombine, "Cond Set Default Combine", "/cond single",
+      INS(C("cond"), C("cond_DEFAULT"), OPTIONAL("hooks", "HOOKS")), ONE_OUT,
+      SAYS(.out = { { "cond", "cond_DEFAULT" } }, .otherwise = true));
+HOOKS(PairConditioningSetDefaultCombine, "Cond Pair Set Default Combine", "/cond pair",
+      INS(C("positive"), C("negative"), C("positive_DEFAULT"), C("negative_DEFAULT"),
+          OPTIONAL("hooks", "HOOKS")),
+      TWO_OUT,
+      SAYS(.out = { { "positive", "positive_DEFAULT" }, { "negative", "negative_DEFAULT" } },
+           .otherwise = true));
 
 /* ---- a run ---- */
 
@@ -616,6 +689,22 @@ static struct frame_state *state_of(struct hooks_run *r, const struct hook *h)
     return s;
 }
 
+berth_status hook_adapter(struct node_call *c, const struct hook *h, const struct model_ref *base,
+                          bool clip, struct res_adapter **out, berth_err *err)
+{
+    const struct value *as = clip ? h->as_clip : h->as_model;
+    const struct mix_args a = { .kind = MIX_TOWARDS,
+                                .other = as ? &as->model : NULL,
+                                .base = base,
+                                .otherwise = 1,
+                                .name = h->name };
+    berth_status s = h->path ? lora_for(c, h->path, base, out, err)
+                     : as    ? weight_mix_new(&a, out, err)
+                             : err_set(err, BERTH_EINVAL, "the checkpoint has no %s",
+                                    clip ? "text encoder" : "diffusion model");
+    return s ? err_add(err, "hook '%.100s'", h->name) : BERTH_OK;
+}
+
 static berth_status adapter_for(struct hooks_run *r, struct node_call *c, const struct hook *h,
                                 const struct model_ref *base, struct res_adapter **out,
                                 berth_err *err)
@@ -628,8 +717,8 @@ static berth_status adapter_for(struct hooks_run *r, struct node_call *c, const 
         }
     }
     struct opened_hook o = { .of = h, .model = base->part[0] };
-    if (lora_for(c, h->path, base, &o.adapter, err))
-        return err_add(err, "hook '%.100s'", h->name);
+    if (hook_adapter(c, h, base, false, &o.adapter, err))
+        return err->code;
     if (!vec_push(&r->adapters, &o)) {
         res_adapter_unref(o.adapter);
         return err_set(err, BERTH_ENOMEM, "a hook");

@@ -6,23 +6,21 @@
 
 #define MASK_NONE 64 /* side of the mask of a picture without alpha */
 
-static berth_status load_file(struct node_call *c, struct image_file *f, berth_err *err)
+berth_status load_picture(struct node_call *c, const char *name, bool as_stored,
+                          struct image_file *f, berth_err *err)
 {
-    const char *name;
+    const struct image_limits lim = { .as_stored = as_stored };
     char *bytes = NULL;
     size_t n;
-    berth_status s = in_text(c, "image", &name, err);
     *f = (struct image_file) { 0 };
-    if (s)
-        return s;
-    s = input_read(c->env, name, &bytes, &n, err);
+    berth_status s = input_read(c->env, name, &bytes, &n, err);
     if (!s)
-        s = image_decode((const uint8_t *)bytes, n, NULL, f, err);
+        s = image_decode((const uint8_t *)bytes, n, &lim, f, err);
     if (s == BERTH_EFORMAT) { /* what is there is better than nothing, says ComfyUI */
         berth_err worse;
         image_file_release(f);
-        if (!image_decode((const uint8_t *)bytes, n, &(struct image_limits) { .partial = true }, f,
-                          &worse)) {
+        const struct image_limits some = { .partial = true, .as_stored = as_stored };
+        if (!image_decode((const uint8_t *)bytes, n, &some, f, &worse)) {
             log_warn(c->env->log, "node.image", "node=%s file=\"%s\" incomplete: %s", c->id, name,
                      err->msg);
             s = BERTH_OK;
@@ -32,8 +30,14 @@ static berth_status load_file(struct node_call *c, struct image_file *f, berth_e
     return s ? err_add(err, "loading '%s'", name) : BERTH_OK;
 }
 
-/* Frame i as RGB into the picture `at` of t. */
-static berth_status put_rgb(const struct image *im, struct htensor *t, size_t at, berth_err *err)
+static berth_status load_file(struct node_call *c, struct image_file *f, berth_err *err)
+{
+    const char *name;
+    *f = (struct image_file) { 0 };
+    return in_text(c, "image", &name, err) ? err->code : load_picture(c, name, false, f, err);
+}
+
+berth_status put_rgb(const struct image *im, struct htensor *t, size_t at, berth_err *err)
 {
     struct image rgb = { 0 };
     berth_status s = im->channels == 3 ? BERTH_OK : image_convert(im, 3, &rgb, err);

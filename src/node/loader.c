@@ -2,7 +2,10 @@
 #include "node/loader_impl.h"
 
 #include "model/arch.h"
+#include "model/diffusion.h"
+#include "model/encoder.h"
 #include "model/family.h"
+#include "model/upscaler.h"
 #include "plan/convert.h"
 
 #include <strings.h>
@@ -228,10 +231,11 @@ static berth_status look_for_other(const struct weights *w, const char *role, bo
     return s == BERTH_ENOTFOUND ? BERTH_OK : s;
 }
 
-/* What a file of this role holds and nothing else would do for; NULL: others may do. */
+/* What a loader of this role takes, where it takes that alone; NULL: others will do. */
 static const char *alone(const char *role)
 {
     static const char *const list[][2] = { { "unet", "diffusion model" },
+                                           { UPSCALER_ROLE, "upscale model" },
                                            { "vision", "encoder of pictures" },
                                            { "style", "style model" } };
     for (size_t i = 0; i < ARRAY_LEN(list); i++)
@@ -240,21 +244,31 @@ static const char *alone(const char *role)
     return NULL;
 }
 
+/* Would it be beside the diffusion model of a checkpoint, which may do without it? */
+static bool is_beside(const struct weights *w, const char *role)
+{
+    const struct arch *arch = arch_detect(w, NULL);
+    return strcmp(role, "unet") != 0 && arch && arch->holds_parts;
+}
+
 berth_status loader_look(const struct weights *w, const char *name, const char *role,
                          berth_err *err)
 {
     struct family_info f;
+    struct control_info control;
     bool other;
     if (!role)
         return BERTH_OK;
+    if (strcmp(role, "control") == 0)
+        return diffusion_control_info(w, NULL, &control, err);
+    const char *what = alone(role);
     berth_status s = family_find(w, role, &f, err);
     if (!s && !f.runs)
         return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is %s: %s", name, f.what,
                        f.why[0] ? f.why : "this family cannot be computed yet");
     if (s != BERTH_ENOTFOUND)
         return s;
-    const char *what = alone(role);
-    if (!what) /* whoever takes the parts says what is missing */
+    if (!what || is_beside(w, role)) /* whoever takes the parts says what is missing */
         return BERTH_OK;
     if (look_for_other(w, role, &other, &f, err))
         return err->code;
@@ -308,9 +322,36 @@ static bool has_fp8(const struct weights *w, const char *part)
     return false;
 }
 
+/* Of a text encoder that has the type of its last norm; DT_NONE: there is no such norm. */
+static enum dtype norm_type(const struct weights *w, const char *part)
+{
+    static const char *const norm[] = { "model.norm.weight",
+                                        "model.layers.0.input_layernorm.weight" };
+    for (size_t k = 0; k < ARRAY_LEN(norm); k++)
+        for (size_t i = 0; i < weights_count(w); i++) {
+            const struct weights_entry *e = weights_at(w, i);
+            if (str_ends(e->name, e->name_len, norm[k]) &&
+                (!part || str_starts(e->name, e->name_len, part)))
+                return e->dtype;
+        }
+    return DT_NONE;
+}
+
+/* Is it a language model, whose F32 weights ComfyUI does not round to F16? Weights that are wider
+ * than a BF16 norm stay so, too: nothing is lost. */
+static bool keeps_f32(const struct weights *w, const char *part)
+{
+    struct text_found found[TEXT_ENCODERS_MAX];
+    size_t n = text_find(w, part, found), own = 0;
+    for (size_t i = 0; i < n; i++)
+        own += found[i].is->own_type;
+    return n && own == n && norm_type(w, part) != DT_F16;
+}
+
 /* The env's default for a part. Nobody asked for this file to be converted: what has a type for each
- * tensor stays as it is (GGUF, scaled fp8), and so does a text encoder that is fp8 already: of a T5
- * ComfyUI too keeps what is small enough. */
+ * tensor stays as it is (GGUF, scaled fp8), and so does a text encoder that is fp8 already: of a
+ * T5 ComfyUI too keeps what is small enough. Language models are rounded to fp8 where somebody
+ * asked for that, but not to F16. */
 static const char *default_dtype(const struct node_env *env, const struct weights *w,
                                  const char *part, const char *role)
 {
@@ -319,7 +360,8 @@ static const char *default_dtype(const struct node_env *env, const struct weight
                         : role && strcmp(role, "unet") == 0 ? env->numbers.weights_unet
                                                             : NULL;
     if (!dtype || strcmp(weights_format(w), "gguf") == 0 || res_has_scales(w, part) ||
-        (text && has_fp8(w, part)))
+        (text && has_fp8(w, part)) ||
+        (text && res_convert_type(dtype) == DT_F16 && keeps_f32(w, part)))
         return NULL;
     return dtype;
 }
@@ -347,7 +389,7 @@ static berth_status open_and_load(struct node_call *c, struct res_open_args *arg
         args->eject_others = false;
         res_unref(again);
     }
-    if (!s)
+    if (!s && !p->unloaded)
         s = call_load(c, out->m, true, err);
     if (s) {
         res_unref(out->m);
@@ -381,6 +423,8 @@ static berth_status place_on_host(struct node_call *c, struct res_open_args *arg
     if (open_and_load(c, args, p, eject_others, out, &second)) {
         if (second.code == BERTH_ECANCELED)
             *err = second;
+        else
+            err_append(err, "; on cpu instead: %s", second.msg);
         return err->code;
     }
     log_warn(c->env->log, "node.load", "node=%s device=%s instead=cpu why=\"%s\"", c->id, wanted,

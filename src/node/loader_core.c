@@ -1,7 +1,12 @@
 /* loader_core: loaders as ComfyUI and ComfyUI-GGUF have them. */
 #include "node/loader_impl.h"
 
+#include "model/arch.h"
+#include "model/preset.h"
+#include "model/upscaler.h"
 #include "node/compute.h"
+#include "node/weight_mix.h"
+#include "plan/quant.h"
 
 #include <unistd.h>
 
@@ -205,9 +210,18 @@ static berth_status look_for_tokenizers(const struct node_env *env, const struct
     return s;
 }
 
-/* A loader that gives more than CLIP fails for want of tokenizers only where prompts will be encoded
- * with output `out`: who takes but MODEL and VAE needs none. What is wrong with the file itself is
- * said by whoever loads it. */
+static berth_status check_storage(const struct clip_files *f, const char *name, berth_err *err)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (quant_check(f->in[i], f->found[i].root, err))
+            return err_add(err, "'%.100s'", name);
+    return BERTH_OK;
+}
+
+/* A loader that gives more than CLIP fails for want of tokenizers, or because text encoders are
+ * stored in a layout that cannot be computed, only where prompts will be encoded with output `out`:
+ * who takes but MODEL and VAE needs none. What is wrong with the file itself is said by whoever
+ * loads it. */
 static berth_status check_prompts(struct node_call *c, size_t out, const char *key,
                                   const char *name, berth_err *err)
 {
@@ -217,24 +231,29 @@ static berth_status check_prompts(struct node_call *c, size_t out, const char *k
     if (!h || !h->leads_to || !h->leads_to(h->user, out, "CONDITIONING"))
         return BERTH_OK;
     berth_status s = BERTH_OK;
-    if (!look_into(c, key, name, &f, &unread) && !f.others)
-        s = look_for_tokenizers(c->env, &f, err);
+    if (!look_into(c, key, name, &f, &unread) && !f.others &&
+        (check_storage(&f, name, err) || look_for_tokenizers(c->env, &f, err)))
+        s = err->code;
     clip_files_release(&f);
     return s;
 }
 
 /* ---- what several do ---- */
 
-berth_status run_file(struct node_call *c, berth_err *err)
+typedef berth_status loader_change_fn(struct node_call *c, struct model_ref *m, berth_err *err);
+/* One file, and what `change` does to it (NULL: nothing). */
+static berth_status open_file(struct node_call *c, loader_change_fn *change, berth_err *err)
 {
     const struct file_of *f = c->cls->own;
-    struct placement p = { .compute = "cpu", .retention = RES_AUTO };
+    struct placement p;
     struct opened m = { 0 };
     const char *name;
-    if (in_text(c, f->input, &name, err) || (!f->cpu && placement_read(c, "", &p, err)))
+    if (in_text(c, f->input, &name, err) || placement_read(c, "", &p, err))
         return err->code;
     berth_status s = loader_open(c, f->key, name, f->role, &p, &m, NULL, err);
     m.ref.said.fp8 = p.dtype && strcmp(p.dtype, "fp8_e4m3fn_fast") == 0;
+    if (!s && change)
+        s = change(c, &m.ref, err);
     if (!s)
         s = loader_give(c, 0, &m.ref, err);
     opened_release(&m, s);
@@ -242,10 +261,54 @@ berth_status run_file(struct node_call *c, berth_err *err)
     return s;
 }
 
+berth_status run_file(struct node_call *c, berth_err *err)
+{
+    return open_file(c, NULL, err);
+}
+
+/* ControlNets that are stored as differences: to each of their tensors the model's is added, with
+ * its adapters, when it is used. */
+static berth_status add_model(struct node_call *c, struct model_ref *to, berth_err *err)
+{
+    static const char mark[] = "difference", first[] = "control_model.zero_convs.0.0.weight";
+    const struct weights *w = res_weights(to->part[0]);
+    const struct model_ref *model;
+    struct res_adapter *a;
+    if (in_model(c, "model", &model, err))
+        return err->code;
+    if (!weights_find(w, mark, sizeof mark - 1) || !weights_find(w, first, sizeof first - 1))
+        return BERTH_OK;
+    const struct mix_args mix = { .kind = MIX_ADD, .other = model, .name = "difference" };
+    if (weight_mix_new(&mix, &a, err))
+        return err->code;
+    berth_status s = model_ref_patch(to, a, 1.0, err);
+    res_adapter_unref(a);
+    return s;
+}
+
+berth_status run_difference(struct node_call *c, berth_err *err)
+{
+    return open_file(c, add_model, err);
+}
+
 /* ---- diffusion models ---- */
 
-/* A GGUF file says what it is for; what ComfyUI-GGUF refuses as a diffusion model is refused.
- * Without a word, or with those of other tools, its tensors tell. */
+/* The word that files of a diffusion model here have for themselves. */
+static bool is_our_word(const char *word)
+{
+    for (size_t i = 0; i < arch_count(); i++) {
+        const struct preset *p = arch_at(i)->presets;
+        bool model = arch_at(i)->role && strcmp(arch_at(i)->role, "unet") == 0;
+        for (; model && p && p->name; p++)
+            if (p->arch && strcmp(p->arch, word) == 0)
+                return true;
+    }
+    return false;
+}
+
+/* A GGUF file says what it is for; what ComfyUI-GGUF refuses as a diffusion model is refused, but
+ * for families that it does not know and others wrote files of. Without a word, or with those of
+ * other tools, its tensors tell. */
 static berth_status check_gguf(struct node_call *c, const char *name, berth_err *err)
 {
     static const char *const fine[] = { "flux",    "sd1",        "sdxl", "sd3",   "aura",
@@ -257,7 +320,7 @@ static berth_status check_gguf(struct node_call *c, const char *name, berth_err 
     if (!s)
         s = weights_open(path.p, NULL, &w, err);
     const struct weights_meta *arch = s ? NULL : weights_meta_find(w, "general.architecture");
-    bool ok = !arch;
+    bool ok = !arch || (arch->kind == META_STRING && is_our_word(arch->str));
     for (size_t i = 0; !ok && i < ARRAY_LEN(fine); i++)
         ok = arch->kind == META_STRING && strcmp(arch->str, fine[i]) == 0;
     if (!s && !ok)
@@ -477,7 +540,7 @@ static berth_status check_type(struct node_call *c, const char *key, const char 
 {
     struct clip_files f = { 0 };
     const struct text_set *unread;
-    berth_status s = text_type_check(type, err);
+    berth_status s = BERTH_OK;
     for (size_t i = 0; !s && i < ARRAY_LEN(clip_input); i++) {
         const char *name;
         if (!loader_declares(c, clip_input[i]))
@@ -486,10 +549,12 @@ static berth_status check_type(struct node_call *c, const char *key, const char 
         if (!s)
             s = look_into(c, key, name, &f, err);
     }
-    if (!s && !f.others) {
-        s = text_set_find(f.found, f.n, type, &unread, err);
-        s = !s ? look_for_tokenizers(c->env, &f, err) : s == BERTH_EINVAL ? s : BERTH_OK;
-    }
+    if (!s && f.others)
+        s = text_type_check(type, err);
+    else if (!s && !text_set_find(f.found, f.n, type, &unread, err))
+        s = look_for_tokenizers(c->env, &f, err);
+    else if (!s && (err->code == BERTH_EINVAL || text_type_check(type, err)))
+        s = err->code;
     clip_files_release(&f);
     return s;
 }
@@ -633,7 +698,7 @@ NODE_CLASS(ControlNetLoader, .display = "Load ControlNet Model", .category = "lo
            .module = "nodes", INS(IN_CONTROL_NET), BASE_CONTROL_NET);
 
 NODE_CLASS(DiffControlNetLoader, .display = "Load ControlNet Model (diff)", .category = "loaders",
-           .module = "nodes", INS(IN_DIFF_CONTROL_NET), BASE_CONTROL_NET);
+           .module = "nodes", INS(IN_DIFF_CONTROL_NET), BASE_DIFF_CONTROL_NET);
 
 NODE_CLASS(StyleModelLoader, .display = "Load Style Model", .category = "loaders",
            .module = "nodes", INS(FOLDER_IN("style_model_name", "style_models")),
@@ -642,7 +707,7 @@ NODE_CLASS(StyleModelLoader, .display = "Load Style Model", .category = "loaders
 NODE_CLASS(UpscaleModelLoader, .display = "Load Upscale Model", .category = "loaders",
            .module = "comfy_extras.nodes_upscale_model", .flags = NODE_V3,
            INS(FOLDER_IN("model_name", "upscale_models")), OUT_OF("UPSCALE_MODEL"),
-           OPENS("model_name", "upscale_models", .cpu = true));
+           OPENS("model_name", "upscale_models", .role = UPSCALER_ROLE));
 
 NODE_CLASS(ModelPatchLoader, .category = "advanced/loaders",
            .module = "comfy_extras.nodes_model_patch", .flags = NODE_EXPERIMENTAL,

@@ -180,6 +180,33 @@ static berth_status run_multiply(struct node_call *c, berth_err *err)
     return give_mixed(c, how->input, &a, err);
 }
 
+/* What attention gives, apart for layers over time, which no family has yet. */
+static berth_status run_multiply_out(struct node_call *c, berth_err *err)
+{
+    static const struct {
+        const char *input, *ends[2];
+    } layer[] = {
+        { "self_structural", { "attn1.to_out.0.weight", "attn1.to_out.0.bias" } },
+        { "cross_structural", { "attn2.to_out.0.weight", "attn2.to_out.0.bias" } },
+        { "self_temporal",
+          { "time_stack.0.attn1.to_out.0.weight", "time_stack.0.attn1.to_out.0.bias" } },
+        { "cross_temporal",
+          { "time_stack.0.attn2.to_out.0.weight", "time_stack.0.attn2.to_out.0.bias" } },
+    };
+    struct mix_rule rule[2 * ARRAY_LEN(layer)];
+    struct mix_args a = {
+        .kind = MIX_SCALE, .rule = rule, .endings = true, .otherwise = 1, .name = c->cls->name
+    };
+    for (size_t i = 0; i < ARRAY_LEN(layer); i++) {
+        double by;
+        if (in_finite(c, layer[i].input, &by, err))
+            return err->code;
+        for (size_t k = 0; k < 2; k++)
+            rule[a.rules++] = (struct mix_rule) { layer[i].ends[k], by };
+    }
+    return give_mixed(c, "model", &a, err);
+}
+
 #define MULTIPLIED(n) FLOAT_IN(n, 1.0, 0.0, 10.0, 0.01, .more = ADVANCED)
 #define MULTIPLY(class, what, type, q, k, v, o)                                                    \
     NODE_CLASS(class, .category = "experimental/attention_experiments",                            \
@@ -198,3 +225,9 @@ MULTIPLY(UNetCrossAttentionMultiply, "model", "MODEL", "attn2.to_q", "attn2.to_k
          "attn2.to_out.0");
 MULTIPLY(CLIPAttentionMultiply, "clip", "CLIP", "self_attn.q_proj", "self_attn.k_proj",
          "self_attn.v_proj", "self_attn.out_proj");
+
+NODE_CLASS(UNetTemporalAttentionMultiply, .category = "experimental/attention_experiments",
+           .module = MOD("attention_multiply"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
+           INS(SOCKET("model", "MODEL"), MULTIPLIED("self_structural"), MULTIPLIED("self_temporal"),
+               MULTIPLIED("cross_structural"), MULTIPLIED("cross_temporal")),
+           OUT_OF("MODEL"), .run = run_multiply_out);

@@ -154,6 +154,46 @@ NODE_CLASS(ModelSamplingFlux, .category = "advanced/model", .module = MOD("model
                FLOAT_IN("base_shift", 0.5, 0.0, 100.0, 0.01), SIZE_IN(1024, 1024, 16, 8)),
            OUT_OF("MODEL"), .run = run_flux);
 
+/* The same over tokens: base at 1024 of them, max at 4096. */
+static berth_status run_ltxv(struct node_call *c, berth_err *err)
+{
+    double max, base, tokens = 4096;
+    const struct latent *latent = NULL;
+    if (in_f64(c, "max_shift", &max, err) || in_f64(c, "base_shift", &base, err) ||
+        (in_given(c, "latent") && in_latent(c, "latent", &latent, err)))
+        return err->code;
+    if (latent)
+        tokens = (double)shape_inner(&latent->samples->shape, 2);
+    double by = (max - base) / (4096 - 1024), shift = tokens * by + (base - by * 1024);
+    if (!(fabs(shift) <= MS_FLUX_SHIFT_MAX))
+        return err_set(err, BERTH_EINVAL,
+                       "max_shift %g and base_shift %g make a shift of %g at %.0f tokens: it "
+                       "cannot be more than %g",
+                       max, base, shift, tokens, MS_FLUX_SHIFT_MAX);
+    return give_flow(c, MS_FLUX, shift, 0, err);
+}
+
+NODE_CLASS(ModelSamplingLTXV, .category = "advanced/model", V3("lt"),
+           INS(SOCKET("model", "MODEL"), FLOAT_IN("max_shift", 2.05, 0.0, 100.0, 0.01),
+               FLOAT_IN("base_shift", 0.95, 0.0, 100.0, 0.01), OPTIONAL("latent", "LATENT")),
+           OUT_OF("MODEL"), .run = run_ltxv);
+
+static berth_status run_cascade(struct node_call *c, berth_err *err)
+{
+    struct ms_config cfg = { .type = MS_EPS, .table = MS_CASCADE, .shifted = true };
+    if (in_f64(c, "shift", &cfg.shift, err))
+        return err->code;
+    return cfg.shift > 0 && isfinite(cfg.shift)
+               ? give_sampling(c, cfg, false, err)
+               : err_set(err, BERTH_EINVAL, "a shift of %g: noise levels are those above 0",
+                         cfg.shift);
+}
+
+NODE_CLASS(ModelSamplingStableCascade, .category = "model/patch/stable cascade",
+           .module = MOD("model_advanced"),
+           INS(SOCKET("model", "MODEL"), FLOAT_IN("shift", 2.0, 0.0, 100.0, 0.01)), OUT_OF("MODEL"),
+           .run = run_cascade);
+
 /* A number, and the model to say it about. */
 static berth_status in_number(struct node_call *c, const char *input, double *out,
                               struct model_ref *m, berth_err *err)

@@ -228,11 +228,10 @@ static berth_status write_file(struct save_file *f, struct saved *to, berth_err 
     for (size_t i = 0; i < to->texts; i++)
         if (add_meta(f, to->text[i].key, to->text[i].value, err))
             return err->code;
-    do {
-        str_clear(&path);
-        str_addf(&path, "%s/%s_%05" PRIu64 "_.safetensors", str_c(&to->path.folder),
-                 str_c(&to->path.name), to->path.counter++);
-    } while (!path.bad && access(str_c(&path), F_OK) == 0);
+    if (save_free_path(to, ".safetensors", &path, err)) {
+        str_release(&path);
+        return err->code;
+    }
     struct weights_write_args a = { .format = "safetensors",
                                     .path = str_c(&path),
                                     .spec = f->spec.p,
@@ -243,7 +242,7 @@ static berth_status write_file(struct save_file *f, struct saved *to, berth_err 
                                     .user = f,
                                     .progress = told,
                                     .progress_user = f };
-    berth_status s = path.bad ? err_set(err, BERTH_ENOMEM, "a path") : weights_write(&a, err);
+    berth_status s = weights_write(&a, err);
     if (!s)
         log_info(f->c->env->log, "node.saved", "node=%s tensors=%zu path=%s", f->c->id, f->spec.n,
                  str_c(&path));

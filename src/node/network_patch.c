@@ -1,6 +1,7 @@
 /* network_patch: nodes that change a model's network while it runs (model/patches.def), and
  * guidance by passes of a network so changed. What a family does not offer is refused here, before
  * anything is loaded. */
+#include "model/hypernet.h"
 #include "node/compute.h"
 #include "op/resize.h"
 
@@ -254,13 +255,79 @@ NODE_CLASS(LazyCache, .display = "LazyCache", .category = "advanced/debug",
            .module = MOD("easycache"), .flags = NODE_V3 | NODE_EXPERIMENTAL, CACHE_IN,
            OUT_OF("MODEL"), .run = run_cache, .own = "whole predictions");
 
-/* ---- what no forward lets be changed yet: the queries of self-attention ---- */
+/* ---- hypernetworks ---- */
 
-NOT_YET(HyperTile, .category = "model/patch/unet", V3("hypertile"),
-        INS(MODEL_IN, INT_IN("tile_size", 256, 1, 2048, 0, .more = ADVANCED),
-            INT_IN("swap_size", 2, 1, 128, 0, .more = ADVANCED),
-            INT_IN("max_depth", 0, 0, 10, 0, .more = ADVANCED),
-            BOOL_IN("scale_depth", false, .more = ADVANCED)),
-        OUT_OF("MODEL"));
-NOT_YET(TomePatchModel, .category = "model/patch/unet", V3("tomesd"),
-        INS(MODEL_IN, FLOAT_IN("ratio", 0.3, 0.0, 1.0, 0.01)), OUT_OF("MODEL"));
+static void free_hypernet(void *obj)
+{
+    hypernet_free(obj);
+}
+static const struct value_type type_hypernet = { .name = "HYPERNETWORK", .free = free_hypernet };
+
+static berth_status run_hypernet(struct node_call *c, berth_err *err)
+{
+    struct model_change change = { .net.is = &patch_hypernet };
+    struct str path = { 0 };
+    struct hypernet *h = NULL;
+    const char *name;
+    if (can_patch(c, change.net.is, err) || in_finite(c, "strength", &change.net.p[0], err) ||
+        in_text(c, "hypernetwork_name", &name, err))
+        return err->code;
+    berth_status s = folders_resolve(c->env->folders, "hypernetworks", name, &path, err);
+    if (!s)
+        s = hypernet_open(path.p, &h, err);
+    str_release(&path);
+    if (s)
+        return s;
+    if (h->dropout)
+        log_warn(c->env->log, "node.hypernetwork",
+                 "node=%s file=%s why=\"trained with dropout, which is left out here\"", c->id,
+                 name);
+    change.net.hyper = h;
+    change.with = value_object(&type_hypernet, h); /* takes h */
+    return change.with ? give_changed(c, change, err)
+                       : err_set(err, BERTH_ENOMEM, "a hypernetwork");
+}
+
+NODE_CLASS(HypernetworkLoader, .display = "Load Hypernetwork", .category = "model/loaders",
+           .module = MOD("hypernetwork"), .flags = NODE_V3,
+           INS(SOCKET("model", "MODEL"), FOLDER_IN("hypernetwork_name", "hypernetworks"),
+               FLOAT_IN("strength", 1.0, -10.0, 10.0, 0.01)),
+           OUT_OF("MODEL"), .run = run_hypernet);
+
+/* ---- fewer tokens for self-attention ---- */
+
+static berth_status run_tiles(struct node_call *c, berth_err *err)
+{
+    struct model_change change = { .net.is = &patch_tiles };
+    double *p = change.net.p; /* size of a tile, choices, depth, larger with depth */
+    bool scaled;
+    if (in_finite(c, "tile_size", &p[0], err) || in_finite(c, "swap_size", &p[1], err) ||
+        in_finite(c, "max_depth", &p[2], err) || in_bool(c, "scale_depth", &scaled, err))
+        return err->code;
+    for (size_t i = 0; i < 3; i++)
+        if (!(p[i] >= 0) || p[i] > 65536)
+            return err_set(err, BERTH_EINVAL, "%s of %g", c->cls->in[1 + i].name, p[i]);
+    p[3] = scaled;
+    return give_patched(c, &change, err);
+}
+
+NODE_CLASS(HyperTile, .category = "model/patch/unet", V3("hypertile"),
+           INS(MODEL_IN, INT_IN("tile_size", 256, 1, 2048, 0, .more = ADVANCED),
+               INT_IN("swap_size", 2, 1, 128, 0, .more = ADVANCED),
+               INT_IN("max_depth", 0, 0, 10, 0, .more = ADVANCED),
+               BOOL_IN("scale_depth", false, .more = ADVANCED)),
+           OUT_OF("MODEL"), .run = run_tiles);
+
+static berth_status run_merge(struct node_call *c, berth_err *err)
+{
+    struct model_change change = { .net.is = &patch_merge };
+    if (in_finite(c, "ratio", &change.net.p[0], err))
+        return err->code;
+    if (!(change.net.p[0] >= 0 && change.net.p[0] <= 1))
+        return err_set(err, BERTH_EINVAL, "a ratio of %g, not 0 to 1", change.net.p[0]);
+    return give_patched(c, &change, err);
+}
+
+NODE_CLASS(TomePatchModel, .category = "model/patch/unet", V3("tomesd"),
+           INS(MODEL_IN, FLOAT_IN("ratio", 0.3, 0.0, 1.0, 0.01)), OUT_OF("MODEL"),
+           .run = run_merge);

@@ -335,6 +335,18 @@ const char *node_cannot_run(const struct node_class *c);
  * cannot be computed, and *input the one that names it. Files that cannot be read are fine: the
  * loader says so. */
 berth_status node_look(const struct node_check *k, const char **input, berth_err *err);
+/* Could the file that this input names be used there? Unlike node_look() it also refuses what cannot
+ * be read, what holds nothing for the loader, and text encoders that its `type` cannot use. An input
+ * that names no model: yes. For advice. */
+berth_status node_file_fits(const struct node_check *k, const char *input, berth_err *err);
+/* What the latents of a loader's file are: those that its diffusion model samples (role "unet") or
+ * that its VAE decodes (role "vae"). False: its class has no such file, or that does not tell. */
+struct node_latents {
+    char file[128], is[120]; /* "a.safetensors", "a Flux diffusion model" */
+    uint32_t channels;
+    int rank; /* latent_format.rank */
+};
+bool node_latents(const struct node_check *k, const char *role, struct node_latents *out);
 /* What was found is kept by the files' identities: no prompt waits for a header twice. NULL: out of
  * memory. */
 struct node_looks *node_looks_new(void);

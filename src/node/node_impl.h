@@ -285,6 +285,16 @@ berth_status save_begin(struct node_call *c, const char *kind, const char *prefi
 berth_status save_add(struct node_call *c, struct saved *s, size_t batch, const char *ext,
                       const char *key, const struct str *bytes, berth_err *err);
 void save_end(struct saved *s);
+/* Where a file that is written piece by piece goes: <name>_<counter>_<ext>, which is not there
+ * yet. */
+berth_status save_free_path(struct saved *s, const char *ext, struct str *out, berth_err *err);
+
+/* image_load.c: a picture of the input folder; as_stored: orientation is not applied.
+ * image_file_release() it. */
+berth_status load_picture(struct node_call *c, const char *name, bool as_stored,
+                          struct image_file *f, berth_err *err);
+/* A frame as RGB into the picture `at` of t. */
+berth_status put_rgb(const struct image *im, struct htensor *t, size_t at, berth_err *err);
 
 /* image_save.c: pictures of the temp folder below the node, without the prompt in them. */
 berth_status show_images(struct node_call *c, const struct htensor *t, berth_err *err);

@@ -1,4 +1,4 @@
-/* pyre_impl: instructions, shared by pyre_parse.c, which makes them, and pyre_match.c. */
+/* pyre_impl: instructions, shared by pyre_emit.c, which makes them, and pyre_match.c. */
 #pragma once
 
 #include "node/pyre.h"

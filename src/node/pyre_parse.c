@@ -1,55 +1,14 @@
-/* pyre_parse: a regular expression to a tree, as Python's re reads it and with its errors, and the
- * tree to instructions. */
-#include "base/utf8.h"
+/* pyre_parse: a regular expression to a tree, as Python's re reads it and with its errors. */
 #include "node/py.h"
-#include "node/pyre_impl.h"
+#include "node/pyre_tree.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum kind {
-    T_EMPTY,
-    T_CHAR, /* c */
-    T_ANY,
-    T_SET,    /* set */
-    T_CAT,    /* kid, next of each */
-    T_ALT,    /* the same */
-    T_REPEAT, /* kid, min, max, how */
-    T_GROUP,  /* kid, c: number; 0: without */
-    T_BACK,   /* c */
-    T_AT,     /* c */
-    T_LOOK,   /* kid, behind, not */
-    T_ATOMIC, /* kid */
-    T_COND,   /* c, kid: yes, and its next: no */
-};
-enum how { GREEDY, LAZY, POSSESSIVE };
-#define MANY UINT32_MAX
-
-struct tree {
-    enum kind kind;
-    unsigned flags;
-    uint32_t c, min, max;
-    enum how how;
-    bool behind, inverse;
-    const struct re_set *set;
-    struct tree *kid, *next;
-};
-
-struct parser {
-    struct pyre *p;
-    const char *s; /* UTF-8 */
-    size_t n, at;  /* bytes */
-    unsigned flags, depth;
-    bool open[PYRE_GROUPS_MAX];   /* groups that are not closed yet */
-    size_t cond[PYRE_GROUPS_MAX]; /* where a condition named them first, plus 1; 0: none did */
-    bool failed;
-    berth_err *err;
-};
-
 /* ---- errors ---- */
 
 /* At byte `at`, which people count in characters. */
-static struct tree *fail_at(struct parser *p, size_t at, const char *what)
+struct tree *re_fail_at(struct parser *p, size_t at, const char *what)
 {
     size_t place = py_len(p->s, at);
     if (p->failed)
@@ -113,46 +72,6 @@ static struct tree *new_tree(struct parser *p, enum kind kind)
 
 /* ---- characters of the pattern ---- */
 
-static bool more(const struct parser *p)
-{
-    return p->at < p->n;
-}
-
-static char look(const struct parser *p)
-{
-    return more(p) ? p->s[p->at] : 0;
-}
-
-static bool take(struct parser *p, char c)
-{
-    if (!more(p) || p->s[p->at] != c)
-        return false;
-    p->at++;
-    return true;
-}
-
-static uint32_t next_point(struct parser *p)
-{
-    uint32_t c = 0;
-    p->at += utf8_get(p->s + p->at, p->n - p->at, &c);
-    return c;
-}
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool is_octal(char c)
-{
-    return c >= '0' && c <= '7';
-}
-
-static bool is_letter(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
 static void skip_verbose(struct parser *p)
 {
     while ((p->flags & PYRE_VERBOSE) && more(p)) {
@@ -169,13 +88,6 @@ static void skip_verbose(struct parser *p)
 
 /* ---- escapes ---- */
 
-struct escape {
-    enum { E_CHAR, E_MEMBER, E_AT, E_GROUP } is;
-    uint32_t c; /* a point, an enum re_at, a group */
-    enum re_member member;
-    bool inverse;
-};
-
 /* Exactly `digits` of them; false: said. */
 static bool hex(struct parser *p, size_t from, size_t digits, uint32_t *out)
 {
@@ -186,20 +98,20 @@ static bool hex(struct parser *p, size_t from, size_t digits, uint32_t *out)
     char text[48];
     snprintf(text, sizeof text, "incomplete escape %.*s", (int)(p->at - from), p->s + from);
     if (i < digits)
-        fail_at(p, from, text);
+        re_fail_at(p, from, text);
     else if (*out > 0x10ffff) {
         snprintf(text, sizeof text, "bad escape %.*s", (int)(p->at - from), p->s + from);
-        fail_at(p, from, text);
+        re_fail_at(p, from, text);
     }
     return !p->failed;
 }
 
-static bool bad_escape(struct parser *p, size_t from)
+bool re_bad_escape(struct parser *p, size_t from)
 {
     char text[32];
     snprintf(text, sizeof text, "bad escape %.*s", (int)(p->at - from > 12 ? 12 : p->at - from),
              p->s + from);
-    fail_at(p, from, text);
+    re_fail_at(p, from, text);
     return false;
 }
 
@@ -225,7 +137,7 @@ static bool octal(struct parser *p, size_t from, size_t most, struct escape *e)
         char text[64];
         snprintf(text, sizeof text, "octal escape value %.*s outside of range 0-0o377",
                  (int)(p->at - from), p->s + from);
-        fail_at(p, from, text);
+        re_fail_at(p, from, text);
     }
     return !p->failed;
 }
@@ -250,7 +162,7 @@ static bool common_escape(struct parser *p, size_t from, char c, struct escape *
 }
 
 /* The digit in front of p->at, behind '\', and what follows: octal, or the number of a group. */
-static bool numbered(struct parser *p, size_t from, struct escape *e)
+bool re_numbered(struct parser *p, size_t from, struct escape *e)
 {
     char c = p->s[p->at - 1];
     if (c == '0')
@@ -279,7 +191,7 @@ static bool escape(struct parser *p, struct escape *e)
     size_t from = p->at - 1;
     bool known;
     if (!more(p)) {
-        fail_at(p, from, "bad escape (end of pattern)");
+        re_fail_at(p, from, "bad escape (end of pattern)");
         return false;
     }
     char c = look(p);
@@ -298,9 +210,9 @@ static bool escape(struct parser *p, struct escape *e)
     if (!common_escape(p, from, c, e, &known) || known)
         return !p->failed;
     if (is_digit(c))
-        return numbered(p, from, e);
+        return re_numbered(p, from, e);
     *e = (struct escape) { .is = E_CHAR, .c = (uint32_t)c };
-    return !is_letter(c) || bad_escape(p, from);
+    return !is_letter(c) || re_bad_escape(p, from);
 }
 
 /* Behind '\', within [ ]. */
@@ -309,7 +221,7 @@ static bool set_escape(struct parser *p, struct escape *e)
     size_t from = p->at - 1;
     bool known;
     if (!more(p)) {
-        fail_at(p, from, "bad escape (end of pattern)");
+        re_fail_at(p, from, "bad escape (end of pattern)");
         return false;
     }
     char c = look(p);
@@ -329,7 +241,7 @@ static bool set_escape(struct parser *p, struct escape *e)
     if (!common_escape(p, from, c, e, &known) || known)
         return !p->failed;
     *e = (struct escape) { .is = E_CHAR, .c = (uint32_t)c };
-    return !(is_letter(c) || is_digit(c)) || bad_escape(p, from);
+    return !(is_letter(c) || is_digit(c)) || re_bad_escape(p, from);
 }
 
 /* ---- sets ---- */
@@ -347,7 +259,7 @@ static bool bad_range(struct parser *p, size_t from)
     char text[64];
     size_t n = p->at - from;
     snprintf(text, sizeof text, "bad character range %.*s", (int)(n > 32 ? 32 : n), p->s + from);
-    fail_at(p, from, text);
+    re_fail_at(p, from, text);
     return false;
 }
 
@@ -392,7 +304,7 @@ static struct tree *set(struct parser *p)
         struct escape low = { 0 }, high = { 0 };
         first = false;
         if (!more(p)) {
-            fail_at(p, open, "unterminated character set");
+            re_fail_at(p, open, "unterminated character set");
             break;
         }
         ok = set_member(p, &low);
@@ -405,7 +317,7 @@ static struct tree *set(struct parser *p)
             r.to = ok ? high.c : 0;
         } else if (ok && look(p) == '-' && p->at + 1 >= p->n) {
             p->at = p->n;
-            fail_at(p, open, "unterminated character set");
+            re_fail_at(p, open, "unterminated character set");
             break;
         }
         if (ok && low.is == E_MEMBER)
@@ -445,7 +357,7 @@ static struct tree *member(struct parser *p, const struct escape *e)
 static struct tree *alternatives(struct parser *p);
 static struct tree *sequence(struct parser *p);
 
-static bool find_name(const struct pyre *p, const char *s, size_t n, unsigned *out)
+bool re_find_name(const struct pyre *p, const char *s, size_t n, unsigned *out)
 {
     for (size_t i = 0; i < p->name.n; i++) {
         const struct pyre_name *x = vec_at(&p->name, i);
@@ -458,7 +370,7 @@ static bool find_name(const struct pyre *p, const char *s, size_t n, unsigned *o
 }
 
 /* Up to `end`, which is taken. False: said. */
-static bool name_until(struct parser *p, char end, const char *what, const char **name, size_t *n)
+bool re_name_until(struct parser *p, char end, const char *what, const char **name, size_t *n)
 {
     size_t from = p->at;
     char text[64];
@@ -474,11 +386,11 @@ static bool name_until(struct parser *p, char end, const char *what, const char 
         snprintf(text, sizeof text, "missing %c, unterminated name", end);
     else
         snprintf(text, sizeof text, "missing %s", what);
-    fail_at(p, from, text);
+    re_fail_at(p, from, text);
     return false;
 }
 
-static bool is_identifier(const char *s, size_t n)
+bool re_is_identifier(const char *s, size_t n)
 {
     bool ok = n && !is_digit(*s);
     for (size_t i = 0; i < n; i++)
@@ -487,12 +399,12 @@ static bool is_identifier(const char *s, size_t n)
     return ok;
 }
 
-static bool bad_name(struct parser *p, const char *name, size_t n)
+bool re_bad_name(struct parser *p, const char *name, size_t n)
 {
     struct str text = { 0 };
     str_adds(&text, "bad character in group name ");
     py_repr_text(name, n, 100, &text);
-    fail_at(p, (size_t)(name - p->s), str_c(&text));
+    re_fail_at(p, (size_t)(name - p->s), str_c(&text));
     str_release(&text);
     return false;
 }
@@ -506,12 +418,12 @@ static bool new_group(struct parser *p, const char *name, size_t n, unsigned *ou
     p->open[*out] = true;
     if (!name)
         return true;
-    if (find_name(p->p, name, n, &known)) {
+    if (re_find_name(p->p, name, n, &known)) {
         struct str text = { 0 };
         str_adds(&text, "redefinition of group name ");
         py_repr_text(name, n, 100, &text);
         str_addf(&text, " as group %u; was group %u", *out, known);
-        fail_at(p, (size_t)(name - p->s), str_c(&text));
+        re_fail_at(p, (size_t)(name - p->s), str_c(&text));
         str_release(&text);
         return false;
     }
@@ -524,7 +436,7 @@ static bool close_group(struct parser *p, size_t open)
 {
     if (take(p, ')'))
         return true;
-    fail_at(p, open, "missing ), unterminated subpattern");
+    re_fail_at(p, open, "missing ), unterminated subpattern");
     return false;
 }
 
@@ -555,10 +467,10 @@ static struct tree *backref(struct parser *p, size_t from, uint32_t group)
     char text[64];
     if (group == 0 || group > p->p->groups) {
         snprintf(text, sizeof text, "invalid group reference %u", group);
-        return fail_at(p, from + 1, text);
+        return re_fail_at(p, from + 1, text);
     }
     if (p->open[group])
-        return fail_at(p, from, "cannot refer to an open group");
+        return re_fail_at(p, from, "cannot refer to an open group");
     struct tree *t = new_tree(p, T_BACK);
     if (t)
         t->c = group;
@@ -566,7 +478,7 @@ static struct tree *backref(struct parser *p, size_t from, uint32_t group)
 }
 
 /* Points a tree matches, the least and the most. */
-static void width(const struct tree *t, uint64_t *low, uint64_t *high)
+void re_width(const struct tree *t, uint64_t *low, uint64_t *high)
 {
     uint64_t a, b;
     *low = *high = 0;
@@ -578,7 +490,7 @@ static void width(const struct tree *t, uint64_t *low, uint64_t *high)
         break;
     case T_CAT:
         for (const struct tree *k = t->kid; k; k = k->next) {
-            width(k, &a, &b);
+            re_width(k, &a, &b);
             *low += a;
             *high += b;
         }
@@ -587,7 +499,7 @@ static void width(const struct tree *t, uint64_t *low, uint64_t *high)
     case T_COND:
         *low = UINT64_MAX;
         for (const struct tree *k = t->kid; k; k = k->next) {
-            width(k, &a, &b);
+            re_width(k, &a, &b);
             *low = a < *low ? a : *low;
             *high = b > *high ? b : *high;
         }
@@ -595,13 +507,13 @@ static void width(const struct tree *t, uint64_t *low, uint64_t *high)
             *low = 0;
         break;
     case T_REPEAT:
-        width(t->kid, &a, &b);
+        re_width(t->kid, &a, &b);
         *low = a * t->min;
         *high = t->max == MANY ? (b ? MANY : 0) : b * t->max;
         break;
     case T_GROUP:
     case T_ATOMIC:
-        width(t->kid, low, high);
+        re_width(t->kid, low, high);
         break;
     case T_BACK: /* unknown: as re says, from 0 on */
         *high = MANY;
@@ -626,7 +538,7 @@ static struct tree *look_around(struct parser *p, size_t open, bool behind, bool
     t->inverse = inverse;
     if (behind) {
         uint64_t low, high;
-        width(t->kid, &low, &high);
+        re_width(t->kid, &low, &high);
         if (low != high)
             return fail(p, "look-behind requires fixed-width pattern");
         t->c = (uint32_t)low;
@@ -639,7 +551,7 @@ static struct tree *condition(struct parser *p, size_t open)
     const char *name;
     size_t n;
     unsigned group = 0;
-    if (!name_until(p, ')', "group name", &name, &n))
+    if (!re_name_until(p, ')', "group name", &name, &n))
         return NULL;
     bool number = true;
     for (size_t i = 0; i < n; i++)
@@ -647,18 +559,18 @@ static struct tree *condition(struct parser *p, size_t open)
     if (number) {
         uint64_t v = 0;
         if (!str_parse_u64(name, n, &v) || v == 0)
-            return fail_at(p, (size_t)(name - p->s), "bad group number");
+            return re_fail_at(p, (size_t)(name - p->s), "bad group number");
         if (v >= PYRE_GROUPS_MAX)
-            return fail_at(p, (size_t)(name - p->s), "invalid group reference");
+            return re_fail_at(p, (size_t)(name - p->s), "invalid group reference");
         group = (unsigned)v; /* it may come later */
-    } else if (!is_identifier(name, n)) {
-        bad_name(p, name, n);
+    } else if (!re_is_identifier(name, n)) {
+        re_bad_name(p, name, n);
         return NULL;
-    } else if (!find_name(p->p, name, n, &group)) {
+    } else if (!re_find_name(p->p, name, n, &group)) {
         struct str text = { 0 };
         str_adds(&text, "unknown group name ");
         py_repr_text(name, n, 100, &text);
-        fail_at(p, (size_t)(name - p->s), str_c(&text));
+        re_fail_at(p, (size_t)(name - p->s), str_c(&text));
         str_release(&text);
         return NULL;
     }
@@ -673,7 +585,7 @@ static struct tree *condition(struct parser *p, size_t open)
     if (!t || p->failed)
         return NULL;
     if (look(p) == '|')
-        return fail_at(p, p->at, "conditional backref with more than two branches");
+        return re_fail_at(p, p->at, "conditional backref with more than two branches");
     t->c = group;
     return close_group(p, open) ? t : NULL;
 }
@@ -698,7 +610,7 @@ static struct tree *flags(struct parser *p, size_t open)
         return unsupported(p, "the flag L");
     if (take(p, ')')) {
         if (open)
-            return fail_at(p, open, "global flags not at the start of the expression");
+            return re_fail_at(p, open, "global flags not at the start of the expression");
         p->flags |= add;
         return new_tree(p, T_EMPTY);
     }
@@ -707,10 +619,10 @@ static struct tree *flags(struct parser *p, size_t open)
         for (; flag_of(look(p)) && look(p) != 'a'; p->at++)
             drop |= flag_of(look(p));
         if (p->at == from)
-            return fail_at(p, p->at, more(p) ? "unknown flag" : "missing flag");
+            return re_fail_at(p, p->at, more(p) ? "unknown flag" : "missing flag");
     }
     if (!take(p, ':'))
-        return fail_at(p, p->at, more(p) ? "unknown flag" : "missing -, : or )");
+        return re_fail_at(p, p->at, more(p) ? "unknown flag" : "missing -, : or )");
     p->flags = (p->flags | add) & ~drop;
     struct tree *t = wrap(p, T_GROUP, alternatives(p));
     p->flags = before;
@@ -724,32 +636,32 @@ static struct tree *named(struct parser *p, size_t open)
     size_t n;
     unsigned group;
     if (take(p, '<')) {
-        if (!name_until(p, '>', "group name", &name, &n))
+        if (!re_name_until(p, '>', "group name", &name, &n))
             return NULL;
-        return is_identifier(name, n) ? capture(p, open, name, n)
-                                      : (bad_name(p, name, n), (struct tree *)NULL);
+        return re_is_identifier(name, n) ? capture(p, open, name, n)
+                                         : (re_bad_name(p, name, n), (struct tree *)NULL);
     }
     if (take(p, '=')) {
-        if (!name_until(p, ')', "group name", &name, &n))
+        if (!re_name_until(p, ')', "group name", &name, &n))
             return NULL;
-        if (!is_identifier(name, n)) {
-            bad_name(p, name, n);
+        if (!re_is_identifier(name, n)) {
+            re_bad_name(p, name, n);
             return NULL;
         }
-        if (find_name(p->p, name, n, &group))
+        if (re_find_name(p->p, name, n, &group))
             return backref(p, open, group);
         struct str text = { 0 };
         str_adds(&text, "unknown group name ");
         py_repr_text(name, n, 100, &text);
-        fail_at(p, (size_t)(name - p->s), str_c(&text));
+        re_fail_at(p, (size_t)(name - p->s), str_c(&text));
         str_release(&text);
         return NULL;
     }
     char text[48];
     if (!more(p))
-        return fail_at(p, p->at, "unexpected end of pattern");
+        return re_fail_at(p, p->at, "unexpected end of pattern");
     snprintf(text, sizeof text, "unknown extension ?P%c", look(p));
-    return fail_at(p, open + 1, text);
+    return re_fail_at(p, open + 1, text);
 }
 
 /* Behind '('. */
@@ -761,7 +673,7 @@ static struct tree *group(struct parser *p)
     if (!take(p, '?'))
         return capture(p, open, NULL, 0);
     if (!more(p))
-        return fail_at(p, p->at, "unexpected end of pattern");
+        return re_fail_at(p, p->at, "unexpected end of pattern");
     char c = p->s[p->at++];
     switch (c) {
     case 'P':
@@ -778,13 +690,13 @@ static struct tree *group(struct parser *p)
         while (more(p) && look(p) != ')')
             p->at++;
         return take(p, ')') ? new_tree(p, T_EMPTY)
-                            : fail_at(p, open, "missing ), unterminated comment");
+                            : re_fail_at(p, open, "missing ), unterminated comment");
     case '=':
     case '!':
         return look_around(p, open, false, c == '!');
     case '<':
         if (!more(p))
-            return fail_at(p, p->at, "unexpected end of pattern");
+            return re_fail_at(p, p->at, "unexpected end of pattern");
         if (take(p, '='))
             return look_around(p, open, true, false);
         if (take(p, '!'))
@@ -792,7 +704,7 @@ static struct tree *group(struct parser *p)
         {
             char text[32];
             snprintf(text, sizeof text, "unknown extension ?<%c", look(p));
-            return fail_at(p, open + 1, text);
+            return re_fail_at(p, open + 1, text);
         }
     case '(':
         return condition(p, open);
@@ -803,7 +715,7 @@ static struct tree *group(struct parser *p)
         {
             char text[32];
             snprintf(text, sizeof text, "unknown extension ?%c", c);
-            return fail_at(p, open + 1, text);
+            return re_fail_at(p, open + 1, text);
         }
     }
 }
@@ -840,7 +752,7 @@ static bool counts(struct parser *p, uint32_t *min, uint32_t *max)
         return true;
     }
     if (high < low)
-        fail_at(p, from - 1, "min repeat greater than max repeat");
+        re_fail_at(p, from - 1, "min repeat greater than max repeat");
     *min = (uint32_t)low;
     *max = (uint32_t)high;
     return true;
@@ -856,12 +768,12 @@ static struct tree *item(struct parser *p)
     if (c == '|' || c == ')')
         return NULL;
     if (c == '*' || c == '+' || c == '?')
-        return fail_at(p, from, "nothing to repeat");
+        return re_fail_at(p, from, "nothing to repeat");
     if (c == '{') { /* {2} has nothing in front of it; { is a letter */
         uint32_t a, b;
         p->at++;
         if (counts(p, &a, &b))
-            return fail_at(p, from, "nothing to repeat");
+            return re_fail_at(p, from, "nothing to repeat");
         p->at = from;
     }
     if (take(p, '('))
@@ -917,9 +829,9 @@ static struct tree *repeats(struct parser *p, struct tree *of)
             return of;
         }
         if (again)
-            return fail_at(p, from, "multiple repeat");
+            return re_fail_at(p, from, "multiple repeat");
         if (of->kind == T_AT || of->kind == T_EMPTY)
-            return fail_at(p, from, "nothing to repeat");
+            return re_fail_at(p, from, "nothing to repeat");
         struct tree *t = wrap(p, T_REPEAT, of);
         if (!t)
             return NULL;
@@ -988,181 +900,7 @@ static struct tree *alternatives(struct parser *p)
     return first;
 }
 
-/* ---- instructions ---- */
-
-struct emitter {
-    struct pyre *p;
-    bool full, no_memory;
-    struct pyre_code nowhere; /* what is written then */
-};
-
-static size_t emit(struct emitter *e, struct pyre_code c)
-{
-    e->full = e->full || e->p->code.n >= PYRE_CODE_MAX;
-    e->no_memory = e->no_memory || (!e->full && !vec_push(&e->p->code, &c));
-    return e->full || e->no_memory ? 0 : e->p->code.n - 1;
-}
-
-static struct pyre_code *code_at(struct emitter *e, size_t i)
-{
-    return e->full || e->no_memory ? &e->nowhere : vec_at(&e->p->code, i);
-}
-
-static size_t here(const struct emitter *e)
-{
-    return e->p->code.n;
-}
-
-static void emit_tree(struct emitter *e, const struct tree *t);
-
-/* kid* : the rest of a repeat without end. */
-static void emit_star(struct emitter *e, const struct tree *t)
-{
-    uint64_t low, high;
-    width(t->kid, &low, &high);
-    bool may_be_empty = low == 0;
-    uint32_t reg = may_be_empty ? e->p->loops++ : 0;
-    size_t split = emit(e, (struct pyre_code) { .op = RE_SPLIT }), leave = SIZE_MAX;
-    if (may_be_empty)
-        emit(e, (struct pyre_code) { .op = RE_LOOP, .c = reg });
-    emit_tree(e, t->kid);
-    if (may_be_empty)
-        leave = emit(e, (struct pyre_code) { .op = RE_PROGRESS, .c = reg });
-    emit(e, (struct pyre_code) { .op = RE_JUMP, .x = split });
-    size_t body = split + 1, end = here(e);
-    code_at(e, split)->x = t->how == LAZY ? end : body;
-    code_at(e, split)->y = t->how == LAZY ? body : end;
-    if (may_be_empty)
-        code_at(e, leave)->x = end;
-}
-
-static void emit_repeat(struct emitter *e, const struct tree *t)
-{
-    size_t atomic = t->how == POSSESSIVE ? emit(e, (struct pyre_code) { .op = RE_ATOMIC }) : 0;
-    for (uint32_t i = 0; i < t->min && !e->full && !e->no_memory; i++)
-        emit_tree(e, t->kid);
-    if (t->max == MANY) {
-        emit_star(e, t);
-    } else { /* (kid(kid)?)?: all of them leave to the same end */
-        size_t first = here(e), n = t->max - t->min;
-        for (size_t i = 0; i < n && !e->full && !e->no_memory; i++) {
-            emit(e, (struct pyre_code) { .op = RE_SPLIT });
-            emit_tree(e, t->kid);
-        }
-        size_t end = here(e), left = n;
-        for (size_t i = first; i < end && left && !e->full && !e->no_memory;) {
-            /* The splits of ours are the ones at equal distances. */
-            size_t step = (end - first) / n;
-            code_at(e, i)->x = t->how == LAZY ? end : i + 1;
-            code_at(e, i)->y = t->how == LAZY ? i + 1 : end;
-            i += step;
-            left--;
-        }
-    }
-    if (t->how == POSSESSIVE) {
-        emit(e, (struct pyre_code) { .op = RE_DONE });
-        code_at(e, atomic)->x = here(e);
-    }
-}
-
-static void emit_alternatives(struct emitter *e, const struct tree *t)
-{
-    size_t last = SIZE_MAX; /* jumps to the end, chained by y until it is known */
-    for (const struct tree *k = t->kid; k; k = k->next) {
-        size_t split = k->next ? emit(e, (struct pyre_code) { .op = RE_SPLIT }) : 0;
-        emit_tree(e, k);
-        if (!k->next)
-            break;
-        last = emit(e, (struct pyre_code) { .op = RE_JUMP, .y = last });
-        code_at(e, split)->x = split + 1;
-        code_at(e, split)->y = here(e);
-    }
-    while (last != SIZE_MAX && !e->full && !e->no_memory) {
-        size_t before = code_at(e, last)->y;
-        code_at(e, last)->x = here(e);
-        last = before;
-    }
-}
-
-static void emit_condition(struct emitter *e, const struct tree *t)
-{
-    size_t cond = emit(e, (struct pyre_code) { .op = RE_COND, .c = t->c });
-    emit_tree(e, t->kid);
-    if (t->kid->next) {
-        size_t jump = emit(e, (struct pyre_code) { .op = RE_JUMP });
-        code_at(e, cond)->x = here(e);
-        emit_tree(e, t->kid->next);
-        code_at(e, jump)->x = here(e);
-    } else {
-        code_at(e, cond)->x = here(e);
-    }
-}
-
-static void emit_tree(struct emitter *e, const struct tree *t)
-{
-    struct pyre_code c = {
-        .fold = t->flags & PYRE_IGNORECASE, .ascii = t->flags & PYRE_ASCII, .c = t->c, .set = t->set
-    };
-    size_t at;
-    if (e->full || e->no_memory)
-        return;
-    switch (t->kind) {
-    case T_EMPTY:
-        break;
-    case T_CHAR:
-        c.op = RE_CHAR;
-        c.x = pyre_fold(t->c);
-        emit(e, c);
-        break;
-    case T_ANY:
-        c.op = RE_ANY;
-        c.flag = t->flags & PYRE_DOTALL;
-        emit(e, c);
-        break;
-    case T_SET:
-        c.op = RE_SET;
-        emit(e, c);
-        break;
-    case T_BACK:
-        c.op = RE_GROUP;
-        emit(e, c);
-        break;
-    case T_AT:
-        c.op = RE_AT;
-        emit(e, c);
-        break;
-    case T_CAT:
-        for (const struct tree *k = t->kid; k; k = k->next)
-            emit_tree(e, k);
-        break;
-    case T_ALT:
-        emit_alternatives(e, t);
-        break;
-    case T_REPEAT:
-        emit_repeat(e, t);
-        break;
-    case T_GROUP:
-        if (t->c)
-            emit(e, (struct pyre_code) { .op = RE_MARK, .c = 2 * t->c });
-        emit_tree(e, t->kid);
-        if (t->c)
-            emit(e, (struct pyre_code) { .op = RE_MARK, .c = 2 * t->c + 1 });
-        break;
-    case T_LOOK:
-    case T_ATOMIC:
-        c.op = t->kind == T_LOOK ? RE_LOOK : RE_ATOMIC;
-        c.flag = t->inverse;
-        c.behind = t->behind;
-        at = emit(e, c);
-        emit_tree(e, t->kid);
-        emit(e, (struct pyre_code) { .op = RE_DONE });
-        code_at(e, at)->x = here(e);
-        break;
-    case T_COND:
-        emit_condition(e, t);
-        break;
-    }
-}
+/* ---- all together ---- */
 
 berth_status pyre_compile(struct pyre *p, const char *s, size_t n, unsigned flags, berth_err *err)
 {
@@ -1174,25 +912,16 @@ berth_status pyre_compile(struct pyre *p, const char *s, size_t n, unsigned flag
                        n, PYRE_MAX);
     struct tree *t = alternatives(&x);
     if (t && more(&x))
-        t = fail_at(&x, x.at, "unbalanced parenthesis");
+        t = re_fail_at(&x, x.at, "unbalanced parenthesis");
     for (unsigned i = p->groups + 1; t && i < PYRE_GROUPS_MAX; i++)
         if (x.cond[i]) { /* conditions may name groups that come later */
             char text[64];
             snprintf(text, sizeof text, "invalid group reference %u", i);
-            t = fail_at(&x, x.cond[i] - 1, text);
+            t = re_fail_at(&x, x.cond[i] - 1, text);
         }
     if (!t)
         return err->code;
-    struct emitter e = { .p = p };
-    emit_tree(&e, t);
-    emit(&e, (struct pyre_code) { .op = RE_MATCH });
-    if (e.no_memory)
-        return err_set(err, BERTH_ENOMEM, "a regular expression");
-    if (e.full)
-        return err_set(err, BERTH_ELIMIT,
-                       "the regular expression repeats too much: more than %d instructions",
-                       PYRE_CODE_MAX);
-    return BERTH_OK;
+    return pyre_emit(p, t, err);
 }
 
 void pyre_release(struct pyre *p)
@@ -1201,129 +930,4 @@ void pyre_release(struct pyre *p)
     vec_release(&p->code);
     vec_release(&p->name);
     *p = (struct pyre) { 0 };
-}
-
-/* ---- replacements ---- */
-
-static bool add_piece(struct pyre_template *t, struct pyre_piece piece)
-{
-    return (!piece.is_group && !piece.n) || vec_push(&t->part, &piece);
-}
-
-/* \g<name> behind 'g'. */
-static bool template_group(struct parser *p, unsigned *out)
-{
-    const char *name;
-    size_t n;
-    uint64_t v;
-    if (!take(p, '<')) {
-        fail_at(p, p->at, "missing <");
-        return false;
-    }
-    if (!name_until(p, '>', "group name", &name, &n))
-        return false;
-    if (is_digit(*name)) {
-        if (!str_parse_u64(name, n, &v))
-            return bad_name(p, name, n);
-        if (v > p->p->groups) {
-            char text[64];
-            snprintf(text, sizeof text, "invalid group reference %.*s", n > 20 ? 20 : (int)n, name);
-            fail_at(p, (size_t)(name - p->s), text);
-            return false;
-        }
-        *out = (unsigned)v;
-        return true;
-    }
-    if (!is_identifier(name, n))
-        return bad_name(p, name, n);
-    return find_name(p->p, name, n, out) ||
-           (p->failed = true,
-            err_set(p->err, BERTH_ENOTFOUND, "unknown group name '%.*s'", n > 100 ? 100 : (int)n,
-                    name),
-            false);
-}
-
-/* A digit behind '\': octal, or a group that must be there. */
-static bool template_digit(struct parser *p, size_t from, struct escape *e)
-{
-    if (!numbered(p, from, e))
-        return false;
-    if (e->is != E_GROUP || e->c <= p->p->groups)
-        return true;
-    char text[64];
-    snprintf(text, sizeof text, "invalid group reference %u", e->c);
-    fail_at(p, from + 1, text);
-    return false;
-}
-
-static bool template_escape(struct parser *p, struct escape *e, bool *both)
-{
-    static const char name[] = "abfnrtv\\", value[] = "\a\b\f\n\r\t\v\\";
-    size_t from = p->at - 1;
-    *both = false;
-    if (!more(p)) {
-        fail_at(p, from, "bad escape (end of pattern)");
-        return false;
-    }
-    char c = p->s[p->at++];
-    const char *at = strchr(name, c);
-    unsigned group;
-    if (c && at) {
-        *e = (struct escape) { .is = E_CHAR, .c = (uint32_t)value[at - name] };
-        return true;
-    }
-    if (c == 'g') {
-        bool ok = template_group(p, &group);
-        *e = (struct escape) { .is = E_GROUP, .c = ok ? group : 0 };
-        return ok;
-    }
-    if (is_digit(c))
-        return template_digit(p, from, e);
-    if (is_letter(c))
-        return bad_escape(p, from);
-    p->at--;
-    *e = (struct escape) { .is = E_CHAR, .c = next_point(p) };
-    *both = true; /* the backslash stays */
-    return true;
-}
-
-berth_status pyre_template(struct pyre_template *t, const struct pyre *p, const char *s, size_t n,
-                           berth_err *err)
-{
-    struct pyre names = *p; /* looked at, not changed */
-    struct parser x = { .p = &names, .s = s, .n = n, .err = err };
-    size_t begun = 0;
-    bool room = true;
-    *t = (struct pyre_template) { .part.elem = sizeof(struct pyre_piece) };
-    while (more(&x) && room) {
-        struct escape e = { .is = E_CHAR };
-        bool both = false;
-        if (!take(&x, '\\')) {
-            str_addc(&t->text, x.s[x.at++]);
-            continue;
-        }
-        if (!template_escape(&x, &e, &both))
-            return err->code;
-        if (e.is == E_GROUP) {
-            room = add_piece(t, (struct pyre_piece) { .from = begun, .n = t->text.n - begun }) &&
-                   add_piece(t, (struct pyre_piece) { .group = e.c, .is_group = true });
-            begun = t->text.n;
-            if (t->part.n > PYRE_PIECES_MAX)
-                return err_set(err, BERTH_ELIMIT, "the replacement has more than %d pieces",
-                               PYRE_PIECES_MAX);
-        } else {
-            char bytes[4];
-            if (both)
-                str_addc(&t->text, '\\');
-            str_add(&t->text, bytes, utf8_put(e.c, bytes));
-        }
-    }
-    room = room && add_piece(t, (struct pyre_piece) { .from = begun, .n = t->text.n - begun });
-    return room && !t->text.bad ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a replacement");
-}
-
-void pyre_template_release(struct pyre_template *t)
-{
-    str_release(&t->text);
-    vec_release(&t->part);
 }

@@ -3,6 +3,7 @@
  *
  * Order is ComfyUI's: resolved one by one, then paired (an area of one list gets a counterpart in
  * the others), then cut to the latent. Everything lives in the scene's arena. */
+#include "model/gligen.h"
 #include "node/compute.h"
 
 #include <math.h>
@@ -20,19 +21,43 @@ static void *take(const struct cond_scene *scene, size_t count, size_t elem, ber
 
 /* ---- areas ---- */
 
+/* What an area for videos is over this latent. ComfyUI counts its fractions from the first dimension
+ * behind the channels on, so that over pictures that of frames is the height's. */
+static berth_status area_of(const struct cond_entry *e, const struct cond_scene *scene,
+                            double out[4], berth_err *err)
+{
+    memcpy(out, e->area, 4 * sizeof *out);
+    if (e->area_kind != AREA_VIDEO)
+        return BERTH_OK;
+    if (scene->info->latent.rank != 3) {
+        memcpy(out, (const double[]) { e->area_time[0], e->area[0], e->area_time[1], e->area[2] },
+               4 * sizeof *out);
+        return BERTH_OK;
+    }
+    double frames = (double)scene->shape.dim[2];
+    if (nearbyint(e->area_time[0] * frames) >= frames && nearbyint(e->area_time[1] * frames) == 0)
+        return BERTH_OK;
+    return err_set(err, BERTH_EUNSUPPORTED,
+                   "an area of some frames alone cannot be computed yet: temporal %g from z %g on",
+                   e->area_time[0], e->area_time[1]);
+}
+
 /* h, w, y, x in latent pixels: as large as people want; conds_pair() compares them before they are
  * cut. */
 static berth_status read_area(const struct cond_entry *e, const struct cond_scene *scene,
                               struct guide_area *out, berth_err *err)
 {
     uint32_t to[4];
+    double of[4];
+    if (area_of(e, scene, of, err))
+        return err->code;
     for (int i = 0; i < 4; i++) {
-        double v = e->area[i];
+        double v = of[i];
         if (e->area_kind == AREA_PIXELS)
             v = floor(v / scene->info->latent.ratio);
         else /* halves to even, as Python rounds */
             v = nearbyint(v * (double)shape_last(&scene->shape, 2 - i % 2));
-        if (e->area_kind == AREA_PERCENT && i < 2 && v < 1)
+        if (e->area_kind != AREA_PIXELS && i < 2 && v < 1)
             v = 1;
         if (!(v >= 0 && v <= (double)SIDE_MAX))
             return err_set(err, BERTH_EINVAL, "an area with a side of %g latent pixels", v);
@@ -374,6 +399,73 @@ static berth_status resolve_refs(struct node_call *c, const struct cond_entry *e
     return BERTH_OK;
 }
 
+/* ---- boxes with texts ---- */
+
+static berth_status resolve_boxes(const struct cond_entry *e, const struct cond_scene *scene,
+                                  struct sampled_cond *to, berth_err *err)
+{
+    size_t n = cond_boxes(e->box);
+    if (!n)
+        return BERTH_OK;
+    struct gligen_box *list = take(scene, n, sizeof *list, err);
+    if (!list)
+        return err->code;
+    to->cond.box = list;
+    to->cond.boxes = n;
+    to->gligen = &e->gligen->model;
+    for (const struct cond_box *b = e->box; b; b = b->before)
+        list[--n] = (struct gligen_box) {
+            .text = b->text->data, .h = b->h, .w = b->w, .y = b->y, .x = b->x
+        };
+    return BERTH_OK;
+}
+
+/* What one says, with the boxes of the other. NULL: no memory. */
+static const struct sampled_cond *boxed_as(const struct cond_scene *scene,
+                                           const struct sampled_cond *says,
+                                           const struct sampled_cond *as, berth_err *err)
+{
+    if (says->cond.box == as->cond.box)
+        return says;
+    struct sampled_cond *made = take(scene, 1, sizeof *made, err);
+    if (!made)
+        return NULL;
+    *made = *says;
+    made->gligen = as->gligen;
+    made->cond.box = as->cond.box;
+    made->cond.boxes = as->cond.boxes;
+    return made;
+}
+
+/* Boxes of `from` go to the prompts of `to` that have no area, one after the other and over again:
+ * the negative looks at the positive's. What has an area keeps its own. */
+static berth_status spread_boxes(const struct cond_list *from, struct cond_list *to,
+                                 const struct cond_scene *scene, berth_err *err)
+{
+    size_t takers = 0, given = 0;
+    for (size_t i = 0; i < to->at.n; i++) {
+        const struct guide_cond *g = vec_at(&to->at, i);
+        if (!g->has_area && ((const struct sampled_cond *)g->cond)->gligen)
+            return BERTH_OK; /* it has some of its own */
+        takers += !g->has_area;
+    }
+    for (size_t i = 0; takers && i < from->at.n; i++) {
+        const struct guide_cond *g = vec_at(&from->at, i);
+        const struct sampled_cond *s = g->cond;
+        if (g->has_area || !s->gligen)
+            continue;
+        for (size_t k = 0, at = given++ % takers; k < to->at.n; k++) {
+            struct guide_cond *taker = vec_at(&to->at, k);
+            if (taker->has_area || at--)
+                continue;
+            if (!(taker->cond = boxed_as(scene, taker->cond, s, err)))
+                return err->code;
+            break;
+        }
+    }
+    return BERTH_OK;
+}
+
 /* ---- padding of prompts ---- */
 
 static berth_status resolve_shown(const struct cond_entry *e, const struct cond_scene *scene,
@@ -440,6 +532,25 @@ static berth_status resolve_unclip(struct node_call *c, const struct cond_entry 
     return BERTH_OK;
 }
 
+/* ---- what control nets are told ---- */
+
+static berth_status resolve_told(const struct cond_entry *e, const struct cond_scene *scene,
+                                 struct diffusion_cond *to, berth_err *err)
+{
+    const struct htensor *t = e->control_text;
+    if (!t)
+        return BERTH_OK;
+    if (dim(t, 2) != scene->info->context_dim || !dim(t, 1))
+        return err_set(err, BERTH_EINVAL,
+                       "a text for control nets of width %zu; %s wants %llu: is it of another "
+                       "model's text encoder?",
+                       dim(t, 2), scene->info->family,
+                       (unsigned long long)scene->info->context_dim);
+    to->control_context = t->data;
+    to->control_tokens = dim(t, 1);
+    return BERTH_OK;
+}
+
 /* ---- one prompt ---- */
 
 static struct diffusion_size size_of(const struct cond_entry *e, const struct cond_scene *scene)
@@ -471,20 +582,23 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                            .guided = e->guided,
                                            .guidance = (float)e->guidance },
                                  .with = scene->model,
-                                 .hooks = e->hooks };
+                                 .hooks = e->hooks,
+                                 .control = e->control,
+                                 .control_to_all = e->control_to_all };
     *g = (struct guide_cond) { .cond = x,
                                .strength = e->strength,
                                .mask_strength = e->mask_strength,
                                .has_area = e->area_kind != AREA_NONE,
                                .sigma_start = HUGE_VAL };
     if (resolve_refs(c, e, scene, &x->cond, err) || resolve_shown(e, scene, &x->cond, err) ||
-        resolve_bias(e, scene, &x->cond, err) || resolve_unclip(c, e, scene, &x->cond, err))
+        resolve_bias(e, scene, &x->cond, err) || resolve_unclip(c, e, scene, &x->cond, err) ||
+        resolve_boxes(e, scene, x, err) || resolve_told(e, scene, &x->cond, err))
         return err->code;
     if (scene->several) {
-        if (g->has_area || e->mask || e->concat_latent || e->concat_mask)
+        if (g->has_area || e->mask || e->concat_latent || e->concat_mask || e->control)
             return err_set(err, BERTH_EUNSUPPORTED,
-                           "areas, masks and pictures of prompts cannot be used with several "
-                           "latents at once");
+                           "areas, masks, pictures and control nets of prompts cannot be used with "
+                           "several latents at once");
     } else if (resolve_concat(c, e, scene, &x->concat, err)) {
         return err->code;
     }
@@ -492,9 +606,15 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
         return err->code;
     if (e->mask && resolve_mask(c, e, scene, g, err))
         return err->code;
-    if (e->ranged) {
-        g->sigma_start = ms_percent(scene->ms, e->start_percent);
-        g->sigma_end = ms_percent(scene->ms, e->end_percent);
+    g->otherwise = e->otherwise;
+    double start = e->ranged ? e->start_percent : 0, end = e->ranged ? e->end_percent : 1;
+    if (e->clip_ranged) {
+        start = fmax(start, e->clip_start);
+        end = fmin(end, e->clip_end);
+    }
+    if (e->ranged || e->clip_ranged) {
+        g->sigma_start = ms_percent(scene->ms, start);
+        g->sigma_end = ms_percent(scene->ms, end);
     }
     return BERTH_OK;
 }
@@ -543,14 +663,35 @@ static const struct guide_cond *against(const struct cond_list *list, const stru
     return best;
 }
 
-static berth_status pair(struct cond_list *list, const struct guide_cond *c, berth_err *err)
+/* What x says, steered as c is. NULL: no memory. */
+static const struct sampled_cond *steered_as(const struct cond_scene *scene, const void *x,
+                                             const void *c)
+{
+    const struct sampled_cond *says = x, *as = c;
+    if (says->control == as->control)
+        return says;
+    struct sampled_cond *made = arena_array(scene->mem, 1, sizeof *made);
+    if (!made)
+        return NULL;
+    *made = *says;
+    made->control = as->control;
+    return made;
+}
+
+static berth_status pair(struct cond_list *list, const struct guide_cond *c,
+                         const struct cond_scene *scene, berth_err *err)
 {
     const struct guide_cond *x = against(list, c);
     if (!x || (x->has_area && same_area(&x->area, &c->area)))
         return BERTH_OK;
-    struct guide_cond made = *c; /* where and when it counts are c's, what it says is x's */
-    made.cond = x->cond;
-    struct guide_cond *at = vec_add(&list->at);
+    /* Where and when it counts, which boxes it has and what steers it are c's, what it says is
+     * x's. */
+    struct guide_cond made = *c;
+    const struct sampled_cond *boxed = boxed_as(scene, x->cond, c->cond, err);
+    if (!boxed)
+        return err->code;
+    made.cond = steered_as(scene, boxed, c->cond);
+    struct guide_cond *at = made.cond ? vec_add(&list->at) : NULL;
     if (!at)
         return err_set(err, BERTH_ENOMEM, "%zu prompts", list->at.n);
     *at = made;
@@ -572,6 +713,36 @@ static berth_status cut(struct guide_cond *g, const struct shape *s, berth_err *
     return BERTH_OK;
 }
 
+/* Controls of `from` that are for all go to the prompts of `to` that have no area, one after the
+ * other and over again; unless one of those has some of its own. */
+static berth_status spread_controls(const struct cond_list *from, struct cond_list *to,
+                                    const struct cond_scene *scene, berth_err *err)
+{
+    size_t takers = 0, given = 0;
+    for (size_t i = 0; i < to->at.n; i++) {
+        const struct guide_cond *g = vec_at(&to->at, i);
+        const struct sampled_cond *s = g->cond;
+        if (!g->has_area && s->control)
+            return BERTH_OK;
+        takers += !g->has_area;
+    }
+    for (size_t i = 0; takers && i < from->at.n; i++) {
+        const struct guide_cond *g = vec_at(&from->at, i);
+        const struct sampled_cond *s = g->cond;
+        if (g->has_area || !s->control || !s->control_to_all)
+            continue;
+        for (size_t k = 0, at = given++ % takers; k < to->at.n; k++) {
+            struct guide_cond *taker = vec_at(&to->at, k);
+            if (taker->has_area || at--)
+                continue;
+            if (!(taker->cond = steered_as(scene, taker->cond, g->cond)))
+                return err_set(err, BERTH_ENOMEM, "a prompt");
+            break;
+        }
+    }
+    return BERTH_OK;
+}
+
 berth_status conds_pair(struct node_call *c, struct cond_list *list, size_t lists,
                         const struct cond_scene *scene, berth_err *err)
 {
@@ -581,9 +752,13 @@ berth_status conds_pair(struct node_call *c, struct cond_list *list, size_t list
             if (i % BETWEEN_CHECKS == 0 && call_check(c, err))
                 return err->code;
             for (size_t o = 0; g.has_area && o < lists; o++)
-                if (o != k && pair(&list[o], &g, err))
+                if (o != k && pair(&list[o], &g, scene, err))
                     return err->code;
         }
+    for (size_t k = 1; k < lists; k++)
+        if (spread_controls(&list[0], &list[k], scene, err) ||
+            spread_boxes(&list[0], &list[k], scene, err))
+            return err->code;
     for (size_t k = 0; k < lists; k++)
         for (size_t i = 0; i < list[k].at.n; i++)
             if (cut(vec_at(&list[k].at, i), &scene->shape, err))

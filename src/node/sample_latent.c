@@ -140,7 +140,9 @@ struct run { /* of one sample_latent() */
     struct run_net {                 /* models that compute, opened when they are asked for */
         const struct model_ref *ref; /* NULL: none */
         struct diffusion *d;
+        const struct model_ref *control[DIFFUSION_STEERS]; /* by the number that d has for it */
     } net[2];
+    struct control_hint *hints;             /* what control nets of prompts look at */
     struct steering steering;               /* what networks beside them look at */
     const struct model_control *steered_by; /* whose that is; NULL: nobody's yet */
     struct msampling ms;
@@ -158,6 +160,8 @@ struct run { /* of one sample_latent() */
     float *noise;
     float *x;
     float *last; /* D of the last step; NULL: nobody wants it */
+    bool want_last;
+    struct shape last_shape; /* of one that grew; ndim 0: it did not */
     bool stepped;
     float *mask;     /* of the latent's shape; NULL: none */
     float *mask_now; /* DifferentialDiffusion: the mask of a noise level; else NULL */
@@ -167,6 +171,7 @@ struct run { /* of one sample_latent() */
     struct guide_memory *memory;
     struct net_patches nets; /* what the network is run with */
     struct guide_seen seen;  /* what it says of its attention */
+    struct patch_run draws;  /* what patches of it draw */
     struct step_cache easy;  /* of its passes; threshold 0: none */
     struct step_cache whole; /* of predictions; likewise */
     struct windows windows;  /* context windows; length 0: none */
@@ -290,6 +295,7 @@ static berth_status prepare_latent(struct run *r, berth_err *err)
             return err->code;
         pack(r, i, one, r->noise, false);
     }
+    r->draws.rng = rng;
     float first = r->q->sigmas[0];
     if (prepare_windows(r, err))
         return err->code;
@@ -332,6 +338,10 @@ static void net_end(struct run *r, struct run_net *n)
     if (n->d) {
         struct net_report done = diffusion_report(n->d);
         ready_done(r->c, n->ref->part[0], "diffusion", &done);
+        for (size_t i = 0; i < DIFFUSION_STEERS && n->control[i]; i++) {
+            done = diffusion_control_report(n->d, i);
+            ready_done(r->c, n->control[i]->part[0], "control", &done);
+        }
         diffusion_close(n->d);
     }
     *n = (struct run_net) { 0 };
@@ -392,6 +402,113 @@ static berth_status net_for(struct run *r, const struct model_ref *ref, struct d
     return s;
 }
 
+/* The GLIGENs of prompts, loaded and beside the model that is to keep to their boxes. */
+static berth_status add_gligens(struct run *r, struct diffusion *d,
+                                const struct sampled_cond *const *cond, size_t n, berth_err *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct model_ref *g = cond[i]->gligen;
+        if (!g || diffusion_gligen(d) == g->part[0])
+            continue;
+        if (ready_load(r->c, g, 0, err) ||
+            diffusion_add_gligen(d, g->part[0], res_info(g->part[0]).part, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
+/* ---- control nets of prompts ---- */
+
+static bool same_patches(const struct model_ref *a, const struct model_ref *b)
+{
+    if (a->patches != b->patches)
+        return false;
+    for (size_t i = 0; i < a->patches; i++)
+        if (a->patch[i].adapter != b->patch[i].adapter ||
+            a->patch[i].strength != b->patch[i].strength)
+            return false;
+    return true;
+}
+
+/* The number of a control net beside an open model, loaded and opened where it is not yet. */
+static berth_status control_for(struct run *r, struct diffusion *d, const struct model_ref *net,
+                                size_t *out, berth_err *err)
+{
+    struct run_net *of = r->net;
+    while (of->d != d)
+        of++;
+    const bool open = diffusion_control_find(d, net->part[0], out);
+    if (open && !same_patches(of->control[*out], net))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "'%.80s' as differences to two models in one run cannot be computed yet",
+                       ready_name(net));
+    if (open)
+        return BERTH_OK;
+    if (ready_load(r->c, net, 0, err) ||
+        diffusion_control_open(d, net->part[0], res_info(net->part[0]).part, out, err))
+        return err->code;
+    of->control[*out] = net;
+    return BERTH_OK;
+}
+
+/* Is it one for this noise level? Compared in float32, as torch does. */
+static bool is_active(const struct run *r, const struct cond_control *k, float sigma)
+{
+    return !(sigma > (float)ms_percent(&r->ms, k->start_percent) ||
+             sigma < (float)ms_percent(&r->ms, k->end_percent));
+}
+
+/* Those of a prompt that count at this noise level, first to last; steer: [DIFFUSION_STEERS]. */
+static berth_status steer_pass(struct run *r, struct diffusion *d, const struct guide_batch *b,
+                               const struct cond_control *last, struct diffusion_steer *steer,
+                               size_t *n, berth_err *err)
+{
+    const size_t h = (size_t)shape_last(&b->shape, 2), w = (size_t)shape_last(&b->shape, 1);
+    size_t at = 0;
+    for (const struct cond_control *k = last; k; k = k->before)
+        at += is_active(r, k, b->sigma);
+    *n = at;
+    if (at > DIFFUSION_STEERS)
+        return err_set(err, BERTH_ELIMIT, "%zu control nets for one prompt; at most %d are taken",
+                       at, DIFFUSION_STEERS);
+    for (const struct cond_control *k = last; k; k = k->before) {
+        const struct control_hint *hint;
+        struct diffusion_steer *s;
+        if (!is_active(r, k, b->sigma))
+            continue;
+        s = &steer[--at];
+        if (control_hint(r->c, k, h, w, &r->mem, &r->hints, &hint, err) ||
+            control_for(r, d, &k->net, &s->net, err))
+            return err->code;
+        s->hint = hint->x;
+        s->hint_shape = hint->shape;
+        control_manner(k, s);
+    }
+    return BERTH_OK;
+}
+
+/* Before anything is loaded for them: is every control net for its model, and its picture one? */
+static berth_status check_controls(struct run *r, berth_err *err)
+{
+    for (size_t l = 0; l < LISTS; l++)
+        for (size_t i = 0; i < r->list[l].at.n; i++) {
+            const struct guide_cond *g = vec_at(&r->list[l].at, i);
+            const struct sampled_cond *s = g->cond;
+            const struct control_hint *unread;
+            const size_t h = g->has_area ? g->area.h : (size_t)shape_last(&r->shape, 2);
+            const size_t w = g->has_area ? g->area.w : (size_t)shape_last(&r->shape, 1);
+            if (s->control && r->windows.length)
+                return err_set(err, BERTH_EUNSUPPORTED,
+                               "control nets with context windows cannot be computed yet");
+            if (s->control && controls_check(s->control, s->with, err))
+                return err->code;
+            for (const struct cond_control *k = s->control; k; k = k->before)
+                if (control_hint(r->c, k, h, w, &r->mem, &r->hints, &unread, err))
+                    return err->code;
+        }
+    return BERTH_OK;
+}
+
 /* Predictions of items [from, from + n) of a batch, all of them of one model, with channels beside
  * x or all without. */
 static berth_status forward(struct run *r, const struct guide_batch *b, size_t from, size_t n,
@@ -402,7 +519,7 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
     struct diffusion *d;
     if ((cond[0]->hooks && hooks_model(&r->hooks, r->c, with, cond[0]->hooks, &r->ms, b->sigma,
                                        largest(r->q), &with, err)) ||
-        net_for(r, with, &d, err))
+        net_for(r, with, &d, err) || add_gligens(r, d, cond, n, err))
         return err->code;
     const struct diffusion_info *info = diffusion_info(d);
     size_t extra = (size_t)info->in_channels - info->latent.channels;
@@ -415,6 +532,10 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
                                .patches = b->how ? *(const struct net_patches *)b->how : r->nets,
                                .sigma = b->sigma,
                                .out = b->out + from * each };
+    struct diffusion_steer steer[DIFFUSION_STEERS];
+    if (cond[0]->control && steer_pass(r, d, b, cond[0]->control, steer, &in.steers, err))
+        return err->code;
+    in.steer = steer;
     float *concat = NULL;
     const struct diffusion_cond **of = calloc(n, sizeof *of);
     if (cond[0]->concat)
@@ -456,7 +577,8 @@ static berth_status predict_all(void *user, const struct guide_batch *b, berth_e
     berth_status s = BERTH_OK;
     for (size_t i = 0, to; !s && i < n; i = to) {
         for (to = i + 1; to < n && !of[to]->concat == !of[i]->concat &&
-                         of[to]->with == of[i]->with && of[to]->hooks == of[i]->hooks;)
+                         of[to]->with == of[i]->with && of[to]->hooks == of[i]->hooks &&
+                         of[to]->control == of[i]->control;)
             to++;
         s = forward(user, b, i, to - i, err);
     }
@@ -577,7 +699,7 @@ static berth_status net_list(struct run *r, const struct net_patch *last, struct
 {
     const struct model_ref *m = r->q->model;
     struct net_patch *at = arena_array(&r->mem, m->changes + 1, sizeof *at);
-    *out = (struct net_patches) { .at = at };
+    *out = (struct net_patches) { .at = at, .run = &r->draws };
     if (!at)
         return err_set(err, BERTH_ENOMEM, "%zu patches", m->changes);
     for (size_t i = 0; i < m->changes; i++) {
@@ -655,7 +777,8 @@ static berth_status prepare_patches(struct run *r, const struct conditioning **e
     for (size_t i = 0; i < q->model->changes; i++) {
         if (prepare_change(r, &q->model->change[i], err))
             return err->code;
-        if (q->model->change[i].with)
+        const struct value *with = q->model->change[i].with;
+        if (with && with->object.type == &type_conditioning)
             *empty = q->model->change[i].with->object.obj;
     }
     if (q->empty) {
@@ -745,7 +868,128 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
         return err->code;
     torch_seed(&rng, q->seed + 1);
     torch_randn(&rng, own, r->n);
+    r->draws.rng = rng; /* ComfyUI has one generator for all of this */
     r->guide.noise = own;
+    return BERTH_OK;
+}
+
+/* ---- a latent that grows ---- */
+
+/* What was made for one size of the latent. */
+static berth_status may_grow(const struct run *r, berth_err *err)
+{
+    const char *with = r->mask                   ? "a noise mask"
+                       : r->parts > 1            ? "several latents"
+                       : r->patches || r->nets.n ? "nodes that patch a model"
+                       : r->easy.threshold > 0 || r->whole.threshold > 0 ? "a cache of steps"
+                       : r->windows.length                               ? "context windows"
+                       : r->q->model->control                            ? "a network that steers"
+                                                                         : NULL;
+    for (size_t k = 0; k < LISTS; k++)
+        for (size_t i = 0; !with && i < r->list[k].at.n; i++) {
+            const struct guide_cond *g = vec_at(&r->list[k].at, i);
+            if (g->mask || g->otherwise || ((const struct sampled_cond *)g->cond)->concat)
+                with = "masks and pictures of prompts";
+        }
+    return with ? err_set(err, BERTH_EUNSUPPORTED,
+                          "SamplerLCMUpscale with %s cannot be computed yet", with)
+                : BERTH_OK;
+}
+
+/* x at another size, and everything that has it. */
+static berth_status resize_run(struct run *r, size_t h, size_t w, const char *method,
+                               berth_err *err)
+{
+    struct htensor *now, *next = NULL;
+    if (htensor_new(&r->shape, &now, err))
+        return err->code;
+    memcpy(now->data, r->x, r->n * sizeof *r->x);
+    berth_status s = scale_planes(r->c, now, w, h, method, false, &next, err);
+    htensor_unref(now);
+    if (s)
+        return s;
+    size_t n = htensor_count(next);
+    float *x = floats(r, n, err);
+    if (!x) {
+        htensor_unref(next);
+        return err->code;
+    }
+    memcpy(x, next->data, n * sizeof *x);
+    htensor_unref(r->part[0].samples);
+    r->part[0].samples = next;
+    r->shape = r->guide.shape = next->shape;
+    r->n = n;
+    r->x = x;
+    return BERTH_OK;
+}
+
+/* Noise as torch.randn_like() draws it there: behind all that was drawn. */
+static void add_noise(struct run *r, float by, struct philox_rng *card, float *noise)
+{
+    if (card->threads)
+        philox_randn(card, noise, r->n);
+    else
+        torch_randn(&r->draws.rng, noise, r->n);
+    for (size_t i = 0; i < r->n; i++)
+        r->x[i] += by * noise[i];
+}
+
+/* One step of LCM, behind which the latent is `by` of its first size; 0: it stays as it is. */
+static berth_status grow_step(struct run *r, size_t i, const struct shape *first, double by,
+                              struct philox_rng *card, berth_err *err)
+{
+    const struct sampling_request *q = r->q;
+    float *d = floats(r, r->n, err);
+    if (!d)
+        return err->code;
+    if (r->want_last) {
+        r->last = floats(r, r->n, err);
+        r->last_shape = r->shape;
+    }
+    struct sample_step told = {
+        .i = i, .total = q->n - 1, .sigma = q->sigmas[i], .x = r->x, .denoised = d
+    };
+    if ((r->want_last && !r->last) || denoise(r, r->x, q->sigmas[i], d, NULL, err) ||
+        step(r, &told, err))
+        return err->code;
+    memcpy(r->x, d, r->n * sizeof *d);
+    size_t h, w;
+    if (by > 0 && (round_side((double)shape_last(first, 2) * by, &h, err) ||
+                   round_side((double)shape_last(first, 1) * by, &w, err) ||
+                   resize_run(r, h, w, q->growth.method, err)))
+        return err->code;
+    if (!(q->sigmas[i + 1] > 0))
+        return BERTH_OK;
+    float *noise = floats(r, r->n, err);
+    if (!noise)
+        return err->code;
+    add_noise(r, q->sigmas[i + 1], card, noise);
+    return BERTH_OK;
+}
+
+static berth_status sample_growing(struct run *r, uint32_t card_threads, float *last,
+                                   berth_err *err)
+{
+    const struct sampling_request *q = r->q;
+    const struct shape first = r->shape;
+    struct philox_rng card = { 0 };
+    int64_t half = (int64_t)(q->n / 2 + 1),
+            count = q->growth.steps < 0 ? half : q->growth.steps + 1;
+    int64_t most = (int64_t)q->n + 1;
+    count = q->growth.steps < 0 ? (count > 2 ? count : 2) : count < most ? count : most;
+    if (may_grow(r, err))
+        return err->code;
+    if (card_threads)
+        philox_seed(&card, q->seed, card_threads);
+    *last = q->sigmas[q->n - 1];
+    for (size_t i = 0; i + 1 < q->n; i++) {
+        bool grows = (int64_t)i + 1 < count;
+        double by = (int64_t)i + 2 == count
+                        ? q->growth.ratio
+                        : 1 + (double)(i + 1) * ((q->growth.ratio - 1) / (double)(count - 1));
+        if (grow_step(r, i, &first, grows ? by : 0, &card, err))
+            return err->code;
+    }
     return BERTH_OK;
 }
 
@@ -766,7 +1010,9 @@ static berth_status sample(struct run *r, berth_err *err)
                               .denoise = denoise,
                               .step = step,
                               .user = r };
-    if (sample_run(q->sampler, &job, err)) /* a single level: noise and no step */
+    if (q->growth.method
+            ? sample_growing(r, job.cuda, &job.last, err)
+            : sample_run(q->sampler, &job, err)) /* a single level: noise and no step */
         return err->code;
     ms_finish(&r->ms, job.last, r->x, r->n);
     struct diffusion *d;
@@ -785,15 +1031,20 @@ static berth_status sample(struct run *r, berth_err *err)
 /* A latent like the request's with these samples, taken out of the model's scale. */
 static berth_status give(const struct run *r, float *x, struct latent *out, berth_err *err)
 {
+    const bool grown = x == r->last && r->last_shape.ndim;
     if (latent_like(r->q->latent, out, err))
         return err->code;
     for (size_t i = 0; i < r->parts; i++) {
         const struct run_part *p = &r->part[i];
         struct htensor **to = i ? &out->more[i - 1].samples : &out->samples;
-        if (htensor_new(&p->samples->shape, to, err))
+        const struct shape *shape = grown ? &r->last_shape : &p->samples->shape;
+        if (htensor_new(shape, to, err))
             return err->code;
-        pack(r, i, (*to)->data, x, true);
-        latent_out(p->format, (*to)->data, &p->samples->shape);
+        if (grown) /* alone, and of the size it had at its step */
+            memcpy((*to)->data, x, htensor_count(*to) * sizeof *x);
+        else
+            pack(r, i, (*to)->data, x, true);
+        latent_out(p->format, (*to)->data, shape);
     }
     return BERTH_OK;
 }
@@ -808,6 +1059,20 @@ static berth_status give_back(struct run *r, struct latent *out, berth_err *err)
     return BERTH_OK;
 }
 
+/* Prompts of another model are told before this one is loaded; those that count for a while only
+ * when it is their turn. */
+static berth_status check_prompts(const struct run *r, const struct conditioning *list,
+                                  berth_err *err)
+{
+    for (size_t i = 0; list && i < list->n; i++) {
+        const struct htensor *t = list->at[i].cond;
+        if (t && !list->at[i].ranged && t->shape.ndim == 3 &&
+            diffusion_text_fits(&r->info, (size_t)t->shape.dim[1], (size_t)t->shape.dim[2], err))
+            return err_add(err, "sampling with '%.80s'", ready_name(r->q->model));
+    }
+    return BERTH_OK;
+}
+
 static berth_status run(struct run *r, struct latent *out, struct latent *denoised, berth_err *err)
 {
     if (ready_info(r->q->model, &r->info, err))
@@ -815,9 +1080,11 @@ static berth_status run(struct run *r, struct latent *out, struct latent *denois
     if (!r->q->n)
         return give_back(r, out, err);
     struct diffusion *d;
-    if (ready_msampling(r->q->model, &r->ms, err) || net_for(r, r->q->model, &d, err) ||
-        prepare_latent(r, err) || prepare_mask(r, err) || prepare_guide(r, err))
+    if (check_prompts(r, r->q->positive, err) || ready_msampling(r->q->model, &r->ms, err) ||
+        prepare_latent(r, err) || prepare_mask(r, err) || prepare_guide(r, err) ||
+        check_controls(r, err) || net_for(r, r->q->model, &d, err))
         return err->code;
+    r->want_last = denoised != NULL;
     if (denoised && !(r->last = floats(r, r->n, err)))
         return err->code;
     if (sample(r, err))
@@ -841,6 +1108,7 @@ berth_status sample_latent(struct node_call *c, const struct sampling_request *q
     step_cache_release(&r.easy);
     step_cache_release(&r.whole);
     free(r.seen.of);
+    patch_run_release(&r.draws);
     ms_release(&r.ms);
     for (size_t i = 0; i < LISTS; i++)
         vec_release(&r.list[i].at);

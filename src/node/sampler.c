@@ -256,13 +256,41 @@ NODE_CLASS(SamplerLCM, .category = "model/sampling/samplers", V3("advanced_sampl
                FLOAT_IN("noise_clip_std", 0.0, 0.0, 10.0, 0.01)),
            OUT_OF("SAMPLER"), .run = run_lcm);
 
-/* A latent that grows while it is sampled: no sampler here does that. */
-NOT_YET(SamplerLCMUpscale, .category = "model/sampling/samplers", V3("advanced_samplers"),
-        INS(FLOAT_IN("scale_ratio", 1.0, 0.1, 20.0, 0.01, .more = ADVANCED),
-            INT_IN("scale_steps", -1, -1, 1000, 1, .more = ADVANCED),
-            COMBO_IN("upscale_method",
-                     CHOICES("bislerp", "nearest-exact", "bilinear", "area", "bicubic"))),
-        OUT_OF("SAMPLER"));
+static const char *const growing[] = { "bislerp", "nearest-exact", "bilinear",
+                                       "area",    "bicubic",       NULL };
+
+/* LCM whose latent grows while it is sampled. */
+static berth_status run_lcm_upscale(struct node_call *c, berth_err *err)
+{
+    struct sampler_choice *x = calloc(1, sizeof *x);
+    struct sampler_growth g = { 0 };
+    const char *method;
+    berth_status s =
+        x ? in_text(c, "upscale_method", &method, err) : err_set(err, BERTH_ENOMEM, "a sampler");
+    for (size_t i = 0; !s && growing[i]; i++)
+        if (strcmp(method, growing[i]) == 0)
+            g.method = growing[i];
+    if (!s &&
+        (in_finite(c, "scale_ratio", &g.ratio, err) || in_i64(c, "scale_steps", &g.steps, err)))
+        s = err->code;
+    if (!s && (!g.method || !(g.ratio > 0 && g.ratio <= 100) || g.steps > 100000))
+        s = err_set(err, BERTH_EINVAL, "a latent that grows to %g times its size by '%.40s'",
+                    g.ratio, method);
+    if (s) {
+        free(x);
+        return s;
+    }
+    *x = (struct sampler_choice) { .sampler = sampler_find("lcm"),
+                                   .opt = sample_defaults,
+                                   .growth = g };
+    return out_value(c, 0, value_object(&type_sampler, x), err);
+}
+
+NODE_CLASS(SamplerLCMUpscale, .category = "model/sampling/samplers", V3("advanced_samplers"),
+           INS(FLOAT_IN("scale_ratio", 1.0, 0.1, 20.0, 0.01, .more = ADVANCED),
+               INT_IN("scale_steps", -1, -1, 1000, 1, .more = ADVANCED),
+               COMBO_IN("upscale_method", growing)),
+           OUT_OF("SAMPLER"), .run = run_lcm_upscale);
 
 static berth_status run_euler_cfg_pp(struct node_call *c, berth_err *err)
 {

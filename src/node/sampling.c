@@ -137,6 +137,7 @@ static berth_status in_custom(const struct node_call *c, struct sampling_request
         return err->code;
     q->sampler = ((const struct sampler_choice *)obj)->sampler;
     q->opt = ((const struct sampler_choice *)obj)->opt;
+    q->growth = ((const struct sampler_choice *)obj)->growth;
     q->sigmas = sigmas->data;
     q->n = dim(sigmas, 0);
     return BERTH_OK;

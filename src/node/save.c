@@ -2,8 +2,10 @@
  * them). */
 #include "node/node_impl.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool text_add(struct saved *s, const char *key, const json_t *v)
 {
@@ -68,4 +70,14 @@ berth_status save_add(struct node_call *c, struct saved *s, size_t batch, const 
         st = ui_add_file(c, key, str_c(&name), str_c(&s->path.subfolder), s->kind, err);
     str_release(&name);
     return st;
+}
+
+berth_status save_free_path(struct saved *s, const char *ext, struct str *out, berth_err *err)
+{
+    do {
+        str_clear(out);
+        str_addf(out, "%s/%s_%05" PRIu64 "_%s", str_c(&s->path.folder), str_c(&s->path.name),
+                 s->path.counter++, ext);
+    } while (!out->bad && access(str_c(out), F_OK) == 0);
+    return out->bad ? err_set(err, BERTH_ENOMEM, "a path") : BERTH_OK;
 }

@@ -1,5 +1,5 @@
 /* text_encode: prompts to conditionings. */
-#include "node/compute.h"
+#include "node/hooks.h"
 
 #include <string.h>
 
@@ -88,18 +88,18 @@ static berth_status check_set(const struct text_set *is, const struct text_set *
     return err->code;
 }
 
-berth_status text_conditioning(struct node_call *c, const struct text_prompt *prompt,
-                               size_t prompts, const struct text_set *wants,
-                               struct conditioning **out, berth_err *err)
+static berth_status encode_with(struct node_call *c, const struct model_ref *ref,
+                                const struct text_prompt *prompt, size_t prompts,
+                                const struct text_set *wants, struct conditioning **out,
+                                berth_err *err)
 {
-    const struct model_ref *ref;
     struct ready_text t = { 0 };
     struct arena mem = { 0 };
     struct text_cond got = { 0 };
     struct htensor *cond = NULL, *pooled = NULL, *shown = NULL;
     struct text_embeddings emb = { .find = find_embedding, .user = c, .log = c->env->log };
     *out = NULL;
-    if (in_clip(c, &ref, err) || ready_text(c, ref, &t, err))
+    if (ready_text(c, ref, &t, err))
         return err->code;
     struct text_args args = ready_text_args(&t);
     args.emb = &emb;
@@ -129,6 +129,72 @@ berth_status text_conditioning(struct node_call *c, const struct text_prompt *pr
     }
     htensor_unref(shown);
     return err->code;
+}
+
+/* The same with the encoders as hooks leave them in a span. */
+static berth_status encode_hooked(struct node_call *c, const struct model_ref *ref,
+                                  const struct hooks *h, const struct clip_span *span,
+                                  const struct text_prompt *prompt, size_t prompts,
+                                  const struct text_set *wants, struct conditioning **out,
+                                  berth_err *err)
+{
+    struct model_ref hooked;
+    *out = NULL;
+    if (hooks_clip(c, ref, h, span, &hooked, err))
+        return err->code;
+    berth_status s = encode_with(c, &hooked, prompt, prompts, wants, out, err);
+    model_ref_release(&hooked);
+    return s;
+}
+
+/* A prompt for each span, which counts then. */
+static berth_status encode_spans(struct node_call *c, const struct model_ref *ref,
+                                 const struct hooks *h, const struct text_prompt *prompt,
+                                 size_t prompts, const struct text_set *wants,
+                                 struct conditioning **out, berth_err *err)
+{
+    struct arena mem = { 0 };
+    struct vec spans = { 0 };
+    *out = NULL;
+    berth_status s = hooks_spans(h, &mem, &spans, err);
+    for (size_t i = 0; !s && i < spans.n; i++) {
+        const struct clip_span *span = vec_at(&spans, i);
+        struct conditioning *one = NULL, *all = NULL;
+        s = encode_hooked(c, ref, h, span, prompt, prompts, wants, &one, err);
+        if (!s) {
+            one->at[0].clip_start = span->start;
+            one->at[0].clip_end = span->end;
+            one->at[0].clip_ranged = true;
+            htensor_unref(one->at[0].shown); /* ComfyUI keeps no mask of these */
+            one->at[0].shown = NULL;
+            s = *out ? conditioning_join(*out, one, &all, err) : conditioning_copy(one, &all, err);
+        }
+        conditioning_free(one);
+        conditioning_free(*out);
+        *out = s ? NULL : all;
+    }
+    vec_release(&spans);
+    arena_release(&mem);
+    return s;
+}
+
+berth_status text_conditioning(struct node_call *c, const struct text_prompt *prompt,
+                               size_t prompts, const struct text_set *wants,
+                               struct conditioning **out, berth_err *err)
+{
+    const struct model_ref *ref;
+    const struct clip_span whole = { .end = 1 };
+    *out = NULL;
+    if (in_clip(c, &ref, err))
+        return err->code;
+    const struct hooks *h = ref->clip_hooks ? ref->clip_hooks->object.obj : NULL;
+    berth_status s = !h ? encode_with(c, ref, prompt, prompts, wants, out, err)
+                     : !ref->said.clip_scheduled
+                         ? encode_hooked(c, ref, h, &whole, prompt, prompts, wants, out, err)
+                         : encode_spans(c, ref, h, prompt, prompts, wants, out, err);
+    for (size_t i = 0; !s && ref->cond_hooks && i < (*out)->n; i++)
+        (*out)->at[i].hooks = hooks_ref(ref->cond_hooks->object.obj);
+    return s;
 }
 
 static berth_status run_encode(struct node_call *c, berth_err *err)
@@ -257,3 +323,39 @@ NODE_CLASS(CLIPSetLastLayer, .display = "CLIP Set Last Layer", .category = "cond
            .module = "nodes",
            INS(SOCKET("clip", "CLIP"), INT_IN("stop_at_clip_layer", -1, -24, -1, 1)),
            OUT_OF("CLIP"), .run = run_last_layer);
+
+/* ---- how prompts of T5 are padded ---- */
+
+#define PADDING_MAX 10000
+
+static berth_status in_padding(const struct node_call *c, const char *input, uint32_t *out,
+                               berth_err *err)
+{
+    int64_t n;
+    if (in_i64(c, input, &n, err))
+        return err->code;
+    if (n < 0 || n > PADDING_MAX)
+        return err_set(err, BERTH_EINVAL, "%s is %lld, not 0 to %d", input, (long long)n,
+                       PADDING_MAX);
+    *out = (uint32_t)n;
+    return BERTH_OK;
+}
+
+static berth_status run_padding(struct node_call *c, berth_err *err)
+{
+    struct model_ref m;
+    uint32_t padding, length;
+    if (in_padding(c, "min_padding", &padding, err) || in_padding(c, "min_length", &length, err) ||
+        in_model_copy(c, "clip", &m, err))
+        return err->code;
+    m.said.padded = true;
+    m.said.min_padding = padding;
+    m.said.min_length = length;
+    return out_value(c, 0, value_model(&m), err);
+}
+
+NODE_CLASS(T5TokenizerOptions, .display = "T5 Tokenizer Options", .category = "model/conditioning",
+           .module = MOD("cond"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
+           INS(SOCKET("clip", "CLIP"), INT_IN("min_padding", 0, 0, PADDING_MAX, 1),
+               INT_IN("min_length", 0, 0, PADDING_MAX, 1)),
+           OUT_OF("CLIP"), .run = run_padding);

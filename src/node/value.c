@@ -142,6 +142,8 @@ void model_ref_release(struct model_ref *m)
         value_unref(m->change[i].with);
     free(m->change);
     free(m->patch);
+    value_unref(m->clip_hooks);
+    value_unref(m->cond_hooks);
     free(m->clip_type);
     free(m->missing);
     model_control_unref(m->control);
@@ -174,6 +176,8 @@ berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, be
     *out = (struct model_ref) { .said = m->said, .control = m->control };
     if (out->control)
         out->control->refs++;
+    out->clip_hooks = m->clip_hooks ? value_ref(m->clip_hooks) : NULL;
+    out->cond_hooks = m->cond_hooks ? value_ref(m->cond_hooks) : NULL;
     if (m->patches) {
         out->patch = calloc(m->patches, sizeof *out->patch);
         if (!out->patch)

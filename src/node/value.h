@@ -88,6 +88,9 @@ struct model_ref {
     size_t patches;
     struct model_change *change; /* what nodes did to it, in their order; owned */
     size_t changes;
+    /* SetClipHooks: HOOKS that change the text encoders, and such that prompts they encode get;
+     * references or NULL. */
+    struct value *clip_hooks, *cond_hooks;
     char *clip_type;               /* CLIP: "stable_diffusion", ... ; owned or NULL */
     char *missing;                 /* no parts: why, as a sentence; owned or NULL */
     struct model_control *control; /* the last network that steers it; a reference or NULL */
@@ -97,9 +100,13 @@ struct model_ref {
         bool playground; /* latents are Playground's */
         bool differs;    /* DifferentialDiffusion, with this strength */
         double differential;
-        int clip_skip;   /* stop_at_clip_layer; 0: none */
+        bool clip_scheduled; /* clip_hooks follow their keyframes: a prompt for each of them */
+        bool padded; /* T5TokenizerOptions: the next two count */
+        uint32_t min_padding, min_length;
+        int clip_skip;       /* stop_at_clip_layer; 0: none */
         enum dtype act;  /* ModelComputeDtype: of activations; DT_NONE: nothing */
         bool fp8;        /* weight_dtype fp8_e4m3fn_fast: products in fp8 */
+        int picture; /* CONTROL_NET: 1 + the type of pictures a union net gets; 0: nobody said */
         bool no_network; /* VAE: taesd or pixel_space, which cannot be computed yet */
     } said;
 };

@@ -20,8 +20,8 @@ struct source { /* a part of the other model */
 struct weight_mix {
     struct res_adapter base;
     enum mix_kind kind;
-    struct source source[VALUE_PARTS];
-    size_t sources;
+    struct source source[VALUE_PARTS], base_source[VALUE_PARTS]; /* the other's, MIX_TOWARDS */
+    size_t sources, base_sources;
     struct mix_rule *rule;
     size_t rules;
     bool endings;
@@ -60,17 +60,23 @@ static bool is_beside(const char *key, size_t n)
     return str_ends(key, n, ".position_ids") || str_ends(key, n, ".logit_scale");
 }
 
+static const struct weights_entry *find_in(const struct source *s, size_t sources, const char *key,
+                                           size_t n, const struct source **from)
+{
+    uint64_t at;
+    for (size_t i = 0; i < sources; i++)
+        if (map_get(&s[i].tensors, key, n, &at)) {
+            *from = &s[i];
+            return (const struct weights_entry *)(uintptr_t)at;
+        }
+    return NULL;
+}
+
 /* The other's tensor; NULL: it has none of this name. */
 static const struct weights_entry *find(const struct weight_mix *x, const char *key, size_t n,
                                         const struct source **from)
 {
-    uint64_t at;
-    for (size_t i = 0; i < x->sources; i++)
-        if (map_get(&x->source[i].tensors, key, n, &at)) {
-            *from = &x->source[i];
-            return (const struct weights_entry *)(uintptr_t)at;
-        }
-    return NULL;
+    return find_in(x->source, x->sources, key, n, from);
 }
 
 static bool mix_touches(const struct res_adapter *a, const char *key, size_t n)
@@ -128,6 +134,27 @@ static berth_status add_term(struct vec *out, struct res_term t, berth_err *err)
     return vec_push(out, &t) ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a term");
 }
 
+/* dense -= the tensor as the base's file has it. */
+static berth_status less_base(const struct weight_mix *x, const char *key, size_t n,
+                              const struct shape *shape, struct res_term *t, struct arena *tmp,
+                              berth_err *err)
+{
+    struct res_term mine = { 0 };
+    const struct source *from;
+    const struct weights_entry *e = find_in(x->base_source, x->base_sources, key, n, &from);
+    if (!e || !shape_eq(&e->shape, shape))
+        return err_set(err, BERTH_EFORMAT, "'%.80s' is not in the model's file as it was", key);
+    if (read_other(from, e, key, n, &mine, tmp, err))
+        return err->code;
+    float *diff = arena_array(tmp, (size_t)(t->rows * t->cols), sizeof *diff);
+    if (!diff)
+        return err_set(err, BERTH_ENOMEM, "'%.80s' of two models", key);
+    for (size_t i = 0; i < t->rows * t->cols; i++)
+        diff[i] = t->dense[i] - mine.dense[i];
+    t->dense = diff;
+    return BERTH_OK;
+}
+
 static berth_status mix_terms(const struct res_adapter *a, const char *key, size_t n,
                               const struct shape *shape, float strength, struct arena *tmp,
                               struct vec *out, berth_err *err)
@@ -137,10 +164,10 @@ static berth_status mix_terms(const struct res_adapter *a, const char *key, size
     struct res_term t = { .kind = TERM_SCALE };
     const struct source *from = NULL;
     double r;
-    (void)strength; /* 1, always */
     if (!ratio_of(x, key, n, &r) || !merge_matrix(shape, &t.rows, &t.cols))
         return BERTH_OK;
-    t.scale = x->kind == MIX_ADD ? 1 : (float)r;
+    /* Strength is 1 but for MIX_TOWARDS. */
+    t.scale = x->kind == MIX_ADD || x->kind == MIX_TOWARDS ? 1 : (float)r;
     if (t.scale != 1 && add_term(out, t, err))
         return err->code;
     const struct weights_entry *e = x->kind == MIX_SCALE ? NULL : find(x, key, n, &from);
@@ -150,21 +177,33 @@ static berth_status mix_terms(const struct res_adapter *a, const char *key, size
         return err_set(err, BERTH_EFORMAT, "'%.80s' is %s here and %s there: no merge of such two",
                        key, shape_text(shape, mine), shape_text(&e->shape, theirs));
     t.kind = TERM_ADD;
-    t.scale = x->kind == MIX_ADD ? 1 : x->kind == MIX_SUBTRACT ? (float)-r : (float)(1 - r);
+    t.scale = x->kind == MIX_ADD        ? 1
+              : x->kind == MIX_TOWARDS  ? strength
+              : x->kind == MIX_SUBTRACT ? (float)-r
+                                        : (float)(1 - r);
     if (t.scale == 0)
         return BERTH_OK;
-    return read_other(from, e, key, n, &t, tmp, err) ? err->code : add_term(out, t, err);
+    if (read_other(from, e, key, n, &t, tmp, err) ||
+        (x->kind == MIX_TOWARDS && less_base(x, key, n, shape, &t, tmp, err)))
+        return err->code;
+    return add_term(out, t, err);
+}
+
+static void sources_free(struct source *s, size_t sources)
+{
+    for (size_t i = 0; i < sources; i++) {
+        weights_close(s[i].w);
+        map_release(&s[i].tensors);
+        for (size_t k = 0; k < s[i].patches; k++)
+            res_adapter_unref(s[i].patch[k].adapter);
+    }
 }
 
 static void mix_free(struct res_adapter *a)
 {
     struct weight_mix *x = (struct weight_mix *)(void *)a;
-    for (size_t i = 0; i < x->sources; i++) {
-        weights_close(x->source[i].w);
-        map_release(&x->source[i].tensors);
-        for (size_t k = 0; k < x->source[i].patches; k++)
-            res_adapter_unref(x->source[i].patch[k].adapter);
-    }
+    sources_free(x->source, x->sources);
+    sources_free(x->base_source, x->base_sources);
     arena_release(&x->mem);
     free(x);
 }
@@ -193,11 +232,12 @@ static berth_status add_tensors(struct weight_mix *x, struct source *to, struct 
     return BERTH_OK;
 }
 
+/* patched: with what adapters make of it. */
 static berth_status add_source(struct weight_mix *x, const struct model_ref *ref, size_t part,
-                               berth_err *err)
+                               bool patched, struct source *to, size_t *count, berth_err *err)
 {
     struct res_model *m = ref->part[part];
-    struct source *s = &x->source[x->sources];
+    struct source *s = &to[*count];
     struct res_model_info info = res_info(m);
     const char *type = info.converted != DT_NONE ? dtype_name(info.converted) : NULL;
     if (type && res_convert_type(type) != info.converted)
@@ -206,13 +246,13 @@ static berth_status add_source(struct weight_mix *x, const struct model_ref *ref
                        info.name, type);
     if (weights_open(info.path, NULL, &s->w, err))
         return err->code;
-    x->sources++;
+    ++*count;
     if (type && res_convert(s->w, info.part, type, err))
         return err->code;
     s->patch = arena_array(&x->mem, ref->patches + 1, sizeof *s->patch);
     if (!s->patch)
         return err_set(err, BERTH_ENOMEM, "%zu adapters", ref->patches);
-    for (; s->patches < ref->patches; s->patches++) {
+    for (; patched && s->patches < ref->patches; s->patches++) {
         s->patch[s->patches] = ref->patch[s->patches];
         res_adapter_ref(s->patch[s->patches].adapter);
     }
@@ -247,6 +287,10 @@ static uint64_t id_of(const struct mix_args *a)
         struct res_model_info info = res_info(a->other->part[i]);
         sum = hashed(sum, &info.key, sizeof info.key);
     }
+    for (size_t i = 0; a->base && i < a->base->parts; i++) {
+        struct res_model_info info = res_info(a->base->part[i]);
+        sum = hashed(sum, &info.key, sizeof info.key);
+    }
     for (size_t i = 0; a->other && i < a->other->patches; i++) {
         const struct res_patch *p = &a->other->patch[i];
         sum = hashed(sum, &p->adapter->id, sizeof p->adapter->id);
@@ -279,7 +323,9 @@ berth_status weight_mix_new(const struct mix_args *a, struct res_adapter **out, 
             s = err_set(err, BERTH_ENOMEM, "a merge");
     }
     for (size_t i = 0; !s && a->other && i < a->other->parts; i++)
-        s = add_source(x, a->other, i, err);
+        s = add_source(x, a->other, i, true, x->source, &x->sources, err);
+    for (size_t i = 0; !s && a->base && i < a->base->parts; i++)
+        s = add_source(x, a->base, i, false, x->base_source, &x->base_sources, err);
     if (s)
         mix_free(&x->base);
     else

@@ -14,6 +14,7 @@ enum mix_kind {
     MIX_SUBTRACT, /* r (W - other) */
     MIX_ADD,      /* W + other */
     MIX_SCALE,    /* r W */
+    MIX_TOWARDS,  /* W + strength (other - W of the file), whatever adapters made of W before */
 };
 struct mix_rule { /* the ratio of names that begin, or end, with this */
     const char *text;
@@ -22,6 +23,7 @@ struct mix_rule { /* the ratio of names that begin, or end, with this */
 struct mix_args { /* all borrowed */
     enum mix_kind kind;
     const struct model_ref *other; /* NULL: MIX_SCALE */
+    const struct model_ref *base;  /* MIX_TOWARDS: the model it is for; NULL else */
     const struct mix_rule *rule;   /* the longest that fits counts */
     size_t rules;
     bool endings;      /* rules are about the ends of names */

@@ -17,7 +17,7 @@ static void check(struct op_check *c, const struct op_binary *a)
     for (int i = 0; i < a->b.shape.ndim; i++)
         if (a->b.shape.dim[i] != 1 && a->b.shape.dim[i] != a->a.shape.dim[i])
             REFUSE(c, "b %s does not spread over a %s", SHAPE(&a->b), SHAPE(&a->a));
-    if ((unsigned)a->kind > OP_SILU_MUL)
+    if ((unsigned)a->kind >= OP_BINARY_COUNT)
         REFUSE(c, "there is no kind %u", (unsigned)a->kind);
     if (a->a.dtype == a->y.dtype)
         want_same_or_apart(c, "y", &a->y, "a", &a->a);
@@ -45,6 +45,7 @@ static berth_status reference(const struct op_env *env, const struct op_binary *
         double y = a->kind == OP_ADD        ? x + b
                    : a->kind == OP_SUB      ? x - b
                    : a->kind == OP_SILU_MUL ? ref_silu(x) * b
+                   : a->kind == OP_LEAK     ? (x < 0 ? x * b : x)
                                             : x * b;
         op_f32(&a->y)[i] = (float)y;
     }

@@ -2,6 +2,7 @@
 #include "op/bounce.h"
 
 #include "device/device.h"
+#include "tensor/convert.h"
 
 /* The views of an operand; 0: it is absent. */
 static size_t views_of(const struct op_operand *o, const void *args, const struct view **v)
@@ -19,11 +20,22 @@ static size_t views_of(const struct op_operand *o, const void *args, const struc
     return (*v)->data != NULL;
 }
 
-static size_t packed_bytes(const struct view *v)
+static size_t packed_bytes(enum dtype t, const struct view *v)
 {
     uint64_t bytes = 0;
     size_t n = 0;
-    return dtype_bytes(v->dtype, op_count(v), &bytes) && sz_from_u64(bytes, &n) ? n : SIZE_MAX;
+    return dtype_bytes(t, op_count(v), &bytes) && sz_from_u64(bytes, &n) ? n : SIZE_MAX;
+}
+
+/* The reference has F32 alone: floats of 16 bits are widened for it, and its results rounded. */
+static bool is_half(const struct view *v)
+{
+    return v->dtype == DT_F16 || v->dtype == DT_BF16;
+}
+
+static enum dtype host_type(const struct view *v)
+{
+    return is_half(v) ? DT_F32 : v->dtype;
 }
 
 /* Adds n bytes at an aligned place, which it returns; *total is SIZE_MAX once it does not fit. */
@@ -45,16 +57,18 @@ static size_t bytes_of_call(const struct bounce_call *call, const void *args)
         size_t n = views_of(&call->operand[i], args, &v);
         place(&total, op_mul(n, sizeof *v));
         for (size_t k = 0; k < n; k++)
-            place(&total, packed_bytes(&v[k]));
+            place(&total, packed_bytes(host_type(&v[k]), &v[k]));
     }
     return total;
 }
 
-/* v without gaps at `data`. Quants are packed already, and stay as they are. */
+/* v without gaps at `data`, as the reference takes it. Quants are packed already, and stay as they
+ * are. */
 static struct view packed_at(const struct view *v, char *data)
 {
     struct view p = *v;
-    size_t step = dtype_desc(v->dtype)->bytes;
+    p.dtype = host_type(v);
+    size_t step = dtype_desc(p.dtype)->bytes;
     p.data = data;
     for (int i = v->shape.ndim - 1; i >= 0 && !dtype_is_quant(v->dtype); i--) {
         p.stride[i] = step;
@@ -67,7 +81,7 @@ static struct view packed_at(const struct view *v, char *data)
 static berth_status transfer(struct dev_stream *s, const struct view *v, char *host, bool to_host,
                              berth_err *err)
 {
-    size_t bytes = packed_bytes(v), chunk = dtype_desc(v->dtype)->bytes;
+    size_t bytes = packed_bytes(v->dtype, v), chunk = dtype_desc(v->dtype)->bytes;
     int outer = v->shape.ndim; /* dimensions that are not inside of a chunk */
     if (dtype_is_quant(v->dtype)) {
         chunk = bytes;
@@ -89,6 +103,35 @@ static berth_status transfer(struct dev_stream *s, const struct view *v, char *h
     return BERTH_OK;
 }
 
+enum { AT_ONCE = 1024 }; /* elements */
+
+/* n of t become F32 at p. They lie at the end of the n F32's, so that none is written over before
+ * it is read. */
+static berth_status widen(char *p, enum dtype t, size_t n, berth_err *err)
+{
+    char some[2 * AT_ONCE];
+    for (size_t i = 0; i < n; i += AT_ONCE) {
+        size_t k = n - i < AT_ONCE ? n - i : AT_ONCE;
+        memcpy(some, p + 2 * n + 2 * i, 2 * k);
+        if (convert(t, some, DT_F32, p + 4 * i, k, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
+/* n F32 at p become as many of t, from p on. */
+static berth_status narrow(char *p, enum dtype t, size_t n, berth_err *err)
+{
+    char some[2 * AT_ONCE];
+    for (size_t i = 0; i < n; i += AT_ONCE) {
+        size_t k = n - i < AT_ONCE ? n - i : AT_ONCE;
+        if (convert(DT_F32, p + 4 * i, t, some, k, err))
+            return err->code;
+        memcpy(p + 2 * i, some, 2 * k);
+    }
+    return BERTH_OK;
+}
+
 static berth_status copy_in(struct bounce *b, const struct bounce_call *call, berth_err *err)
 {
     size_t at = 0;
@@ -103,12 +146,29 @@ static berth_status copy_in(struct bounce *b, const struct bounce_call *call, be
         if (o->how & OP_LIST)
             memcpy(field, &list, sizeof list);
         for (size_t k = 0; k < n; k++) {
-            char *data = b->memory + place(&at, packed_bytes(&v[k]));
+            char *data = b->memory + place(&at, packed_bytes(host_type(&v[k]), &v[k]));
             struct view p = packed_at(&v[k], data);
             memcpy(o->how & OP_LIST ? list + k * sizeof p : field, &p, sizeof p);
+            if (is_half(&v[k]))
+                data += 2 * op_count(&v[k]);
             if (o->how & OP_READ && transfer(b->stream, &v[k], data, true, err))
                 return err->code;
         }
+    }
+    return BERTH_OK;
+}
+
+/* What was copied in, for the reference. pre: the copies are done. */
+static berth_status widen_all(struct bounce *b, berth_err *err)
+{
+    for (size_t i = 0; i < OP_OPERANDS_MAX; i++) {
+        const struct view *v, *p;
+        size_t n = b->operand[i].how & OP_READ ? views_of(&b->operand[i], b->args, &v) : 0;
+        if (n)
+            views_of(&b->operand[i], b->host, &p);
+        for (size_t k = 0; k < n; k++)
+            if (is_half(&v[k]) && widen(p[k].data, v[k].dtype, op_count(&v[k]), err))
+                return err->code;
     }
     return BERTH_OK;
 }
@@ -117,8 +177,11 @@ static berth_status copy_out(struct bounce *b, berth_err *err)
 {
     for (size_t i = 0; i < OP_OPERANDS_MAX; i++) {
         const struct view *v, *p;
-        if (b->operand[i].how & OP_WRITE && views_of(&b->operand[i], b->args, &v) &&
-            views_of(&b->operand[i], b->host, &p) && transfer(b->stream, v, p->data, false, err))
+        if (!(b->operand[i].how & OP_WRITE) || !views_of(&b->operand[i], b->args, &v) ||
+            !views_of(&b->operand[i], b->host, &p))
+            continue;
+        if ((is_half(v) && narrow(p->data, v->dtype, op_count(v), err)) ||
+            transfer(b->stream, v, p->data, false, err))
             return err->code;
     }
     return BERTH_OK;
@@ -171,6 +234,8 @@ berth_status bounce_in(struct bounce *b, const struct op_env *env, const struct 
     berth_status s = copy_in(b, call, err);
     if (!s)
         s = dev_stream_sync(b->stream, err);
+    if (!s)
+        s = widen_all(b, err);
     return s ? release(b, s, err) : BERTH_OK;
 }
 

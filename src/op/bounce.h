@@ -6,6 +6,7 @@
  *     if (!bounce_in(&b, env, &call, a, err))                    b.host: arguments over copies
  *         s = bounce_out(&b, reference(&b.env, b.host, err), err)  results are where they belong
  *
+ * Floats of 16 bits are widened on the way and results rounded, since the reference has F32 alone.
  * Only elements of operands are copied, never what lies between them: neighbours may be in use. */
 #pragma once
 

@@ -7,10 +7,6 @@
 
 /* ---- backends ---- */
 
-#define BACKEND(x) extern const struct op_backend op_##x;
-#include "op/backends.def"
-#undef BACKEND
-
 static const struct op_backend *const backends[] = {
 #define BACKEND(x) &op_##x,
 #include "op/backends.def"
@@ -103,14 +99,15 @@ static berth_status check_scratch(const struct op_env *env, const char *op, size
 }
 
 /* Whether somebody computes with the types of a call that was checked. own: the backend's kernel,
- * not the reference in its place. */
+ * not the reference in its place, which is given F32 where it works on copies. */
 static berth_status check_types(const struct op_check *c, const struct op_env *env, bool own,
                                 berth_err *err)
 {
     const char *name = own ? env->backend->name : "the reference";
-    uint64_t acts = own ? env->backend->acts : 0, params = own ? env->backend->params : 0;
     if (!env->backend && env->stream) /* not a device that computes */
         return err_set(err, BERTH_EUNSUPPORTED, "%s: no backend has a kernel for it", c->op);
+    const bool any = own || env->stream;
+    const uint64_t acts = any ? env->backend->acts : 0, params = any ? env->backend->params : 0;
     if (c->first && c->type != DT_F32 && !(acts & OP_TYPE(c->type)))
         return err_set(err, BERTH_EUNSUPPORTED, "%s: %s is %s, the activations of %s are F32",
                        c->op, c->first, dtype_name(c->type), name);

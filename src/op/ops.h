@@ -24,7 +24,8 @@
  *            operand is absent when its data is NULL. Outputs do not overlap inputs unless said.
  * Checks     op_x() looks at every shape, type and layout before it calls a kernel; BERTH_EINVAL
  *            names the op and the shapes. BERTH_EUNSUPPORTED names the backend and the type that it
- *            does not have; the reference has F32 alone, so a backend says more in `acts` and
+ *            does not have. The reference has F32 alone: where it computes in place of a kernel it
+ *            is given that on copies; a backend on the host's own memory says more in `acts` and
  *            `params` only when it has every op. Kernels trust their arguments. A pass that ran dry
  *            (op_x_ready()) does not check again (op_env.checked).
  * Same bits  An element of the result has the same bits whatever the number of threads, however
@@ -194,7 +195,14 @@ struct op_unary {
     enum op_unary_kind kind;
     struct view x, y;
 };
-enum op_binary_kind { OP_ADD, OP_SUB, OP_MUL, OP_SILU_MUL }; /* the last: silu(a) * b */
+enum op_binary_kind {
+    OP_ADD,
+    OP_SUB,
+    OP_MUL,
+    OP_SILU_MUL, /* silu(a) * b */
+    OP_LEAK,     /* a where it is not below 0, else a * b: leaky ReLU, PReLU */
+    OP_BINARY_COUNT
+};
 /* y = a <kind> b * scale. b has a's shape, or a's with some dimensions 1 ([n, C, 1, 1], [1, 1,
  * row]): those repeat. y may be a. y may be F32 where b is not; a is then of either type. */
 struct op_binary {
@@ -282,3 +290,6 @@ struct op_backend {
 #include "op/ops.def"
 #undef OP
 };
+#define BACKEND(x) extern const struct op_backend op_##x;
+#include "op/backends.def"
+#undef BACKEND

@@ -474,3 +474,39 @@ berth_status folders_inputs(struct folders *f, struct names *out, berth_err *err
     names_release(&found);
     return s;
 }
+
+/* Folders below root/rel; rel ends with '/' or is empty. */
+static berth_status add_dirs(const char *root, const char *rel, unsigned depth, struct names *out,
+                             berth_err *err)
+{
+    struct str path = { 0 };
+    str_addf(&path, "%s/%s", root, rel);
+    DIR *d = path.bad ? NULL : opendir(str_c(&path));
+    berth_status s = path.bad ? err_set(err, BERTH_ENOMEM, "folders of '%s'", root) : BERTH_OK;
+    for (struct dirent *e; !s && d && (e = readdir(d));) {
+        struct stat st;
+        size_t n = strlen(e->d_name);
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+            !str_is_utf8(e->d_name, n) || out->n >= FOLDERS_DIRS_MAX ||
+            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(st.st_mode))
+            continue;
+        str_clear(&path);
+        str_addf(&path, "%s%s", rel, e->d_name);
+        if (path.bad || !names_add(out, path.p, path.n))
+            s = err_set(err, BERTH_ENOMEM, "%zu folders of '%s'", out->n, root);
+        str_addc(&path, '/');
+        if (!s && depth < FOLDERS_DEPTH_MAX && !path.bad)
+            s = add_dirs(root, str_c(&path), depth + 1, out, err);
+    }
+    if (d)
+        closedir(d);
+    str_release(&path);
+    return s;
+}
+
+berth_status folders_input_dirs(struct folders *f, struct names *out, berth_err *err)
+{
+    berth_status s = add_dirs(f->own[FOLDERS_INPUT], "", 0, out, err);
+    names_sort(out);
+    return s;
+}

@@ -108,3 +108,5 @@ void folder_files_release(struct folder_files *x);
 /* Plain files at the top of the input folder, sorted. A link is one if path_inside() would take
  * it. */
 berth_status folders_inputs(struct folders *f, struct names *out, berth_err *err);
+/* Folders below the input folder, at any depth, as "a/b"; links are not entered. */
+berth_status folders_input_dirs(struct folders *f, struct names *out, berth_err *err);

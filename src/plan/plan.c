@@ -526,18 +526,30 @@ static void note_stays(struct plan *p)
                     p->devices.at[p->quotas.compute].name, str_bytes(beyond, bytes));
 }
 
+/* Beside the device that has no room for its share, what the others of the plan would hold. */
+static void append_others(const struct plan *p, size_t full, berth_err *err)
+{
+    char want[STR_BYTES_MAX], has[STR_BYTES_MAX];
+    for (size_t i = 0; i < p->devices.n; i++)
+        if (i != full && p->share[i].held)
+            err_append(err, "; %s would hold %s, its budget is %s", p->devices.at[i].name,
+                       str_bytes(p->share[i].held, want), str_bytes(p->devices.at[i].budget, has));
+}
+
 static berth_status check_budgets(const struct plan *p, berth_err *err)
 {
     char want[STR_BYTES_MAX], has[STR_BYTES_MAX], stays[120];
     for (size_t i = 0; i < p->devices.n; i++) {
         const struct plan_device *d = &p->devices.at[i];
-        if (p->share[i].held > d->budget)
-            return err_set(err, BERTH_ELIMIT,
-                           "%s would hold %s (%" PRIu64 " bytes in %zu blocks), its budget is %s "
-                           "(%" PRIu64 " bytes)%s",
-                           d->name, str_bytes(p->share[i].held, want), p->share[i].held,
-                           p->share[i].blocks, str_bytes(d->budget, has), d->budget,
-                           beyond_quota(p, i, stays));
+        if (p->share[i].held <= d->budget)
+            continue;
+        err_set(err, BERTH_ELIMIT,
+                "%s would hold %s (%" PRIu64 " bytes in %zu blocks), its budget is %s "
+                "(%" PRIu64 " bytes)%s",
+                d->name, str_bytes(p->share[i].held, want), p->share[i].held, p->share[i].blocks,
+                str_bytes(d->budget, has), d->budget, beyond_quota(p, i, stays));
+        append_others(p, i, err);
+        return err->code;
     }
     return BERTH_OK;
 }

@@ -118,17 +118,34 @@ static void choose_orphans(struct autoplan *p, size_t last)
     }
 }
 
-static berth_status too_big(const struct autoplan *p, uint64_t donors, berth_err *err)
+#define DONORS_NAMED 4
+
+/* "cuda:1 8.00 GiB, cpu 4.00 GiB": what each of the others has for the model. */
+static void list_donors(const struct autoplan *p, struct str *out)
+{
+    char room[STR_BYTES_MAX];
+    for (size_t i = 0; i < p->donors && i < DONORS_NAMED; i++)
+        str_addf(out, "%s%s %s", i ? ", " : " ", p->d->at[p->donor[i]].name,
+                 str_bytes(donor_room(p, p->donor[i]), room));
+    if (p->donors > DONORS_NAMED)
+        str_addf(out, " and %zu more", p->donors - DONORS_NAMED);
+    str_adds(out, !p->donors ? " nothing" : p->padding ? " after alignment" : "");
+}
+
+static berth_status too_big(const struct autoplan *p, berth_err *err)
 {
     const struct plan_device *c = &p->d->at[p->out->compute];
-    char model[STR_BYTES_MAX], has[STR_BYTES_MAX], kept[STR_BYTES_MAX], rest[STR_BYTES_MAX];
-    return err_set(err, BERTH_ELIMIT,
-                   "auto plan: the model has %s; %s has %s, of which %s are kept free for "
-                   "activations, and the other devices %s%s: give them more (--devices, "
-                   "--ram-budget), or take a smaller file or type (weight_dtype fp8_e4m3fn)",
-                   str_bytes(p->b->bytes, model), c->name, str_bytes(c->budget, has),
-                   str_bytes(p->reserve, kept), str_bytes(donors, rest),
-                   p->padding && p->donors ? " after alignment" : "");
+    char model[STR_BYTES_MAX], has[STR_BYTES_MAX], kept[STR_BYTES_MAX];
+    struct str rest = { 0 };
+    list_donors(p, &rest);
+    err_set(err, BERTH_ELIMIT,
+            "auto plan: the model has %s; %s has %s, of which %s are kept free for activations, "
+            "and the other devices have%s: give them more (--devices, --ram-budget), or take a "
+            "smaller file or type (weight_dtype fp8_e4m3fn)",
+            str_bytes(p->b->bytes, model), c->name, str_bytes(c->budget, has),
+            str_bytes(p->reserve, kept), str_c(&rest));
+    str_release(&rest);
+    return err->code;
 }
 
 static uint64_t donors_room(const struct autoplan *p)
@@ -149,7 +166,7 @@ static berth_status share_out(struct autoplan *p, uint64_t quota, berth_err *err
     p->brimful = need > donors_room(p);
     uint64_t room = donors_room(p);
     if (!p->donors || need > room)
-        return too_big(p, room, err);
+        return too_big(p, err);
     size_t i = 0;
     for (; i + 1 < p->donors && left > donor_room(p, p->donor[i]); i++) {
         give(p, p->donor[i], donor_room(p, p->donor[i]));

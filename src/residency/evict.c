@@ -570,6 +570,22 @@ static void list_holders(const struct residency *r, size_t d, const struct res_m
         str_adds(l, "nothing");
 }
 
+/* Where else the model's plan has blocks, and what is left there: a full device is rarely the whole
+ * story. */
+static void append_plan(const struct residency *r, const struct res_need *need, berth_err *err)
+{
+    const struct res_model *m = need->for_model;
+    char holds[STR_BYTES_MAX], left[STR_BYTES_MAX], budget[STR_BYTES_MAX];
+    for (size_t d = 0; m && d < r->n_devices && d < m->plan.devices.n; d++) {
+        uint64_t held = m->plan.share[d].held;
+        if (d != need->device && held)
+            err_append(err, "; its plan has %s on %s, where %s of %s are left",
+                       str_bytes(held, holds), res_device(r, d)->name,
+                       str_bytes(res_left_on(r, d), left),
+                       str_bytes(res_device(r, d)->budget, budget));
+    }
+}
+
 berth_status res_evict_failed(const struct residency *r, const struct res_need *need,
                               berth_err *err)
 {
@@ -584,6 +600,7 @@ berth_status res_evict_failed(const struct residency *r, const struct res_need *
     err_set(err, BERTH_ENODEVMEM, "%s%s; in the way: %s", dev_full(dev, need->bytes, left, full),
             others ? " by its driver" : "", str_c(&holders));
     str_release(&holders);
+    append_plan(r, need, err);
     return err_on_device(err, dev->name, need->bytes);
 }
 

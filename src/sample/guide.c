@@ -13,7 +13,8 @@ struct part {
     const struct guide_cond *cond;
     struct guide_area crop;
     int list;
-    const void *how; /* guide_batch.how */
+    const void *how;   /* guide_batch.how */
+    const float *rest; /* [b, t, h, w]: how much it counts, of one that counts otherwise; NULL */
 };
 
 struct scene { /* one call of guide_denoise(), or a window of it */
@@ -189,6 +190,55 @@ static const void *how_of(const struct scene *s, int list)
     return how;
 }
 
+/* What parts [first, parts) leave of 1 at each pixel: [b, t, h, w]; NULL: nothing. */
+static berth_status rest_of(const struct scene *s, size_t first, const float **out, berth_err *err)
+{
+    size_t each = pixels(s), all = s->b * each;
+    float *rest = arena_array(s->mem, all, sizeof *rest);
+    float *weight = rest ? arena_array(s->mem, each, sizeof *weight) : NULL;
+    *out = NULL;
+    if (!weight)
+        return no_memory(s, err);
+    for (size_t i = 0; i < all; i++)
+        rest[i] = 1;
+    for (size_t k = first; k < s->parts; k++)
+        for (size_t item = 0; item < s->b; item++) {
+            const struct guide_area *a = &s->part[k].crop;
+            part_weights(s->part[k].cond, a, &s->shape, item, weight);
+            for (size_t y = 0; y < s->t * a->h; y++)
+                for (size_t x = 0; x < a->w; x++)
+                    rest[item * each + (y / a->h * s->h + a->y + y % a->h) * s->w + a->x + x] -=
+                        weight[y * a->w + x];
+        }
+    for (size_t i = 0; i < all; i++) {
+        rest[i] = rest[i] > 0 ? rest[i] : 0;
+        if (rest[i] > 0)
+            *out = rest;
+    }
+    return BERTH_OK;
+}
+
+/* Those of a list that count where the others do not. */
+static berth_status add_rest(struct scene *s, int list, const struct guide_cond *c, size_t n,
+                             size_t first, berth_err *err)
+{
+    const float *rest = NULL;
+    size_t found = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct part p = { .cond = &c[i], .list = list, .how = how_of(s, list) };
+        if (!c[i].otherwise || !part_active(&c[i], s->sigma, &s->shape, &p.crop))
+            continue;
+        if (p.crop.h != s->h || p.crop.w != s->w)
+            return err_set(err, BERTH_EINVAL, "a default prompt with an area of its own");
+        if (!found++ && rest_of(s, first, &rest, err))
+            return err->code;
+        p.rest = rest;
+        if (rest)
+            s->part[s->parts++] = p;
+    }
+    return BERTH_OK;
+}
+
 /* The active parts of a list, and where they will be added up. */
 static berth_status list_open(struct scene *s, int list, berth_err *err)
 {
@@ -202,10 +252,12 @@ static berth_status list_open(struct scene *s, int list, berth_err *err)
     for (size_t i = 0; i < n; i++) {
         struct part *p = &s->part[s->parts];
         *p = (struct part) { .cond = &c[i], .list = list, .how = how_of(s, list) };
-        s->parts += part_active(&c[i], s->sigma, &s->shape, &p->crop);
+        s->parts += !c[i].otherwise && part_active(&c[i], s->sigma, &s->shape, &p->crop);
     }
+    if (add_rest(s, list, c, n, first, err))
+        return err->code;
     const struct part *p = &s->part[first];
-    bool plain = s->parts - first == 1 && part_is_plain(p->cond, &p->crop, &s->shape);
+    bool plain = s->parts - first == 1 && !p->rest && part_is_plain(p->cond, &p->crop, &s->shape);
     s->sum[list] = arena_array(s->mem, elements(s), sizeof(float)); /* zeroed */
     if (!s->sum[list])
         return no_memory(s, err);
@@ -326,8 +378,9 @@ static void batch_add(struct scene *s, const struct part *const *part, const str
         float *d = b->in.out + i * b->each;
         crop_take(s, &p->crop, s->x + item * s->c * pixels(s), b->crop);
         ms_denoised(s->g->ms, s->sigma, d, b->crop, d, b->each);
-        part_weights(p->cond, &p->crop, &s->shape, item, b->weight);
-        part_add(s, p, item, d, b->weight);
+        if (!p->rest)
+            part_weights(p->cond, &p->crop, &s->shape, item, b->weight);
+        part_add(s, p, item, d, p->rest ? p->rest + item * pixels(s) : b->weight);
     }
 }
 

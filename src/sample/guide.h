@@ -40,6 +40,9 @@ struct guide_cond {
     double mask_strength; /* 1 */
     double sigma_start,
         sigma_end; /* active while end <= sigma <= start; start HUGE_VAL: from the beginning */
+    /* Counts as much as the others of its list leave room for at each pixel, whatever its own mask
+     * and strength. It has no area then. */
+    bool otherwise;
 };
 
 struct guide_batch {    /* crops of one size, each with its conditioning; arrays of n */

@@ -75,6 +75,42 @@ static void fill_flow(struct msampling *ms)
     }
 }
 
+/* Stable Cascade's: a cosine, shifted in its logarithm. */
+#define COSINE_S 8e-3f
+
+static float cascade_start(void) /* how much of the picture is left at 0 */
+{
+    float c = cosf(COSINE_S / (1 + COSINE_S) * (float)PI * 0.5f);
+    return c * c;
+}
+
+static float cascade_sigma(double shift, float t)
+{
+    float c = cosf((t + COSINE_S) / (1 + COSINE_S) * (float)PI * 0.5f);
+    float left = c * c / cascade_start();
+    if (shift != 1) {
+        float snr = logf(left / (1 - left)) + 2 * logf(1 / (float)shift);
+        left = 1 / (1 + expf(-snr));
+    }
+    left = left > 0.0001f ? left : 0.0001f;
+    left = left < 0.9999f ? left : 0.9999f;
+    return sqrtf((1 - left) / left);
+}
+
+static float cascade_time(float sigma)
+{
+    float left = 1 / (sigma * sigma + 1);
+    return acosf(sqrtf(left * cascade_start())) / (float)(PI * 0.5) * (1 + COSINE_S) - COSINE_S;
+}
+
+static void fill_cascade(struct msampling *ms)
+{
+    for (size_t i = 0; i < ms->n; i++) {
+        ms->sigma[i] = cascade_sigma(ms->cfg.shift, (float)((double)(i + 1) / (double)ms->n));
+        ms->log_sigma[i] = logf(ms->sigma[i]);
+    }
+}
+
 static double or_else(double x, double otherwise)
 {
     return x != 0 ? x : otherwise;
@@ -112,7 +148,9 @@ berth_status ms_init(struct msampling *ms, const struct ms_config *cfg, berth_er
     if (complete(&ms->cfg, err))
         return err->code;
     bool discrete = cfg->table == MS_DISCRETE;
-    ms->n = discrete && cfg->lcm ? LCM_STEPS : cfg->table == MS_FLUX ? FLUX : DISCRETE;
+    ms->n = discrete && cfg->lcm                                ? LCM_STEPS
+            : cfg->table == MS_FLUX || cfg->table == MS_CASCADE ? FLUX
+                                                                : DISCRETE;
     ms->sigma = malloc(ms->n * sizeof(float));
     ms->log_sigma = malloc(ms->n * sizeof(float));
     if (!ms->sigma || !ms->log_sigma) {
@@ -130,6 +168,9 @@ berth_status ms_init(struct msampling *ms, const struct ms_config *cfg, berth_er
     case MS_FLOW:
     case MS_FLUX:
         fill_flow(ms);
+        break;
+    case MS_CASCADE:
+        fill_cascade(ms);
         break;
     }
     return BERTH_OK;
@@ -192,6 +233,8 @@ float ms_timestep(const struct msampling *ms, float sigma)
         return atanf(sigma) / (float)PI * 2;
     case MS_FLOW:
         return sigma * (float)ms->cfg.multiplier;
+    case MS_CASCADE:
+        return cascade_time(sigma);
     case MS_FLUX:
         break;
     }
@@ -222,6 +265,8 @@ float ms_sigma(const struct msampling *ms, float timestep)
         float t = timestep / (float)ms->cfg.multiplier, shift = (float)ms->cfg.shift;
         return ms->cfg.shift == 1 ? t : shift * t / (1 + (float)(ms->cfg.shift - 1) * t);
     }
+    case MS_CASCADE:
+        return cascade_sigma(ms->cfg.shift, timestep);
     case MS_FLUX:
         break;
     }
@@ -248,6 +293,8 @@ double ms_percent(const struct msampling *ms, double percent)
         double lo = log(ms_sigma_min(ms)), hi = log(ms_sigma_max(ms));
         return exp((hi - lo) * t + lo);
     }
+    case MS_CASCADE:
+        return cascade_sigma(shift, (float)t);
     case MS_DISCRETE:
         break;
     }

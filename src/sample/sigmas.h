@@ -27,7 +27,7 @@ enum ms_type { /* what the network predicts (sampling.md 2) */
                MS_IMG_TO_IMG,      /* X0 from x as it is */
                MS_IMG_TO_IMG_FLOW, /* the same with a flow's levels: no noise, 1 - x in the end */
 };
-enum ms_table { MS_DISCRETE, MS_CONTINUOUS_EDM, MS_CONTINUOUS_V, MS_FLOW, MS_FLUX };
+enum ms_table { MS_DISCRETE, MS_CONTINUOUS_EDM, MS_CONTINUOUS_V, MS_FLOW, MS_FLUX, MS_CASCADE };
 
 /* An exponent either way: beyond it e^shift or its inverse is no float, and ComfyUI's levels are
  * NaN. */
@@ -39,7 +39,7 @@ struct ms_config { /* zero: SD's eps over its discrete table */
     bool zsnr;
     double sigma_min, sigma_max; /* MS_CONTINUOUS_* (0: 0.002, 120) */
     double sigma_data;           /* 0: 1 */
-    double shift, multiplier;    /* MS_FLOW (0: 1, 1000), MS_FLUX (0: 1.15) */
+    double shift, multiplier;    /* MS_FLOW, MS_CASCADE (0: 1, 1000), MS_FLUX (0: 1.15) */
     bool shifted;                /* a shift of 0 is meant */
     double noise_scale;          /* of flows: how strong noise is; 0: 1 */
     bool lcm;                    /* ModelSamplingDiscrete "lcm": EPS over 50 distilled steps */

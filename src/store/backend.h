@@ -91,7 +91,13 @@ struct store_ops {
     uint64_t (*tend)(struct store_backend *b, bool closing);
 };
 
-extern const struct store_ops *const store_backends[]; /* NULL at the end */
+#ifndef STORES_DEF /* a test has a list with a line more */
+#define STORES_DEF "store/stores.def"
+#endif
+#define STORE(x) extern const struct store_ops store_##x;
+#include STORES_DEF
+#undef STORE
+extern const struct store_ops *const store_backends[]; /* stores.def; NULL ends it */
 
 /* ---- what backends share ---- */
 

@@ -19,17 +19,24 @@ static bool make_conds(struct store *s)
     return ok;
 }
 
-/* The backend of a path; *path becomes what it is to open. */
-static const struct store_ops *find_backend(const char **path)
+/* The backend of a path; *path becomes what it is to open. A word and a colon name one: a typing
+ * error must not become a file of that name, with an empty queue in it. */
+static berth_status find_backend(const char **path, const struct store_ops **out, berth_err *err)
 {
-    for (size_t i = 0; store_backends[i]; i++) {
-        size_t n = strlen(store_backends[i]->name);
-        if (strncmp(*path, store_backends[i]->name, n) == 0 && (*path)[n] == ':') {
+    size_t n = strspn(*path, "abcdefghijklmnopqrstuvwxyz");
+    *out = store_backends[0];
+    if (n < 2 || (*path)[n] != ':')
+        return BERTH_OK;
+    for (size_t i = 0; store_backends[i]; i++)
+        if (strlen(store_backends[i]->name) == n && !strncmp(*path, store_backends[i]->name, n)) {
             *path += n + 1;
-            return store_backends[i];
+            *out = store_backends[i];
+            return BERTH_OK;
         }
-    }
-    return store_backends[0];
+    return err_set(err, BERTH_EINVAL,
+                   "'%.80s': there is no kind of store called '%.*s'; a file of that name is "
+                   "'./%.80s'",
+                   *path, (int)(n < 40 ? n : 40), *path, *path);
 }
 
 static struct store_config fill_in(const struct store_config *from)
@@ -66,11 +73,14 @@ static struct store *store_new(const struct store_config *cfg)
 berth_status store_open(const struct store_config *given, struct store **out, berth_err *err)
 {
     struct store_config cfg = fill_in(given);
+    const struct store_ops *ops;
     *out = NULL;
+    if (find_backend(&cfg.path, &ops, err))
+        return err->code;
     struct store *s = store_new(&cfg);
     if (!s)
         return err_set(err, BERTH_ENOMEM, "a store for '%s'", cfg.path);
-    s->ops = find_backend(&cfg.path);
+    s->ops = ops;
     if (s->ops->open(&cfg, &s->b, err)) {
         store_close(s);
         return err_add(err, "opening the queue");

@@ -300,7 +300,7 @@ static berth_status add_group(struct cutting *c, const struct token *t, size_t n
 static berth_status finish(struct cutting *c, struct chunks *out, berth_err *err)
 {
     const struct chunk_rules *r = c->rules;
-    if (!add_special(&c->open, r->end, 1))
+    if (!add_special(&c->open, r->end, 1) || (r->min_padding && !add_padding(c, r->min_padding)))
         return no_memory(err);
     size_t want = r->pad_to_max && r->max_length > r->min_length ? r->max_length : r->min_length;
     if (c->open.n < want && !add_padding(c, want - c->open.n))

@@ -42,7 +42,26 @@ berth_status lmbpe_from_gguf(const struct weights *w, const struct lmbpe_kind *k
                              struct lmbpe **out, berth_err *err);
 void lmbpe_close(void *t); /* NULL is fine */
 
-/* For struct tokenizer. */
+/* For struct tokenizer: what all kinds have, and functions that open one. kind: an lmbpe_kind. */
+#define LMBPE_CALLS                                                                                \
+    .close = lmbpe_close, .ids = lmbpe_ids, .encode = lmbpe_encode, .bytes = lmbpe_bytes,          \
+    .find = lmbpe_find
+#define LMBPE_OPEN(kind)                                                                           \
+    static berth_status open_path(const char *path, void **out, berth_err *err)                    \
+    {                                                                                              \
+        struct lmbpe *t;                                                                           \
+        berth_status s = lmbpe_open(path, &(kind), &t, err);                                       \
+        *out = t;                                                                                  \
+        return s;                                                                                  \
+    }
+#define LMBPE_SPARE(kind)                                                                          \
+    static berth_status spare(const struct weights *w, void **out, berth_err *err)                 \
+    {                                                                                              \
+        struct lmbpe *t;                                                                           \
+        berth_status s = lmbpe_from_gguf(w, &(kind), &t, err);                                     \
+        *out = t;                                                                                  \
+        return s;                                                                                  \
+    }
 struct token_ids lmbpe_ids(const void *t);
 text_encode_fn lmbpe_encode;
 text_bytes_fn lmbpe_bytes;

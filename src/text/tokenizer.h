@@ -111,6 +111,7 @@ struct chunk_rules {         /* tables of text-encoders.md 3, llm-encoders.md 3.
     int32_t start, end, pad; /* start, end -1: none */
     uint32_t max_length;     /* 77; 0: no limit */
     uint32_t min_length;
+    uint32_t min_padding; /* pads behind the last token, before any other rule asks for some */
     bool pad_to_max;
     bool pad_left; /* in front of the tokens, the start token included */
     bool plain;    /* parentheses are text, all weights are 1; \( and \) lose their backslash */

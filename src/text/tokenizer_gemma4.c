@@ -150,11 +150,7 @@ const struct tokenizer tokenizer_gemma4 = {
     .open = open_path,
     .carried = carried,
     .keep_carried = true,
-    .close = lmbpe_close,
-    .ids = lmbpe_ids,
-    .encode = lmbpe_encode,
-    .bytes = lmbpe_bytes,
+    LMBPE_CALLS,
     .each_byte = true,
-    .find = lmbpe_find,
     .tidy = tidy,
 };

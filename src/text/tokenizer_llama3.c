@@ -13,21 +13,8 @@ static const struct lmbpe_kind kind = {
     .gguf = (const char *const[]) { "llama-bpe", "llama3", NULL },
 };
 
-static berth_status open_path(const char *path, void **out, berth_err *err)
-{
-    struct lmbpe *t;
-    berth_status s = lmbpe_open(path, &kind, &t, err);
-    *out = t;
-    return s;
-}
-
-static berth_status spare(const struct weights *w, void **out, berth_err *err)
-{
-    struct lmbpe *t;
-    berth_status s = lmbpe_from_gguf(w, &kind, &t, err);
-    *out = t;
-    return s;
-}
+LMBPE_OPEN(kind)
+LMBPE_SPARE(kind)
 
 const struct tokenizer tokenizer_llama3 = {
     .name = "Llama 3",
@@ -39,9 +26,5 @@ const struct tokenizer tokenizer_llama3 = {
     .any_of = (const char *const[][2]) { { "tokenizer.json" }, { NULL } },
     .open = open_path,
     .spare = spare,
-    .close = lmbpe_close,
-    .ids = lmbpe_ids,
-    .encode = lmbpe_encode,
-    .bytes = lmbpe_bytes,
-    .find = lmbpe_find,
+    LMBPE_CALLS,
 };

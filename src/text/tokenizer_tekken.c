@@ -53,13 +53,7 @@ static berth_status carried(const struct weights *w, void **out, berth_err *err)
     return s;
 }
 
-static berth_status spare(const struct weights *w, void **out, berth_err *err)
-{
-    struct lmbpe *t;
-    berth_status s = lmbpe_from_gguf(w, &kind, &t, err);
-    *out = t;
-    return s;
-}
+LMBPE_SPARE(kind)
 
 const struct tokenizer tokenizer_tekken = {
     .name = "Mistral",
@@ -72,9 +66,5 @@ const struct tokenizer tokenizer_tekken = {
     .carried = carried,
     .spare = spare,
     .keep_carried = true,
-    .close = lmbpe_close,
-    .ids = lmbpe_ids,
-    .encode = lmbpe_encode,
-    .bytes = lmbpe_bytes,
-    .find = lmbpe_find,
+    LMBPE_CALLS,
 };

@@ -1,4 +1,4 @@
-/* negate: an op as docs/adding.md tells it; in src/ its struct would be in op/ops.h. */
+/* negate: an op as docs/adding.md tells it, with a header of its own. */
 #ifndef ADDING_NEGATE_H
 #define ADDING_NEGATE_H
 

@@ -7,8 +7,6 @@
 
 #include <stdlib.h>
 
-extern const struct op_backend op_null; /* declared by backends.def */
-
 static void run(void *user, void *const *ptr)
 {
     struct op_unary *a = user;

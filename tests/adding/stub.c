@@ -6,12 +6,11 @@
 #include <string.h>
 
 enum { GRANULE = 4096 };
-static const uint64_t TOTAL = UINT64_C(64) << 20;
 static const uint64_t FAR = UINT64_C(1) << 60; /* from a pointer to its address */
 
 struct stub {
     struct phys base;
-    uint64_t used;
+    uint64_t total, used;
 };
 
 static void *at(uint64_t addr)
@@ -19,16 +18,17 @@ static void *at(uint64_t addr)
     return (void *)(uintptr_t)(addr - FAR);
 }
 
+/* Elastic, so none is there by itself: what is counted here is in everybody's default set. */
 static unsigned stub_count(void *library)
 {
     (void)library;
-    return 1;
+    return 0;
 }
 
 static berth_status stub_open(void *library, const struct dev_env *env, unsigned index,
                               uint64_t total, struct phys **out, berth_err *err)
 {
-    (void)library, (void)env, (void)index, (void)total;
+    (void)library, (void)env, (void)index;
     struct stub *s = calloc(1, sizeof *s);
     *out = NULL;
     if (!s)
@@ -36,6 +36,7 @@ static berth_status stub_open(void *library, const struct dev_env *env, unsigned
     s->base = (struct phys) {
         .driver = &driver_stub, .name = "stub:0", .align = DEV_ALIGN_MIN, .granularity = GRANULE
     };
+    s->total = total;
     *out = &s->base;
     return BERTH_OK;
 }
@@ -49,11 +50,11 @@ static berth_status stub_alloc(struct phys *p, size_t n, uint64_t *addr, berth_e
 {
     struct stub *s = (struct stub *)p;
     size_t whole = (n + GRANULE - 1) / GRANULE * GRANULE;
-    void *ptr = whole <= TOTAL - s->used ? aligned_alloc(GRANULE, whole) : NULL;
+    void *ptr = whole <= s->total - s->used ? aligned_alloc(GRANULE, whole) : NULL;
     *addr = 0;
     if (!ptr)
         return err_set(err, BERTH_ENODEVMEM, "%s: %zu bytes, %llu of %llu are in use", p->name, n,
-                       (unsigned long long)s->used, (unsigned long long)TOTAL);
+                       (unsigned long long)s->used, (unsigned long long)s->total);
     s->used += whole;
     *addr = (uintptr_t)ptr + FAR;
     return BERTH_OK;
@@ -67,9 +68,10 @@ static void stub_free(struct phys *p, uint64_t addr, size_t n)
 
 static berth_status stub_info(struct phys *p, uint64_t *total, uint64_t *left, berth_err *err)
 {
+    const struct stub *s = (const struct stub *)p;
     (void)err;
-    *total = TOTAL;
-    *left = TOTAL - ((struct stub *)p)->used;
+    *total = s->total;
+    *left = s->total - s->used;
     return BERTH_OK;
 }
 
@@ -98,6 +100,7 @@ static berth_status stub_d2d(struct dev_stream *s, uint64_t dst, uint64_t src, s
 const struct dev_driver driver_stub = {
     .name = "stub",
     .indexed = true,
+    .elastic = true,
     .count = stub_count,
     .open = stub_open,
     .close = stub_close,

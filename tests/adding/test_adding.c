@@ -26,7 +26,7 @@ static void an_op(void **state)
 static void a_device(void **state)
 {
     (void)state;
-    struct devset *set = open_devices("stub:0,cpu=64m", NULL);
+    struct devset *set = open_devices("stub:0=64m,cpu=64m", NULL);
     assert_non_null(device_named(set, "stub:0"));
     a_phys_is_sound(set);
     bytes_arrive(set);

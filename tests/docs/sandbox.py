@@ -32,6 +32,7 @@ MODELS = [
     ("text_encoders/t5xxl_fp16.safetensors", "t5-tiny", "f16"),
     ("text_encoders/t5-v1_1-xxl-encoder-Q8_0.gguf", "t5-tiny", "q8_0"),
     ("text_encoders/clip_l.safetensors", "clip-l-tiny", "f16"),
+    ("text_encoders/qwen_3_4b.safetensors", "qwen3-tiny", "bf16"),
     ("vae/ae.safetensors", "flux-tiny-vae", "bf16"),
 ]
 # A LoRA for the first attention of the tiny UNet, in kohya's names.
@@ -148,7 +149,8 @@ def small(workflow: Path, to: Path) -> None:
     """The example with a small picture and few steps: its commands are what is tried here, not the processor."""
     nodes = json.loads(workflow.read_text())
     for inputs in (n["inputs"] for n in nodes.values()):
-        for name, most in (("width", 64), ("height", 64), ("steps", 2), ("end_at_step", 1), ("start_at_step", 1)):
+        for name, most in (("width", 64), ("height", 64), ("steps", 2), ("end_at_step", 1), ("start_at_step", 1),
+                           ("max_length", 16)):
             if isinstance(inputs.get(name), int) and (name != "end_at_step" or inputs[name] < 10000):
                 inputs[name] = min(inputs[name], most)
     to.write_text(json.dumps(nodes))
@@ -168,6 +170,7 @@ def stand_ins(folder: Path) -> Path:
     synth("--tokenizer", str(folder / "tokenizers"))
     shutil.copytree(folder / "tokenizers", comfyui / "comfy/sd1_tokenizer")
     shutil.copytree(folder / "tokenizers", comfyui / "comfy/text_encoders/t5_tokenizer")
+    shutil.copytree(folder / "tokenizers/qwen25", comfyui / "comfy/text_encoders/qwen25_tokenizer")
     (folder / "lora.json").write_text(json.dumps(LORA))
     (comfyui / "models/loras").mkdir()
     synth("--keys", str(folder / "lora.json"), "--output", str(comfyui / "models/loras/style.safetensors"))

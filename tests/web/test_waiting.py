@@ -64,6 +64,30 @@ def test_previews_are_those_of_this_page_and_change(page, server):
     assert item["status"]["completed"] is False
 
 
+def test_a_preview_is_not_taken_from_the_picture_that_shows_it(page, server):
+    """On a busy machine the browser may still be loading it, and tells of a missing file then."""
+    page.js(
+        """
+        const release = URL.revokeObjectURL;
+        window.takenWhileShown = 0;
+        URL.revokeObjectURL = (url) => {
+            if (document.getElementById('running-preview').src === url)
+                window.takenWhileShown++;
+            release.call(URL, url);
+        };
+        """
+    )
+    page.fill("#f-prompt", "waves")
+    for field, value in (("#f-steps", LONG), ("#f-width", 128), ("#f-height", 128)):
+        page.fill(field, value)
+    page.click("#btn-submit")
+    image = page.shown("#running-preview")
+    page.until(lambda: int(image.get_attribute("data-count")) > 3, "a few previews")
+    page.click("#btn-interrupt")
+    page.gone("#running")
+    assert page.js("return window.takenWhileShown") == 0
+
+
 def test_pause_holds_the_queue_and_resume_lets_it_go(page, server):
     page.click("#btn-pause")
     page.until_text("#btn-pause", "Resume")

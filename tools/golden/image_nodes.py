@@ -44,7 +44,7 @@ import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 MODULES = ("images", "post_processing", "mask", "morphology", "compositing", "rebatch", "latent",
-           "dataset", "curve", "color", "bounding_boxes", "compositor")
+           "dataset", "curve", "color", "bounding_boxes", "compositor", "rtdetr", "sdpose")
 TENSORS = {}
 CASES = []
 # Pillow 13 resizes along the cheaper axis first, older ones always along x: one step of 8 bits.
@@ -342,6 +342,23 @@ def boxes(found):
     run(found, "CreateBoundingBoxes", editor_state=[], bboxes=drawn[0], last_incoming=last, **some)
 
 
+def found_boxes(found):
+    """Without labels: texts are in another typeface here."""
+    def box(x, y, w, h, **more):
+        return {"x": x, "y": y, "width": w, "height": h, **more}
+    three = TENSORS["tall"]
+    one, two = box(1, 2, 3, 9), box(0.7, 4.2, 3.6, 6.9, score=0.3)
+    run(found, "DrawBBoxes", bboxes=one, image=three)
+    run(found, "DrawBBoxes", bboxes=[one, two], image=three)
+    run(found, "DrawBBoxes", bboxes=[[one], [two, box(-3, -2, 30, 9, score=0.9)], []], image=three)
+    run(found, "DrawBBoxes", bboxes=[[one, two]])
+    size = dict(output_width=24, output_height=16)
+    run(found, "CropByBBoxes", image=three, bboxes=one, padding=0, keep_aspect="stretch", **size)
+    run(found, "CropByBBoxes", image=three, bboxes=[[one, two], [], [two]], padding=1, keep_aspect="pad", **size)
+    run(found, "CropByBBoxes", image=three, bboxes=[[box(50, 60, 2, 2)]], padding=0, keep_aspect="pad", **size)
+    run(found, "CropByBBoxes", image=three, bboxes=[[]], padding=0, keep_aspect="stretch", **size)
+
+
 def layers(found):
     t = TENSORS
 
@@ -431,7 +448,7 @@ def main():
     folder_paths.set_temp_directory(tempfile.mkdtemp())  # previews go there
     found = classes()
     make(torch.Generator().manual_seed(ARGS.seed))
-    for group in (pictures, filters, sizes, dataset, colors, boxes, layers,
+    for group in (pictures, filters, sizes, dataset, colors, boxes, found_boxes, layers,
                   latents):
         group(found)
     used = json.dumps(CASES)

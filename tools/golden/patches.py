@@ -13,7 +13,8 @@ COMFYUI is a checkout whose packages are installed. Writes OUT/patches.json, the
 
 each a few nodes in the order they run, whose links name an earlier one or an input of the file
 (model, positive, negative, empty, latents), and OUT/patches.safetensors: in/<input>, and for every
-case the tensor that output 0 of its last node is. OUT/windows.json has context windows by themselves.
+case the tensor that output 0 of its last node is. OUT/windows.json has context windows by themselves,
+OUT/hyper*.pt are hypernetworks.
 """
 import argparse
 import asyncio
@@ -120,6 +121,9 @@ def guidance_cases(seed):
 
 def sampler_cases(seed):
     yield "lcm", custom(node("a", "SamplerLCM", s_noise=0.9, s_noise_end=0.4, noise_clip_std=1.5), seed)
+    for i, (ratio, steps, method) in enumerate(((1.5, -1, "bislerp"), (2.0, 3, "bilinear"), (0.75, 20, "area"))):
+        yield f"lcm_upscale_{i}", custom(node("a", "SamplerLCMUpscale", scale_ratio=ratio, scale_steps=steps,
+                                              upscale_method=method), seed, steps=5)
     yield "euler_cfg_pp", custom(node("a", "SamplerEulerCFGpp", version="regular"), seed)
     yield "euler_pp", custom(node("a", "SamplerEulerCFGpp", version="alternative"), seed)
     yield "euler_ancestral_cfg_pp", custom(node("a", "SamplerEulerAncestralCFGPP", eta=0.6, s_noise=0.9), seed)
@@ -177,6 +181,9 @@ def conditioning_cases(seed):
     k = ksampler(of="model", seed=seed, latent="wide")
     k["inputs"]["positive"] = ["r", 0]
     yield "area_strength", half + [k]
+    video = node("q", "ConditioningSetAreaPercentageVideo", conditioning=["positive", 0], width=0.3, height=0.5, temporal=0.75,
+                 x=0.1, y=0.25, z=0.25, strength=0.9)
+    yield "area_video", [video] + half[2:] + [k]
 
 
 def network_cases(seed):
@@ -192,10 +199,37 @@ def network_cases(seed):
     shrink = dict(block_number=3, downscale_factor=2.0, start_percent=0.0, end_percent=0.6)
     yield "shrink", [model("PatchModelAddDownscale", downscale_after_skip=True, downscale_method="bicubic",
                            upscale_method="bicubic", **shrink), ksampler(**k)]
+    cascade = model("ModelSamplingStableCascade", shift=2.0)
+    yield "cascade", [cascade, ksampler(seed=seed)]
+    yield "cascade_normal", [model("ModelSamplingStableCascade", shift=1.0), ksampler(seed=seed, scheduler="karras", denoise=0.6,
+                                                                                       latent="painted")]
+    yield "cascade_percent", [cascade, model("SamplingPercentToSigma", id="s", of="m", sampling_percent=0.3,
+                                             return_actual_sigma=True)]
+    yield "ltxv_sampling", [node("m", "ModelSamplingLTXV", model=["model", 0], max_shift=2.05, base_shift=0.95,
+                                 latent=["wide", 0]), ksampler(seed=seed)]
+    yield "temporal_attention", [model("UNetTemporalAttentionMultiply", self_structural=1.2, self_temporal=0.5,
+                                       cross_structural=0.7, cross_temporal=2.0), ksampler(seed=seed)]
     yield "shrink_kept", [model("PatchModelAddDownscale", downscale_after_skip=False, downscale_method="area",
                                 upscale_method="bislerp", **shrink), ksampler(**k)]
     yield "pag_free_u", [model("FreeU", id="a", b1=1.1, b2=1.2, s1=0.9, s2=0.2),
                          model("PerturbedAttentionGuidance", of="a", scale=1.5), ksampler(**k)]
+    hyper = dict(hypernetwork_name="hyper.pt", strength=0.8)
+    yield "hypernetwork", [model("HypernetworkLoader", **hyper), ksampler(**k)]
+    yield "hypernetwork_norm", [model("HypernetworkLoader", hypernetwork_name="hyper_norm.pt", strength=1.0),
+                                ksampler(seed=seed, latent="batch")]
+    yield "hypernetwork_tiles", [model("HypernetworkLoader", id="a", **hyper),
+                                 model("HyperTile", of="a", tile_size=1, swap_size=2, max_depth=0, scale_depth=False),
+                                 ksampler(**k)]
+    tiles = dict(tile_size=40, swap_size=3, max_depth=0, scale_depth=False)
+    yield "hyper_tile", [model("HyperTile", **tiles), ksampler(**k)]
+    yield "hyper_tile_deep", [model("HyperTile", **(tiles | dict(tile_size=1, max_depth=2, scale_depth=True, swap_size=5))),
+                              ksampler(seed=seed + 1, latent="painted", denoise=0.7)]
+    yield "tome", [model("TomePatchModel", ratio=0.4), ksampler(**(k | {"seed": seed + 7}))]
+    yield "tome_odd", [model("TomePatchModel", ratio=0.9), ksampler(seed=seed, latent="odd")]
+    yield "tome_tiles", [model("TomePatchModel", id="a", ratio=0.3),
+                         model("HyperTile", of="a", **(tiles | dict(max_depth=1))), ksampler(seed=seed, latent="painted")]
+    yield "tiles_pag", [model("HyperTile", id="a", **tiles), model("PerturbedAttentionGuidance", of="a", scale=2.0),
+                        ksampler(**k)]
     cache = dict(reuse_threshold=0.3, start_percent=0.1, end_percent=0.95, verbose=False)
     yield "easy_cache", [model("EasyCache", **cache), ksampler(steps=16, **k)]
     yield "easy_cache_cfg_1", [model("EasyCache", **cache), ksampler(steps=16, cfg=1.0, **k)]
@@ -281,6 +315,35 @@ def hook_cases(seed):
                   start_percent=0.1, end_percent=0.9, keyframes_count=5),
              node("t", "SetHookKeyframes", hooks=["h", 0], hook_kf=["g", 0])]
     yield "hook_eased", [lora] + eased + [timed, k("p", steps=8)]
+    text = node("t", "CreateHookLora", lora_name="tiny_text_lora.safetensors", strength_model=0.0, strength_clip=0.7)
+    said = dict(clip=["clip", 0], text="a photo of a cat")
+    set_clip = dict(clip=["clip", 0], hooks=["t", 0])
+    yield "clip_hook", [text, node("c", "SetClipHooks", apply_to_conds=True, schedule_clip=False, **set_clip),
+                        node("e", "CLIPTextEncode", **(said | {"clip": ["c", 0]}))]
+    two = [lora, node("a", "CombineHooks2", hooks_A=["h", 0], hooks_B=["t", 0]),
+           node("b", "CombineHooks2", hooks_A=["a", 0], hooks_B=["t", 0])]
+    scheduled = frames[:2] + [node("d", "SetHookKeyframes", hooks=["b", 0], hook_kf=["g", 0]),
+                              node("c", "SetClipHooks", clip=["clip", 0], hooks=["d", 0], apply_to_conds=True, schedule_clip=True),
+                              node("p", "CLIPTextEncode", **(said | {"clip": ["c", 0]}))]
+    yield "clip_hook_scheduled", [text] + two + scheduled + [k("p", steps=8)]
+    other = node("h", "CreateHookModelAsLora", ckpt_name="tiny_other.safetensors", strength_model=0.4, strength_clip=0.6)
+    yield "hook_model", [other, new, k("p")]
+    yield "hook_model_clip", [other, node("c", "SetClipHooks", clip=["clip", 0], hooks=["h", 0], apply_to_conds=False,
+                                          schedule_clip=False), node("e", "CLIPTextEncode", **(said | {"clip": ["c", 0]}))]
+    only = node("h", "CreateHookModelAsLoraModelOnly", ckpt_name="tiny_other.safetensors", strength_model=0.4)
+    loaded = node("l", "LoraLoaderModelOnly", model=["model", 0], lora_name="tiny_lora.safetensors", strength_model=0.5)
+    mixed = k("p")
+    mixed["inputs"]["model"] = ["l", 0]
+    yield "hook_model_lora", [only, loaded, new, mixed]
+    area = node("a", "ConditioningSetAreaPercentage", conditioning=["positive", 0], width=0.5, height=0.75, x=0.0, y=0.25,
+                strength=0.8)
+    rest = node("p", "ConditioningSetDefaultCombine", cond=["a", 0], cond_DEFAULT=["empty", 0])
+    yield "cond_default", [area, rest, k("p", latent="wide")]
+    pair = node("p", "PairConditioningSetDefaultCombine", positive=["a", 0], negative=["negative", 0],
+                positive_DEFAULT=["empty", 0], negative_DEFAULT=["empty", 0], hooks=["h", 0])
+    sampled = k("p", latent="wide")
+    sampled["inputs"]["negative"] = ["p", 1]
+    yield "cond_default_pair", [lora, area, pair, sampled]
     span = node("r", "ConditioningTimestepsRange", start_percent=0.0, end_percent=0.4)
     two = node("c", "ConditioningSetPropertiesAndCombine", cond=["empty", 0], cond_NEW=["positive", 0],
                timesteps=["r", 0], **props)
@@ -302,8 +365,33 @@ def cases(seed):
 
 # ---- ComfyUI ----
 
+def hyper(dims, inner, norm=False, **settings):
+    """A hypernetwork as trainers wrote them."""
+    def net(dim, which):
+        layers, out = [(dim, inner), (inner, dim)], {}
+        for i, (a, b) in enumerate(layers):
+            at = 2 * i if norm else i
+            out[f"linear.{at}.weight"] = (synth(f"hyper.{dim}.{which}.{at}.weight", (b, a)) * 0.3).half()
+            out[f"linear.{at}.bias"] = synth(f"hyper.{dim}.{which}.{at}.bias", (b,)).half()
+            if norm:
+                out[f"linear.{at + 1}.weight"] = synth(f"hyper.{dim}.{which}.{at + 1}.weight", (b,)).half()
+                out[f"linear.{at + 1}.bias"] = synth(f"hyper.{dim}.{which}.{at + 1}.bias", (b,)).half()
+        return out
+    return {**{d: [net(d, 0), net(d, 1)] for d in dims}, "step": 100, "name": "tiny", "is_layer_norm": norm, **settings}
+
+
+def text_lora(rank=4, width=64):
+    """Of the text encoder's first layers."""
+    out = {}
+    for layer in range(2):
+        for what in ("q_proj", "v_proj"):
+            base = f"lora_te_text_model_encoder_layers_{layer}_self_attn_{what}"
+            for name, shape in ((f"{base}.lora_up.weight", (width, rank)), (f"{base}.lora_down.weight", (rank, width))):
+                out[name] = synth(name, shape)
+    return out
+
 class Reference:
-    def __init__(self, comfyui, golden):
+    def __init__(self, comfyui, golden, out):
         sys.path.insert(0, comfyui)
         sys.argv = [sys.argv[0], "--cpu"]
         import comfy.options
@@ -315,7 +403,11 @@ class Reference:
         loras = tempfile.mkdtemp()
         tensors = load_file(f"{golden}/lora_sd15_tiny.safetensors")
         save_file({k[5:]: v for k, v in tensors.items() if k.startswith("lora/")}, f"{loras}/tiny_lora.safetensors")
+        save_file(text_lora(), f"{loras}/tiny_text_lora.safetensors")
         folder_paths.add_model_folder_path("loras", loras)
+        torch.save(hyper((32, 64), 40, activation_func="linear"), f"{out}/hyper.pt")
+        torch.save(hyper((64,), 24, norm=True, activation_func="mish", activate_output=True), f"{out}/hyper_norm.pt")
+        folder_paths.add_model_folder_path("hypernetworks", out)
 
     def unet(self, family, config, keys, prefix, front=""):
         """Weights are those of names with `front` before them."""
@@ -333,6 +425,23 @@ class Reference:
         net.diffusion_model.eval()
         cpu = torch.device("cpu")
         return self.comfy.model_patcher.ModelPatcher(net, cpu, cpu)
+
+    def clip(self, front=""):
+        import types
+        import comfy.sd
+        import comfy.sd1_clip as sd1
+        with open(f"{self.golden}/manifest.json") as f:
+            config = json.load(f)["clip_l_tiny"]["config"]
+        with open(f"{self.golden}/sd15_tiny_clip_keys.json") as f:
+            keys = json.load(f)
+        target = types.SimpleNamespace(params={}, clip=sd1.SD1ClipModel, tokenizer=sd1.SD1Tokenizer)
+        clip = comfy.sd.CLIP(target, model_options={"clip_l_model_config": config, "dtype": torch.float32})
+        own = clip.cond_stage_model.state_dict()
+        names = {k.replace("cond_stage_model.", "clip_l."): k for k in keys}
+        for n, k in names.items():
+            if n in own:
+                own[n].copy_(synth(front + k, keys[k]))
+        return clip
 
     def cls(self, name):
         """A node's class by the name that workflows have."""
@@ -389,7 +498,7 @@ def write_windows(path):
 
 def tensor_of(v):
     return v["samples"] if isinstance(v, dict) else v[0][0] if isinstance(v, list) else torch.tensor([float(v)]) \
-        if isinstance(v, (int, float)) else v
+        if isinstance(v, (int, float)) else v.reshape(1) if v.dim() == 0 else v
 
 
 def main():
@@ -404,7 +513,7 @@ def main():
     p.add_argument("--new", action="store_true", help="run only what OUT does not have, or has with other nodes")
     a = p.parse_args()
     torch.set_num_threads(1)  # passes are tiny
-    ref = Reference(a.comfyui, a.golden)
+    ref = Reference(a.comfyui, a.golden, a.out)
     with open(f"{a.golden}/manifest.json") as f:
         texts = json.load(f)["clip_l_tiny"]["prompts"]
     clip = load_file(f"{a.golden}/clip_l_tiny.safetensors")
@@ -413,8 +522,13 @@ def main():
     latents = {"latent": torch.zeros(1, 4, 8, 8), "batch": torch.zeros(3, 4, 8, 8), "wide": torch.zeros(1, 4, 16, 24),
                "odd": torch.zeros(1, 4, 9, 15), "long": torch.zeros(8, 4, 8, 8), "painted": torch.randn(2, 4, 16, 16, generator=generator)}
     sd15 = ("SD15", "unet_sd15_tiny", "sd15_tiny_unet_keys.json", "model.diffusion_model.")
-    base = {"model": [ref.unet(*sd15)], "other": [ref.unet(*sd15, front="other.")],
+    base = {"clip": [ref.clip()], "model": [ref.unet(*sd15)], "other": [ref.unet(*sd15, front="other.")],
             "flux": [ref.unet("Flux", "flux_tiny", "flux_tiny_keys.json", "")]}
+    import comfy.sd
+    import folder_paths
+    comfy.sd.load_checkpoint_guess_config = lambda *_, **__: (base["other"][0], ref.clip(front="other."), None)
+    folder_paths.get_full_path = folder_paths.get_full_path_or_raise = (
+        lambda find: lambda kind, name: name if kind == "checkpoints" else find(kind, name))(folder_paths.get_full_path)
     flux = load_file(f"{a.golden}/flux_tiny.safetensors")
     given["flux_positive"], given["flux_negative"] = flux["context"], flux["context"] * 0.5
     pooled = {"flux_positive": flux["vec"], "flux_negative": flux["vec"] * 0.5}

@@ -88,7 +88,8 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .scaled_edit = true,
                                       .mask_fold = fill ? MASK_FOLD : 0,
                                       .refs = !beside,
-                                      .biases = true };
+                                      .biases = true,
+                                      .renamed = f->diffusers };
     return BERTH_OK;
 }
 

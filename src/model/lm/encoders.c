@@ -125,6 +125,7 @@ static const char *key_at(const struct weights *w, const char *root)
                                                   .what = "a " family_ " text encoder",            \
                                                   .te = LORA_TE,                                   \
                                                   .te_beside = LORA_TE,                            \
+                                                  .own_type = true,                                \
                                                   .config_bytes = sizeof(struct lm_net),           \
                                                   .pick = is_##key_,                               \
                                                   .configure = configure_##key_,                   \

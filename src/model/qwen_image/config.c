@@ -2,12 +2,9 @@
 #include "model/qwen_image/qwen_image.h"
 
 #include "model/arch.h"
+#include "model/config_look.h"
 
-struct look {
-    const struct weights *w;
-    const char *root;
-    berth_err *err;
-};
+#define PIXELS (QWEN_IMAGE_PATCH * QWEN_IMAGE_PATCH)
 
 bool qwen_image_at(const struct weights *w, const char *root)
 {
@@ -20,42 +17,12 @@ bool qwen_image_at(const struct weights *w, const char *root)
     return n == ARRAY_LEN(has);
 }
 
-/* A dimension of a tensor that must be there, 1..QWEN_IMAGE_WIDTH_MAX. */
-static berth_status dim(const struct look *k, const char *name, int ndim, int axis, uint64_t *out)
-{
-    const struct weights_entry *e = arch_find(k->w, k->root, name);
-    char text[SHAPE_TEXT_MAX];
-    if (!e)
-        return err_set(k->err, BERTH_EUNSUPPORTED, "a Qwen-Image transformer without '%s'", name);
-    if (e->shape.ndim != ndim || !e->shape.dim[axis] || e->shape.dim[axis] > QWEN_IMAGE_WIDTH_MAX)
-        return err_set(k->err, BERTH_EUNSUPPORTED,
-                       "'%.120s' is %s, not of %d dimensions of at most %d", e->name,
-                       shape_text(&e->shape, text), ndim, QWEN_IMAGE_WIDTH_MAX);
-    *out = e->shape.dim[axis];
-    return BERTH_OK;
-}
-
-/* Channels of a latent, from the width of a patch. */
-static berth_status channels(const struct look *k, const char *name, int axis, uint64_t *out)
-{
-    const uint64_t pixels = QWEN_IMAGE_PATCH * QWEN_IMAGE_PATCH;
-    uint64_t wide;
-    if (dim(k, name, 2, axis, &wide))
-        return k->err->code;
-    if (wide % pixels)
-        return err_set(k->err, BERTH_EUNSUPPORTED,
-                       "'%s': patches of %llu values, not %llu a channel", name,
-                       (unsigned long long)wide, (unsigned long long)pixels);
-    *out = wide / pixels;
-    return BERTH_OK;
-}
-
 /* Heads follow from the norm of one; what each axis has of a head from its width: an eighth, and
  * 7 / 16 twice (16, 56, 56 of 128). */
-static berth_status heads(const struct look *k, struct qwen_image_net *q)
+static berth_status heads(const struct config_look *k, struct qwen_image_net *q)
 {
     uint64_t head;
-    if (dim(k, "transformer_blocks.0.attn.norm_q.weight", 1, 0, &head))
+    if (config_dim(k, "transformer_blocks.0.attn.norm_q.weight", 1, 0, &head))
         return k->err->code;
     if (head % 32 || q->hidden % head)
         return err_set(k->err, BERTH_EUNSUPPORTED,
@@ -72,18 +39,23 @@ static berth_status heads(const struct look *k, struct qwen_image_net *q)
 berth_status qwen_image_detect(const struct weights *w, const char *root, struct qwen_image_net *q,
                                berth_err *err)
 {
-    const struct look k = { w, root, err };
+    const struct config_look k = { .w = w,
+                                   .root = root,
+                                   .what = "a Qwen-Image transformer",
+                                   .most = QWEN_IMAGE_WIDTH_MAX,
+                                   .err = err };
     *q = (struct qwen_image_net) { .depth = arch_layers(w, root, "transformer_blocks") };
     if (!qwen_image_at(w, root))
         return err_set(err, BERTH_EUNSUPPORTED, "no Qwen-Image transformer behind '%s'", root);
     if (q->depth > QWEN_IMAGE_DEPTH_MAX)
         return err_set(err, BERTH_ELIMIT, "%u transformer_blocks, at most %d are taken", q->depth,
                        QWEN_IMAGE_DEPTH_MAX);
-    if (dim(&k, "img_in.weight", 2, 0, &q->hidden) ||
-        channels(&k, "img_in.weight", 1, &q->in_channels) ||
-        channels(&k, "proj_out.weight", 0, &q->out_channels) ||
-        dim(&k, "txt_in.weight", 2, 1, &q->context_dim) ||
-        dim(&k, "transformer_blocks.0.img_mlp.net.0.proj.weight", 2, 0, &q->mlp) || heads(&k, q))
+    if (config_dim(&k, "img_in.weight", 2, 0, &q->hidden) ||
+        config_channels(&k, "img_in.weight", 1, PIXELS, &q->in_channels) ||
+        config_channels(&k, "proj_out.weight", 0, PIXELS, &q->out_channels) ||
+        config_dim(&k, "txt_in.weight", 2, 1, &q->context_dim) ||
+        config_dim(&k, "transformer_blocks.0.img_mlp.net.0.proj.weight", 2, 0, &q->mlp) ||
+        heads(&k, q))
         return err->code;
     q->layered = arch_find(w, root, "time_text_embed.addition_t_embedding.weight") != NULL;
     q->refs = q->layered                                      ? REF_NEGATIVE_INDEX

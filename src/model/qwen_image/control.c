@@ -121,9 +121,9 @@ berth_status qwen_image_between_open(struct qwen_image_between *b, struct qwen_i
                 err, BERTH_EUNSUPPORTED,
                 "a control network of Qwen-Image for latents of odd sides, or of another "
                 "size than its picture's");
-        patches += qwen_image_tokens(&s) * s.dim[1] * PIXELS;
+        patches += tokens_count(&s) * s.dim[1] * PIXELS;
     }
-    if (!qwen_image_room(&host->steer, 2 * n * (all + one + 1) * D + patches, 1, 1))
+    if (!tokens_room(&host->steer, 2 * n * (all + one + 1) * D + patches, 1, 1))
         return err_set(err, BERTH_ENOMEM, "what a control network is given");
     b->x = host->steer.p;
     b->x_out = b->x + n * all * D;
@@ -134,7 +134,7 @@ berth_status qwen_image_between_open(struct qwen_image_between *b, struct qwen_i
     float *to = b->patches;
     for (size_t i = 0; i < b->in->controls; i++) {
         const struct shape s = hint_shape(&b->in->control[i]);
-        to = qwen_image_patchify(b->in->control[i].hint, &s, to);
+        to = tokens_from(b->in->control[i].hint, &s, to);
     }
     return BERTH_OK;
 }
@@ -163,7 +163,7 @@ berth_status qwen_image_steer(struct qwen_image_between *b, uint32_t block, bert
         struct turn t = { .by = by,
                           .block = block,
                           .n = b->in->shape.dim[0],
-                          .tokens = qwen_image_tokens(&s),
+                          .tokens = tokens_count(&s),
                           .wide = b->q->hidden,
                           .patch = s.dim[1] * PIXELS,
                           .patches = patches,

@@ -423,7 +423,7 @@ berth_status qwen_image_forward(struct net *net, const struct qwen_image_net *q,
     if (!s && !peak)
         s = b->controls ? steered(net, &p, host, err) : net_forward(net, forward, &p, err);
     if (!s && !peak)
-        qwen_image_host_give(host, q, b);
+        tokens_to_batch(host->result.p, q->out_channels, b);
     pass_close(&p);
     return s;
 }

@@ -22,6 +22,7 @@
 
 #include "format/weights.h"
 #include "model/diffusion.h"
+#include "model/picture_tokens.h"
 #include "net/net.h"
 
 struct arch_net;
@@ -31,8 +32,8 @@ struct lora_table;
 #define QWEN_IMAGE_DEPTH_MAX 256
 #define QWEN_IMAGE_WIDTH_MAX (1 << 16) /* of anything a row is made of */
 #define QWEN_IMAGE_REFS_MAX 64         /* pictures to look at */
-#define QWEN_IMAGE_AXES 3              /* of positions: layer, row, column */
-#define QWEN_IMAGE_PATCH 2             /* latent pixels a side */
+#define QWEN_IMAGE_AXES TOKENS_AXES    /* of positions: layer, row, column */
+#define QWEN_IMAGE_PATCH TOKENS_PATCH  /* latent pixels a side */
 #define QWEN_IMAGE_TIME_WIDTH 256      /* of the embedding of one number */
 
 struct qwen_image_net {                 /* what a file's transformer looks like */
@@ -64,10 +65,8 @@ berth_status qwen_image_sizes(const struct qwen_image_net *q, const struct famil
 
 /* Host memory that passes use; zeroed is empty. Owner: who runs the net. */
 struct qwen_image_host {
-    struct qwen_image_buffer {
-        float *p;
-        size_t cap;
-    } table,     /* [text + picture + refs, head_dim / 2, 2]: cos and sin of every position */
+    struct tokens_room
+        table,   /* [text + picture + refs, head_dim / 2, 2]: cos and sin of every position */
         patches, /* [n, picture + refs, 4 * channels] */
         result,  /* [n, picture, 4 * channels] */
         context, /* [n, text, context_dim], where some of it is hidden */
@@ -79,17 +78,6 @@ void qwen_image_host_release(struct qwen_image_host *host);
 berth_status qwen_image_host_fill(struct qwen_image_host *host, const struct qwen_image_net *q,
                                   const struct family_batch *b, const struct qwen_image_sizes *s,
                                   berth_err *err);
-/* What came out, as latents. */
-void qwen_image_host_give(const struct qwen_image_host *host, const struct qwen_image_net *q,
-                          const struct family_batch *b);
-
-/* Rows or columns of patches; and patches of a latent [n, channels, t, h, w]. */
-uint64_t qwen_image_side(uint64_t n);
-uint64_t qwen_image_tokens(const struct shape *s);
-/* Patches of one such latent; returns what is behind the last. */
-float *qwen_image_patchify(const float *x, const struct shape *s, float *out);
-/* Room for a * b * c floats; what was in it is gone. False: there is none. */
-bool qwen_image_room(struct qwen_image_buffer *to, uint64_t a, uint64_t b, uint64_t c);
 
 /* control.c: networks that steer it by a picture, block by block (DiffSynth's). */
 extern const struct control_class qwen_image_control;

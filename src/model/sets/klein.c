@@ -22,4 +22,4 @@ static const uint32_t taps[] = { 9, 18, 27 };
         __VA_ARGS__                                                                                \
     }
 KLEIN(4b, .any_type = false);
-KLEIN(8b, .any_type = true);
+KLEIN(8b, .any_type = true, .but = { "ideogram4" });

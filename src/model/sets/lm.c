@@ -1,6 +1,8 @@
 /* Language models without a diffusion model of their own: what they are loaded as where no type
  * asks for more (llm-encoders.md 1.6), to write text above all. */
-#include "model/encoder.h"
+#include "model/sets/lm.h"
+
+const struct text_speech lm_speech_bare = { .before = "", .after = "" };
 
 static const char *const qwen_begins[] = { "<|im_start|>", NULL };
 static const struct chat_template quick = { .before = CHAT_QWEN_USER,
@@ -21,18 +23,14 @@ static const struct text_speech speech = {
     .unless = qwen_begins,
 };
 
-#define QWEN3VL(x)                                                                                 \
+#define QWEN3VL(x, ...)                                                                            \
     const struct text_set text_set_qwen3vl_##x = { .name = "Qwen3-VL",                             \
-                                                   .use = { { &encoder_qwen3vl_##x,                \
-                                                              { .layer = -1 },                     \
-                                                              .cond = true,                        \
-                                                              .min_length = 1,                     \
-                                                              .wording = &qwen3vl,                 \
-                                                              .mask = true } },                    \
-                                                   .join = text_join_columns,                      \
+                                                   .any_type = true,                               \
+                                                   .but = { __VA_ARGS__ },                         \
+                                                   LM_STATES(encoder_qwen3vl_##x, -1, qwen3vl),    \
                                                    .speech = &speech }
-QWEN3VL(4b);
-QWEN3VL(8b);
+QWEN3VL(4b, "mage", "flux", "flux2");
+QWEN3VL(8b, "ideogram4", "boogu", "joyimage", "flux", "flux2");
 
 static const struct text_wording as_it_is = { .chat = NULL };
 
@@ -72,12 +70,6 @@ const struct text_set text_set_gemma3_12b = {
 const struct text_set text_set_gemma3_4b = {
     .name = "Gemma 3",
     .any_type = true,
-    .use = { { &encoder_gemma3_4b,
-               { .layer = -2 },
-               .cond = true,
-               .min_length = 1,
-               .wording = &as_it_is,
-               .mask = true } },
-    .join = text_join_columns,
+    LM_STATES(encoder_gemma3_4b, -2, as_it_is),
     .speech = &gemma3,
 };

@@ -1,5 +1,5 @@
 /* OmniGen2: Qwen2.5 3B, its result (llm-encoders.md 3.7). Its words are weighted. */
-#include "model/encoder.h"
+#include "model/sets/lm.h"
 
 static const struct chat_template chat = {
     .before = "<|im_start|>system\nYou are a helpful assistant that generates high-quality images "
@@ -12,11 +12,5 @@ const struct text_set text_set_omnigen2 = {
     .name = "OmniGen2",
     .types = { "omnigen2" },
     .any_type = true,
-    .use = { { &encoder_qwen25_3b,
-               { .layer = 0 },
-               .cond = true,
-               .min_length = 1,
-               .wording = &wording,
-               .mask = true } },
-    .join = text_join_columns,
+    LM_STATES(encoder_qwen25_3b, 0, wording),
 };

@@ -9,6 +9,7 @@ const struct text_set text_set_qwen_image = {
     .name = "Qwen-Image",
     .types = { "qwen_image" },
     .any_type = true,
+    .but = { "hunyuan_image", "longcat_image" },
     .use = { { &encoder_qwen25_7b,
                { .layer = 0 },
                .cond = true,

@@ -3,12 +3,15 @@
 
 const struct text_set text_set_sd1 = {
     .name = "SD1",
+    .any_type = true,
+    .but = { "sd3", "hidream" },
     .use = { { &encoder_clip_l, { .norm_hidden = true }, .cond = true, .pooled = true } },
     .join = text_join_columns,
 };
 
 const struct text_set text_set_sd2 = {
     .name = "SD2",
+    .any_type = true,
     .use = { { &encoder_clip_h,
                { .layer = -2, .norm_hidden = true, .project = true },
                .cond = true,
@@ -18,6 +21,8 @@ const struct text_set text_set_sd2 = {
 
 const struct text_set text_set_refiner = {
     .name = "SDXL refiner",
+    .any_type = true,
+    .but = { "stable_cascade", "sd3", "hidream" },
     .use = { { &encoder_clip_g, { .layer = -2, .project = true }, .cond = true, .pooled = true } },
     .join = text_join_columns,
 };

@@ -1,5 +1,5 @@
 /* Z-Image: Qwen3 4B, what leaves its last layer but one, as it is (z-image.md 3). */
-#include "model/encoder.h"
+#include "model/sets/lm.h"
 
 static const struct text_wording wording = { .chat = &chat_qwen, .embeddings = true };
 
@@ -11,12 +11,6 @@ const struct text_set text_set_z_image = {
     .name = "Z-Image",
     .types = { "lumina2" },
     .any_type = true,
-    .use = { { &encoder_qwen3_4b,
-               { .layer = -2 },
-               .cond = true,
-               .min_length = 1,
-               .wording = &wording,
-               .mask = true } },
-    .join = text_join_columns,
+    LM_STATES(encoder_qwen3_4b, -2, wording),
     .speech = &speech,
 };

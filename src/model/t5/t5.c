@@ -159,5 +159,6 @@ const struct encoder_class encoder_t5 = {
     .size = size,
     .names = t5_names,
     .lookup = buckets,
+    .takes_padding = true,
     .forward = forward,
 };

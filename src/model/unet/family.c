@@ -188,7 +188,8 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .context_dim = u->context_dim,
                                       .adm_channels = u->adm_channels,
                                       .act = DT_F16,
-                                      .act_else = DT_BF16 };
+                                      .act_else = DT_BF16,
+                                      .renamed = u->diffusers };
     return tell_apart(w, part, cfg, info, err);
 }
 
@@ -278,6 +279,7 @@ const struct family family_unet = {
     .bytes = sizeof(struct unet_net),
     .repeats = true,
     .places = PATCH_UNET_BLOCKS | PATCH_SELF_ATTENTION,
+    .boxes = true,
     .usual = { 4, { 1, 4, 128, 128 } },
     .usual_tokens = 77,
     .at = unet_at,

@@ -63,7 +63,8 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .context_dim = f->context_dim,
                                       .adm_channels = f->pooled_dim ? f->pooled_dim + 1 : 0,
                                       .act = DT_BF16,
-                                      .act_else = DT_F32 };
+                                      .act_else = DT_F32,
+                                      .renamed = f->diffusers };
     return BERTH_OK;
 }
 

@@ -9,7 +9,6 @@
 #define EPS 1e-5f              /* of blocks and of the text's norm */
 #define HEAD_EPS 1.1920929e-7f /* of queries and keys: the default of torch */
 #define LAST_EPS 1e-6f
-#define THRIFTY_PIECES 2
 
 /* Rows begin..end of a's outermost dimension, in the same place. */
 static struct act rows_of(struct act a, uint64_t begin, uint64_t end)
@@ -87,36 +86,6 @@ static struct act attention(struct net_run *r, const struct zimage_pass *p, stru
     return z;
 }
 
-/* Rows at..at + n of h [1, rows, D] = w2(silu(w1 h) * w3 h). */
-static void feed_rows(struct net_run *r, const struct zimage_pass *p, struct act h, uint64_t at,
-                      uint64_t n)
-{
-    struct shape wide = zimage_shape3(1, n, p->f->ffn);
-    struct view x = net_part(r, net_view(&h), 1, at, at + n);
-    struct act gate = net_new(r, &wide), up = net_new(r, &wide);
-    net_product(r, &(struct net_product) {
-                       .layer = "feed_forward.w1", .x = x, .y = net_view(&gate), .no_bias = true });
-    net_product(r, &(struct net_product) {
-                       .layer = "feed_forward.w3", .x = x, .y = net_view(&up), .no_bias = true });
-    net_silu_mul(r, &gate, up);
-    net_drop(r, &up);
-    net_product(r, &(struct net_product) {
-                       .layer = "feed_forward.w2", .x = net_view(&gate), .y = x, .no_bias = true });
-    net_drop(r, &gate);
-}
-
-/* In h's place. */
-static void feed_forward(struct net_run *r, const struct zimage_pass *p, struct act h)
-{
-    const uint64_t rows = h.shape.ndim ? h.shape.dim[0] * h.shape.dim[1] : 0;
-    const uint64_t pieces = net_thrifty(r) ? THRIFTY_PIECES : 1,
-                   piece = (rows + pieces - 1) / pieces;
-    struct shape flat = zimage_shape3(1, rows, p->f->hidden);
-    struct act all = net_reshape(r, h, &flat);
-    for (uint64_t at = 0; at < rows && !net_bad(r); at += piece)
-        feed_rows(r, p, all, at, rows - at < piece ? rows - at : piece);
-}
-
 /* x += tanh(gate) * norm(z), without the gate where there is no modulation. Takes z. */
 static void add_normed(struct net_run *r, const struct zimage_pass *p, struct act x, struct act z,
                        const char *norm, struct act mod, uint64_t k)
@@ -146,7 +115,7 @@ void zimage_block(struct net_run *r, const struct zimage_pass *p, const char *li
     h = attention(r, p, h, table);
     add_normed(r, p, x, h, "attention_norm2", mod, GATE1);
     h = net_rms_modulate(r, x, "ffn_norm1", chunk(r, p, mod, SCALE2), EPS);
-    feed_forward(r, p, h);
+    net_swiglu(r, h, "feed_forward.w1", "feed_forward.w3", "feed_forward.w2");
     add_normed(r, p, x, h, "ffn_norm2", mod, GATE2);
     net_drop(r, &mod);
     net_leave(r, mark);

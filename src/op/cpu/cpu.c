@@ -1,8 +1,6 @@
 /* cpu.c: the kernels of the CPU, for the best level and for each alone. */
 #include "op/cpu/cpu_impl.h"
 
-extern const struct op_backend op_cpu; /* declared by backends.def */
-
 #define KERNEL(x) .x = cpu_##x,
 #define SIZED(x) .x = cpu_##x, .x##_scratch = cpu_##x##_scratch,
 

@@ -81,6 +81,7 @@ BINARY(add, a[i] + v)
 BINARY(sub, a[i] - v)
 BINARY(mul, a[i] * v)
 BINARY(silu_mul, vm_silu(fused, a[i]) * v)
+BINARY(leak, a[i] < 0 ? a[i] * v : a[i])
 
 typedef void binary_fn(const float *a, const float *b, bool one, float scale, float *y, size_t n);
 
@@ -122,7 +123,8 @@ berth_status cpu_binary(const struct op_env *env, const struct op_binary *a, ber
     static binary_fn *const *const fn[] = { [OP_ADD] = add_levels,
                                             [OP_SUB] = sub_levels,
                                             [OP_MUL] = mul_levels,
-                                            [OP_SILU_MUL] = silu_mul_levels };
+                                            [OP_SILU_MUL] = silu_mul_levels,
+                                            [OP_LEAK] = leak_levels };
     const struct shape *s = &a->a.shape, *t = &a->b.shape;
     enum cpu_level l = cpu_kernels(env);
     struct binary_job j = { .op = a, .outer = s->ndim, .run = 1 };

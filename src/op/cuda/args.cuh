@@ -12,7 +12,7 @@
 enum { CUDA_F32, CUDA_F16, CUDA_BF16 }; /* types of parameters and biases */
 /* The kinds of op/ops.h, which C++ does not read; pointwise.c asserts that they are the same. */
 enum { CUDA_SILU, CUDA_GELU, CUDA_GELU_TANH, CUDA_QUICK_GELU, CUDA_RELU, CUDA_TANH, CUDA_SIGMOID };
-enum { CUDA_ADD, CUDA_SUB, CUDA_MUL, CUDA_SILU_MUL };
+enum { CUDA_ADD, CUDA_SUB, CUDA_MUL, CUDA_SILU_MUL, CUDA_LEAK };
 
 struct param {       /* parameters, as they are stored */
     const void *p;   /* NULL: absent */

@@ -7,9 +7,10 @@
 #define SAME(x) ((int)OP_##x == (int)CUDA_##x)
 static_assert(SAME(SILU) && SAME(GELU) && SAME(GELU_TANH) && SAME(QUICK_GELU) && SAME(RELU) &&
                   SAME(TANH) && SAME(SIGMOID) && SAME(ADD) && SAME(SUB) && SAME(MUL) &&
-                  SAME(SILU_MUL),
+                  SAME(SILU_MUL) && SAME(LEAK),
               "args.cuh counts as ops.h does");
-static_assert(OP_UNARY_COUNT == 7, "a new kind needs its case in pointwise.cu");
+static_assert(OP_UNARY_COUNT == 7 && OP_BINARY_COUNT == 5,
+              "a new kind needs its case in pointwise.cu");
 
 berth_status cuda_gate(const struct op_env *env, const struct op_gate *a, berth_err *err)
 {

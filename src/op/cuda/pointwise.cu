@@ -79,13 +79,14 @@ template <class T, int KIND = 0> DEV void unary_body(const struct unary_args &a)
 }
 KERNELS(unary, unary_args, 256)
 
-/* ---- binary: a (+, -, *, silu(a) *) b * scale ---- */
+/* ---- binary: a (+, -, *, silu(a) *, leak) b * scale ---- */
 
 DEV float binary_of(int kind, float x, float b)
 {
     return kind == CUDA_ADD        ? x + b
            : kind == CUDA_SUB      ? x - b
            : kind == CUDA_SILU_MUL ? f_silu(x) * b
+           : kind == CUDA_LEAK     ? (x < 0.0f ? x * b : x)
                                    : x * b;
 }
 

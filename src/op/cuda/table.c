@@ -2,8 +2,6 @@
 #include "op/cuda/blas.h"
 #include "op/cuda/dnn.h"
 
-extern const struct op_backend op_cuda; /* declared by backends.def */
-
 #define KERNEL(x) .x = cuda_##x,
 #define SIZED(x) KERNEL(x).x##_scratch = cuda_##x##_scratch,
 #define PLANNED(x) SIZED(x).x##_ready = cuda_##x##_ready,

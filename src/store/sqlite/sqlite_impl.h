@@ -140,7 +140,6 @@ berth_status tx_meta(struct sqlite *s, const char *key, int64_t value, berth_err
 berth_status tx_oom_mark(struct sqlite *s, const struct oomkill *x, berth_err *err);
 
 /* ops.c; the rest of it is the table's */
-extern const struct store_ops store_sqlite;
 /* sqlite.c */
 berth_status sqlite_open(const struct store_config *cfg, struct store_backend **out,
                          berth_err *err);

@@ -376,6 +376,19 @@ def test_a_missing_tokenizer_is_said_at_the_start(tmp_path):
         assert "serve.tokenizer" not in s.errors()
 
 
+def test_tokenizers_of_language_models_that_are_there(tmp_path):
+    """Those of encoders without a file are nobody's business."""
+    with Server(tmp_path / "base") as s:
+        assert "qwen" not in s.errors().lower()
+    synth(tmp_path / "base/models/text_encoders/mine.safetensors", "qwen3-tiny", "--dtype", "f8_e4m3")
+    with Server(tmp_path / "base") as s:
+        told = [line for line in s.errors().splitlines() if "serve.tokenizer" in line and "'mine.safetensors'" in line]
+        assert len(told) == 1 and "Qwen" in told[0] and "tokenizer.json" in told[0], s.errors()
+    berth("synth", "--tokenizer", tmp_path / "base/tokenizers")
+    with Server(tmp_path / "base") as s:
+        assert "serve.tokenizer" not in s.errors()
+
+
 def test_folders_are_named_without_dots(tmp_path, workflow):
     for base in (".", "./", "./base/..//./base/."):
         out = berth("run", workflow, "--base-directory", base, cwd=tmp_path).stdout.split()
@@ -426,18 +439,19 @@ def test_a_choice_of_many(tmp_path):
 
 def test_a_node_that_cannot_be_computed_is_told_first(tmp_path):
     p = image_prompt(save=False)
-    p["3"] = {"class_type": "UpscaleModelLoader", "inputs": {"model_name": "x4.safetensors"}}
-    p["4"] = {"class_type": "ImageUpscaleWithModel", "inputs": {"upscale_model": ["3", 0], "image": ["1", 0]}}
-    p["5"] = {"class_type": "SaveImage", "inputs": {"images": ["4", 0], "filename_prefix": "up"}}
+    cls, weights = "UNetTemporalAttentionMultiply", ("self_structural", "self_temporal", "cross_structural", "cross_temporal")
+    p["3"] = {"class_type": "UNETLoader", "inputs": {"unet_name": "x4.safetensors", "weight_dtype": "default"}}
+    p["4"] = {"class_type": cls, "inputs": {"model": ["3", 0], **{w: 1.0 for w in weights}}}
+    p["5"] = {"class_type": "PreviewAny", "inputs": {"source": ["4", 0]}}
     path = tmp_path / "w.json"
     path.write_text(json.dumps(p))
-    why = "\n  node 3 is wanted by node 4 (ImageUpscaleWithModel), which cannot be computed yet\n"
+    why = f"\n  node 3 is wanted by node 4 ({cls}), which cannot be computed yet\n"
     said = berth("run", path, "--base-directory", tmp_path / "base", code=1).stderr
-    assert said.startswith("berth run: some outputs cannot run\n  node 4 (ImageUpscaleWithModel): cannot be computed yet\n  node 3 ") and why in said and "put one there" not in said
+    assert said.startswith(f"berth run: some outputs cannot run\n  node 4 ({cls}): cannot be computed yet\n  node 3 ") and why in said and "put one there" not in said
     p.pop("2")  # the output that could run
     path.write_text(json.dumps(p))
     said = berth("run", path, "--base-directory", tmp_path / "base", code=1).stderr
-    assert said.startswith("berth run: Prompt outputs failed validation\n  node 4 (ImageUpscaleWithModel): cannot be computed yet\n  node 3 "), said
+    assert said.startswith(f"berth run: Prompt outputs failed validation\n  node 4 ({cls}): cannot be computed yet\n  node 3 "), said
     assert said.endswith(why) and "put one there" not in said
     p["4"] = {"class_type": "UpscaleModelLoader", "inputs": {"model_name": "x4.safetensors"}}
     p["5"] = {"class_type": "PreviewAny", "inputs": {"source": ["4", 0]}}
@@ -549,8 +563,11 @@ def test_files_that_are_not_there(tmp_path):
                          "--demo brings berth-demo.safetensors\n")
     assert "--demo" not in berth("run", txt, *at, code=1).stderr  # that brings no such file
     assert "--comfyui-dir" not in berth("run", demo, *at, "--comfyui-dir", tmp_path / "base", code=1).stderr  # it was given
-    for name in ("it's one.safetensors", "m.safetensors", "n.safetensors", "o.safetensors"):
-        (here / name).touch()
+    (here / "a.safetensors").touch()  # no model in it
+    assert f"  the only file there cannot be used: '{here}/a.safetensors'" in berth("run", demo, *at, code=1).stderr
+    berth("synth", "--preset", "sd15-unet-tiny", "--dtype", "f8_e4m3", "--output", here / "m.safetensors")
+    for name in ("it's one.safetensors", "n.safetensors", "o.safetensors"):
+        os.link(here / "m.safetensors", here / name)
     said = berth("run", demo, *at, code=1).stderr.splitlines()
     assert said[2:] == [r"  --set '1.ckpt_name=it'\''s one.safetensors' takes one that is there; others: m.safetensors, n.safetensors "
                         "and 1 more; --demo brings berth-demo.safetensors"]
@@ -669,6 +686,40 @@ def load(name, keep):
                              "virtual_vram_gb": 0.0, "donor_device": "cpu", "expert_mode_allocations": "",
                              "eject_models": False, "keep_loaded": keep}},
             "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
+
+
+def test_writing_text(tmp_path):
+    """examples/workflows/write_text.json; inputs that sampling_mode brings are set by their dotted names."""
+    base = tmp_path / "base"
+    synth(base / "models/text_encoders/qwen_3_4b.safetensors", "qwen3-tiny", "--dtype", "f8_e4m3")
+    berth("synth", "--tokenizer", base / "tokenizers")
+
+    def write(*sets, code=0):
+        args = [a for s in sets for a in ("--set", s)]
+        return berth("run", os.path.join(EXAMPLES, "write_text.json"), "--base-directory", base, "--json", *args, code=code)
+
+    for mode in ("sampling_mode.temperature=1.5", "sampling_mode=off"):
+        said = json.loads(write("write.max_length=3", f"write.{mode}").stdout)
+        assert isinstance(said["outputs"]["3"]["text"][0], str), said
+        assert [n["passes"] for n in said["status"]["berth"]["networks"] if n["network"] == "text"] == [3], said
+    bad = write("write.sampling_mode=off", "write.sampling_mode.top_k=1", code=2)
+    assert "'sampling_mode.top_k' comes with sampling_mode=on, and the node has sampling_mode=off" in bad.stderr
+
+
+def test_columns_of_ps_do_not_shift(tmp_path):
+    names = ["short", "a-name-of-a-model-that-is-rather-long-q8_0-v2", "n\u00e4hrwert-" + "x" * 60]
+    for name in names:
+        synth(tmp_path / f"base/models/diffusion_models/{name}.safetensors", "flux-tiny")
+    with Server(tmp_path / "base", "--cpu", "--cache-lru", "50") as s:
+        for name in names:
+            assert s.run(load(name, True))["status"]["status_str"] == "success"
+        lines = berth("ps", "--server", s.url).stdout.splitlines()
+        head = next(i for i, line in enumerate(lines) if line.lstrip().startswith("id "))
+        rows = lines[head + 1:]
+        assert len(rows) == 3 and names[1] in rows[1] and "..." in rows[2]
+        for column in ("role", "state", "keep?", "where"):
+            at = lines[head].index(column)
+            assert all(row[at - 1] == " " and row[at] != " " for row in rows), lines
 
 
 def test_ps_and_free(tmp_path):

@@ -28,7 +28,10 @@ QWEN = {"diffusion_models/z_image_turbo_bf16.safetensors": "z-image-tiny", "text
         "diffusion_models/qwen_image_2512_fp8_e4m3fn.safetensors": "qwen-image-tiny",
         "diffusion_models/qwen_image_edit_2511_bf16.safetensors": "qwen-edit-tiny",
         "text_encoders/qwen_2.5_vl_7b_fp8_scaled.safetensors": "qwen25vl-tiny",
+        "diffusion_models/krea2_turbo_fp8_scaled.safetensors": "krea2-tiny",
+        "text_encoders/qwen3vl_4b_fp8_scaled.safetensors": "qwen3vl-krea2-tiny",
         "vae/qwen_image_vae.safetensors": "wan-tiny-vae"}
+UPSCALE = {"upscale_models/RealESRGAN_x4plus.safetensors": "esrgan-tiny"}
 SD15 = "v1-5-pruned-emaonly-fp16.safetensors"
 DEVICES = "cuda:0@cpu=512m,cuda:1@cpu=512m,cpu"
 
@@ -71,6 +74,8 @@ def base(tmp_path_factory):
         synth(folder / "models" / "checkpoints" / name, preset, "--dtype", "f16")
     for name, preset in {**FLUX, **QWEN}.items():
         synth(folder / "models" / name, preset, "--dtype", "q8_0" if name.endswith("gguf") else "f16")
+    for name, preset in UPSCALE.items():
+        synth(folder / "models" / name, preset)
     os.makedirs(folder / "tokenizers")
     subprocess.run([BINARY, "synth", "--tokenizer", str(folder / "tokenizers")], check=True, stdout=subprocess.DEVNULL)
     lora(folder / "models" / "loras" / "style.safetensors", 1)
@@ -127,21 +132,24 @@ def make(server, w):
 
 
 ALL = ["txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "sdxl_refiner", "distorch2", "custom_sampler",
-       "flux_dev", "flux_schnell", "flux_gguf_distorch2", "z_image_turbo", "qwen_image", "qwen_image_edit"]
+       "flux_dev", "flux_schnell", "flux_gguf_distorch2", "z_image_turbo", "qwen_image", "qwen_image_edit",
+       "krea2_turbo"]
+
+ALL += ["upscale"]
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_example_makes_a_picture(server, name):
     png = make(server, workflow(name))
     w, h, c, data = pixels(png)
-    assert c == 3 and (w, h) == {"hires_fix": (96, 96), "img2img": (128, 128), "inpaint": (128, 128),
+    assert c == 3 and (w, h) == {"hires_fix": (96, 96), "upscale": (512, 512), "img2img": (128, 128), "inpaint": (128, 128),
                       "inpaint_model": (128, 128)}.get(name, (64, 64))
     assert len(set(data)) > 20, "a picture of one colour"
 
 
 def test_every_example_is_tried():
     there = {f[:-5] for f in os.listdir(EXAMPLES) if f.endswith(".json")}
-    elsewhere = {"card", "load", "demo", "demo-two", "demo-sheet"}  # test_cli.py, test_demo.py
+    elsewhere = {"card", "load", "demo", "demo-two", "demo-sheet", "write_text"}  # test_cli.py, test_demo.py
     assert there - elsewhere == set(ALL)
 
 

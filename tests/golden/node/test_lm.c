@@ -24,6 +24,10 @@ static const struct lm_config tiny = { .vocab = 151936,
                                        .layers = 28,
                                        .qk_norm = true };
 
+static const struct lm_eyes small_eyes = {
+    .blocks = 4, .width = 64, .mlp = 32, .patch = 16, .table = 16, .depths = 3
+};
+
 struct scene {
     struct rig r;
     const char *folder[1];
@@ -59,15 +63,17 @@ struct kind {
     const char *type; /* of CLIPLoader */
     const char *ids;  /* in the list */
     uint64_t pad_to;
-    bool cut, bias;
+    bool cut, bias, eyes;
     struct encoder_want want;
 };
 static const uint32_t klein_taps[] = { 9, 18, 27 };
+static const uint32_t krea2_taps[] = { 2, 5, 8, 11, 14, 17, 20, 23, 26, 29, 32, 35 };
 static const struct kind kinds[] = {
-    { "lumina2", "z_image", 0, false, false, { .layer = -2 } },
-    { "stable_diffusion", "z_image", 0, false, false, { .layer = -2 } },
-    { "flux2", "klein", 512, false, false, { .tap = klein_taps, .taps = 3 } },
-    { "qwen_image", "qwen_image", 0, true, true, { .layer = 0 } },
+    { "lumina2", "z_image", 0, false, false, false, { .layer = -2 } },
+    { "stable_diffusion", "z_image", 0, false, false, false, { .layer = -2 } },
+    { "flux2", "klein", 512, false, false, false, { .tap = klein_taps, .taps = 3 } },
+    { "qwen_image", "qwen_image", 0, true, true, false, { .layer = 0 } },
+    { "krea2", "qwen_image", 0, true, false, true, { .tap = krea2_taps, .taps = 12 } },
 };
 
 /* What the network makes of these ids: [rows, taps * width]. */
@@ -142,6 +148,8 @@ static void every_type(void **state)
         if (kinds[i].bias) {
             c.bias = true, c.qk_norm = false, c.head_dim = 128, c.layers = 2;
         }
+        if (kinds[i].eyes)
+            c.layers = 36, c.eyes = small_eyes;
         scene_open(&s, &c);
         load(&s, &clip, kinds[i].type);
         json_array_foreach(list, n, entry) compare(&s, &kinds[i], clip.out[0].at[0], entry);
@@ -295,9 +303,7 @@ static void answers_pictures(void **state)
     berth_err err = { 0 };
     struct lm_config c = tiny;
     c.layers = 4;
-    c.eyes = (struct lm_eyes) {
-        .blocks = 4, .width = 64, .mlp = 32, .patch = 16, .table = 16, .depths = 3
-    };
+    c.eyes = small_eyes;
     struct htensor *t;
     const struct shape size = { .ndim = 4, .dim = { 2, 70, 100, 3 } };
     assert_ok(htensor_zeros(&size, &t, &err), err);

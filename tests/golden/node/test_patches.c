@@ -124,8 +124,49 @@ static void write_lora(struct scene *s)
     weights_close(from);
 }
 
+/* models/loras/tiny_text_lora.safetensors: as text_lora() of the maker has it. */
+static void write_text_lora(struct scene *s)
+{
+    static const char *const what[] = { "q_proj", "v_proj" };
+    static char name[8][128];
+    struct weights_spec spec[8];
+    size_t n = 0;
+    berth_err err = { 0 };
+    for (int layer = 0; layer < 2; layer++)
+        for (size_t k = 0; k < 4; k++) {
+            bool up = k % 2 == 0;
+            snprintf(name[n], sizeof name[n],
+                     "lora_te_text_model_encoder_layers_%d_self_attn_%s.lora_%s.weight", layer,
+                     what[k / 2], up ? "up" : "down");
+            spec[n] = (struct weights_spec) { .name = name[n], .dtype = DT_F32 };
+            spec[n++].shape = (struct shape) { 2, { up ? 64 : 4, up ? 4 : 64 } };
+        }
+    struct weights_write_args args = { .format = "safetensors",
+                                       .path =
+                                           rig_path(&s->t.r, "loras/tiny_text_lora.safetensors"),
+                                       .spec = spec,
+                                       .count = n,
+                                       .fill = tiny_fill,
+                                       .user = spec };
+    assert_ok(weights_write(&args, &err), err);
+}
+
+/* A file of the data folder, where loaders look. */
+static void copy_file(struct scene *s, const char *from, const char *to)
+{
+    char bytes[4096];
+    FILE *in = fopen(from, "rb"), *out = fopen(rig_path(&s->t.r, to), "wb");
+    assert_true(in && out);
+    for (size_t n; (n = fread(bytes, 1, sizeof bytes, in));)
+        assert_int_equal(fwrite(bytes, 1, n, out), n);
+    fclose(in);
+    fclose(out);
+}
+
 static void give_models(struct scene *s)
 {
+    static const char *const whole[] = { "sd15_tiny_clip_keys.json", "sd15_tiny_unet_keys.json" };
+    const json_t *clip = json_object_get(json_object_get(s->t.manifest, "clip_l_tiny"), "config");
     static const char *const flux[] = { "flux_tiny_keys.json" };
     static const char *const sd15[] = { "sd15_tiny_unet_keys.json" };
     static struct call call[2];
@@ -133,6 +174,8 @@ static void give_models(struct scene *s)
     tiny_write(rig_path(&s->t.r, "diffusion_models/tiny_flux.safetensors"), flux, 1, 0);
     tiny_write_by(rig_path(&s->t.r, "diffusion_models/tiny_other.safetensors"), sd15, 1, 0,
                   fill_other);
+    tiny_write_by(rig_path(&s->t.r, "checkpoints/tiny_other.safetensors"), whole, 2,
+                  (int)tiny_number(clip, "num_attention_heads"), fill_other);
     assert_ok(rig_run(&s->t.r, &call[0], "UNETLoader", "{\"unet_name\": \"tiny_flux.safetensors\"}",
                       &err),
               err);
@@ -218,7 +261,12 @@ static void every_case(void **state)
                       "{\"ckpt_name\": \"" TINY_SD15 "\"}", &err),
               err);
     give(&s, "model", value_ref(s.t.ckpt.out[0].at[0]));
+    give(&s, "clip", value_ref(s.t.ckpt.out[1].at[0]));
     write_lora(&s);
+    write_text_lora(&s);
+    copy_file(&s, BERTH_SOURCE_DIR "/tests/golden/node/data/hyper.pt", "hypernetworks/hyper.pt");
+    copy_file(&s, BERTH_SOURCE_DIR "/tests/golden/node/data/hyper_norm.pt",
+              "hypernetworks/hyper_norm.pt");
     give_models(&s);
     give_inputs(&s);
     json_object_foreach(s.cases, name, nodes)

@@ -1,4 +1,5 @@
 /* Metadata of every GGUF type as JSON, and the ranking of the largest tensors. */
+#include "support/quant_preset.h"
 #include "support/test.h"
 #include "support/tmp.h"
 
@@ -195,12 +196,39 @@ static void the_largest_come_first(void **state)
     weights_close(w);
 }
 
+/* A model of a family that runs, stored in a way that does not. */
+static void a_layout_that_cannot_be_computed_is_said(void **state)
+{
+    struct quant_layer q = { .layer = "img_in",
+                             .dtype = DT_U8,
+                             .marker = "{\"format\": \"nvfp4\"}" };
+    const char *path = tmp_path("nvfp4.safetensors");
+    struct weights *w;
+    struct summary s;
+    struct str out = { 0 };
+    struct jsonout j = { .out = &out, .spaced = true };
+    berth_err err = { 0 };
+    (void)state;
+    quant_write_preset(path, "flux-tiny", &q);
+    assert_ok(weights_open(path, NULL, &w, &err), err);
+    summary_make(w, &s);
+    assert_ok(inspect_json(&j, w, &s, false, &err), err);
+    assert_non_null(strstr(str_c(&out), "\"runs\": false"));
+    assert_non_null(strstr(str_c(&out), "stored in the layout 'nvfp4', which cannot be computed"));
+    str_release(&out);
+    weights_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(single_values),          cmocka_unit_test(arrays_of_every_type),
-        cmocka_unit_test(long_arrays_can_be_cut), cmocka_unit_test(a_cut_array_ends_quietly),
-        cmocka_unit_test(the_largest_come_first), cmocka_unit_test(a_file_that_shrinks_is_an_error),
+        cmocka_unit_test(single_values),
+        cmocka_unit_test(arrays_of_every_type),
+        cmocka_unit_test(long_arrays_can_be_cut),
+        cmocka_unit_test(a_cut_array_ends_quietly),
+        cmocka_unit_test(the_largest_come_first),
+        cmocka_unit_test(a_file_that_shrinks_is_an_error),
+        cmocka_unit_test(a_layout_that_cannot_be_computed_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

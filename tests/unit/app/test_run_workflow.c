@@ -10,7 +10,10 @@ static const char graph[] =
     "\"2\":{\"class_type\":\"ImageInvert\",\"inputs\":{\"image\":[\"1\",0]}},"
     "\"3\":{\"class_type\":\"ImageInvert\",\"inputs\":{\"image\":[\"2\",0]}},"
     "\"4\":{\"class_type\":\"SaveImage\",\"inputs\":{\"images\":[\"3\",0]}},"
-    "\"5\":{\"class_type\":\"ComfyMathExpression\",\"inputs\":{}}}";
+    "\"5\":{\"class_type\":\"ComfyMathExpression\",\"inputs\":{}},"
+    "\"6\":{\"class_type\":\"TextGenerate\",\"inputs\":{\"sampling_mode\":\"on\"}},"
+    "\"7\":{\"class_type\":\"TextGenerate\",\"inputs\":{\"sampling_mode\":\"off\"}},"
+    "\"8\":{\"class_type\":\"TextGenerate\",\"inputs\":{}}}";
 
 /* Sets and gives the input's JSON; "!": the error has this in it. */
 static void sets(const char *assignment, const char *node, const char *input, const char *want)
@@ -48,6 +51,28 @@ static void set_by_id_title_and_class(void **state)
     sets("4.filename_prefix=1.50", "4", "filename_prefix", "\"1.50\"");
     sets("5.values.b=9", "5", "values.b", "9"); /* of an input that grows */
     sets("ComfyMathExpression.values.z=2.5", "5", "values.z", "2.5");
+}
+
+/* Children of a choice: by their dotted names, and with what else the choice requires. */
+static void set_inputs_that_a_choice_brings(void **state)
+{
+    (void)state;
+    sets("6.sampling_mode.temperature=0.9", "6", "sampling_mode.temperature", "0.9");
+    sets("6.sampling_mode.presence_penalty=1", "6", "sampling_mode.presence_penalty", "1");
+    sets("7.sampling_mode=on", "7", "sampling_mode.top_k", "64");
+    sets("7.sampling_mode=on", "7", "sampling_mode.temperature", "0.7");
+    sets("7.sampling_mode=on", "7", "sampling_mode.presence_penalty", "null"); /* optional */
+    sets("6.sampling_mode=off", "6", "sampling_mode", "\"off\"");
+    sets("8.sampling_mode.seed=5", "8", "sampling_mode", "\"on\""); /* only that brings it */
+    sets("8.sampling_mode.seed=5", "8", "sampling_mode.seed", "5");
+    sets("8.sampling_mode.seed=5", "8", "sampling_mode.top_p", "0.95");
+    sets("7.sampling_mode.temperature=1", "", "",
+         "!'sampling_mode.temperature' comes with sampling_mode=on, and the node has "
+         "sampling_mode=off: set sampling_mode first");
+    sets("6.sampling_mode.temprature=1", "", "",
+         "!TextGenerate has no input 'sampling_mode.temprature'; there are "
+         "sampling_mode.temperature, sampling_mode.top_k");
+    sets("5.values.nobody=1", "", "", "!there are values.a, values.b, values.c, values.d, ...");
 }
 
 static void set_mistakes(void **state)
@@ -122,7 +147,7 @@ static void formats(void **state)
     json_t *p, *x;
     berth_err err;
     assert_int_equal(reads(graph, &p, &x, &err), BERTH_OK);
-    assert_int_equal(json_object_size(p), 5);
+    assert_int_equal(json_object_size(p), 8);
     assert_null(x);
     json_decref(p);
     assert_int_equal(reads("{\"prompt\":{\"1\":{}},\"extra_data\":{\"a\":1}}", &p, &x, &err),
@@ -171,7 +196,7 @@ static void pictures(void **state)
     struct image_text in[] = { { other, bad }, { key, text } };
     for (size_t cut = 0; cut < 20; cut += 16) { /* also one whose download broke off */
         assert_ok(reads_png(in, 2, cut, &p, &err), err);
-        assert_int_equal(json_object_size(p), 5);
+        assert_int_equal(json_object_size(p), 8);
         json_decref(p);
     }
     assert_int_equal(reads_png(in, 1, 0, &p, &err), BERTH_EUNSUPPORTED);
@@ -184,6 +209,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(set_by_id_title_and_class),
+        cmocka_unit_test(set_inputs_that_a_choice_brings),
         cmocka_unit_test(set_mistakes),
         cmocka_unit_test(titles_that_several_have),
         cmocka_unit_test(long_lists_say_how_many_more),

@@ -49,6 +49,30 @@ static void check_safe(const char *s, size_t n, size_t max, const char *want)
     str_release(&out);
 }
 
+static void check_cell(const char *s, size_t width, const char *want)
+{
+    struct str out = { 0 };
+    term_cell(&out, s, strlen(s), width);
+    assert_string_equal(str_c(&out), want);
+    assert_int_equal(term_width_of(str_c(&out)), width);
+    str_release(&out);
+}
+
+/* Columns, not bytes: what stands behind a cell never shifts. */
+static void cells_have_their_width(void **state)
+{
+    (void)state;
+    check_cell("", 4, "    ");
+    check_cell("abc", 4, "abc ");
+    check_cell("abcd", 4, "abcd");
+    check_cell("abcdefgh", 6, "abc...");
+    check_cell("na\xc3\xafve", 6, "na\xc3\xafve ");
+    check_cell("na\xc3\xafvely", 6, "na\xc3\xaf...");
+    check_cell("a\033b", 8, "a\\x1bb  ");
+    check_cell("a\033bcdef", 6, "a...  "); /* an escape is shown whole or not at all */
+    check_cell("abcdef", 3, "...");
+}
+
 #define SAFE(s, max, want) check_safe(s, sizeof s - 1, max, want)
 
 static void text_is_made_safe(void **state)
@@ -311,6 +335,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_rules),
         cmocka_unit_test(text_is_made_safe),
+        cmocka_unit_test(cells_have_their_width),
         cmocka_unit_test(bars),
         cmocka_unit_test(numbers),
         cmocka_unit_test(colours_only_when_wanted),

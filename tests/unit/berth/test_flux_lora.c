@@ -1,5 +1,5 @@
-/* Adapters of Flux, Z-Image and Qwen-Image under every name they go by: merged weights against a plain
- * computation, rows of q, k, v and of the mlp among them, and the same bits wherever the blocks
+/* Adapters of Flux, Z-Image, Qwen-Image and Krea 2 under every name they go by: merged weights
+ * against a plain computation, rows of q, k, v and of the mlp among them, and the same bits wherever the blocks
  * live. */
 #include "support/models.h"
 #include "support/presets.h"
@@ -132,6 +132,22 @@ static const struct row qwen_flat[] = {
     { LYCORIS("transformer_blocks_1_attn_to_v"), BLOCK("1.attn.to_v.weight"), 0, 0, false },
     { KOHYA("proj_out"), "proj_out.weight", 0, 0, false },
 };
+static const struct row krea2_own[] = {
+    { BFL("blocks.0.attn.wq"), "blocks.0.attn.wq.weight", 0, 0, false },
+    { KOHYA("blocks_1_mlp_down"), "blocks.1.mlp.down.weight", 0, 0, false },
+    { KOHYA("txtfusion_refiner_blocks_0_attn_wo"), "txtfusion.refiner_blocks.0.attn.wo.weight", 0,
+      0, false },
+};
+static const struct row krea2_diffusers[] = {
+    { DIFFUSERS(BLOCK("0.attn.to_k")), "blocks.0.attn.wk.weight", 0, 0, false },
+    { DIFFUSERS(BLOCK("1.attn.to_out.0")), "blocks.1.attn.wo.weight", 0, 0, false },
+    { BFL(BLOCK("1.attn.to_gate")), "blocks.1.attn.gate.weight", 0, 0, false },
+    { BFL("time_mod_proj"), "tproj.1.weight", 0, 0, false },
+    { BLOCK("0.ff.gate"), "blocks.0.mlp.gate.weight", 0, 0, false },
+    { LYCORIS("text_fusion_layerwise_blocks_1_attn_to_v"),
+      "txtfusion.layerwise_blocks.1.attn.wv.weight", 0, 0, false },
+    { LYCORIS("final_layer_linear"), "last.linear.weight", 0, 0, false },
+};
 static const struct row t5[] = {
     { "lora_te2_encoder_block_0_layer_0_SelfAttention_q",
       "encoder.block.0.layer.0.SelfAttention.q.weight", 0, 0, false },
@@ -175,6 +191,8 @@ static const struct list {
     LIST("qwen-image-tiny", qwen_bare),
     LIST("qwen-image-tiny", qwen_diffusers),
     LIST("qwen-image-tiny", qwen_flat),
+    LIST("krea2-tiny", krea2_own),
+    LIST("krea2-tiny", krea2_diffusers),
 };
 
 /* ---- a file of adapters ---- */

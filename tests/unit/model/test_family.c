@@ -1,4 +1,5 @@
 /* What a file is, in words, and whether it can be computed: by the names of its tensors. */
+#include "support/quant_preset.h"
 #include "support/sparse_open.h"
 
 #include "model/family.h"
@@ -52,9 +53,6 @@ static void families_that_cannot_be_computed(void **state)
           { "patchify_proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight",
             "audio_patchify_proj.weight" } },
         { "unet", "a Mochi video model", { "t5_yproj.weight", "pos_frequencies" } },
-        { "unet",
-          "a Krea 2 model",
-          { "tmlp.0.weight", "txtfusion.layerwise_blocks.0.prenorm.scale" } },
         { "unet",
           "a MiniMax H3 audio and video model",
           { "video_patch_proj.weight", "audio_patch_proj.weight", "condition_proj.weight" } },
@@ -111,6 +109,7 @@ static void families_that_can(void **state)
         { "t5xxl", "clip", "a T5 or umT5 text encoder" },
         { "flux-vae", "vae", "a VAE of SD's or Flux's kind" },
         { "qwen-image", "unet", "a Qwen-Image diffusion model" },
+        { "krea2", "unet", "a Krea 2 diffusion model" },
         { "wan-vae", "vae", "a VAE of Wan 2.1's kind" },
     };
     (void)state;
@@ -142,6 +141,42 @@ static void a_relative_says_why(void **state)
     assert_false(is.runs);
     assert_non_null(strstr(is.why, "80 channels in and 16 out"));
     weights_close(w);
+}
+
+/* What a network that can be computed is stored as decides, too: of the part that is asked for. */
+static void layouts_that_cannot(void **state)
+{
+    static const struct {
+        const char *preset, *layer, *role;
+    } row[] = {
+        { "flux-tiny", "img_in", "unet" },
+        { "qwen3-tiny", "model.layers.0.mlp.up_proj", "clip" },
+        { "sd15-tiny", "model.diffusion_model.time_embed.0", "unet" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct quant_layer q = { .layer = row[i].layer,
+                                 .dtype = DT_U8,
+                                 .marker = "{\"format\": \"nvfp4\"}" };
+        const char *path = tmp_path("layout.safetensors");
+        struct family_info is = { 0 };
+        struct weights *w;
+        berth_err err = { 0 };
+        quant_write_preset(path, row[i].preset, &q);
+        assert_ok(weights_open(path, NULL, &w, &err), err);
+        for (int any = 0; any < 2; any++) {
+            assert_ok(family_find(w, any ? NULL : row[i].role, &is, &err), err);
+            assert_string_equal(is.role, row[i].role);
+            assert_false(is.runs);
+            assert_non_null(strstr(is.why, row[i].layer));
+            assert_non_null(strstr(is.why, "layout 'nvfp4', which cannot be computed yet"));
+        }
+        if (!strcmp(row[i].preset, "sd15-tiny")) { /* its VAE is stored as ever */
+            assert_ok(family_find(w, "vae", &is, &err), err);
+            assert_true(is.runs);
+        }
+        weights_close(w);
+    }
 }
 
 static void others(void **state)
@@ -186,6 +221,7 @@ int main(void)
         cmocka_unit_test(families_that_cannot_be_computed),
         cmocka_unit_test(families_that_can),
         cmocka_unit_test(a_relative_says_why),
+        cmocka_unit_test(layouts_that_cannot),
         cmocka_unit_test(others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

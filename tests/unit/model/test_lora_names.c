@@ -272,6 +272,41 @@ static void zimage_rows_of_qkv(void **state)
     check_part("lumina2-tiny", NULL, &net, 1, lumina, ARRAY_LEN(lumina));
 }
 
+/* Krea 2 by its own paths, dotted and flat, and by diffusers' names with every lead; what has no
+ * ".weight" by its own name alone. */
+static void krea2_names_of_diffusers(void **state)
+{
+    (void)state;
+    static const struct want want[] = {
+        { .base = "lora_unet_blocks_0_attn_wq", .key = SD "blocks.0.attn.wq.weight" },
+        { .base = "diffusion_model.blocks.1.mlp.down", .key = SD "blocks.1.mlp.down.weight" },
+        { .base = "diffusion_model.blocks.1.mod.lin", .key = SD "blocks.1.mod.lin" },
+        { .base = "diffusion_model.last.norm.scale", .key = SD "last.norm.scale" },
+        { .base = "diffusion_model.transformer_blocks.1.attn.to_k",
+          .key = SD "blocks.1.attn.wk.weight" },
+        { .base = "transformer.transformer_blocks.0.attn.to_gate",
+          .key = SD "blocks.0.attn.gate.weight" },
+        { .base = "transformer_blocks.0.attn.to_out.0", .key = SD "blocks.0.attn.wo.weight" },
+        { .base = "transformer.transformer_blocks.0.attn.to_out",
+          .key = SD "blocks.0.attn.wo.weight" },
+        { .base = "lycoris_transformer_blocks_1_ff_up", .key = SD "blocks.1.mlp.up.weight" },
+        { .base = "transformer.text_fusion.layerwise_blocks.1.attn.to_v",
+          .key = SD "txtfusion.layerwise_blocks.1.attn.wv.weight" },
+        { .base = "lycoris_text_fusion_refiner_blocks_0_ff_gate",
+          .key = SD "txtfusion.refiner_blocks.0.mlp.gate.weight" },
+        { .base = "transformer.img_in", .key = SD "first.weight" },
+        { .base = "time_embed.linear_1", .key = SD "tmlp.0.weight" },
+        { .base = "transformer.time_embed.linear_2", .key = SD "tmlp.2.weight" },
+        { .base = "diffusion_model.time_mod_proj", .key = SD "tproj.1.weight" },
+        { .base = "lycoris_txt_in_linear_1", .key = SD "txtmlp.1.weight" },
+        { .base = "transformer.txt_in.linear_2", .key = SD "txtmlp.3.weight" },
+        { .base = "transformer.text_fusion.projector", .key = SD "txtfusion.projector.weight" },
+        { .base = "transformer.final_layer.linear", .key = SD "last.linear.weight" },
+    };
+    static const struct net net = { "", SD, 0 };
+    check_part("krea2-tiny", NULL, &net, 1, want, ARRAY_LEN(want));
+}
+
 static void clip_g_and_t5(void **state)
 {
     (void)state;
@@ -593,6 +628,7 @@ int main(void)
         cmocka_unit_test(sdxl_unet),
         cmocka_unit_test(flux_rows),
         cmocka_unit_test(zimage_rows_of_qkv),
+        cmocka_unit_test(krea2_names_of_diffusers),
         cmocka_unit_test(clip_g_and_t5),
         cmocka_unit_test(open_clip_rows),
         cmocka_unit_test(t5_of_llama_cpp),

@@ -406,6 +406,9 @@ static void types_and_metadata_nobody_knows(void **state)
     };
     const struct weights_meta_spec bad[] = { { "_quantization_metadata",
                                                "{\"layers\": {\"a\": {\"format\": \"mxfp8\"}}}" } };
+    const struct weights_meta_spec others[] = {
+        { "_quantization_metadata", "{\"layers\": {\"y.a\": {\"format\": \"mxfp8\"}}}" }
+    };
     struct toy_file f = { .name = "kinds", .weight = DT_U8, .tensor = plain, .n = 1 };
     (void)state;
     try_file(f, BERTH_EUNSUPPORTED, "a: stored as U8");
@@ -415,7 +418,9 @@ static void types_and_metadata_nobody_knows(void **state)
     try_file(f, BERTH_OK, "");
     f.meta = bad;
     try_file(f, BERTH_EUNSUPPORTED, "'a' is stored in the layout 'mxfp8'");
-    f.root = "x."; /* metadata about somebody else's layers */
+    f.root = "x."; /* layers may be named without what stands in front of them */
+    try_file(f, BERTH_EUNSUPPORTED, "'a' is stored in the layout 'mxfp8'");
+    f.meta = others;
     try_file(f, BERTH_OK, "");
     f = (struct toy_file) { .name = "rows", .weight = DT_F8_E4M3, .tensor = rows, .n = 2 };
     try_file(f, BERTH_EUNSUPPORTED, "'a.weight_scale' is no single number");

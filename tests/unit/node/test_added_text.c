@@ -114,10 +114,10 @@ static void messages_know_it(void **state)
     berth_err err = { 0 };
     (void)state;
     scene_open(&s);
+    rig_preset(&s.r, "text_encoders/t5.safetensors", "t5-tiny");
     assert_fails(rig_run(&s.r, &x, "CLIPLoader",
-                         "{\"clip_name\": \"l.safetensors\", \"type\": \"ovis\"}", &err),
-                 err, BERTH_EINVAL,
-                 "type 'ovis' wants Toy: Toy is missing, what is here is CLIP-L");
+                         "{\"clip_name\": \"t5.safetensors\", \"type\": \"ovis\"}", &err),
+                 err, BERTH_EINVAL, "type 'ovis' wants Toy: Toy is missing, what is here is T5");
     call_release(&x);
     assert_fails(rig_run(&s.r, &x, "DualCLIPLoader",
                          "{\"clip_name1\": \"toy.safetensors\", \"clip_name2\": "

@@ -544,6 +544,95 @@ static void saving_survives_oom(void **state)
     json_decref(prompt);
 }
 
+/* ---- folders ---- */
+
+static void folder_files(void)
+{
+    assert_int_equal(mkdir(tmp_path("input/set"), 0777), 0);
+    assert_int_equal(mkdir(tmp_path("input/set/2_more"), 0777), 0);
+    assert_int_equal(mkdir(tmp_path("input/set/x_y"), 0777), 0);
+    write_png("input/set/b.PNG", 2, 1, 3, 10);
+    write_png("input/set/a.png", 1, 1, 1, 50);
+    write_png("input/set/2_more/c.png", 1, 2, 4, 90);
+    tmp_write("input/set/a.txt", "  a cat \n", 9);
+    tmp_write("input/set/2_more/c.txt", "", 0);
+    tmp_write("input/set/note.md", "x", 1);
+}
+
+static void folders_are_loaded(void **state)
+{
+    static const char *const want[] = { "a cat", "", "", "" };
+    struct node_rig *r = *state;
+    struct names names = { 0 };
+    folder_files();
+    const struct node_class *c = node_find("LoadImageDataSetFromFolder");
+    assert_ok(node_options(&r->env, &c->in[0], &names, &r->err), r->err);
+    assert_int_equal(names.n, 3);
+    assert_string_equal(names.at[0], "set");
+    assert_string_equal(names.at[1], "set/2_more");
+    names_release(&names);
+    rig_node(r, "LoadImageDataSetFromFolder");
+    rig_text(r, "folder", "set");
+    assert_ok(rig_run(r), r->err);
+    assert_int_equal(r->out[0].n, 2);
+    rig_expect(r->out[0].at[0]->tensor, SHAPE4(1, 1, 1, 3),
+               (float[]) { 50 / 255.0f, 50 / 255.0f, 50 / 255.0f }, 0);
+    rig_node(r, "LoadImageTextDataSetFromFolder");
+    rig_text(r, "folder", "set");
+    assert_ok(rig_run(r), r->err);
+    assert_int_equal(r->out[0].n, 4);
+    assert_int_equal(r->out[1].n, 4);
+    for (size_t i = 0; i < 4; i++)
+        assert_string_equal(r->out[1].at[i]->s.p, want[i]);
+    assert_int_equal(r->out[0].at[3]->tensor->shape.dim[1], 2);
+    rig_node(r, "LoadImageDataSetFromFolder");
+    rig_text(r, "folder", "set/x_y");
+    assert_fails(rig_run(r), r->err, BERTH_EINVAL, "No valid images found in input");
+    rig_node(r, "LoadImageDataSetFromFolder");
+    rig_text(r, "folder", "../output");
+    assert_fails(rig_run(r), r->err, BERTH_EINVAL, "../output");
+}
+
+static void save_folder(struct node_rig *r, const char *mode)
+{
+    rig_node(r, "SaveImageTextDataSetToFolder");
+    for (int i = 0; i < 2; i++) {
+        struct htensor *t;
+        assert_ok(htensor_zeros(&(struct shape) { 4, { 1, 1, 1, 3 } }, &t, &r->err), r->err);
+        assert_ok(
+            values_add(&r->in[node_input_index(r->call.cls, "images")], value_tensor(t), &r->err),
+            r->err);
+    }
+    rig_text(r, "texts", "one");
+    rig_text(r, "folder_name", "made/here");
+    rig_text(r, "filename_prefix", "p");
+    rig_text(r, "mode", mode);
+    assert_ok(rig_run(r), r->err);
+}
+
+static void folders_are_saved(void **state)
+{
+    struct node_rig *r = *state;
+    char *text;
+    size_t n;
+    save_folder(r, "overwrite");
+    save_folder(r, "overwrite");
+    assert_int_equal(access(tmp_path("output/made/here/p_00001.png"), F_OK), 0);
+    assert_int_equal(access(tmp_path("output/made/here/p_00002.png"), F_OK), -1);
+    assert_int_equal(access(tmp_path("output/made/here/p_00001.txt"), F_OK), -1);
+    assert_ok(file_read_all(tmp_path("output/made/here/p_00000.txt"), 100, &text, &n, &r->err),
+              r->err);
+    assert_int_equal(n, 3);
+    free(text);
+    save_folder(r, "increment");
+    assert_int_equal(access(tmp_path("output/made/here/p_00002_00000.png"), F_OK), 0);
+    assert_int_equal(access(tmp_path("output/made/here/p_00003_00001.png"), F_OK), 0);
+    rig_node(r, "SaveImageDataSetToFolder");
+    rig_text(r, "folder_name", "../..");
+    rig_text(r, "filename_prefix", "p");
+    assert_true(rig_run(r) != BERTH_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -566,6 +655,8 @@ int main(void)
         cmocka_unit_test(websockets_get_pictures),
         cmocka_unit_test(a_failed_save_is_an_error),
         cmocka_unit_test(saving_survives_oom),
+        cmocka_unit_test(folders_are_loaded),
+        cmocka_unit_test(folders_are_saved),
     };
     return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
 }

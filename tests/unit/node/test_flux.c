@@ -363,6 +363,31 @@ static void encoders_in_either_order(void **state)
     call_release(&b);
 }
 
+/* Tokens of a prompt whose encoder was told so. */
+static uint64_t tokens_with(struct scene *s, const char *options)
+{
+    struct call told, text;
+    rig_call(&s->r, &told, "T5TokenizerOptions", options);
+    call_give(&told, "clip", output(&s->clip, 0));
+    run(&told);
+    encode(s, &text, output(&told, 0), "a dog");
+    uint64_t n = dim(entry(&text)->cond, 1);
+    call_release(&told);
+    call_release(&text);
+    return n;
+}
+
+/* Instead of what the set says: pads are added behind the text, then up to a length. */
+static void t5_is_told_how_to_pad(void **state)
+{
+    struct scene *s = *state;
+    uint64_t bare = tokens_with(s, "{\"min_padding\": 0, \"min_length\": 0}");
+    assert_in_range(bare, 2, 40);
+    assert_int_equal(tokens_with(s, "{\"min_padding\": 3, \"min_length\": 0}"), bare + 3);
+    assert_int_equal(tokens_with(s, "{\"min_padding\": 3, \"min_length\": 50}"), 50);
+    assert_int_equal(tokens_with(s, "{\"min_padding\": 60, \"min_length\": 50}"), bare + 60);
+}
+
 static void what_is_missing_is_named(void **state)
 {
     static const struct {
@@ -826,6 +851,7 @@ int main(void)
         T(every_form_of_the_model_loaders),
         T(every_form_of_the_text_loaders),
         T(encoders_in_either_order),
+        T(t5_is_told_how_to_pad),
         T(what_is_missing_is_named),
         T(a_weight_dtype_is_as_if_saved_so),
         T(a_weight_dtype_is_another_model),

@@ -319,8 +319,8 @@ static void architectures_of_gguf(void **state)
     static const struct {
         const char *arch;
         bool fine;
-    } row[] = { { "wan", true },    { "pig", true },        { "cow", true }, { NULL, true },
-                { "llama", false }, { "t5encoder", false }, { "", false } };
+    } row[] = { { "wan", true }, { "pig", true },    { "cow", true },        { "krea2", true },
+                { NULL, true },  { "llama", false }, { "t5encoder", false }, { "", false } };
     static const char *const cls[] = { "UnetLoaderGGUF", "UnetLoaderGGUFMultiGPU" };
     struct rig r;
     (void)state;

@@ -114,8 +114,10 @@ static void a_loader_that_fails_keeps_nothing(void **state)
     rig_open(&r, "cpu=12m,null:0=20m");
     berth_status s = rig_run(&r, &x, "CheckpointLoaderSimpleDisTorch2MultiGPU", keep, &err);
     assert_fails(s, err, BERTH_ENODEVMEM, "sd15.safetensors");
-    assert_non_null(
-        strstr(err.msg, "null:0")); /* where it was to go, not where it was tried last */
+    const char *wanted = strstr(err.msg, "null:0 is full"); /* where it was to go, first */
+    assert_non_null(wanted);
+    assert_non_null(strstr(wanted, "; on cpu instead: "));
+    assert_non_null(strstr(wanted, "cpu is full: needs"));
     call_release(&x);
     assert_int_equal(res_model_count(r.f.r), 0);
     rig_close(&r);

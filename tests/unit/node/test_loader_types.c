@@ -2,6 +2,8 @@
  * weight_dtype does is in test_flux.c. */
 #include "support/loader_rig.h"
 
+#include "text/stand_in.h"
+
 /* A family nobody knows with one layer of scaled fp8 and one that is plain. */
 static void scaled_file(const char *path)
 {
@@ -136,8 +138,54 @@ static void a_default_for_loaders_that_name_none(void **state)
     }
 }
 
+/* --fp16-text-enc, the default: CLIP and T5 are rounded to it, language models have the type of
+ * their last norm. */
+static void language_models_stay_f32(void **state)
+{
+    static const struct {
+        const char *file, *preset, *type;
+        enum dtype stored;
+        const char *text;
+        enum dtype converted;
+    } row[] = {
+        { "t5f32.safetensors", "t5-tiny", "stable_diffusion", DT_F32, "F16", DT_F16 },
+        { "lmf32.safetensors", "mistral3-tiny", "flux2", DT_F32, "F16", AS_IS },
+        { "lmf32.safetensors", "mistral3-tiny", "flux2", DT_F32, "F8_E4M3", E4 }, /* as asked */
+        { "lmf16.safetensors", "mistral3-tiny", "flux2", DT_F16, "F16", AS_IS },
+    };
+    char folder[544];
+    const char *const folders[] = { folder };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct rig r;
+        struct call x;
+        char path[96], in[128];
+        berth_err err = { 0 };
+        rig_open(&r, "cpu=512m");
+        snprintf(folder, sizeof folder, "%s/tokenizers", r.base);
+        assert_ok(path_make_dirs(folder, &err), err);
+        assert_ok(stand_ins_write(folder, &err), err);
+        r.env.tokenizers = folders;
+        r.env.tokenizers_n = 1;
+        r.env.numbers.weights_text = row[i].text;
+        snprintf(path, sizeof path, "text_encoders/%s", row[i].file);
+        preset_write(row[i].preset, row[i].stored, rig_path(&r, path));
+        snprintf(in, sizeof in, "{\"clip_name\": \"%s\", \"type\": \"%s\"}", row[i].file,
+                 row[i].type);
+        assert_ok(rig_run(&r, &x, "CLIPLoader", in, &err), err);
+        enum dtype got = res_info(call_model(&x, 0)->part[0]).converted;
+        if (got != row[i].converted)
+            fail_msg("row %zu: %s, not %s", i, dtype_name(got), dtype_name(row[i].converted));
+        call_release(&x);
+        rig_close(&r);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(a_default_for_loaders_that_name_none) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_default_for_loaders_that_name_none),
+        cmocka_unit_test(language_models_stay_f32),
+    };
     return cmocka_run_group_tests(tests, fill, NULL);
 }

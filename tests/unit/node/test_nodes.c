@@ -218,8 +218,8 @@ static void lists_follow_the_folder(void **state)
 static void not_yet_says_who(void **state)
 {
     struct node_rig *r = *state;
-    rig_node(r, "TomePatchModel");
-    assert_fails(rig_run(r), r->err, BERTH_EUNSUPPORTED, "TomePatchModel cannot be computed yet");
+    rig_node(r, "GLSLShader");
+    assert_fails(rig_run(r), r->err, BERTH_EUNSUPPORTED, "GLSLShader cannot be computed yet");
     assert_string_equal(node_exception(BERTH_EUNSUPPORTED), "NotImplementedError");
 }
 

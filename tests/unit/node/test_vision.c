@@ -283,6 +283,32 @@ static void unclip_limits(void **state)
     styles_close(&s);
 }
 
+/* A checkpoint that brings no encoder gives None, as in ComfyUI; one that does, its own. */
+static void checkpoints(void **state)
+{
+    static const struct {
+        const char *preset;
+        bool there;
+    } row[] = { { "sd15-tiny", false }, { "sd21-unclip-tiny", true } };
+    struct rig r;
+    (void)state;
+    rig_open(&r, DEVICES);
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct call x;
+        char file[80], inputs[96];
+        berth_err err = { 0 };
+        snprintf(file, sizeof file, "checkpoints/%s.safetensors", row[i].preset);
+        rig_preset(&r, file, row[i].preset);
+        snprintf(inputs, sizeof inputs, "{\"ckpt_name\": \"%s.safetensors\"}", row[i].preset);
+        assert_ok(rig_run(&r, &x, "unCLIPCheckpointLoader", inputs, &err), err);
+        assert_int_equal(x.out[3].at[0]->kind, row[i].there ? V_MODEL : V_NULL);
+        if (row[i].there)
+            assert_string_equal(res_info(call_model(&x, 3)->part[0]).part, "embedder.model.");
+        call_release(&x);
+    }
+    rig_close(&r);
+}
+
 /* ---- control LoRAs ---- */
 
 static const struct flux_config small = { .in_channels = 64,
@@ -396,6 +422,7 @@ int main(void)
         cmocka_unit_test(a_bias_grows_with_the_prompt),
         cmocka_unit_test(styles_that_do_not_fit),
         cmocka_unit_test(unclip_limits),
+        cmocka_unit_test(checkpoints),
         cmocka_unit_test(control_loras_widen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

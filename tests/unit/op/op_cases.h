@@ -517,6 +517,7 @@ static bool make_row_norm(struct bag *b, size_t i, union any *a, double *tol)
         r->scale = piece(&vec, i % 3, n);
         if (i % 2)
             r->w = param(b, S1(n));
+        r->from_one = i % 8 > 4; /* with a shift (7) and without (5) */
         if (i % 4 == 3)
             r->shift = piece(&vec, 3, n);
         r->y = i % 5 ? r->x : tensor(b, s);
@@ -652,12 +653,13 @@ static bool make_binary(struct bag *b, size_t i, union any *a, double *tol)
                                              { 2, { 1, 1 } },        { 5, { 1, 2, 1, 4, 1 } },
                                              { 4, { 1, 16, 1, 70 } } };
     *tol = 4e-7;
-    if (i >= 6 * MANY)
+    enum { PLAIN = OP_BINARY_COUNT * MANY };
+    if (i >= PLAIN + 2 * MANY)
         return false;
     struct shape s = many[i % MANY];
-    if (i >= 4 * MANY) { /* y is F32, whatever b is; so is a, or it is of b's type */
-        bool widened = i >= 5 * MANY;
-        a->binary = (struct op_binary) { .kind = (enum op_binary_kind)(i % 4),
+    if (i >= PLAIN) { /* y is F32, whatever b is; so is a, or it is of b's type */
+        bool widened = i >= PLAIN + MANY;
+        a->binary = (struct op_binary) { .kind = (enum op_binary_kind)(i % OP_BINARY_COUNT),
                                          .a = widened ? wide(b, s) : tensor(b, s),
                                          .b = tensor(b, i % 2 ? with[i % MANY] : s) };
         a->binary.y = widened && i % 4 ? a->binary.a : wide(b, s);

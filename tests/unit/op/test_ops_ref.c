@@ -442,9 +442,10 @@ static void arithmetic(void **state)
     static const float b[] = { 10, 20 };
     static const float plus[] = { 6, 7, 13, 14 }, minus[] = { -4, -3, -7, -6 },
                        times[] = { 5, 10, 30, 40 },
-                       silu_times[] = { 3.6552929f, 8.8079708f, 28.577224f, 39.280552f };
-    static const float *const want[] = { plus, minus, times, silu_times };
-    for (int kind = OP_ADD; kind <= OP_SILU_MUL; kind++) {
+                       silu_times[] = { 3.6552929f, 8.8079708f, 28.577224f, 39.280552f },
+                       leaks[] = { 1, 2, 3, 4 };
+    static const float *const want[OP_BINARY_COUNT] = { plus, minus, times, silu_times, leaks };
+    for (int kind = OP_ADD; kind < OP_BINARY_COUNT; kind++) {
         struct view a = values(S3(1, 2, 2)), with = values(S3(1, 2, 1));
         for (size_t i = 0; i < 4; i++)
             op_f32(&a)[i] = (float)i + 1;
@@ -452,6 +453,12 @@ static void arithmetic(void **state)
         CALL(binary, .kind = (enum op_binary_kind)kind, .a = a, .b = with, .y = a, .scale = 0.5f);
         near_all("binary", &a, want[kind], 4, kind == OP_SILU_MUL ? 1e-7 : 0);
     }
+    static const float below[] = { -8, 3, 0, -2 }, leaked[] = { -40, 3, 0, -20 };
+    struct view a = values(S3(1, 2, 2)), with = values(S3(1, 2, 1));
+    memcpy(a.data, below, sizeof below);
+    memcpy(with.data, b, sizeof b);
+    CALL(binary, .kind = OP_LEAK, .a = a, .b = with, .y = a, .scale = 0.5f);
+    near_all("binary", &a, leaked, 4, 0);
 }
 
 static void moving(void **state)

@@ -105,6 +105,26 @@ static void the_cpu_as_a_device(void **state)
     stand_close(&s);
 }
 
+/* A backend without a single kernel, for memory that the host cannot touch: the reference computes
+ * on copies, in every type that the backend says it has. */
+static void the_reference_on_copies(void **state)
+{
+    (void)state;
+    static const struct op_backend bare = { .name = "bare",
+                                            .acts = OP_TYPE(DT_F16) | OP_TYPE(DT_BF16),
+                                            .params = OP_TYPE(DT_F16) | OP_TYPE(DT_BF16) };
+    struct tally t = { 0 };
+    struct stand s;
+    berth_err err = { 0 };
+    assert_ok(stand_open(&s, "null:0=256m", &bare, &t, &err), err);
+    s.large = false;
+    for (size_t o = 0; o < OPS; o++)
+        try_op(&s, &ops[o], o % 4, 4); /* with the types taking turns */
+    assert_int_equal(tally_bad(&t), 0);
+    assert_true(t.cases[0] > 50 && t.cases[1] > 50 && t.cases[2] > 50);
+    stand_close(&s);
+}
+
 /* A device nobody has is a reason to skip, or an error where it was asked for. */
 static void no_such_device(void **state)
 {
@@ -143,6 +163,7 @@ int main(void)
         cmocka_unit_test(one_rounding_of_the_reference_passes),
         cmocka_unit_test(what_is_wrong_is_seen),
         cmocka_unit_test(the_cpu_as_a_device),
+        cmocka_unit_test(the_reference_on_copies),
         cmocka_unit_test(no_such_device),
     };
     rounding_by.before = spoil;

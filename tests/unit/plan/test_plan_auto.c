@@ -125,9 +125,9 @@ static void too_big_for_all_is_an_error_with_numbers(void **state)
     struct blocks b = even(81, 102 * MIB);
     assert_fails(plan_auto(&b, &d, NULL, 7, &q, &err), err, BERTH_ELIMIT,
                  "the model has 8.07 GiB; cuda:0 has 4.00 GiB, of which 7 B are kept free for "
-                 "activations, and the other devices 4.00 GiB");
+                 "activations, and the other devices have cpu 4.00 GiB: give them more");
     d.n = 1;
-    assert_fails(plan_auto(&b, &d, NULL, 0, &q, &err), err, BERTH_ELIMIT, "other devices 0 B");
+    assert_fails(plan_auto(&b, &d, NULL, 0, &q, &err), err, BERTH_ELIMIT, "other devices have nothing");
     d.n = 0;
     assert_fails(plan_auto(&b, &d, NULL, 0, &q, &err), err, BERTH_EINVAL, "there are none");
     blocks_release(&b);
@@ -161,6 +161,7 @@ static void embeddings_and_tiny_blocks_count_on_compute(void **state)
     d.at[0].budget = GIB; /* and beyond the budget it is an error */
     assert_fails(plan_from_args(&b, &d, &args, &p, &err), err, BERTH_ELIMIT,
                  "cuda:0 would hold 2.00 GiB");
+    assert_non_null(strstr(err.msg, "; cpu would hold 10.0 GiB, its budget is 16.0 GiB"));
     plan_release(&p);
     blocks_release(&b);
 }

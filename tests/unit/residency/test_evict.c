@@ -316,6 +316,24 @@ static void a_hopeless_load_moves_nobody(void **state)
     fixture_close(&f);
 }
 
+/* Where a model is to lie on two devices, the error has the numbers of both. */
+static void every_device_of_the_plan_is_named(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, "cpu=512k,null:0=257k", NULL);
+    struct res_model *keep = tenant(&f, "keep", 3, "#null:0", RES_KEEP);
+    struct res_model *m =
+        model_open(&f, model_file("new", 4, BYTES), "null:0,128kb;cpu,*#null:0", RES_AUTO);
+    assert_fails(res_load(m, NULL, NULL, &err), err, BERTH_ENODEVMEM, "null:0 is full: needs");
+    assert_non_null(strstr(err.msg, "its plan has 129 KiB on cpu, where"));
+    assert_non_null(strstr(err.msg, "of 512 KiB are left"));
+    res_unref(keep), res_unref(m);
+    res_set_retention(keep, RES_EJECT);
+    fixture_close(&f);
+}
+
 /* What cannot help is not done. */
 static void a_hopeless_wish_moves_nobody(void **state)
 {
@@ -513,6 +531,7 @@ int main(void)
         cmocka_unit_test(models_in_use_never_go),
         cmocka_unit_test(a_hopeless_load_moves_nobody),
         cmocka_unit_test(a_hopeless_wish_moves_nobody),
+        cmocka_unit_test(every_device_of_the_plan_is_named),
         cmocka_unit_test(other_programs_count),
         cmocka_unit_test(the_host_has_a_budget),
         cmocka_unit_test(retired_memory_is_taken),

@@ -164,6 +164,8 @@ static void places(void **state)
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
     store_close(open_store(tmp_write("empty.db", "", 0)));
+    assert_fails(try_open("nope:one", &s, &err), err, BERTH_EINVAL,
+                 "there is no kind of store called 'nope'; a file of that name is './nope:one'");
     store_close(NULL);
 }
 

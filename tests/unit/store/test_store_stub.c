@@ -18,9 +18,11 @@ static const char *new_stub(void)
 static void the_list(void **state)
 {
     (void)state;
+    size_t found = 0;
     assert_string_equal(store_backends[0]->name, "sqlite");
-    assert_string_equal(store_backends[1]->name, "stub");
-    assert_null(store_backends[2]);
+    for (size_t i = 0; store_backends[i]; i++)
+        found += strcmp(store_backends[i]->name, "stub") == 0;
+    assert_int_equal(found, 1);
     struct store *s = open_store(tmp_path("beside.db"));
     run_through(s, "a");
     store_close(s);

@@ -120,6 +120,11 @@ static void other_rules(void **state)
     struct chunk_rules t5 = { .start = -1, .end = '>', .pad = '_', .min_length = 8 };
     chunks_are("abc", &t5, NULL, "abc>____");
     chunks_are("abcdefghijklmnopqrst", &t5, NULL, "abcdefghijklmnopqrst>");
+    t5.min_padding = 2;
+    chunks_are("abc", &t5, NULL, "abc>____");
+    chunks_are("abcdefg", &t5, NULL, "abcdefg>__");
+    t5.min_length = 0;
+    chunks_are("abc", &t5, NULL, "abc>__");
     struct chunk_rules qwen = { .start = -1, .end = -1, .pad = '_', .min_length = 1 };
     chunks_are("", &qwen, NULL, "_");
     chunks_are("ab", &qwen, NULL, "ab");

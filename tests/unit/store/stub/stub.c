@@ -1,6 +1,7 @@
 /* stub: a store in a few arrays, as docs/adding.md tells a stranger to begin. "stub:NAME" opens the
  * one of that name, which is there until the program ends: closing it is the crash of its
- * process. */
+ * process. The table of names is what a disk is to others, and the only thing here that is not to
+ * be copied: a store keeps what it has in its own struct. */
 #include "store/backend.h"
 
 #include <pthread.h>

@@ -1,0 +1,93 @@
+/* Which layouts of weights can be computed, told from a file's header and its markers. The names of
+ * layouts are those of quantised files. */
+#include "support/quant_files.h"
+#include "support/tmp.h"
+
+#include "plan/quant.h"
+
+static const struct weights_spec tensors[] = {
+    { "double_blocks.0.img_attn.qkv.weight", DT_F16, { 2, { 96, 32 } } },
+    { "double_blocks.0.img_attn.qkv.bias", DT_F16, { 1, { 96 } } },
+    { "single_blocks.0.linear1.weight", DT_F16, { 2, { 32, 32 } } },
+    { "shared.weight", DT_F16, { 2, { 64, 32 } } },
+    { "position_ids", DT_F16, { 2, { 1, 8 } } },
+};
+
+#define LAYER "double_blocks.0.img_attn.qkv"
+#define META(format) "{\"layers\": {\"" LAYER "\": {\"format\": \"" format "\"}}}"
+
+static const struct {
+    struct quant_layer q;
+    berth_status want;
+    const char *says;
+} rows[] = {
+#define STORED(t, ...)                                                                             \
+    {                                                                                              \
+        .layer = LAYER, .dtype = t, __VA_ARGS__                                                    \
+    }
+#define ONE_SCALE .scale = "weight_scale", .scales = 1, .value = 3
+    { STORED(DT_F16, .marker = NULL), BERTH_OK, "" },
+    { STORED(DT_F8_E4M3, .marker = NULL), BERTH_OK, "" },
+    { STORED(DT_F8_E4M3, .scale = "scale_weight", .scales = 1, .value = 3), BERTH_OK, "" },
+    { STORED(DT_F8_E4M3, .marker = "{\"format\": \"float8_e4m3fn\"}", ONE_SCALE), BERTH_OK, "" },
+    { STORED(DT_F8_E5M2, .metadata = META("float8_e5m2")), BERTH_OK, "" },
+    { STORED(DT_F8_E4M3, .marker = "{\"format\": \"mxfp8\"}"), BERTH_EUNSUPPORTED,
+      "'" LAYER ".comfy_quant' is stored in the layout 'mxfp8', which cannot be computed yet" },
+    { STORED(DT_U8, .marker = "{\"format\": \"nvfp4\"}"), BERTH_EUNSUPPORTED, "layout 'nvfp4'" },
+    { STORED(DT_I8, .marker = "{\"format\": \"int8_tensorwise\", \"convrot\": true}", ONE_SCALE),
+      BERTH_EUNSUPPORTED, "layout 'int8_tensorwise'" },
+    { STORED(DT_I8, .metadata = META("convrot_w4a4")), BERTH_EUNSUPPORTED,
+      "'" LAYER "' is stored in the layout 'convrot_w4a4'" },
+    { STORED(DT_F8_E4M3, .marker = "{"), BERTH_EFORMAT, LAYER ".comfy_quant" },
+    { STORED(DT_I8, ONE_SCALE), BERTH_EUNSUPPORTED,
+      "'" LAYER ".weight' is stored as I8, which cannot" },
+    { STORED(DT_U8, .beside = "weight.absmax"), BERTH_EUNSUPPORTED,
+      "is stored as U8 by bitsandbytes, which cannot" },
+    { STORED(DT_F8_E4M3, .scale = "weight_scale", .scales = 96, .value = 1), BERTH_EUNSUPPORTED,
+      "'" LAYER ".weight_scale' is [96, 1]: layouts with more than one scale" },
+};
+
+static void layouts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        const char *path = tmp_path("quant.safetensors");
+        struct weights *w;
+        berth_err err = { 0 };
+        quant_write(path, tensors, ARRAY_LEN(tensors), &rows[i].q);
+        assert_ok(weights_open(path, NULL, &w, &err), err);
+        assert_fails(quant_check(w, NULL, &err), err, rows[i].want, rows[i].says);
+        assert_fails(quant_check(w, "double_", &err), err, rows[i].want, rows[i].says);
+        assert_ok(quant_check(w, "single_", &err), err); /* somebody else's layers */
+        weights_close(w);
+    }
+}
+
+/* Tables are looked up as they are: the number beside one may only be 1. */
+static void tables_have_no_scale(void **state)
+{
+    struct quant_layer q = {
+        .layer = "shared", .dtype = DT_F8_E4M3, .scale = "scale_weight", .scales = 1
+    };
+    const char *path = tmp_path("table.safetensors");
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct weights *w;
+        berth_err err = { 0 };
+        q.value = k ? 2 : 1;
+        quant_write(path, tensors, ARRAY_LEN(tensors), &q);
+        assert_ok(weights_open(path, NULL, &w, &err), err);
+        assert_fails(quant_check(w, NULL, &err), err, k ? BERTH_EUNSUPPORTED : BERTH_OK,
+                     k ? "'shared.scale_weight': embeddings with a scale" : "");
+        weights_close(w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layouts),
+        cmocka_unit_test(tables_have_no_scale),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
