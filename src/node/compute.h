@@ -43,8 +43,9 @@ size_t cond_refs(const struct cond_ref *list); /* how many */
 struct cond_control {
     unsigned counts;
     struct cond_control *before; /* a reference; NULL: it is the first */
-    struct model_ref net;
-    struct htensor *image; /* [n, h, w, c]; a reference */
+    struct model_ref net, vae;   /* vae: without parts where none is given */
+    struct htensor *image;       /* [n, h, w, c]; a reference */
+    struct htensor *mask;        /* [n, h, w] beside it, 1 is what stays; a reference or NULL */
     double strength, start_percent, end_percent;
 };
 void cond_control_unref(struct cond_control *k); /* NULL is fine */
@@ -231,10 +232,12 @@ struct control_hint { /* what one looks at for latents of one size */
     const float *x;
     struct control_hint *next;
 };
-/* Finds it in the list, or makes it, in mem. */
-berth_status control_hint(struct node_call *c, const struct cond_control *k, size_t h, size_t w,
-                          struct arena *mem, struct control_hint **list,
-                          const struct control_hint **out, berth_err *err);
+/* Finds it in the list, or makes it, in mem; f: what the model's latents are. A VAE may be loaded
+ * for it. */
+berth_status control_hint(struct node_call *c, const struct cond_control *k,
+                          const struct latent_format *f, size_t h, size_t w, struct arena *mem,
+                          struct control_hint **list, const struct control_hint **out,
+                          berth_err *err);
 /* How the net is to be used, beside what it looks at. */
 void control_manner(const struct cond_control *k, struct diffusion_steer *out);
 

@@ -1,5 +1,5 @@
 /* later: nodes of ComfyUI that workflows may have and this build cannot compute yet: other families
- * of models, what reads pictures for prompts, control. Declared in full, so that such a workflow
+ * of models, what reads pictures for prompts. Declared in full, so that such a workflow
  * validates and says at which node it stops. */
 #include "node/node_impl.h"
 
@@ -39,23 +39,6 @@ NOT_YET(StyleModelApply, .display = "Apply Style Model", .category = "conditioni
             FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.001),
             COMBO_IN("strength_type", CHOICES("multiply", "attn_bias"))),
         OUT_OF("CONDITIONING"));
-
-NOT_YET(ControlNetApplySD3, .display = "Apply Controlnet with VAE",
-        .category = "conditioning/controlnet", .module = MOD("sd3"),
-        .flags = NODE_V3 | NODE_DEPRECATED,
-        INS(PAIR_IN, SOCKET("control_net", "CONTROL_NET"), SOCKET("vae", "VAE"),
-            SOCKET("image", "IMAGE"), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
-            FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.001),
-            FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001)),
-        OUTS(PAIR_OUT));
-
-NOT_YET(ControlNetInpaintingAliMamaApply, .category = "conditioning/controlnet", V3("controlnet"),
-        INS(PAIR_IN, SOCKET("control_net", "CONTROL_NET"), SOCKET("vae", "VAE"),
-            SOCKET("image", "IMAGE"), SOCKET("mask", "MASK"),
-            FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
-            FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.001),
-            FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001)),
-        OUTS(PAIR_OUT));
 
 NOT_YET(ModelSamplingLTXV, .category = "advanced/model", V3("lt"),
         INS(SOCKET("model", "MODEL"), FLOAT_IN("max_shift", 2.05, 0.0, 100.0, 0.01),

@@ -335,6 +335,12 @@ const char *node_cannot_run(const struct node_class *c);
  * cannot be computed, and *input the one that names it. Files that cannot be read are fine: the
  * loader says so. */
 berth_status node_look(const struct node_check *k, const char **input, berth_err *err);
+/* Has a loader a file of this role ("unet", "control")? Can the control net of one steer the
+ * diffusion model of the other? Errors are as above; files that cannot be read, and others that
+ * somebody else refuses, are fine. */
+bool node_loads(const struct node_class *c, const char *role);
+berth_status node_look_both(const struct node_check *model, const struct node_check *control,
+                            berth_err *err);
 /* What was found is kept by the files' identities: no prompt waits for a header twice. NULL: out of
  * memory. */
 struct node_looks *node_looks_new(void);
