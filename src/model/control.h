@@ -1,9 +1,10 @@
 /* control: networks that prompts bring along to steer a diffusion model by a picture (CONTROL_NET).
  *
  * Before each pass of the model such a network looks at the same latents and at the picture, or at
- * the picture alone. What it makes of them is added inside the model: to what its input blocks give,
- * to its middle, to what waits for its output blocks. That travels through host memory, so either
- * may compute anywhere. Networks that a MODEL brings along are families.h's (control_class).
+ * the picture alone. What it makes of them is added inside the model: to what its input blocks
+ * give, to its middle, to what waits for its output blocks. That travels through host memory, so
+ * either may compute anywhere. Networks that a MODEL brings along are families.h's
+ * (control_class).
  *
  * Words      kind    control nets of one build: a descriptor, as families have one
  *            turn    one pass of a control net

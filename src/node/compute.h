@@ -10,10 +10,11 @@
  *            computes next finds what the other left. The same set again costs nothing.
  * Threads    Executor, as everything that runs.
  * Files      compute.c ready_*; assets.c tokenizers; cond.c the CONDITIONING value, conditioning.c
- *            its nodes; controlnet.c control nets; edit_model.c pictures that prompts show; text_encode.c; sample_latent.c a
- *            run of a sampler, sample_conds.c what it makes of conditionings; sampling.c KSampler
- *            and kin; sampler.c noise.c guider.c the objects of custom sampling; model_sampling.c
- *            what is said about a MODEL, and schedules that ask one; vae.c */
+ *            its nodes; controlnet.c control nets; edit_model.c pictures that prompts show;
+ *            text_encode.c; sample_latent.c a run of a sampler, sample_conds.c what it makes of
+ *            conditionings; sampling.c KSampler and kin; sampler.c noise.c guider.c the objects of
+ *            custom sampling; model_sampling.c what is said about a MODEL, and schedules that ask
+ *            one; vae.c */
 #pragma once
 
 #include "model/diffusion.h"

@@ -340,8 +340,8 @@ static berth_status planes_of(const struct htensor *t, const struct control_info
     return BERTH_OK;
 }
 
-/* The mask at the latents' pixels, nearest, cut to their aspect, behind the latents of each picture;
- * all ones where there is none. */
+/* The mask at the latents' pixels, nearest, cut to their aspect, behind the latents of each
+ * picture; all ones where there is none. */
 static berth_status mask_behind(struct node_call *c, const struct htensor *mask,
                                 const struct control_hint *x, float *data, berth_err *err)
 {

@@ -11,15 +11,17 @@ runs' seed, too; --text has the lengths of the positive prompt and of the negati
 latents' size, --only those of BASES that are wanted. Writes
 
     controlnet.safetensors  <net>/x, t, context, pooled, hint -> <net>/out/<strength>: a pass of the
-                            base of each net (NETS, ADAPTERS, INSTANTX, FLUX_NETS) with what it gives;
+                            base of each net (NETS, ADAPTERS, INSTANTX, FLUX_NETS) with what it
+                            gives;
                             run/<name>: the runs of RUNS, over prompts <base>/positive,
                             <base>/negative (and _pooled), the pictures image/<name>, the mask
                             beside them and the text that control nets are told, told
-    controlnet_<net>_keys.json, controlnet_diffsynth_keys.json, controlnet_base_<base>_keys.json, controlnet_vae_<base>_keys.json
+    controlnet_<net>_keys.json, controlnet_diffsynth_keys.json, controlnet_base_<base>_keys.json,
+    controlnet_vae_<base>_keys.json
                             names and shapes of their tensors, as their files have them
 
-and manifest.json, which says how each was made. tests/golden/{model,node}/test_controlnet.c read any
-such folder:
+and manifest.json, which says how each was made. tests/golden/{model,node}/test_controlnet.c read
+any such folder:
 
     tools/golden/controlnet.py /tmp/fresh ../ComfyUI --seed 77 --text 40 3
     BERTH_GOLDEN_DIR=/tmp/fresh ctest --preset dev -R golden.*controlnet
@@ -88,7 +90,8 @@ BASES["qwen"] = ("QwenImage", QWEN)
 INSTANTX = {"qwen": (2, 0), "qwen_uneven": (3, 0), "qwen_inpaint": (2, 1)}
 FLUX = dict(image_model="flux", in_channels=16, out_channels=16, vec_in_dim=32, context_in_dim=64,
             hidden_size=256, mlp_ratio=4.0, num_heads=2, depth=3, depth_single_blocks=4,
-            axes_dim=[16, 56, 56], theta=10000, patch_size=2, qkv_bias=True, guidance_embed=True, txt_ids_dims=[])
+            axes_dim=[16, 56, 56], theta=10000, patch_size=2, qkv_bias=True, guidance_embed=True,
+            txt_ids_dims=[])
 BASES["flux"] = ("Flux", FLUX)
 # diffusers' names or XLabs', blocks of both kinds, channels beside those of a latent, types
 FLUX_NETS = {"flux_union": (True, 2, 3, 0, 5), "flux_shakker": (True, 2, 0, 0, 0),
@@ -441,7 +444,8 @@ def patched(comfy, patcher, run, tensors, net, vae, kept):
 
 def runs(comfy, args, draw, nets, bases, vaes, diffsynth):
     import comfy.model_patcher
-    out = {"mask": (draw(1, 50, 70) > 0).float(), "image/wide": draw(1, 72, 150, 3).sigmoid(), "image/tall": draw(1, 96, 40, 3).sigmoid(),
+    out = {"mask": (draw(1, 50, 70) > 0).float(), "image/wide": draw(1, 72, 150, 3).sigmoid(),
+           "image/tall": draw(1, 96, 40, 3).sigmoid(),
            "image/pair": draw(2, 64, 90, 3).sigmoid(), "told": draw(1, 11, 64)}
     for base in args.only:
         out |= prompts(base, args, draw)

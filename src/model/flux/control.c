@@ -1,7 +1,7 @@
-/* Control nets of Flux: a few blocks like the model's on the same latents, to whose tokens those of a
- * picture are added. InstantX's (and Shakker's), in diffusers' names, look at a latent, some at a mask
- * beside it, and union nets have a token for what the picture is; what a block gives goes to as many
- * of the model's in a row. XLabs' look at pixels, and their values go around. */
+/* Control nets of Flux: a few blocks like the model's on the same latents, to whose tokens those of
+ * a picture are added. InstantX's (and Shakker's), in diffusers' names, look at a latent, some at a
+ * mask beside it, and union nets have a token for what the picture is; what a block gives goes to
+ * as many of the model's in a row. XLabs' look at pixels, and their values go around. */
 #include "model/control.h"
 #include "model/flux/flux.h"
 #include "model/flux/presets.h"

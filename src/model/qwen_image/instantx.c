@@ -1,6 +1,6 @@
 /* InstantX's control nets of Qwen-Image (qwen-image-edit.md 5.1): a few blocks like the model's on
- * the same latents, to whose tokens those of a picture's latent are added. What each block gives goes
- * to as many of the model's in a row. Those for inpainting look at a mask, too. */
+ * the same latents, to whose tokens those of a picture's latent are added. What each block gives
+ * goes to as many of the model's in a row. Those for inpainting look at a mask, too. */
 #include "model/control.h"
 #include "model/qwen_image/presets.h"
 #include "model/qwen_image/qwen_image.h"

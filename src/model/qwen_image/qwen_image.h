@@ -17,7 +17,8 @@
  * Threads    qwen_image_forward(): executor; the rest any.
  * Numbers    Golden: tests/golden/model/test_qwen_image.c
  * Files      family.c the descriptor, config.c detection, host.c patches and positions, forward.c,
- *            control.c networks that steer it, instantx.c control nets, lora.c what adapters call its tensors, presets.c */
+ *            control.c networks that steer it, instantx.c control nets, lora.c
+ *            what adapters call its tensors, presets.c */
 #pragma once
 
 #include "format/weights.h"
