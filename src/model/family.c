@@ -320,12 +320,25 @@ static bool find_other(const struct weights *w, const struct arch *arch, struct 
     return true;
 }
 
+static bool find_control(const struct weights *w, const struct arch *arch, struct family_info *out)
+{
+    struct control_info c;
+    berth_err err = { 0 };
+    if (!arch || !arch->role || strcmp(arch->role, "control") != 0)
+        return false;
+    berth_status s = diffusion_control_info(w, NULL, &c, &err);
+    *out = (struct family_info) { .name = s ? "control net" : c.what, .runs = !s };
+    snprintf(out->what, sizeof out->what, "%s", arch->base.about);
+    snprintf(out->why, sizeof out->why, "%.199s", s ? err.msg : "");
+    return true;
+}
+
 /* Finds what the file has, whatever its weights are stored as. */
 static berth_status find(const struct weights *w, const struct arch *arch, const char *role,
                          struct family_info *out, berth_err *err)
 {
     berth_status s = BERTH_ENOTFOUND;
-    if (find_row(w, role, out))
+    if ((wants(role, "control") && find_control(w, arch, out)) || find_row(w, role, out))
         return BERTH_OK;
     if (wants(role, "unet") && (s = find_diffusion(w, arch, out, err)) != BERTH_ENOTFOUND)
         return s;
