@@ -316,6 +316,12 @@ static bool joins(const struct family *f, size_t tokens, size_t *min, size_t *le
     return true;
 }
 
+/* Of a prompt, with the zeros in front of it. */
+static size_t tokens_of(const struct diffusion *d, const struct diffusion_cond *c)
+{
+    return c->tokens < d->info.least_tokens ? d->info.least_tokens : c->tokens;
+}
+
 struct batch { /* latents that are computed together, by index */
     size_t *item, n;
     size_t tokens; /* all of them repeated to this length */
@@ -388,7 +394,7 @@ static void next_batch(const struct diffusion *d, const struct diffusion_in *in,
     size_t min = 0;
     b->n = b->tokens = 0;
     for (size_t i = 0; i < latents(in); i++) {
-        size_t tokens = in->cond[i]->tokens;
+        size_t tokens = tokens_of(d, in->cond[i]);
         bool guided = is_guided(d, in->cond[i]);
         if (taken[i] || (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
                                   !same_hidden(first, in->cond[i]))))
@@ -410,6 +416,7 @@ struct gathered { /* a batch in contiguous memory */
     float *t, *y, *guidance, *out;    /* y, guidance: NULL without */
     float *copied_x, *copied_context; /* NULL: the caller's own are read */
     struct diffusion_ref *ref;        /* [n, refs]; NULL without */
+    struct family_who *who;           /* for patches, as negative */
     bool *negative;                   /* for patches; NULL: there are none */
     size_t chunk;
 };
@@ -448,8 +455,9 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     size_t refs = in->cond[b->item[0]]->refs;
     g->ref = refs ? arena_array(mem, n, refs * sizeof *g->ref) : NULL;
     g->negative = in->patches.n ? arena_array(mem, n, sizeof *g->negative) : NULL;
-    if ((refs && !g->ref) || (in->patches.n && !g->negative) || !g->x || !g->out || !g->context ||
-        !g->t || (adm && !g->y) || (b->guided && !g->guidance))
+    g->who = in->patches.n ? arena_array(mem, n, sizeof *g->who) : NULL;
+    if ((refs && !g->ref) || (in->patches.n && (!g->negative || !g->who)) || !g->x || !g->out ||
+        !g->context || !g->t || (adm && !g->y) || (b->guided && !g->guidance))
         return err_set(err, BERTH_ENOMEM, "%zu latents of %s", n,
                        sides(in, (char[SIDES_MAX]) { 0 }));
     return BERTH_OK;
@@ -470,7 +478,7 @@ static void copy_item(const struct diffusion *d, const struct diffusion_in *in,
         memcpy(x + each, in->concat + i * beside, beside * sizeof(float));
     else if (beside)
         d->family->no_concat(info, (size_t)shape_inner(&in->shape, 2), x + each);
-    for (size_t at = 0; at < b->tokens; at += cond->tokens)
+    for (size_t at = tokens_of(d, cond) - cond->tokens; at < b->tokens; at += cond->tokens)
         memcpy(row + at * width, cond->context, cond->tokens * width * sizeof(float));
 }
 
@@ -497,6 +505,8 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
             g->ref[k * cond->refs + r] = ref_of(&cond->ref[r], in->item ? in->item[i] : i);
         if (g->negative)
             g->negative[k] = cond->negative;
+        if (g->who)
+            g->who[k] = (struct family_who) { cond, in->item ? in->item[i] : i };
         g->chunk += g->chunk == k && cond == in->cond[b->item[0]];
         if (g->guidance)
             g->guidance[k] = cond->guided ? cond->guidance : default_guidance;
@@ -553,6 +563,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
         part.y = g->y ? g->y + first * (size_t)info->adm_channels : NULL;
         part.guidance = g->guidance ? g->guidance + first : NULL;
         part.negative = g->negative ? g->negative + first : NULL;
+        part.who = g->who ? g->who + first : NULL;
         part.chunk = g->chunk < n ? g->chunk : n;
         part.out = g->out + first * each;
         berth_status s = d->family->forward(d->net, &d->cfg, &part, NULL, err);

@@ -42,6 +42,7 @@ struct diffusion_info {
     double sigma_min, sigma_max, sigma_data; /* EDM tables; 0: the discrete table of SD */
     double shift, multiplier; /* flow tables; multiplier 0: Flux dev's, whose shift is mu */
     uint64_t in_channels, context_dim, adm_channels;
+    size_t least_tokens; /* of a prompt: shorter ones get zeros in front of them */
     enum dtype act,
         act_else;  /* what ComfyUI computes it in on cards, and on those without that: F16
                                  then BF16 for UNets, BF16 then F16 for Flux; F32 comes last */
@@ -51,7 +52,7 @@ struct diffusion_info {
     /* A picture to edit, beside x, is in the model's scale (CosXL); else as the VAE gives it. */
     bool scaled_edit;
     enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
-    bool refs; /* takes pictures to look at (diffusion_cond.ref) */
+    bool refs;       /* takes pictures to look at (diffusion_cond.ref) */
     unsigned places; /* PATCH_*: where nodes can change it */
     bool renamed;    /* the file has other names than ours (diffusers) */
 };

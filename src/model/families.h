@@ -56,6 +56,12 @@ struct family_batch {
     bool exact_guidance;   /* diffusion_args */
     const struct family_control *control; /* [controls]; a prediction leaves them out */
     size_t controls;
+    /* [n]: which of the prompts each is for, and which item of the latents' batch it is: the same
+     * in every step of a run. NULL: nobody says. */
+    const struct family_who {
+        const void *prompt;
+        size_t item;
+    } * who;
     float *out; /* as x, without what is beside the latents */
     /* What nodes changed, and what patches ask for: */
     struct net_patches patches;

@@ -109,3 +109,11 @@ bool patch_moves(const struct family_batch *b, struct patch_positions *out)
     }
     return any;
 }
+
+bool patch_keeps_refs(const struct family_batch *b)
+{
+    EACH(p, b)
+    if (p->is->keeps_refs)
+        return true;
+    return false;
+}

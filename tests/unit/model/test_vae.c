@@ -503,7 +503,7 @@ static void wrong_files_are_told(void **state)
         struct change c;
         const char *says;
     } list[] = {
-        { { .drop = "decoder.conv_out.bias", .extra = "bn.running_mean" }, "Flux.2" },
+        { { .drop = "decoder.conv_out.bias", .extra = "bn.running_mean" }, "has 3 values" },
         { { .drop = "decoder.conv_out.bias", .extra = "taesd_decoder.1.weight" }, "TAESD" },
         { { .drop = "decoder.conv_out.weight" }, "without 'decoder.conv_out.weight'" },
         { { .drop = "decoder.conv_out.weight",
