@@ -379,8 +379,11 @@ static bool same_refs(const struct diffusion_cond *a, const struct diffusion_con
 }
 
 /* Do they hide the same tokens? */
-static bool same_hidden(const struct diffusion_cond *a, const struct diffusion_cond *b)
+static bool same_hidden(const struct diffusion *d, const struct diffusion_cond *a,
+                        const struct diffusion_cond *b)
 {
+    if (d->info.shows_pads)
+        return true;
     if (!a->hidden || !b->hidden)
         return !a->hidden && !b->hidden;
     return a->tokens == b->tokens && !memcmp(a->hidden, b->hidden, a->tokens * sizeof *a->hidden);
@@ -397,7 +400,7 @@ static void next_batch(const struct diffusion *d, const struct diffusion_in *in,
         size_t tokens = tokens_of(d, in->cond[i]);
         bool guided = is_guided(d, in->cond[i]);
         if (taken[i] || (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
-                                  !same_hidden(first, in->cond[i]))))
+                                  !same_hidden(d, first, in->cond[i]))))
             continue;
         b->guided = guided;
         if (!b->n) {
@@ -525,7 +528,7 @@ static struct family_batch batch_of(const struct diffusion *d, const struct diff
     struct family_batch b = { .shape = in->shape,
                               .mores = in->mores,
                               .tokens = tokens,
-                              .hidden = like->hidden,
+                              .hidden = d->info.shows_pads ? NULL : like->hidden,
                               .ref = like->ref,
                               .refs = like->refs,
                               .ref_method = like->ref_method,

@@ -63,6 +63,7 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .in_channels = f->in_channels,
                                       .context_dim = f->context_dim,
                                       .least_tokens = TEXT_LEAST,
+                                      .shows_pads = true,
                                       .act = DT_BF16,
                                       .act_else = DT_F32, /* F16 has not the range */
                                       .guidance = f->guidance,

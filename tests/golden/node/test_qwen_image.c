@@ -5,32 +5,7 @@
  *
  * Seed and cfg are the manifest's. A run of one frame is also done with the latent of a picture,
  * [n, 16, h, w], as EmptySD3LatentImage gives it: the same. */
-#include "support/tiny_rig.h"
-
-static struct value *prompt(const struct tiny *t, const char *name)
-{
-    struct conditioning *x;
-    berth_err err = { 0 };
-    assert_ok(conditioning_new(tiny_tensor(t, name), NULL, &x, &err), err);
-    return value_object(&type_conditioning, x);
-}
-
-/* The prompt with a latent to look at, in its place. */
-static struct value *looking(struct tiny *t, struct value *cond, const char *latent)
-{
-    struct call x;
-    berth_err err = { 0 };
-    struct value *l = tiny_latent(tiny_tensor(t, latent), NULL);
-    rig_call(&t->r, &x, "ReferenceLatent", "{}");
-    call_give(&x, "conditioning", cond);
-    call_give(&x, "latent", l);
-    assert_ok(x.c.cls->run(&x.c, &err), err);
-    struct value *got = value_ref(x.out[0].at[0]);
-    value_unref(cond);
-    value_unref(l);
-    call_release(&x);
-    return got;
-}
+#include "support/tiny_runs.h"
 
 static struct value *empty(const struct shape *like, bool picture)
 {
@@ -43,29 +18,16 @@ static struct value *empty(const struct shape *like, bool picture)
     return tiny_latent(z, NULL);
 }
 
-static void sample(struct tiny *t, struct value *model, struct value *const cond[2],
-                   const char *inputs, struct value *latent, struct call *x)
-{
-    berth_err err = { 0 };
-    rig_call(&t->r, x, "KSampler", inputs);
-    call_give(x, "model", model);
-    call_give(x, "positive", cond[0]);
-    call_give(x, "negative", cond[1]);
-    call_give(x, "latent_image", latent);
-    value_unref(latent);
-    assert_ok(x->c.cls->run(&x->c, &err), err);
-}
-
 static double run_one(struct tiny *t, struct value *model, const char *name, bool refs,
                       const char *inputs)
 {
-    struct value *cond[2] = { prompt(t, "context"), prompt(t, "negative") };
+    struct value *cond[2] = { tiny_given(t, "context"), tiny_given(t, "negative") };
     struct htensor *want = tiny_tensor(t, name);
     struct call x, y;
     for (size_t i = 0; refs && i < 2; i++)
-        cond[i] = looking(t, cond[i], "ref");
-    sample(t, model, cond, inputs, empty(&want->shape, false), &x);
-    sample(t, model, cond, inputs, empty(&want->shape, want->shape.dim[2] == 1), &y);
+        cond[i] = tiny_looking(t, cond[i], "ref");
+    tiny_ksample(t, model, cond, inputs, empty(&want->shape, false), &x);
+    tiny_ksample(t, model, cond, inputs, empty(&want->shape, want->shape.dim[2] == 1), &y);
     const struct htensor *a = call_latent(&x, 0), *b = call_latent(&y, 0);
     assert_true(shape_eq(&a->shape, &b->shape));
     assert_memory_equal(a->data, b->data, htensor_count(a) * sizeof *a->data);
@@ -81,31 +43,18 @@ static double run_one(struct tiny *t, struct value *model, const char *name, boo
 /* All runs of a model; how many. */
 static size_t runs_of(const char *model)
 {
-    char keys[96];
-    const char *const lists[] = { keys };
     struct tiny t;
     struct call unet;
-    char kind[64], sampler[64], scheduler[64], inputs[256];
-    int steps;
+    char kind[64], inputs[256];
     size_t runs = 0, looked = 0, wrong = 0;
-    berth_err err = { 0 };
-    snprintf(keys, sizeof keys, "%s_keys.json", model);
     tiny_open(&t, model);
-    tiny_write(rig_path(&t.r, "diffusion_models/tiny_qwen.safetensors"), lists, 1, 0);
-    assert_ok(
-        rig_run(&t.r, &unet, "UNETLoader", "{\"unet_name\": \"tiny_qwen.safetensors\"}", &err),
-        err);
+    tiny_unet(&t, model, &unet);
     for (size_t i = 0; i < weights_count(t.golden); i++) {
         const char *name = weights_at(t.golden, i)->name;
-        if (sscanf(name, "%63[^/]/%63[^/]/%63[^/]/%d", kind, sampler, scheduler, &steps) != 4)
+        if (!tiny_run_of(&t, name, kind, inputs))
             continue;
         bool refs = !strcmp(kind, "sample_ref");
         assert_true(refs || !strcmp(kind, "sample"));
-        snprintf(inputs, sizeof inputs,
-                 "{\"seed\": %d, \"steps\": %d, \"cfg\": %g, \"sampler_name\": \"%s\", "
-                 "\"scheduler\": \"%s\"}",
-                 (int)tiny_number(t.settings, "seed"), steps, tiny_number(t.settings, "cfg"),
-                 sampler, scheduler);
         double off = run_one(&t, unet.out[0].at[0], name, refs, inputs);
         print_message("%s %s: %.3g off\n", model, name, off);
         wrong += !(off <= tiny_limit(&t, name));
