@@ -37,6 +37,7 @@ struct pass {
     struct act table;
     struct piece *piece;      /* [2B]: of the stream at hand */
     struct view *rows;        /* [2B]: some of theirs */
+    uint64_t *of;             /* [2B]: of which piece those are */
     struct act *a, *b, *c;    /* [2B] each: acts of its pieces */
     struct net_product *each; /* [6B] */
 };
@@ -167,8 +168,10 @@ static uint64_t take_rows(struct net_run *r, const struct pass *p, uint64_t piec
     uint64_t n = 0;
     for (uint64_t i = 0; i < pieces && !net_bad(r); i++) {
         struct view v = rows_of(r, p->a[i], k, parts);
-        if (v.shape.dim[1])
-            p->rows[n++] = v;
+        if (!v.shape.dim[1])
+            continue;
+        p->of[n] = i;
+        p->rows[n++] = v;
     }
     return n;
 }
@@ -345,23 +348,24 @@ static void linear2(struct net_run *r, const struct pass *p, uint64_t pieces, st
 /* The same from the feed-forward's beginning on, by rows, in p->a's place. Takes o. */
 static void both_thrifty(struct net_run *r, const struct pass *p, uint64_t pieces, struct act o)
 {
-    for (uint64_t i = 0; i < pieces && !net_bad(r); i++) {
-        struct act from = o; /* the piece's rows, as an act */
-        from.addr = (uint64_t)(uintptr_t)tokens_of(r, o, &p->piece[i]).data;
-        from.shape = p->a[i].shape;
-        for (uint64_t k = 0; k < THRIFTY_PIECES && !net_bad(r); k++) {
-            struct view x = rows_of(r, p->a[i], k, THRIFTY_PIECES);
-            if (!x.shape.dim[1])
-                continue;
-            p->rows[0] = x;
-            net_products(r, p->each, add_gated(r, p, "linear1", 3 * p->f->hidden, 0, 0));
-            join_gated(r, p, 1);
-            p->b[0] = beside(r, rows_of(r, from, k, THRIFTY_PIECES), p->b[0]);
-            net_product(r,
-                        &(struct net_product) {
-                            .layer = "linear2", .x = net_view(&p->b[0]), .y = x, .no_bias = true });
-            net_drop(r, &p->b[0]);
+    for (uint64_t k = 0; k < THRIFTY_PIECES && !net_bad(r); k++) {
+        const uint64_t n = take_rows(r, p, pieces, k, THRIFTY_PIECES);
+        size_t products = 0;
+        for (uint64_t i = 0; i < n; i++)
+            products = add_gated(r, p, "linear1", 3 * p->f->hidden, i, products);
+        net_products(r, p->each, products);
+        join_gated(r, p, n);
+        for (uint64_t i = 0; i < n && !net_bad(r); i++) {
+            struct act from = p->a[p->of[i]]; /* the piece's rows of o, as an act */
+            from.addr = (uint64_t)(uintptr_t)tokens_of(r, o, &p->piece[p->of[i]]).data;
+            p->b[i] = beside(r, rows_of(r, from, k, THRIFTY_PIECES), p->b[i]);
         }
+        for (uint64_t i = 0; i < n; i++)
+            p->each[i] = (struct net_product) {
+                .layer = "linear2", .x = net_view(&p->b[i]), .y = p->rows[i], .no_bias = true
+            };
+        net_products(r, p->each, (size_t)n);
+        drop(r, p->b, n);
     }
     net_drop(r, &o);
 }
@@ -513,11 +517,12 @@ static berth_status pass_open(struct pass *p, const struct flux2_net *f,
     p->N = p->T = p->L + p->size.picture + p->size.refs;
     p->piece = calloc(2 * n, sizeof *p->piece);
     p->rows = calloc(2 * n, sizeof *p->rows);
+    p->of = calloc(2 * n, sizeof *p->of);
     p->a = calloc(2 * n, sizeof *p->a);
     p->b = calloc(2 * n, sizeof *p->b);
     p->c = calloc(2 * n, sizeof *p->c);
     p->each = calloc(6 * n, sizeof *p->each);
-    return p->piece && p->rows && p->a && p->b && p->c && p->each
+    return p->piece && p->rows && p->of && p->a && p->b && p->c && p->each
                ? BERTH_OK
                : err_set(err, BERTH_ENOMEM, "%llu latents", (unsigned long long)n);
 }
@@ -526,6 +531,7 @@ static void pass_close(struct pass *p)
 {
     free(p->piece);
     free(p->rows);
+    free(p->of);
     free(p->a);
     free(p->b);
     free(p->c);
