@@ -305,6 +305,8 @@ berth_status text_type_check(const char *type, berth_err *err);
  * BERTH_EUNSUPPORTED: none that can be computed. */
 berth_status text_set_find(const struct text_found *found, size_t n, const char *type,
                            const struct text_set **out, berth_err *err);
+/* Are these the encoders of this set, each once? */
+bool text_set_is(const struct text_set *set, const struct text_found *found, size_t n);
 /* "CLIP-L and T5": the encoders of a set. */
 struct str;
 void text_set_encoders(const struct text_set *set, struct str *out);

@@ -120,17 +120,31 @@ static berth_status no_set(encoder_mask have, size_t n, bool twice, berth_err *e
     return err->code;
 }
 
+/* What is there; false: one of them twice. */
+static bool mask_found(const struct text_found *found, size_t n, encoder_mask *have)
+{
+    bool twice = false;
+    *have = 0;
+    for (size_t i = 0; i < n; i++) {
+        twice |= (*have & bit_of(found[i].is)) != 0;
+        *have |= bit_of(found[i].is);
+    }
+    return !twice;
+}
+
+bool text_set_is(const struct text_set *set, const struct text_found *found, size_t n)
+{
+    encoder_mask have;
+    return mask_found(found, n, &have) && mask_of(set) == have;
+}
+
 berth_status text_set_find(const struct text_found *found, size_t n, const char *type,
                            const struct text_set **out, berth_err *err)
 {
-    encoder_mask have = 0;
-    bool twice = false, plain = is_plain(type);
+    encoder_mask have;
+    bool twice = !mask_found(found, n, &have), plain = is_plain(type);
     if (text_type_check(type, err))
         return err->code;
-    for (size_t i = 0; i < n; i++) {
-        twice |= (have & bit_of(found[i].is)) != 0;
-        have |= bit_of(found[i].is);
-    }
     for (size_t i = 0; !twice && text_set_list[i]; i++)
         if ((plain || has_type(text_set_list[i], type)) && mask_of(text_set_list[i]) == have) {
             *out = text_set_list[i];

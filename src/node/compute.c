@@ -244,6 +244,16 @@ static berth_status begin_encoder(void *user, struct text_encoder *e, berth_err 
     return err_add(err, "'%.80s'", res_info(m).name);
 }
 
+/* Encoders that came with a checkpoint serve its own model, where several sets have them. */
+static const struct text_set *of_checkpoint(const struct ready_text *t)
+{
+    struct diffusion_info info;
+    berth_err unread = { 0 };
+    if (t->ref->clip_type || diffusion_look(res_weights(t->ref->part[0]), NULL, &info, &unread))
+        return NULL;
+    return text_set_is(info.text, t->found, t->n) ? info.text : NULL;
+}
+
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
                         berth_err *err)
 {
@@ -252,7 +262,7 @@ berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct
     for (size_t i = 0; !s && i < ref->parts; i++)
         if ((s = find_encoders(out, i, err)))
             err_add(err, "'%.80s'", res_info(ref->part[i]).name);
-    if (!s)
+    if (!s && !(out->set = of_checkpoint(out)))
         s = text_set_find(out->found, out->n, ref->clip_type, &out->set, err);
     if (s)
         ready_text_release(out);

@@ -74,21 +74,14 @@ static void build(struct keys *k, const void *config)
     keys_flux2(k, config);
 }
 
-/* What ComfyUI-GGUF's converter leaves unquantised: the way in and the way out. */
-static const char *const hiprec[] = { "img_in.",
-                                      "txt_in.",
-                                      "time_in.",
-                                      "guidance_in.",
-                                      "final_layer.",
-                                      "double_stream_modulation_img.",
-                                      "double_stream_modulation_txt.",
-                                      "single_stream_modulation.",
-                                      NULL };
+/* ComfyUI-GGUF's converter takes it for Flux.1, and leaves the way in and the way out unquantised. */
+static const char *const hiprec[] = { "img_in.",      "txt_in.",      "time_in.",
+                                      "guidance_in.", "final_layer.", NULL };
 
 /* Contexts are three layers of a text encoder side by side: mistral3-tiny or qwen3-klein-tiny. */
 #define PRESET(name_, about_, ...)                                                                 \
     {                                                                                              \
-        .name = name_, .about = about_, .arch = "flux2", .hiprec = hiprec, .build = build,         \
+        .name = name_, .about = about_, .arch = "flux", .hiprec = hiprec, .build = build,          \
         .config = &(const struct flux2_config)                                                     \
         {                                                                                          \
             .channels = 128, .head_dim = 128, __VA_ARGS__                                          \

@@ -1,13 +1,12 @@
 /* Qwen-Image through its nodes, on tiny models: every form of the loaders, noise levels, pictures
  * to look at, layers, whole workflows. Numbers are held to ComfyUI's in tests/golden. */
-#include "support/loader_rig.h"
+#include "support/loader_forms.h"
 #include "support/nets.h"
+#include "support/qwen_tokenizer.h"
 
 #include "model/lm/presets.h"
 #include "model/vae_wan/presets.h"
 #include "node/compute.h"
-#include "paths/paths.h"
-#include "text/bpe_impl.h"
 
 #include <math.h>
 
@@ -35,37 +34,9 @@ static struct value *prompt(size_t tokens)
     return value_object(&type_conditioning, x);
 }
 
-/* A tokenizer that knows bytes and no words, and of Qwen's own tokens those that matter here. */
 static void write_tokenizer(struct scene *s)
 {
-    static const struct {
-        const char *text;
-        unsigned id;
-    } special[] = { { "<|endoftext|>", 151643 },  { "<|im_start|>", 151644 },
-                    { "<|im_end|>", 151645 },     { "<|vision_start|>", 151652 },
-                    { "<|vision_end|>", 151653 }, { "<|image_pad|>", 151655 } };
-    struct str vocab = { 0 }, config = { 0 };
-    berth_err err = { 0 };
-    snprintf(s->tokenizers, sizeof s->tokenizers, "%s", tmp_path("tokenizers"));
-    assert_ok(path_make_dirs(tmp_path("tokenizers/qwen25"), &err), err);
-    for (unsigned b = 0; b < 256; b++) {
-        char symbol[8];
-        symbol[bpe_byte_symbol(b, symbol)] = '\0';
-        bool escape = !strcmp(symbol, "\"") || !strcmp(symbol, "\\");
-        str_addf(&vocab, "%s\"%s%s\": %u", b ? ", " : "{", escape ? "\\" : "", symbol, b);
-    }
-    str_addf(&vocab, "}");
-    str_addf(&config, "{\"added_tokens_decoder\": {");
-    for (unsigned i = 0; i < ARRAY_LEN(special); i++)
-        str_addf(&config, "%s\"%u\": {\"content\": \"%s\", \"special\": true}", i ? ", " : "",
-                 special[i].id, special[i].text);
-    str_addf(&config, "}}");
-    assert_false(vocab.bad || config.bad);
-    tmp_write("tokenizers/qwen25/vocab.json", str_c(&vocab), strlen(str_c(&vocab)));
-    tmp_write("tokenizers/qwen25/merges.txt", "#version: 0.2\n", sizeof "#version: 0.2\n" - 1);
-    tmp_write("tokenizers/qwen25/tokenizer_config.json", str_c(&config), strlen(str_c(&config)));
-    str_release(&vocab);
-    str_release(&config);
+    snprintf(s->tokenizers, sizeof s->tokenizers, "%s", qwen_tokenizer_write());
     s->folder[0] = s->tokenizers;
     s->r.env.tokenizers = s->folder;
     s->r.env.tokenizers_n = 1;
@@ -154,12 +125,6 @@ static struct value *output(const struct call *x)
     return x->out[0].at[0];
 }
 
-static bool same(const struct htensor *a, const struct htensor *b)
-{
-    return shape_eq(&a->shape, &b->shape) &&
-           memcmp(a->data, b->data, htensor_count(a) * sizeof(float)) == 0;
-}
-
 static const struct cond_entry *entry(const struct value *v)
 {
     const struct conditioning *c = v->object.obj;
@@ -244,84 +209,10 @@ static struct value *encoded(struct scene *s, struct value *pixels)
 
 /* ---- loaders ---- */
 
-static bool has(const struct node_class *c, const char *input)
-{
-    return node_input_index(c, input) != SIZE_MAX;
-}
-
-static bool begins(const struct node_class *c, const char *const *base)
-{
-    for (; *base; base++)
-        if (strncmp(c->name, *base, strlen(*base)) == 0)
-            return true;
-    return false;
-}
-
-/* Inputs of a form: the file, and a placement if it declares one. */
-static void form_inputs(const struct node_class *c, const char *input, const char *model, char *out,
-                        size_t cap)
-{
-    bool multi = strstr(c->name, "MultiGPU");
-    snprintf(out, cap, "{\"%s\": \"%s.%s\"%s%s%s%s%s}", input, model,
-             strstr(c->name, "GGUF") && strcmp(input, "vae_name") ? "gguf" : "safetensors",
-             has(c, "type") ? ", \"type\": \"qwen_image\"" : "",
-             has(c, "compute_device") ? ", \"compute_device\": \"cuda:0\"" : "",
-             has(c, "device") && multi ? ", \"device\": \"cuda:0\"" : "",
-             has(c, "virtual_vram_gb") ? ", \"virtual_vram_gb\": 0.001" : "",
-             has(c, "donor_device") ? ", \"donor_device\": \"cuda:1\"" : "");
-}
-
-/* A placed form computes where it was told to, and other bytes lie where it said. */
-static void check_place(struct scene *s, const struct node_class *c, const struct call *x)
-{
-    struct res_model *m = call_model(x, 0)->part[0];
-    if (!strstr(c->name, "MultiGPU"))
-        return;
-    assert_string_equal(res_compute(m)->name, "cuda:0");
-    if (has(c, "donor_device"))
-        assert_true(rig_bytes_on(&s->r, m, "cuda:1") > 0);
-    else if (has(c, "virtual_vram_gb"))
-        assert_true(rig_bytes_on(&s->r, m, "cpu") > 0);
-    else
-        assert_int_equal(rig_bytes_on(&s->r, m, "cuda:0"), res_info(m).bytes);
-}
-
-typedef struct htensor *use_fn(struct scene *s, struct value *opened);
-
-/* Every class that begins so gives the same, for files of either kind. */
-static size_t forms_of(struct scene *s, const char *const *base, const char *input,
-                       const char *model, use_fn *use)
-{
-    struct htensor *want[2] = { NULL, NULL };
-    size_t forms = 0;
-    for (size_t i = 0; i < node_count(); i++) {
-        const struct node_class *c = node_at(i);
-        struct call x;
-        char inputs[320];
-        berth_err err = { 0 };
-        if (!begins(c, base) || !has(c, input))
-            continue;
-        bool gguf = strstr(c->name, "GGUF");
-        form_inputs(c, input, model, inputs, sizeof inputs);
-        assert_ok(rig_run(&s->r, &x, c->name, inputs, &err), err);
-        check_place(s, c, &x);
-        struct htensor *got = use(s, output(&x));
-        if (want[gguf] && !same(got, want[gguf]))
-            fail_msg("%s: another result of %s", c->name, model);
-        if (!want[gguf])
-            want[gguf] = htensor_ref(got);
-        htensor_unref(got);
-        call_release(&x);
-        forms++;
-    }
-    htensor_unref(want[0]);
-    htensor_unref(want[1]);
-    return forms;
-}
-
 /* Two prompts, one of which looks at a picture. */
-static struct htensor *use_model(struct scene *s, struct value *model)
+static struct htensor *use_model(void *user, struct value *model)
 {
+    struct scene *s = user;
     struct value *pixels = picture(1, 40, 56, 3), *latent = encoded(s, pixels);
     struct value *cond = looking(s, s->prompt[0], latent);
     struct htensor *t = sample(s, model, cond, s->prompt[1], NULL);
@@ -331,8 +222,9 @@ static struct htensor *use_model(struct scene *s, struct value *model)
     return t;
 }
 
-static struct htensor *use_vae(struct scene *s, struct value *vae)
+static struct htensor *use_vae(void *user, struct value *vae)
 {
+    struct scene *s = user;
     const struct shape z = { 5, { 2, 16, 1, 5, 7 } };
     struct htensor *t;
     struct call x;
@@ -346,8 +238,9 @@ static struct htensor *use_vae(struct scene *s, struct value *vae)
     return got;
 }
 
-static struct htensor *use_clip(struct scene *s, struct value *clip)
+static struct htensor *use_clip(void *user, struct value *clip)
 {
+    struct scene *s = user;
     struct call x;
     rig_call(&s->r, &x, "CLIPTextEncode", "{\"text\": \"a (red:1.3) cat\"}");
     call_give(&x, "clip", clip);
@@ -356,6 +249,12 @@ static struct htensor *use_clip(struct scene *s, struct value *clip)
     assert_int_equal(dim(t, 2), WIDTH);
     call_release(&x);
     return t;
+}
+
+static size_t forms_of(struct scene *s, const char *const *base, const char *input,
+                       const char *model, form_use_fn *use)
+{
+    return loader_forms(&(struct loader_forms) { &s->r, base, input, model, "qwen_image", use, s });
 }
 
 static void every_form_of_the_loaders(void **state)
@@ -427,7 +326,7 @@ static void references_are_a_list(void **state)
     assert_ptr_equal(entry(two)->ref->before, entry(one)->ref);
     struct htensor *plain = sample(s, output(&s->unet), s->prompt[0], s->prompt[1], NULL);
     struct htensor *looked = sample(s, output(&s->unet), two, s->prompt[1], NULL);
-    assert_false(same(plain, looked));
+    assert_false(form_same(plain, looked));
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct call x;
         char inputs[96];
@@ -437,7 +336,7 @@ static void references_are_a_list(void **state)
         run(&x);
         assert_int_equal(entry(output(&x))->ref_method, row[i].is);
         struct htensor *got = sample(s, output(&s->unet), output(&x), s->prompt[1], NULL);
-        assert_int_equal(same(got, looked), row[i].is == REF_INDEX); /* this file's own */
+        assert_int_equal(form_same(got, looked), row[i].is == REF_INDEX); /* this file's own */
         htensor_unref(got);
         call_release(&x);
     }
@@ -487,7 +386,7 @@ static void other_models_do_without(void **state)
     struct value *cond = value_object(&type_conditioning, c), *looks = looking(s, cond, latent);
     struct htensor *a = sample(s, output(&x), cond, cond, NULL);
     struct htensor *b = sample(s, output(&x), looks, cond, NULL);
-    assert_true(same(a, b));
+    assert_true(form_same(a, b));
     htensor_unref(a);
     htensor_unref(b);
     value_unref(cond);
@@ -564,7 +463,8 @@ static void a_picture_steers(void **state)
             steered_fails(s, output(&x), "over 17 channels");
         call_release(&x);
     }
-    assert_true(same(got[2], plain) && !same(got[0], plain) && !same(got[0], got[1]));
+    assert_true(form_same(got[2], plain) && !form_same(got[0], plain) &&
+                !form_same(got[0], got[1]));
     for (size_t i = 0; i < ARRAY_LEN(strength); i++)
         htensor_unref(got[i]);
     htensor_unref(plain);
@@ -650,12 +550,12 @@ static void edit_prompts_without_pictures(void **state)
     rig_call(&s->r, &edit, "TextEncodeQwenImageEdit", "{\"prompt\": \"a cat\"}");
     call_give(&edit, "clip", output(&s->clip));
     run(&edit);
-    assert_true(same(entry(output(&edit))->cond, entry(output(&plain))->cond));
+    assert_true(form_same(entry(output(&edit))->cond, entry(output(&plain))->cond));
     rig_call(&s->r, &plus, "TextEncodeQwenImageEditPlus", "{\"prompt\": \"a cat\"}");
     call_give(&plus, "clip", output(&s->clip));
     run(&plus);
     assert_int_equal(dim(entry(output(&plus))->cond, 1), dim(entry(output(&plain))->cond, 1));
-    assert_false(same(entry(output(&plus))->cond, entry(output(&plain))->cond));
+    assert_false(form_same(entry(output(&plus))->cond, entry(output(&plain))->cond));
     assert_null(entry(output(&plus))->ref);
     call_release(&plain);
     call_release(&edit);
@@ -699,7 +599,7 @@ static void a_prompt_shows_a_picture(void **state)
     call_give(&plain, "clip", output(&s->clip));
     call_give(&plain, "image", photo);
     run(&plain);
-    assert_true(same(entry(output(&plain))->cond, e->cond));
+    assert_true(form_same(entry(output(&plain))->cond, e->cond));
     assert_null(entry(output(&plain))->ref);
     call_release(&x);
     call_release(&plain);
@@ -723,7 +623,8 @@ static void a_prompt_shows_several_pictures(void **state)
                                                                  4 + rows_of(466, 317) +
                                                                  rows_of(286, 515));
     }
-    assert_false(same(entry(output(&x[0]))->cond, entry(output(&x[1]))->cond)); /* "1:" or "2:" */
+    assert_false(
+        form_same(entry(output(&x[0]))->cond, entry(output(&x[1]))->cond)); /* "1:" or "2:" */
     call_release(&x[0]);
     call_release(&x[1]);
     value_unref(wide);
