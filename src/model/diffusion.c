@@ -389,14 +389,17 @@ static bool same_hidden(const struct diffusion *d, const struct diffusion_cond *
     return a->tokens == b->tokens && !memcmp(a->hidden, b->hidden, a->tokens * sizeof *a->hidden);
 }
 
-/* The first latent that is not taken yet, and all that can join it. n 0: none is left. */
+/* The first latent that is not taken yet, and all that can join it. n 0: none is left. Where what a
+ * pass saw is kept for others it matters who comes first: that is the last one, as in ComfyUI. */
 static void next_batch(const struct diffusion *d, const struct diffusion_in *in, bool *taken,
                        struct batch *b)
 {
     const struct diffusion_cond *first = NULL;
+    const bool last_first = patch_keeps_refs(&in->patches);
     size_t min = 0;
     b->n = b->tokens = 0;
-    for (size_t i = 0; i < latents(in); i++) {
+    for (size_t k = 0; k < latents(in); k++) {
+        const size_t i = last_first ? latents(in) - 1 - k : k;
         size_t tokens = tokens_of(d, in->cond[i]);
         bool guided = is_guided(d, in->cond[i]);
         if (taken[i] || (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
@@ -419,7 +422,6 @@ struct gathered { /* a batch in contiguous memory */
     float *t, *y, *guidance, *out;    /* y, guidance: NULL without */
     float *copied_x, *copied_context; /* NULL: the caller's own are read */
     struct diffusion_ref *ref;        /* [n, refs]; NULL without */
-    struct family_who *who;           /* for patches, as negative */
     bool *negative;                   /* for patches; NULL: there are none */
     size_t chunk;
 };
@@ -458,9 +460,8 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     size_t refs = in->cond[b->item[0]]->refs;
     g->ref = refs ? arena_array(mem, n, refs * sizeof *g->ref) : NULL;
     g->negative = in->patches.n ? arena_array(mem, n, sizeof *g->negative) : NULL;
-    g->who = in->patches.n ? arena_array(mem, n, sizeof *g->who) : NULL;
-    if ((refs && !g->ref) || (in->patches.n && (!g->negative || !g->who)) || !g->x || !g->out ||
-        !g->context || !g->t || (adm && !g->y) || (b->guided && !g->guidance))
+    if ((refs && !g->ref) || (in->patches.n && !g->negative) || !g->x || !g->out || !g->context ||
+        !g->t || (adm && !g->y) || (b->guided && !g->guidance))
         return err_set(err, BERTH_ENOMEM, "%zu latents of %s", n,
                        sides(in, (char[SIDES_MAX]) { 0 }));
     return BERTH_OK;
@@ -508,8 +509,6 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
             g->ref[k * cond->refs + r] = ref_of(&cond->ref[r], in->item ? in->item[i] : i);
         if (g->negative)
             g->negative[k] = cond->negative;
-        if (g->who)
-            g->who[k] = (struct family_who) { cond, in->item ? in->item[i] : i };
         g->chunk += g->chunk == k && cond == in->cond[b->item[0]];
         if (g->guidance)
             g->guidance[k] = cond->guided ? cond->guidance : default_guidance;
@@ -566,7 +565,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
         part.y = g->y ? g->y + first * (size_t)info->adm_channels : NULL;
         part.guidance = g->guidance ? g->guidance + first : NULL;
         part.negative = g->negative ? g->negative + first : NULL;
-        part.who = g->who ? g->who + first : NULL;
+        part.first = first;
         part.chunk = g->chunk < n ? g->chunk : n;
         part.out = g->out + first * each;
         berth_status s = d->family->forward(d->net, &d->cfg, &part, NULL, err);

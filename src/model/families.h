@@ -56,12 +56,8 @@ struct family_batch {
     bool exact_guidance;   /* diffusion_args */
     const struct family_control *control; /* [controls]; a prediction leaves them out */
     size_t controls;
-    /* [n]: which of the prompts each is for, and which item of the latents' batch it is: the same
-     * in every step of a run. NULL: nobody says. */
-    const struct family_who {
-        const void *prompt;
-        size_t item;
-    } * who;
+    size_t
+        first; /* the place of its first item among those that would be one pass if they had room */
     float *out; /* as x, without what is beside the latents */
     /* What nodes changed, and what patches ask for: */
     struct net_patches patches;

@@ -76,6 +76,7 @@ struct net_patches { /* in the order nodes added them; borrowed */
 };
 
 bool patch_wants_pairs(const struct net_patches *patches);
+bool patch_keeps_refs(const struct net_patches *patches);
 
 /* ---- doors of forwards; each takes the batch, whose patches it walks ---- */
 
@@ -95,4 +96,3 @@ struct act patch_attended(struct net_run *r, const struct family_batch *b, struc
 bool patch_leaves_out(const struct family_batch *b, enum patch_part part, uint32_t block);
 /* False: they stay as they are. */
 bool patch_moves(const struct family_batch *b, struct patch_positions *out);
-bool patch_keeps_refs(const struct family_batch *b);

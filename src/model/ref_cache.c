@@ -11,12 +11,11 @@ void ref_cache_release(struct ref_cache *c)
     *c = (struct ref_cache) { .n = 0 };
 }
 
-/* The item's place; c->n: it has none. */
-static size_t find(const struct ref_cache *c, const struct family_who *who)
+/* What is kept for a place; c->n: nothing. */
+static size_t find(const struct ref_cache *c, size_t place)
 {
     size_t i = 0;
-    while (i < c->n && (c->kept[i].prompt != who->prompt || c->kept[i].number != who->item ||
-                        c->kept[i].tokens != c->tokens))
+    while (i < c->n && (c->kept[i].place != place || c->kept[i].tokens != c->tokens))
         i++;
     return i;
 }
@@ -47,16 +46,14 @@ static berth_status take_places(struct ref_cache *c, struct net *net, const stru
     const size_t was = c->n;
     uint64_t each, bytes = c->bytes;
     for (size_t i = 0; i < c->items; i++) {
-        size_t at = find(c, &b->who[i]);
+        size_t at = find(c, b->first + i);
         if (at == c->n) {
             if (!grow(c)) {
                 c->n = was;
                 return no_memory(err);
             }
-            c->kept[c->n++] = (struct ref_kept) { .prompt = b->who[i].prompt,
-                                                  .number = b->who[i].item,
-                                                  .tokens = c->tokens,
-                                                  .at = bytes };
+            c->kept[c->n++] =
+                (struct ref_kept) { .place = b->first + i, .tokens = c->tokens, .at = bytes };
             if (__builtin_mul_overflow(attentions * c->row, c->tokens, &each) ||
                 __builtin_add_overflow(bytes, each, &bytes)) {
                 c->n = was;
@@ -83,7 +80,7 @@ berth_status ref_cache_begin(struct ref_cache *c, struct net *net, const struct 
 {
     size_t filled = 0;
     c->state = REF_CACHE_OFF;
-    if (!tokens || !b->who || !patch_keeps_refs(b))
+    if (!tokens || !patch_keeps_refs(&b->patches))
         return BERTH_OK;
     c->tokens = tokens;
     c->row = 2 * width * dtype_desc(net_act(net))->bytes;
@@ -104,6 +101,9 @@ void ref_cache_kv(struct net_run *r, const struct ref_cache *c, uint64_t attenti
     if (!c || c->state == REF_CACHE_OFF)
         return;
     for (size_t i = 0; i < c->items; i++) {
+        const struct ref_kept *kept = &c->kept[c->item[i]];
+        if (c->state == REF_CACHE_FILLS && kept->filled)
+            continue;
         struct view here = net_part(r, kv, 0, i, i + 1);
         struct act there =
             net_kept(r, c->kept[c->item[i]].at + attention * c->row * c->tokens, &here.shape);

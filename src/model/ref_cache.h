@@ -1,9 +1,9 @@
 /* ref_cache: keys and values of pictures to look at, kept from the first step of a run on, so that
  * later steps need not compute their tokens (FluxKVCache).
  *
- * They are kept on the compute device (net_keep()), of every item of a batch apart: what a prompt's
- * pictures look like inside of a network depends on the prompt and on the picture that is made
- * beside them. Items are told apart by family_batch.who.
+ * They are kept on the compute device (net_keep()), of every item of a pass apart, for the same
+ * place in later passes. As in ComfyUI, prompts that cannot be in one pass share places: the second
+ * of them sees pictures as the first one does.
  *
  *     ref_cache_begin()   before a pass: are all of its items kept, or is there room for them now?
  *     ref_cache_kv()      in its forward, for each attention: copies in or out
@@ -17,10 +17,9 @@
 
 struct family_batch;
 
-struct ref_cache {          /* zeroed is empty */
-    struct ref_kept {       /* of one item */
-        const void *prompt; /* as family_batch.who has them */
-        size_t number;
+struct ref_cache {       /* zeroed is empty */
+    struct ref_kept {    /* of one item */
+        size_t place;    /* family_batch.first, and following */
         uint64_t tokens; /* of its pictures */
         uint64_t at;     /* where it begins in what the net keeps */
         bool filled;

@@ -30,9 +30,9 @@ static uint64_t pixels(const struct shape *s)
 
 static enum diffusion_ref_method method(const struct family_batch *b)
 {
-    return b->ref_method != REF_OWN ? b->ref_method
-           : patch_keeps_refs(b)    ? REF_INDEX_TIMESTEP_ZERO
-                                    : REF_INDEX;
+    return b->ref_method != REF_OWN        ? b->ref_method
+           : patch_keeps_refs(&b->patches) ? REF_INDEX_TIMESTEP_ZERO
+                                           : REF_INDEX;
 }
 
 berth_status flux2_sizes(const struct family_batch *b, struct flux2_sizes *out, berth_err *err)

@@ -41,11 +41,19 @@ static bool moderate(const struct shape *s)
            s->dim[4] <= INT32_MAX;
 }
 
+static enum diffusion_ref_method method(const struct qwen_image_net *q,
+                                        const struct family_batch *b)
+{
+    return b->ref_method != REF_OWN        ? b->ref_method
+           : patch_keeps_refs(&b->patches) ? REF_INDEX_TIMESTEP_ZERO
+                                           : q->refs;
+}
+
 berth_status qwen_image_sizes(const struct qwen_image_net *q, const struct family_batch *b,
                               struct qwen_image_sizes *out, berth_err *err)
 {
     char text[SHAPE_TEXT_MAX];
-    enum diffusion_ref_method how = b->ref_method == REF_OWN ? q->refs : b->ref_method;
+    enum diffusion_ref_method how = method(q, b);
     *out = (struct qwen_image_sizes) { .text = seen(b), .picture = qwen_image_tokens(&b->shape) };
     if (!moderate(&b->shape) || b->tokens > UINT32_MAX)
         return err_set(err, BERTH_ELIMIT, "latents %s with %zu tokens", shape_text(&b->shape, text),
@@ -103,12 +111,12 @@ static const float *unpatchify(const float *patches, const struct shape *s, floa
     return patches;
 }
 
-static void fill_patches(const struct family_batch *b, float *out)
+static void fill_patches(const struct family_batch *b, bool refs, float *out)
 {
     const size_t n = (size_t)b->shape.dim[0], each = (size_t)shape_inner(&b->shape, 1);
     for (size_t i = 0; i < n; i++) {
         out = qwen_image_patchify(b->x + i * each, &b->shape, out);
-        for (size_t k = 0; k < b->refs; k++)
+        for (size_t k = 0; refs && k < b->refs; k++)
             out =
                 qwen_image_patchify(b->ref[i * b->refs + k].x, &b->ref[i * b->refs + k].shape, out);
     }
@@ -168,7 +176,7 @@ static float *fill_text(const struct qwen_image_net *q, const struct family_batc
 /* Pictures to look at, one after the other (qwen-image-edit.md 2). Offsets are latent pixels. */
 static void fill_refs(const struct qwen_image_net *q, const struct family_batch *b, float *out)
 {
-    enum diffusion_ref_method how = b->ref_method == REF_OWN ? q->refs : b->ref_method;
+    enum diffusion_ref_method how = method(q, b);
     uint64_t H = 0, W = 0;
     for (size_t i = 0; i < b->refs; i++) {
         const struct shape *s = &b->ref[i].shape;
@@ -196,6 +204,7 @@ void qwen_image_host_release(struct qwen_image_host *host)
     free(host->context.p);
     free(host->time.p);
     free(host->steer.p);
+    ref_cache_release(&host->cache);
     *host = (struct qwen_image_host) { .table = { NULL, 0 } };
 }
 
@@ -239,7 +248,7 @@ berth_status qwen_image_host_fill(struct qwen_image_host *host, const struct qwe
         !qwen_image_room(&host->time, n, 2, 1) ||
         (b->hidden && !qwen_image_room(&host->context, n, s->text, q->context_dim)))
         return err_set(err, BERTH_ENOMEM, "patches of latents %s", shape_text(&b->shape, text));
-    fill_patches(b, host->patches.p);
+    fill_patches(b, !s->kept, host->patches.p);
     float *at = fill_text(q, b, host->table.p);
     at = fill_picture(q, &b->shape, (struct place) { 0, 0, 0 }, at);
     fill_refs(q, b, at);

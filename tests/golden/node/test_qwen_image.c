@@ -2,6 +2,7 @@
  *
  *     sample/<sampler>/<scheduler>/<steps>      prompts are `context` and `negative`
  *     sample_ref/<sampler>/<scheduler>/<steps>  both look at `ref`, by ReferenceLatent
+ *     sample_kv/<sampler>/<scheduler>/<steps>   the same behind FluxKVCache
  *
  * Seed and cfg are the manifest's. A run of one frame is also done with the latent of a picture,
  * [n, 16, h, w], as EmptySD3LatentImage gives it: the same. */
@@ -53,9 +54,13 @@ static size_t runs_of(const char *model)
         const char *name = weights_at(t.golden, i)->name;
         if (!tiny_run_of(&t, name, kind, inputs))
             continue;
-        bool refs = !strcmp(kind, "sample_ref");
+        bool kept = !strcmp(kind, "sample_kv"), refs = kept || !strcmp(kind, "sample_ref");
         assert_true(refs || !strcmp(kind, "sample"));
-        double off = run_one(&t, unet.out[0].at[0], name, refs, inputs);
+        struct value *with = value_ref(unet.out[0].at[0]);
+        if (kept)
+            with = tiny_through(&t, with, "FluxKVCache", "model", "{}");
+        double off = run_one(&t, with, name, refs, inputs);
+        value_unref(with);
         print_message("%s %s: %.3g off\n", model, name, off);
         wrong += !(off <= tiny_limit(&t, name));
         looked += refs;

@@ -302,30 +302,30 @@ static void refs_are_kept_from_the_first_pass_on(void **state)
     }
 }
 
-/* Each prompt and each item has its own, in whatever passes they come. */
-static void what_is_kept_is_of_its_prompt(void **state)
+/* Prompts that look at pictures of other sizes have what is kept to themselves. Those that cannot
+ * be in one pass for another reason share it, as in ComfyUI. */
+static void what_is_kept_goes_by_place(void **state)
 {
     struct diff_rig r;
-    berth_err err = { 0 };
     (void)state;
-    diff_open(&r, &spec, "cpu=256m", file_of(&small, "whose", DT_F32, "safetensors"), NULL, 3);
-    diff_refs(&r, 2);
-    r.cond[2].refs = 1; /* apart */
-    keep_refs(&r);
-    free(diff_run(&r));
-    float *all = diff_run(&r);
-    for (size_t k = 0; k < 3; k++) {
-        struct diffusion_in in = r.in;
-        in.shape.dim[0] = 1;
-        in.x += k * EACH;
-        in.t += k;
-        in.cond += k;
-        in.item = &k;
-        assert_ok(diffusion_forward(r.d, &in, &err), err);
-        assert_memory_equal(all + k * EACH, r.out, EACH * sizeof *all);
+    for (int guided = 0; guided < 2; guided++) {
+        diff_open(&r, &spec, "cpu=256m", file_of(&small, "whose", DT_F32, "safetensors"), NULL, 3);
+        diff_refs(&r, 2);
+        r.cond[2].refs = guided ? 2 : 1;
+        r.cond[2].guided = guided ? -1 : 0; /* apart */
+        for (size_t k = 0; k < DIFF_MAX; k++)
+            r.cond[k].ref_method = REF_INDEX_TIMESTEP_ZERO;
+        float *exact = diff_run(&r);
+        keep_refs(&r);
+        free(diff_run(&r));
+        float *kept = diff_run(&r);
+        const size_t last = 2 * EACH; /* which comes first */
+        assert_memory_equal(exact + last, kept + last, EACH * sizeof *exact);
+        assert_memory_equal(exact, kept, EACH * sizeof *exact);
+        assert_int_equal(!memcmp(exact + EACH, kept + EACH, EACH * sizeof *exact), !guided);
+        free(exact), free(kept);
+        diff_close(&r);
     }
-    free(all);
-    diff_close(&r);
 }
 
 /* ---- placements, memory ---- */
@@ -423,7 +423,7 @@ int main(void)
         cmocka_unit_test(pictures_to_look_at),
         cmocka_unit_test(bad_pictures_are_refused),
         cmocka_unit_test(refs_are_kept_from_the_first_pass_on),
-        cmocka_unit_test(what_is_kept_is_of_its_prompt),
+        cmocka_unit_test(what_is_kept_goes_by_place),
         cmocka_unit_test(blocks_stream_in_order),
         cmocka_unit_test(kept_refs_have_the_same_bits_everywhere),
         cmocka_unit_test(thrifty_passes_give_the_same_bits),
