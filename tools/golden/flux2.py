@@ -162,7 +162,8 @@ def runs(comfy, model, config, args, t):
         noise = comfy.sample.prepare_noise(latent, args.seed)
         out[f"{kind}/euler/simple/{args.steps}"] = comfy.sample.sample(
             patcher, noise, args.steps, cfg_of(config, args), "euler", "simple",
-            [[t["context"], dict(more)]], [[t["negative"], dict(more)]], latent, seed=args.seed, disable_pbar=True)
+            [[t["context"], dict(more)]], [[t["negative"], dict(more)]], latent, seed=args.seed,
+            disable_pbar=True)
     for steps in (1, 4, 20, 50):
         for w, h in SIZES:
             out[f"scheduler/{steps}/{w}/{h}"] = nodes.Flux2Scheduler.execute(steps, w, h)[0]

@@ -1,4 +1,4 @@
-/* flux2: the transformer of Flux.2 dev and of its small relatives, Klein 4B and 9B (spec: flux2.md).
+/* flux2: the transformer of Flux.2 dev and of the smaller klein, 4B and 9B (spec: flux2.md).
  *
  * Config     is read from names and shapes, never from a list of known models, so tiny ones work.
  *            Norms of queries and keys are called "scale" in some files and "weight" in others.

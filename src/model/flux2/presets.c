@@ -74,7 +74,7 @@ static void build(struct keys *k, const void *config)
     keys_flux2(k, config);
 }
 
-/* ComfyUI-GGUF's converter takes it for Flux.1, and leaves the way in and the way out unquantised. */
+/* ComfyUI-GGUF's converter takes it for Flux.1: the way in and the way out stay unquantised. */
 static const char *const hiprec[] = { "img_in.",      "txt_in.",      "time_in.",
                                       "guidance_in.", "final_layer.", NULL };
 
