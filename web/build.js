@@ -1,7 +1,7 @@
 /* build: the fields of the prompt box as an API workflow. Fetched when the first one is drawn. */
 
-/* Models whose latents have 16 channels or more: they take their own kind of empty one, and are mostly used
- * without a negative prompt. */
+/* Models whose latents have 16 channels or more: they take their own kind of empty one, and are
+ * mostly used without a negative prompt. */
 const hasWideLatents = (networks) => networks?.diffusion?.channels >= 16;
 /* What makes empty latents, by their channels. */
 const EMPTY = {16: 'EmptySD3LatentImage', 128: 'EmptyFlux2LatentImage'};
