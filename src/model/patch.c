@@ -16,6 +16,14 @@ bool patch_wants_pairs(const struct net_patches *patches)
     return false;
 }
 
+bool patch_keeps_refs(const struct net_patches *patches)
+{
+    for (size_t i = 0; i < patches->n; i++)
+        if (patches->at[i].is->keeps_refs)
+            return true;
+    return false;
+}
+
 struct act patch_kept(struct net_run *r, const struct family_batch *b, const struct patch_at *at,
                       struct act h, bool after, bool *own)
 {
