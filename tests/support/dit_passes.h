@@ -1,5 +1,5 @@
-/* dit_passes: the rig of support/diffusion_rig.h for transformers over latents of Qwen-Image's kind,
- * [n, 16, frames, h, w], that may look at others.
+/* dit_passes: the rig of support/diffusion_rig.h for transformers over latents of Qwen-Image's
+ * kind, [n, 16, frames, h, w], that may look at others.
  *
  *     struct diff_rig r;
  *     dit_open(&r, "cpu=256m", path, NULL, 2);
