@@ -88,10 +88,10 @@ static const char *const hiprec[] = { "img_in.",      "txt_in.",      "time_in."
         }                                                                                          \
     }
 const struct preset flux2_presets[] = {
-    PRESET("flux2-tiny", "Flux.2 dev transformer, 2 + 2 blocks of width 256", .hidden = 256,
-           .context_dim = 96, .depth = 2, .depth_single = 2, .guidance = true),
     PRESET("flux2-klein-tiny", "Flux.2 klein transformer, 1 + 2 blocks of width 256", .hidden = 256,
            .context_dim = 96, .depth = 1, .depth_single = 2),
+    PRESET("flux2-tiny", "Flux.2 dev transformer, 2 + 2 blocks of width 256", .hidden = 256,
+           .context_dim = 96, .depth = 2, .depth_single = 2, .guidance = true),
     PRESET("flux2-dev", "FLUX.2-dev transformer, full size", .hidden = 6144, .context_dim = 15360,
            .depth = 8, .depth_single = 48, .guidance = true),
     PRESET("flux2-klein-4b", "FLUX.2-klein 4B transformer, full size", .hidden = 3072,
