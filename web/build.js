@@ -1,8 +1,10 @@
 /* build: the fields of the prompt box as an API workflow. Fetched when the first one is drawn. */
 
-/* Models whose latents have 16 channels: they take their own kind of empty one, and are mostly used
- * without a negative prompt. */
-const hasWideLatents = (networks) => networks?.diffusion?.channels === 16;
+/* Models whose latents have 16 channels or more: they take their own kind of empty one, and are
+ * mostly used without a negative prompt. */
+const hasWideLatents = (networks) => networks?.diffusion?.channels >= 16;
+/* What makes empty latents, by their channels. */
+const EMPTY = {16: 'EmptySD3LatentImage', 128: 'EmptyFlux2LatentImage'};
 
 /* s: {model: {folder, name}, networks: what its file holds (api.md), encoders: [names], type, vae,
  *     loras: [{name, strength}], prompt, negative, seed: BigInt, steps, cfg, guidance or null,
@@ -92,7 +94,7 @@ function loras(add, s, {model, clip, vae}) {
 
 function empty(add, s) {
     return {
-        latent: add(hasWideLatents(s.networks) ? 'EmptySD3LatentImage' : 'EmptyLatentImage',
+        latent: add(EMPTY[s.networks?.diffusion?.channels] || 'EmptyLatentImage',
             {width: s.width, height: s.height, batch_size: s.batch},
             {width: 'width', height: 'height', batch_size: 'batch'})()
     };

@@ -166,6 +166,8 @@ const SUITS = {
     'SDXL refiner': {...sd, width: 1024, height: 1024},
     'Flux': {...flux, steps: 20, guidance: 3.5},
     'Flux schnell': {...flux, steps: 4},
+    'Flux.2': {...flux, steps: 20, guidance: 4},
+    'Flux.2 klein': {...flux, steps: 4},
     'Z-Image': {...flux, steps: 8, sampler_name: 'res_multistep'},
     'Qwen-Image': {...flux, steps: 20, cfg: 2.5, width: 1328, height: 1328},
     'Krea 2': {...flux, steps: 8},

@@ -405,6 +405,12 @@ static bool joins(const struct family *f, size_t tokens, size_t *min, size_t *le
     return true;
 }
 
+/* Of a prompt, with the zeros in front of it. */
+static size_t tokens_of(const struct diffusion *d, const struct diffusion_cond *c)
+{
+    return c->tokens < d->info.least_tokens ? d->info.least_tokens : c->tokens;
+}
+
 struct batch { /* latents that are computed together, by index */
     size_t *item, n;
     size_t tokens; /* all of them repeated to this length */
@@ -462,8 +468,11 @@ static bool same_refs(const struct diffusion_cond *a, const struct diffusion_con
 }
 
 /* Do they hide the same tokens? */
-static bool same_hidden(const struct diffusion_cond *a, const struct diffusion_cond *b)
+static bool same_hidden(const struct diffusion *d, const struct diffusion_cond *a,
+                        const struct diffusion_cond *b)
 {
+    if (d->info.shows_pads)
+        return true;
     if (!a->hidden || !b->hidden)
         return !a->hidden && !b->hidden;
     return a->tokens == b->tokens && !memcmp(a->hidden, b->hidden, a->tokens * sizeof *a->hidden);
@@ -485,19 +494,22 @@ static bool same_control(const struct diffusion_cond *a, const struct diffusion_
     return a->control_tokens == b->control_tokens;
 }
 
-/* The first latent that is not taken yet, and all that can join it. n 0: none is left. */
+/* The first latent that is not taken yet, and all that can join it. n 0: none is left. Where what a
+ * pass saw is kept for others it matters who comes first: that is the last one, as in ComfyUI. */
 static void next_batch(const struct diffusion *d, const struct diffusion_in *in, bool *taken,
                        struct batch *b)
 {
     const struct diffusion_cond *first = NULL;
+    const bool last_first = patch_keeps_refs(&in->patches);
     size_t min = 0;
     b->n = b->tokens = 0;
-    for (size_t i = 0; i < latents(in); i++) {
-        size_t tokens = in->cond[i]->tokens;
+    for (size_t k = 0; k < latents(in); k++) {
+        const size_t i = last_first ? latents(in) - 1 - k : k;
+        size_t tokens = tokens_of(d, in->cond[i]);
         bool guided = is_guided(d, in->cond[i]);
         if (taken[i] ||
             (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
-                      !same_hidden(first, in->cond[i]) || !same_bias(first, in->cond[i]) ||
+                      !same_hidden(d, first, in->cond[i]) || !same_bias(first, in->cond[i]) ||
                       !same_control(first, in->cond[i]) || first->box != in->cond[i]->box)))
             continue;
         b->guided = guided;
@@ -601,7 +613,7 @@ static void copy_item(const struct diffusion *d, const struct diffusion_in *in,
         memcpy(x + each, in->concat + i * beside, beside * sizeof(float));
     else if (beside)
         d->family->no_concat(info, (size_t)shape_inner(&in->shape, 2), x + each);
-    for (size_t at = 0; at < b->tokens; at += cond->tokens)
+    for (size_t at = tokens_of(d, cond) - cond->tokens; at < b->tokens; at += cond->tokens)
         memcpy(row + at * width, cond->context, cond->tokens * width * sizeof(float));
 }
 
@@ -666,7 +678,7 @@ static struct family_batch batch_of(const struct diffusion *d, const struct diff
     struct family_batch b = { .shape = in->shape,
                               .mores = in->mores,
                               .tokens = tokens,
-                              .hidden = like->hidden,
+                              .hidden = d->info.shows_pads ? NULL : like->hidden,
                               .bias = like->bias,
                               .ref = like->ref,
                               .refs = like->refs,
@@ -735,6 +747,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
         part.y = g->y ? g->y + first * (size_t)info->adm_channels : NULL;
         part.guidance = b->guided ? g->guidance + first : NULL;
         part.negative = g->negative ? g->negative + first : NULL;
+        part.first = first;
         part.chunk = g->chunk < n ? g->chunk : n;
         part.out = g->out + first * each;
         const size_t told = in->cond[b->item[0]]->control_tokens;

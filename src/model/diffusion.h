@@ -42,6 +42,8 @@ struct diffusion_info {
     double sigma_min, sigma_max, sigma_data; /* EDM tables; 0: the discrete table of SD */
     double shift, multiplier; /* flow tables; multiplier 0: Flux dev's, whose shift is mu */
     uint64_t in_channels, context_dim, adm_channels;
+    size_t least_tokens; /* of a prompt: shorter ones get zeros in front of them */
+    bool shows_pads;     /* what prompts are padded with counts as text: cond.hidden is left out */
     enum dtype act,
         act_else;  /* what ComfyUI computes it in on cards, and on those without that: F16
                                  then BF16 for UNets, BF16 then F16 for Flux; F32 comes last */

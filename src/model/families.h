@@ -63,6 +63,8 @@ struct family_batch {
      * prediction has the first alone. */
     const struct gligen *gligen;
     const float *boxes;
+    /* The place of its first item among those that would be one pass if they had room. */
+    size_t first;
     float *out; /* as x, without what is beside the latents */
     /* What nodes changed, and what patches ask for: */
     struct net_patches patches;

@@ -32,8 +32,8 @@ static const struct row {
 #define LOOK(...) ROW("style", __VA_ARGS__)
 #define UPSCALE(...) ROW(UPSCALER_ROLE, __VA_ARGS__)
 #define OTHER(...) ROW(NULL, __VA_ARGS__)
-    UNET("Flux.2", "a Flux.2 model", "double_stream_modulation_img.lin.weight"),
-    UNET("Flux.2", "a Flux.2 model", "double_stream_modulation_img.linear.weight"),
+    UNET("Flux.2", "a Flux.2 model in diffusers' names",
+         "double_stream_modulation_img.linear.weight"),
     UNET("Chroma", "a Chroma model", "distilled_guidance_layer.norms.0.scale"),
     UNET("Chroma", "a Chroma model", "distilled_guidance_layer.0.norms.0.scale"),
     UNET("Ovis-Image", "an Ovis-Image model", "double_blocks.0.img_mlp.gate_proj.weight",
@@ -71,7 +71,6 @@ static const struct row {
     CODEC("LTX-Video", "an LTX-Video VAE", "per_channel_statistics.std-of-means",
           "decoder.conv_in.conv.weight"),
     CODEC("HunyuanVideo", "a HunyuanVideo VAE", "decoder.conv_in.conv.weight"),
-    CODEC("Flux.2", "a Flux.2 VAE", "bn.running_mean", "decoder.conv_in.weight"),
     TEXT("Gemma 4", "a Gemma 4 text encoder", "model.layers.0.layer_scalar"),
     TEXT("Qwen3.5", "a Qwen3.5 text encoder", "model.language_model.layers.0.linear_attn.A_log"),
     TEXT("GPT-OSS", "a GPT-OSS text encoder", "layers.0.self_attn.sinks"),

@@ -84,6 +84,33 @@ const struct latent_format latent_flux = { .name = "Flux",
                                            .rgb = flux_rgb,
                                            .rgb_bias = flux_bias };
 
+static const float flux2_rgb[][3] = {
+    { 0.0058f, 0.0113f, 0.0073f },    { 0.0495f, 0.0443f, 0.0836f },
+    { -0.0099f, 0.0096f, 0.0644f },   { 0.2144f, 0.3009f, 0.3652f },
+    { 0.0166f, -0.0039f, -0.0054f },  { 0.0157f, 0.0103f, -0.0160f },
+    { -0.0398f, 0.0902f, -0.0235f },  { -0.0052f, 0.0095f, 0.0109f },
+    { -0.3527f, -0.2712f, -0.1666f }, { -0.0301f, -0.0356f, -0.0180f },
+    { -0.0107f, 0.0078f, 0.0013f },   { 0.0746f, 0.0090f, -0.0941f },
+    { 0.0156f, 0.0169f, 0.0070f },    { -0.0034f, -0.0040f, -0.0114f },
+    { 0.0032f, 0.0181f, 0.0080f },    { -0.0939f, -0.0008f, 0.0186f },
+    { 0.0018f, 0.0043f, 0.0104f },    { 0.0284f, 0.0056f, -0.0127f },
+    { -0.0024f, -0.0022f, -0.0030f }, { 0.1207f, -0.0026f, 0.0065f },
+    { 0.0128f, 0.0101f, 0.0142f },    { 0.0137f, -0.0072f, -0.0007f },
+    { 0.0095f, 0.0092f, -0.0059f },   { 0.0000f, -0.0077f, -0.0049f },
+    { -0.0465f, -0.0204f, -0.0312f }, { 0.0095f, 0.0012f, -0.0066f },
+    { 0.0290f, -0.0034f, 0.0025f },   { 0.0220f, 0.0169f, -0.0048f },
+    { -0.0332f, -0.0457f, -0.0468f }, { -0.0085f, 0.0389f, 0.0609f },
+    { -0.0076f, 0.0003f, -0.0043f },  { -0.0111f, -0.0460f, -0.0614f },
+};
+const struct latent_format latent_flux2 = { .name = "Flux.2",
+                                            .channels = 128,
+                                            .rank = 2,
+                                            .ratio = 16,
+                                            .scale = 1.0,
+                                            .packed = 2,
+                                            .rgb = flux2_rgb,
+                                            .rgb_bias = flux_bias };
+
 static const float wan21_mean[] = { -0.7571f, -0.7089f, -0.9113f, 0.1075f,  -0.1745f, 0.9653f,
                                     -0.1517f, 1.5508f,  0.4134f,  -0.0715f, 0.5517f,  -0.3632f,
                                     -0.1922f, -0.9497f, 0.2503f,  -0.2921f };
@@ -156,14 +183,17 @@ void latent_out(const struct latent_format *f, float *z, const struct shape *s)
 bool latent_preview(const struct latent_format *f, const float *z, const struct shape *s,
                     uint8_t *rgb)
 {
-    size_t each = (size_t)shape_inner(s, 2), frame = (size_t)shape_inner(s, s->ndim - 2);
+    const size_t each = (size_t)shape_inner(s, 2), packed = f->packed ? f->packed : 1;
+    const size_t w = (size_t)shape_last(s, 1) * packed, h = (size_t)shape_last(s, 2) * packed;
     if (!f->rgb)
         return false;
-    for (size_t i = 0; i < frame; i++)
+    for (size_t i = 0; i < h * w; i++)
         for (size_t k = 0; k < 3; k++) {
+            const size_t y = i / w, x = i % w, part = y % packed * packed + x % packed;
+            const float *from = z + part * each + y / packed * (w / packed) + x / packed;
             float v = f->rgb_bias ? f->rgb_bias[k] : 0.0f;
-            for (size_t c = 0; c < f->channels; c++)
-                v += z[c * each + i] * f->rgb[c][k];
+            for (size_t c = 0; c < f->channels / (packed * packed); c++)
+                v += from[c * packed * packed * each] * f->rgb[c][k];
             v = (v + 1.0f) / 2.0f;
             /* a NaN is black */
             rgb[3 * i + k] = v >= 1.0f ? 255 : v > 0.0f ? (uint8_t)(v * 255.0f) : 0;

@@ -19,11 +19,14 @@ struct latent_format {
     uint32_t time_ratio; /* rank 3: frames per latent frame; the first one stands for one alone */
     double scale, shift; /* into the model: (z - shift) * scale */
     const float *mean, *std; /* per channel instead (EDM SDXL, Wan); NULL: none */
-    const float (*rgb)[3];   /* [channels] for previews; NULL: none */
-    const float *rgb_bias;   /* [3]; NULL: 0 */
+    /* Each latent pixel holds so many, side by side along h and along w; 0 means 1. Channels are
+     * ordered channel, row, column of them, and channels / packed^2 of them have colours. */
+    uint32_t packed;
+    const float (*rgb)[3]; /* [channels] for previews; NULL: none */
+    const float *rgb_bias; /* [3]; NULL: 0 */
 };
 extern const struct latent_format latent_sd1, latent_sdxl, latent_playground, latent_sd3,
-    latent_flux, latent_wan21;
+    latent_flux, latent_flux2, latent_wan21;
 
 /* Is s a batch of such latents, none of its dimensions 0? */
 bool latent_is(const struct latent_format *f, const struct shape *s);
@@ -32,7 +35,12 @@ size_t latent_frames(const struct latent_format *f, size_t t);
 /* In place; s: of z, whatever its channels. */
 void latent_in(const struct latent_format *f, float *z, const struct shape *s);
 void latent_out(const struct latent_format *f, float *z, const struct shape *s);
-/* A picture of the first latent, of its first frame: rgb[h * w * 3] bytes. False: the format has no
- * factors. */
+/* Sides of a latent's preview, for its own; 1 or more to each. */
+static inline uint64_t latent_preview_side(const struct latent_format *f, uint64_t side)
+{
+    return side * (f->packed ? f->packed : 1);
+}
+/* A picture of the first latent, of its first frame: rgb[h * w * 3] bytes, of preview sides. False:
+ * the format has no factors. */
 bool latent_preview(const struct latent_format *f, const float *z, const struct shape *s,
                     uint8_t *rgb);

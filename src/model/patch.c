@@ -5,13 +5,24 @@
 
 #include <stdlib.h>
 
+/* Without patches there is no list either, and nothing may be added to NULL. */
 #define EACH(p, b)                                                                                 \
-    for (const struct net_patch *p = (b)->patches.at, *end_ = p + (b)->patches.n; p != end_; p++)
+    for (const struct net_patch *p = (b)->patches.at,                                              \
+                                *end_ = (b)->patches.n ? p + (b)->patches.n : p;                   \
+         p != end_; p++)
 
 bool patch_wants_pairs(const struct net_patches *patches)
 {
     for (size_t i = 0; i < patches->n; i++)
         if (patches->at[i].is->pairs)
+            return true;
+    return false;
+}
+
+bool patch_keeps_refs(const struct net_patches *patches)
+{
+    for (size_t i = 0; i < patches->n; i++)
+        if (patches->at[i].is->keeps_refs)
             return true;
     return false;
 }

@@ -18,6 +18,7 @@ enum {                                /* places */
        PATCH_STREAM_BLOCKS = 1 << 2, /* double and single blocks of a transformer can be left out */
        PATCH_JOINT_ATTENTION = 1 << 3, /* over text and picture at once */
        PATCH_POSITIONS = 1 << 4,       /* positions of the picture's tokens */
+       PATCH_REFS = 1 << 5,            /* keys and values of pictures to look at can be kept */
 };
 
 enum patch_part { PATCH_INPUT, PATCH_MIDDLE, PATCH_OUTPUT, PATCH_DOUBLE, PATCH_SINGLE };
@@ -78,6 +79,9 @@ struct net_patch_kind {
     net_host_fn *attended, *attended_joint;
     bool (*leaves_out)(const struct net_patch *p, const struct patch_at *at);
     void (*positions)(const struct net_patch *p, struct patch_positions *out);
+    /* Keys and values of pictures to look at are kept from the first step on (ref_cache.h), and
+     * where nothing else is said, they count as free of noise. */
+    bool keeps_refs;
 };
 #define PATCH_PARAMS 8
 struct net_patch {
@@ -98,6 +102,7 @@ struct net_patches { /* in the order nodes added them; borrowed */
 };
 
 bool patch_wants_pairs(const struct net_patches *patches);
+bool patch_keeps_refs(const struct net_patches *patches);
 
 /* ---- doors of forwards; each takes the batch, whose patches it walks ---- */
 

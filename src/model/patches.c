@@ -405,3 +405,9 @@ static void move(const struct net_patch *p, struct patch_positions *out)
 const struct net_patch_kind patch_positions = { .name = "ScaleROPE",
                                                 .places = PATCH_POSITIONS,
                                                 .positions = move };
+
+/* ---- FluxKVCache ---- */
+
+const struct net_patch_kind patch_keep_refs = { .name = "FluxKVCache",
+                                                .places = PATCH_REFS,
+                                                .keeps_refs = true };

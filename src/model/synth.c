@@ -24,7 +24,8 @@ static struct synth_rule rule_of(const char *name, size_t len, const struct shap
         size_t dot = len;
         while (dot && name[dot - 1] != '.')
             dot--;
-        if (str_eq(name + dot, len - dot, "weight") || str_eq(name + dot, len - dot, "scale"))
+        if (str_eq(name + dot, len - dot, "weight") || str_eq(name + dot, len - dot, "scale") ||
+            str_eq(name + dot, len - dot, "running_var")) /* which is above 0 */
             r.offset = 1;
     }
     r.scale = s * 0x1p-23;

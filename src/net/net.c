@@ -256,7 +256,7 @@ static bool carried_along(const char *name, size_t len)
                                          "spiece_model",
                                          "encoder.embed_tokens.weight" };
     static const char *const end[] = { "position_ids", ".input_scale", ".scale_input",
-                                       ".comfy_quant", "attn_mask" };
+                                       ".comfy_quant", "attn_mask",    "num_batches_tracked" };
     for (size_t i = 0; i < ARRAY_LEN(begin); i++)
         if (str_starts(name, len, begin[i]))
             return true;

@@ -255,6 +255,14 @@ NODE_CLASS(LazyCache, .display = "LazyCache", .category = "advanced/debug",
            .module = MOD("easycache"), .flags = NODE_V3 | NODE_EXPERIMENTAL, CACHE_IN,
            OUT_OF("MODEL"), .run = run_cache, .own = "whole predictions");
 
+/* ---- pictures to look at that need not be computed in every step ---- */
+
+NODE_CLASS(FluxKVCache, .display = "Flux KV Cache", .category = "experimental",
+           .module = MOD("flux"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
+           .description = "Keeps what the model sees of reference latents from the first step on. "
+                          "They count as free of noise then.",
+           INS(MODEL_IN), NETWORK(keep_refs, NULL, NULL));
+
 /* ---- hypernetworks ---- */
 
 static void free_hypernet(void *obj)

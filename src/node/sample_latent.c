@@ -665,11 +665,13 @@ static berth_status denoise(void *user, const float *x, float sigma, float *deno
 static bool look_at(struct run *r, const float *denoised, struct image *out)
 {
     const struct shape *s = &r->part[0].samples->shape;
+    const struct latent_format *f = &r->info.latent;
     berth_err unread = { 0 };
     if (!r->c->env->previews ||
-        image_init(out, (uint32_t)shape_last(s, 1), (uint32_t)shape_last(s, 2), 3, &unread))
+        image_init(out, (uint32_t)latent_preview_side(f, shape_last(s, 1)),
+                   (uint32_t)latent_preview_side(f, shape_last(s, 2)), 3, &unread))
         return false;
-    if (latent_preview(&r->info.latent, denoised, s, out->px))
+    if (latent_preview(f, denoised, s, out->px))
         return true;
     image_release(out);
     return false;

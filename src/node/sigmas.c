@@ -225,6 +225,15 @@ static void stretch(float *p, size_t n, double terminal)
         p[i] = 1.0f - (1.0f - p[i]) / by;
 }
 
+/* Levels of `steps` steps from 1 to 0, evenly apart but for a shift whose exponential is e. */
+static void shifted(float e, uint64_t steps, float *out)
+{
+    for (size_t i = 0; i <= steps; i++) {
+        float x = sigmas_linspace(1, 0, steps + 1, i);
+        out[i] = x != 0 ? e * (1 / (e + (1 / x - 1))) : 0;
+    }
+}
+
 static berth_status ltxv_run(struct node_call *c, berth_err *err)
 {
     uint64_t steps;
@@ -241,10 +250,7 @@ static berth_status ltxv_run(struct node_call *c, berth_err *err)
         return err_set(err, BERTH_EINVAL, "a shift of %g for %.0f tokens", shift, tokens);
     if (sigmas_new(steps + 1, &t, err))
         return err->code;
-    for (size_t i = 0; i <= steps; i++) {
-        float x = sigmas_linspace(1, 0, steps + 1, i);
-        t->data[i] = x != 0 ? e * (1 / (e + (1 / x - 1))) : 0;
-    }
+    shifted(e, steps, t->data);
     if (stretched)
         stretch(t->data, steps + 1, terminal);
     return out_tensor(c, 0, t, err);
@@ -255,6 +261,41 @@ NODE_CLASS(LTXVScheduler, .category = "sampling/custom_sampling/schedulers", V3(
                FLOAT_IN("base_shift", 0.95, 0.0, 100.0, 0.01), BOOL_IN("stretch", true),
                FLOAT_IN("terminal", 0.1, 0.0, 0.99, 0.01), OPTIONAL("latent", "LATENT")),
            OUT_OF("SIGMAS"), .run = ltxv_run);
+
+/* ---- Flux2Scheduler: shifted by the size of the picture and the number of steps ---- */
+
+#define FLUX2_PATCH (16.0 * 16.0) /* pixels of a token */
+#define FLUX2_MANY 4300           /* tokens; from here on steps do not count */
+
+/* Two lines over the number of tokens, for 10 and for 200 steps, and between them a third. */
+static double flux2_shift(double tokens, double steps)
+{
+    double of_200 = 0.00016927 * tokens + 0.45666666;
+    double of_10 = 8.73809524e-05 * tokens + 1.89833333, slope = (of_200 - of_10) / 190.0;
+    return tokens > FLUX2_MANY ? of_200 : slope * steps + (of_200 - 200.0 * slope);
+}
+
+static berth_status flux2_run(struct node_call *c, berth_err *err)
+{
+    uint64_t steps, w, h;
+    struct htensor *t;
+    if (in_steps(c, &steps, err) || in_u64(c, "width", &w, err) || in_u64(c, "height", &h, err))
+        return err->code;
+    double tokens = nearbyint((double)w * (double)h / FLUX2_PATCH);
+    float e = (float)exp(flux2_shift(tokens, (double)steps));
+    if (!isfinite(e) || !(e > 0))
+        return err_set(err, BERTH_EINVAL, "a picture of %.0f tokens in %" PRIu64 " steps", tokens,
+                       steps);
+    if (sigmas_new(steps + 1, &t, err))
+        return err->code;
+    shifted(e, steps, t->data);
+    return out_tensor(c, 0, t, err);
+}
+
+NODE_CLASS(Flux2Scheduler, .category = "model/sampling/schedulers", V3("flux"),
+           INS(INT_IN("steps", 20, 1, 4096, 0), INT_IN("width", 1024, 16, MAX_SIDE, 1),
+               INT_IN("height", 1024, 16, MAX_SIDE, 1)),
+           OUT_OF("SIGMAS"), .run = flux2_run);
 
 /* ---- AlignYourStepsScheduler: published levels for ten steps, log-linear between them ---- */
 

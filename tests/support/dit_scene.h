@@ -11,12 +11,11 @@
 #ifndef SUPPORT_DIT_SCENE_H
 #define SUPPORT_DIT_SCENE_H
 
-#include "support/loader_rig.h"
+#include "support/loader_forms.h"
 #include "support/nets.h"
+#include "support/qwen_tokenizer.h"
 
 #include "node/compute.h"
-#include "paths/paths.h"
-#include "text/bpe_impl.h"
 
 #include <math.h>
 
@@ -47,37 +46,9 @@ static inline struct value *scene_prompt(const struct scene *scene, size_t token
     return value_object(&type_conditioning, x);
 }
 
-/* A tokenizer that knows bytes and no words, and of Qwen's own tokens those that matter here. */
 static inline void scene_tokenizer(struct scene *s)
 {
-    static const struct {
-        const char *text;
-        unsigned id;
-    } special[] = { { "<|endoftext|>", 151643 },  { "<|im_start|>", 151644 },
-                    { "<|im_end|>", 151645 },     { "<|vision_start|>", 151652 },
-                    { "<|vision_end|>", 151653 }, { "<|image_pad|>", 151655 } };
-    struct str vocab = { 0 }, config = { 0 };
-    berth_err err = { 0 };
-    snprintf(s->tokenizers, sizeof s->tokenizers, "%s", tmp_path("tokenizers"));
-    assert_ok(path_make_dirs(tmp_path("tokenizers/qwen25"), &err), err);
-    for (unsigned b = 0; b < 256; b++) {
-        char symbol[8];
-        symbol[bpe_byte_symbol(b, symbol)] = '\0';
-        bool escape = !strcmp(symbol, "\"") || !strcmp(symbol, "\\");
-        str_addf(&vocab, "%s\"%s%s\": %u", b ? ", " : "{", escape ? "\\" : "", symbol, b);
-    }
-    str_addf(&vocab, "}");
-    str_addf(&config, "{\"added_tokens_decoder\": {");
-    for (unsigned i = 0; i < ARRAY_LEN(special); i++)
-        str_addf(&config, "%s\"%u\": {\"content\": \"%s\", \"special\": true}", i ? ", " : "",
-                 special[i].id, special[i].text);
-    str_addf(&config, "}}");
-    assert_false(vocab.bad || config.bad);
-    tmp_write("tokenizers/qwen25/vocab.json", str_c(&vocab), strlen(str_c(&vocab)));
-    tmp_write("tokenizers/qwen25/merges.txt", "#version: 0.2\n", sizeof "#version: 0.2\n" - 1);
-    tmp_write("tokenizers/qwen25/tokenizer_config.json", str_c(&config), strlen(str_c(&config)));
-    str_release(&vocab);
-    str_release(&config);
+    snprintf(s->tokenizers, sizeof s->tokenizers, "%s", qwen_tokenizer_write());
     s->folder[0] = s->tokenizers;
     s->r.env.tokenizers = s->folder;
     s->r.env.tokenizers_n = 1;
@@ -117,12 +88,6 @@ static inline struct value *scene_output(const struct call *x)
 {
     assert_int_equal(x->out[0].n, 1);
     return x->out[0].at[0];
-}
-
-static inline bool scene_same(const struct htensor *a, const struct htensor *b)
-{
-    return shape_eq(&a->shape, &b->shape) &&
-           memcmp(a->data, b->data, htensor_count(a) * sizeof(float)) == 0;
 }
 
 static const struct cond_entry *scene_entry(const struct value *v)
@@ -210,86 +175,16 @@ static inline struct value *scene_encoded(struct scene *s, struct value *pixels)
 
 /* ---- loaders ---- */
 
-static inline bool scene_has(const struct node_class *c, const char *input)
-{
-    return node_input_index(c, input) != SIZE_MAX;
-}
-
-static inline bool scene_begins(const struct node_class *c, const char *const *base)
-{
-    for (; *base; base++)
-        if (strncmp(c->name, *base, strlen(*base)) == 0)
-            return true;
-    return false;
-}
-
-/* Inputs of a form: the file, and a placement if it declares one. */
-static inline void scene_inputs(const struct scene *s, const struct node_class *c,
-                                const char *input, const char *model, char *out, size_t cap)
-{
-    bool multi = strstr(c->name, "MultiGPU");
-    char type[64] = "";
-    if (scene_has(c, "type"))
-        snprintf(type, sizeof type, ", \"type\": \"%s\"", s->type);
-    snprintf(out, cap, "{\"%s\": \"%s.%s\"%s%s%s%s%s}", input, model,
-             strstr(c->name, "GGUF") && strcmp(input, "vae_name") ? "gguf" : "safetensors", type,
-             scene_has(c, "compute_device") ? ", \"compute_device\": \"cuda:0\"" : "",
-             scene_has(c, "device") && multi ? ", \"device\": \"cuda:0\"" : "",
-             scene_has(c, "virtual_vram_gb") ? ", \"virtual_vram_gb\": 0.001" : "",
-             scene_has(c, "donor_device") ? ", \"donor_device\": \"cuda:1\"" : "");
-}
-
-/* A placed form computes where it was told to, and other bytes lie where it said. */
-static inline void scene_place(struct scene *s, const struct node_class *c, const struct call *x)
-{
-    struct res_model *m = call_model(x, 0)->part[0];
-    if (!strstr(c->name, "MultiGPU"))
-        return;
-    assert_string_equal(res_compute(m)->name, "cuda:0");
-    if (scene_has(c, "donor_device"))
-        assert_true(rig_bytes_on(&s->r, m, "cuda:1") > 0);
-    else if (scene_has(c, "virtual_vram_gb"))
-        assert_true(rig_bytes_on(&s->r, m, "cpu") > 0);
-    else
-        assert_int_equal(rig_bytes_on(&s->r, m, "cuda:0"), res_info(m).bytes);
-}
-
-typedef struct htensor *use_fn(struct scene *s, struct value *opened);
-
-/* Every class that begins so gives the same, for files of either kind. */
 static inline size_t scene_forms(struct scene *s, const char *const *base, const char *input,
-                                 const char *model, use_fn *use)
+                                 const char *model, form_use_fn *use)
 {
-    struct htensor *want[2] = { NULL, NULL };
-    size_t forms = 0;
-    for (size_t i = 0; i < node_count(); i++) {
-        const struct node_class *c = node_at(i);
-        struct call x;
-        char inputs[320];
-        berth_err err = { 0 };
-        if (!scene_begins(c, base) || !scene_has(c, input))
-            continue;
-        bool gguf = strstr(c->name, "GGUF");
-        scene_inputs(s, c, input, model, inputs, sizeof inputs);
-        assert_ok(rig_run(&s->r, &x, c->name, inputs, &err), err);
-        scene_place(s, c, &x);
-        struct htensor *got = use(s, scene_output(&x));
-        if (want[gguf] && !scene_same(got, want[gguf]))
-            fail_msg("%s: another result of %s", c->name, model);
-        if (!want[gguf])
-            want[gguf] = htensor_ref(got);
-        htensor_unref(got);
-        call_release(&x);
-        forms++;
-    }
-    htensor_unref(want[0]);
-    htensor_unref(want[1]);
-    return forms;
+    return loader_forms(&(struct loader_forms) { &s->r, base, input, model, s->type, use, s });
 }
 
 /* What is done with what a loader opened. */
-static inline struct htensor *scene_use_vae(struct scene *s, struct value *vae)
+static inline struct htensor *scene_use_vae(void *scene, struct value *vae)
 {
+    struct scene *s = scene;
     const struct shape z = { 5, { 2, 16, 1, 5, 7 } };
     struct htensor *t;
     struct call x;
@@ -303,8 +198,9 @@ static inline struct htensor *scene_use_vae(struct scene *s, struct value *vae)
     return got;
 }
 
-static inline struct htensor *scene_use_clip(struct scene *s, struct value *clip)
+static inline struct htensor *scene_use_clip(void *scene, struct value *clip)
 {
+    struct scene *s = scene;
     struct call x;
     rig_call(&s->r, &x, "CLIPTextEncode", "{\"text\": \"a (red:1.3) cat\"}");
     call_give(&x, "clip", clip);

@@ -16,7 +16,8 @@ Writes for each model of MODELS
                           `own` being the model's own method;
                           sample/<sampler>/<scheduler>/<steps>: a run from an empty latent of the
                           size of x, prompts context and negative;
-                          sample_ref/...: the same, both prompts looking at ref
+                          sample_ref/...: the same, both prompts looking at ref;
+                          sample_kv/...: the same behind FluxKVCache
     <model>_keys.json     names and shapes of its tensors
     <model>_control_keys.json
                           the same of a network that steers it: out_control/<strength> is what it
@@ -112,9 +113,11 @@ def steered(comfy, net, control, t, draw):
 
 
 def runs(comfy, model, args, t):
-    patcher = comfy.model_patcher.ModelPatcher(model, torch.device("cpu"), torch.device("cpu"))
-    latent, out = torch.zeros_like(t["x"]), {}
-    for kind, more in (("sample", {}), ("sample_ref", {"reference_latents": [t["ref"]]})):
+    import comfy_extras.nodes_flux as nodes
+    plain = comfy.model_patcher.ModelPatcher(model, torch.device("cpu"), torch.device("cpu"))
+    latent, out, looking = torch.zeros_like(t["x"]), {}, {"reference_latents": [t["ref"]]}
+    for kind, more in (("sample", {}), ("sample_ref", looking), ("sample_kv", looking)):
+        patcher = nodes.FluxKVCache.execute(plain)[0] if kind == "sample_kv" else plain
         for sampler, scheduler in RUNS:
             noise = comfy.sample.prepare_noise(latent, args.seed)
             out[f"{kind}/{sampler}/{scheduler}/{args.steps}"] = comfy.sample.sample(

@@ -116,6 +116,8 @@ static void build(struct keys *k, const void *config)
 const struct preset qwen3_presets[] = {
     PRESET("qwen3-tiny", "qwen3", "Qwen3 text encoder for z-image-tiny", QWEN3, .width = 256,
            .heads = 4, .kv_heads = 2, .mlp = 384, .layers = 4),
+    PRESET("qwen3-klein-tiny", "qwen3", "Qwen3 text encoder for flux2-klein-tiny", QWEN3,
+           .width = 32, .heads = 4, .kv_heads = 2, .mlp = 96, .layers = 28),
     PRESET("qwen3-0.6b", "qwen3", "Qwen3 0.6B, full size", QWEN3, .width = 1024, .heads = 16,
            .kv_heads = 8, .mlp = 3072, .layers = 28),
     PRESET("qwen3-4b", "qwen3", "Qwen3 4B text encoder of Z-Image, full size", QWEN3, .width = 2560,

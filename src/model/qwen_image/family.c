@@ -73,6 +73,7 @@ const struct family family_qwen_image = {
                                     "a Qwen-Image checkpoint, or parts of one (transformer, text "
                                     "encoder, VAE)"),
     .bytes = sizeof(struct own),
+    .places = PATCH_REFS,
     .usual = { 5, { 1, 16, 1, 166, 166 } },
     .usual_tokens = 256,
     .at = qwen_image_at,

@@ -1,7 +1,8 @@
 /* The forward pass of Qwen-Image. B latents; L tokens of text, I patches of the picture, R of those
- * to look at, T = L + I + R; D wide, H heads, M inside of feed-forwards.
+ * to look at, T = L + I + R of which N are computed (all, or without kept refs); D wide, H heads, M
+ * inside of feed-forwards.
  *
- * Memory: x [B, T, D] is one buffer from the first layer to the last, text first. Both streams of a
+ * Memory: x [B, N, D] is one buffer from the first layer to the last, text first. Both streams of a
  * block are slices of it, and their queries, keys and values are slices of one [B, T, 3D], so
  * nothing is joined or taken apart. A thrifty pass does feed-forwards in two halves.
  *
@@ -29,12 +30,12 @@ struct pass {
     const struct family_batch *in;
     const struct qwen_image_host *host; /* NULL: sizes alone are asked for */
     struct qwen_image_sizes size;
-    uint64_t B, L, T;
+    uint64_t B, L, N, T;
     /* Of a steered pass, what goes on between its parts; NULL: it is one part. */
     struct qwen_image_between *between;
     uint32_t first,
         last;       /* blocks of this part; the first one has the way in, the last the way out */
-    struct act x;   /* [B, T, D] */
+    struct act x;   /* [B, N, D] */
     struct act vec; /* [B or 2B, D], SiLU applied: what every modulation wants; then of time 0 */
     struct act table;
     int32_t *zeros;                  /* [2B] */
@@ -55,6 +56,17 @@ struct stream {               /* one of the two */
 static struct shape shape3(uint64_t a, uint64_t b, uint64_t c)
 {
     return (struct shape) { .ndim = 3, .dim = { a, b, c } };
+}
+
+/* Is there a second time, that of pictures without noise? And how many there are of all items. */
+static bool two_times(const struct pass *p)
+{
+    return p->size.zero && !p->size.kept;
+}
+
+static uint64_t times(const struct pass *p)
+{
+    return two_times(p) ? 2 * p->B : p->B;
 }
 
 /* ---- pieces ---- */
@@ -205,21 +217,21 @@ static void stream_out(struct net_run *r, const struct pass *p, const struct str
 
 static void block(struct net_run *r, const struct pass *p, uint32_t n)
 {
-    const uint64_t D = p->q->hidden, zero = p->size.zero ? p->L + p->size.picture : p->T;
+    const uint64_t D = p->q->hidden, zero = two_times(p) ? p->L + p->size.picture : p->T;
     struct stream img = { .name = "img",
                           .qkv = { "attn.to_q", "attn.to_k", "attn.to_v" },
                           .out = "attn.to_out.0",
                           .norm_q = "attn.norm_q",
                           .norm_k = "attn.norm_k",
                           .begin = p->L,
-                          .end = p->T };
+                          .end = p->N };
     struct stream txt = { .name = "txt",
                           .qkv = { "attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj" },
                           .out = "attn.to_add_out",
                           .norm_q = "attn.norm_added_q",
                           .norm_k = "attn.norm_added_k",
                           .end = p->L };
-    struct shape wide = shape3(p->B, p->T, 3 * D), s = shape3(p->B, p->T, D);
+    struct shape wide = shape3(p->B, p->T, 3 * D), s = shape3(p->B, p->N, D);
     size_t mark = net_enter(r, "transformer_blocks.%u.", n);
     struct act img_mod = net_linear(r, p->vec, "img_mod.1"); /* [B or 2B, 6D] */
     struct act txt_mod = net_linear(r, net_rows(r, p->vec, 0, p->B), "txt_mod.1");
@@ -228,8 +240,12 @@ static void block(struct net_run *r, const struct pass *p, uint32_t n)
     stream_in(r, p, &img, img_mod, qkv);
     txt.pieces = cut(p, txt.begin, p->T, txt.end);
     stream_in(r, p, &txt, txt_mod, qkv);
+    if (p->size.refs)
+        ref_cache_kv(
+            r, p->host ? &p->host->cache : NULL, n,
+            net_part(r, net_part(r, net_view(&qkv), 1, p->T - p->size.refs, p->T), 2, D, 3 * D));
     struct act o = net_new(r, &s);
-    net_attend(r, qkv_view(r, p, qkv, 0, 0, p->T), qkv_view(r, p, qkv, 1, 0, p->T),
+    net_attend(r, qkv_view(r, p, qkv, 0, 0, p->N), qkv_view(r, p, qkv, 1, 0, p->T),
                qkv_view(r, p, qkv, 2, 0, p->T), net_split(r, net_view(&o), p->q->heads),
                (struct net_attn) { .scale = 0 });
     net_drop(r, &qkv);
@@ -247,7 +263,7 @@ static void block(struct net_run *r, const struct pass *p, uint32_t n)
 
 static struct act embed(struct net_run *r, const struct pass *p)
 {
-    const size_t n = (size_t)(p->size.zero ? 2 * p->B : p->B);
+    const size_t n = (size_t)times(p);
     size_t mark = net_enter(r, "time_text_embed.");
     struct act a = net_timestep(r, p->host ? p->host->time.p : NULL, n, QWEN_IMAGE_TIME_WIDTH);
     struct act h = net_linear(r, a, "timestep_embedder.linear_1");
@@ -334,8 +350,8 @@ static void steer(struct net_run *r, const struct pass *p, uint32_t i)
 static void forward_end(struct net_run *r, void *user)
 {
     struct pass p = *(const struct pass *)user;
-    struct shape xs = shape3(p.B, p.T, p.q->hidden);
-    struct shape vs = { .ndim = 2, .dim = { p.size.zero ? 2 * p.B : p.B, p.q->hidden } };
+    struct shape xs = shape3(p.B, p.N, p.q->hidden);
+    struct shape vs = { .ndim = 2, .dim = { times(&p), p.q->hidden } };
     p.x = net_input(r, &xs, p.between->x);
     p.vec = net_input(r, &vs, p.between->vec);
     give(r, &p);
@@ -347,16 +363,16 @@ static void forward(struct net_run *r, void *user)
 {
     struct pass p = *(const struct pass *)user;
     const struct qwen_image_net *q = p.q;
-    struct shape xs = shape3(p.B, p.T, q->hidden);
-    struct shape ps = shape3(p.B, p.T - p.L, q->in_channels * QWEN_IMAGE_PATCH * QWEN_IMAGE_PATCH);
+    struct shape xs = shape3(p.B, p.N, q->hidden);
+    struct shape ps = shape3(p.B, p.N - p.L, q->in_channels * QWEN_IMAGE_PATCH * QWEN_IMAGE_PATCH);
     struct shape ts = shape3(p.T, q->head_dim / 2, 2);
-    struct shape vs = { .ndim = 2, .dim = { p.size.zero ? 2 * p.B : p.B, q->hidden } };
+    struct shape vs = { .ndim = 2, .dim = { times(&p), q->hidden } };
     if (p.first) {
         p.x = net_input(r, &xs, p.between->x);
         p.vec = net_input(r, &vs, p.between->vec);
     } else {
         p.x = net_new(r, &xs);
-        way_in(r, &p, "img_in", net_input(r, &ps, p.host ? p.host->patches.p : NULL), p.L, p.T);
+        way_in(r, &p, "img_in", net_input(r, &ps, p.host ? p.host->patches.p : NULL), p.L, p.N);
         text_in(r, &p);
         p.vec = embed(r, &p);
     }
@@ -431,7 +447,7 @@ static berth_status pass_open(struct pass *p, const struct qwen_image_net *q,
     if (qwen_image_sizes(q, in, &p->size, err))
         return err->code;
     p->L = p->size.text;
-    p->T = p->L + p->size.picture + p->size.refs;
+    p->N = p->T = p->L + p->size.picture + p->size.refs;
     p->zeros = calloc(2 * n, sizeof *p->zeros);
     p->piece = calloc(2 * n, sizeof *p->piece);
     p->a = calloc(2 * n, sizeof *p->a);
@@ -505,6 +521,24 @@ berth_status qwen_image_turn(struct net *net, const struct qwen_image_net *q,
     return s;
 }
 
+static berth_status run(struct net *net, struct pass *p, struct qwen_image_host *host,
+                        berth_err *err)
+{
+    if (p->in->controls && patch_keeps_refs(&p->in->patches))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "FluxKVCache together with a network that steers Qwen-Image");
+    if (ref_cache_begin(&host->cache, net, p->in, p->size.refs, p->q->hidden, p->q->depth, err))
+        return err->code;
+    p->size.kept = host->cache.state == REF_CACHE_SERVES;
+    p->N = p->size.kept ? p->T - p->size.refs : p->T;
+    if (qwen_image_host_fill(host, p->q, p->in, &p->size, err) ||
+        (p->in->controls ? steered(net, p, host, err) : net_forward(net, forward, p, err)))
+        return err->code;
+    ref_cache_end(&host->cache);
+    tokens_to_batch(host->result.p, p->q->out_channels, p->in);
+    return BERTH_OK;
+}
+
 berth_status qwen_image_forward(struct net *net, const struct qwen_image_net *q,
                                 const struct family_batch *b, struct qwen_image_host *host,
                                 uint64_t *peak, berth_err *err)
@@ -517,11 +551,7 @@ berth_status qwen_image_forward(struct net *net, const struct qwen_image_net *q,
     if (!s && peak)
         s = net_predict(net, forward, &p, peak, err);
     if (!s && !peak)
-        s = qwen_image_host_fill(host, q, b, &p.size, err);
-    if (!s && !peak)
-        s = b->controls ? steered(net, &p, host, err) : net_forward(net, forward, &p, err);
-    if (!s && !peak)
-        tokens_to_batch(host->result.p, q->out_channels, b);
+        s = run(net, &p, host, err);
     pass_close(&p);
     return s;
 }

@@ -21,11 +21,19 @@ static uint64_t seen(const struct family_batch *b)
     return n;
 }
 
+static enum diffusion_ref_method method(const struct qwen_image_net *q,
+                                        const struct family_batch *b)
+{
+    return b->ref_method != REF_OWN        ? b->ref_method
+           : patch_keeps_refs(&b->patches) ? REF_INDEX_TIMESTEP_ZERO
+                                           : q->refs;
+}
+
 berth_status qwen_image_sizes(const struct qwen_image_net *q, const struct family_batch *b,
                               struct qwen_image_sizes *out, berth_err *err)
 {
     char text[SHAPE_TEXT_MAX];
-    enum diffusion_ref_method how = b->ref_method == REF_OWN ? q->refs : b->ref_method;
+    enum diffusion_ref_method how = method(q, b);
     *out = (struct qwen_image_sizes) { .text = seen(b), .picture = tokens_count(&b->shape) };
     if (!tokens_moderate(&b->shape) || b->tokens > UINT32_MAX)
         return err_set(err, BERTH_ELIMIT, "latents %s with %zu tokens", shape_text(&b->shape, text),
@@ -74,7 +82,7 @@ static float *fill_text(const struct qwen_image_net *q, const struct family_batc
 /* Pictures to look at, one after the other (qwen-image-edit.md 2). Offsets are latent pixels. */
 static void fill_refs(const struct qwen_image_net *q, const struct family_batch *b, float *out)
 {
-    enum diffusion_ref_method how = b->ref_method == REF_OWN ? q->refs : b->ref_method;
+    enum diffusion_ref_method how = method(q, b);
     uint64_t H = 0, W = 0;
     for (size_t i = 0; i < b->refs; i++) {
         const struct shape *s = &b->ref[i].shape;
@@ -103,6 +111,7 @@ void qwen_image_host_release(struct qwen_image_host *host)
     free(host->time.p);
     free(host->steer.p);
     free(host->hint.p);
+    ref_cache_release(&host->cache);
     *host = (struct qwen_image_host) { .table = { NULL, 0 } };
 }
 
@@ -130,7 +139,7 @@ berth_status qwen_image_host_fill(struct qwen_image_host *host, const struct qwe
         !tokens_room(&host->time, n, 2, 1) ||
         (b->hidden && !tokens_room(&host->context, n, s->text, q->context_dim)))
         return err_set(err, BERTH_ENOMEM, "patches of latents %s", shape_text(&b->shape, text));
-    tokens_from_batch(b, b->refs, host->patches.p);
+    tokens_from_batch(b, s->kept ? 0 : b->refs, host->patches.p);
     float *at = fill_text(q, b, host->table.p);
     at = fill_picture(q, &b->shape, (struct tokens_place) { 0, 0, 0 }, at);
     fill_refs(q, b, at);

@@ -12,6 +12,8 @@
  *            rounds their sines to the type it computes in.
  * Hidden     Masked text is left out of the sequence. It has no part in any result, and the rest
  *            keeps its positions.
+ * Kept refs  Where a node asks for it, keys and values of pictures to look at are kept from the
+ *            first step of a run (model/ref_cache.h).
  * Trust      A file's counts meet the limits below before they size anything; shapes the config is
  *            not read from meet their layer's checks (op/ops.h).
  * Threads    qwen_image_forward(): executor; the rest any.
@@ -24,6 +26,7 @@
 #include "format/weights.h"
 #include "model/diffusion.h"
 #include "model/picture_tokens.h"
+#include "model/ref_cache.h"
 #include "net/net.h"
 
 struct arch_net;
@@ -65,6 +68,7 @@ void qwen_image_lora(struct lora_table *t, const struct weights *w, const struct
 struct qwen_image_sizes {
     uint64_t text, picture, refs;
     bool zero; /* refs count as free of noise */
+    bool kept; /* their keys and values are of an earlier pass: their tokens are left out */
 };
 /* BERTH_ELIMIT: too large, or too many to look at. BERTH_EINVAL: no text is left to be seen. */
 berth_status qwen_image_sizes(const struct qwen_image_net *q, const struct family_batch *b,
@@ -74,12 +78,13 @@ berth_status qwen_image_sizes(const struct qwen_image_net *q, const struct famil
 struct qwen_image_host {
     struct tokens_room
         table,   /* [text + picture + refs, head_dim / 2, 2]: cos and sin of every position */
-        patches, /* [n, picture + refs, 4 * channels] */
+        patches, /* [n, picture + refs, 4 * channels]; refs unless they are kept */
         result,  /* [n, picture, 4 * channels] */
         context, /* [n, text, context_dim], where some of it is hidden */
         time,    /* [n or 2 n]: as they are embedded, then the same number of zeros */
         steer,   /* what a steered pass hands over */
         hint;    /* [n or 1, picture, 4 * channels]: what a control net looks at */
+    struct ref_cache cache;
 };
 void qwen_image_host_release(struct qwen_image_host *host);
 /* All of it, for such a pass. */

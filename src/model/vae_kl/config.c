@@ -81,7 +81,6 @@ static berth_status refuse_others(const struct walk *k)
         const char *name, *what;
     } other[] = {
         { "taesd_decoder.1.weight", "TAESD" },
-        { "bn.running_mean", "Flux.2" },
     };
     for (size_t i = 0; i < ARRAY_LEN(other); i++)
         if (arch_find(k->in.w, k->in.root, other[i].name))
@@ -128,6 +127,28 @@ static berth_status read_encoder(struct walk *k)
     return BERTH_OK;
 }
 
+/* What nodes see of its latents. */
+static berth_status read_latent(const struct walk *k)
+{
+    struct vae_kl *kl = k->kl;
+    const uint64_t pixels = kl->packed ? VAE_PACKED * VAE_PACKED : 1;
+    const struct weights_entry *bn = arch_find(k->in.w, k->in.root, VAE_MEAN);
+    if (kl->packed && (bn->shape.ndim != 1 || arch_dim(bn, 0) != pixels * k->z))
+        return err_set(k->err, BERTH_EUNSUPPORTED,
+                       "'" VAE_MEAN "' has %llu values, not %llu for each of %llu channels",
+                       (unsigned long long)arch_dim(bn, 0), (unsigned long long)pixels,
+                       (unsigned long long)k->z);
+    kl->channels = (uint32_t)k->z;
+    k->v->latent = (struct latent_format) { .name = kl->packed  ? "the Flux.2 kind"
+                                                    : k->z == 4 ? "the SD1, SD2 and SDXL kind"
+                                                                : "the SD3 and Flux kind",
+                                            .channels = (uint32_t)(pixels * k->z),
+                                            .rank = 2,
+                                            .ratio = (kl->packed ? UINT32_C(2) : UINT32_C(1))
+                                                     << (kl->levels - 1) };
+    return BERTH_OK;
+}
+
 berth_status vae_kl_config(const struct weights *w, const char *root, struct vae_net *out,
                            berth_err *err)
 {
@@ -136,6 +157,7 @@ berth_status vae_kl_config(const struct weights *w, const char *root, struct vae
     look_for_diffusers(&k);
     if (refuse_others(&k))
         return err->code;
+    kl->packed = arch_find(w, root, VAE_MEAN);
     kl->nested_quant = arch_find(w, root, "decoder.post_quant_conv.weight") ||
                        arch_find(w, root, "encoder.quant_conv.weight");
     k.in.names = vae_kl_names(out);
@@ -154,10 +176,5 @@ berth_status vae_kl_config(const struct weights *w, const char *root, struct vae
                        kl->quant ? "post_quant" : "quant");
     if ((out->decoder && read_decoder(&k)) || (out->encoder && read_encoder(&k)))
         return err->code;
-    out->latent = (struct latent_format) { .name = k.z == 4 ? "the SD1, SD2 and SDXL kind"
-                                                            : "the SD3 and Flux kind",
-                                           .channels = (uint32_t)k.z,
-                                           .rank = 2,
-                                           .ratio = UINT32_C(1) << (kl->levels - 1) };
-    return BERTH_OK;
+    return read_latent(&k);
 }

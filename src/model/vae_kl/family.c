@@ -16,8 +16,8 @@ static bool is_vae(const struct weights *w, const char *root)
 }
 
 const struct vae_family vae_kl = {
-    .arch = { VAE_ARCH("vae", "AutoencoderKL: the VAE of SD1, SDXL, SD3, Flux"), .detect = is_vae,
-              .presets = vae_kl_presets },
+    .arch = { VAE_ARCH("vae", "AutoencoderKL: the VAE of SD1, SDXL, SD3, Flux, Flux.2"),
+              .detect = is_vae, .presets = vae_kl_presets },
     .what = "a VAE of SD's or Flux's kind",
     .name = "AutoencoderKL",
     .at = vae_at,

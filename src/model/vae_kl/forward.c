@@ -84,11 +84,110 @@ static struct act last(struct net_run *r, struct act x) /* [1, out, h, w] */
     return conv(r, x, "conv_out", NET_PAD1);
 }
 
+/* ---- latents of Flux.2 ---- */
+
+#define BATCH_EPS 1e-4f
+
+static void deviations(const float *x, const struct shape *xs, float *y, const struct shape *ys,
+                       const void *user)
+{
+    (void)ys, (void)user;
+    for (size_t i = 0; i < (size_t)xs->dim[1]; i++)
+        y[i] = sqrtf(x[i] + BATCH_EPS);
+}
+
+static void one_over(const float *x, const struct shape *xs, float *y, const struct shape *ys,
+                     const void *user)
+{
+    deviations(x, xs, y, ys, user);
+    for (size_t i = 0; i < (size_t)xs->dim[1]; i++)
+        y[i] = 1.0f / y[i];
+}
+
+static void negative(const float *x, const struct shape *xs, float *y, const struct shape *ys,
+                     const void *user)
+{
+    (void)ys, (void)user;
+    for (size_t i = 0; i < (size_t)xs->dim[1]; i++)
+        y[i] = -x[i];
+}
+
+/* A vector of the batch norm, [1, channels, 1, 1], as fn leaves it; NULL: as it is. */
+static struct act norm_values(struct net_run *r, const char *layer, net_host_fn *fn)
+{
+    static const int32_t first = 0;
+    struct act v = net_embedding(r, &first, 1, layer);
+    struct shape s = { 4, { 1, v.shape.ndim ? v.shape.dim[1] : 0, 1, 1 } };
+    if (!fn)
+        return net_reshape(r, v, &s);
+    struct act y = net_host(r, v, &s, fn, NULL);
+    net_drop(r, &v);
+    return y;
+}
+
+static void scale(struct net_run *r, struct act *x, const char *layer, net_host_fn *fn)
+{
+    struct act by = norm_values(r, layer, fn);
+    net_mul(r, x, by);
+    net_drop(r, &by);
+}
+
+static void shift(struct net_run *r, struct act *x, const char *layer, net_host_fn *fn)
+{
+    struct act by = norm_values(r, layer, fn);
+    net_add(r, x, by);
+    net_drop(r, &by);
+}
+
+/* [1, 4C, h, w] -> [1, C, 2h, 2w], by channel, row and column of a pixel; takes x. */
+static struct act unpack(struct net_run *r, struct act x)
+{
+    const uint64_t n = VAE_PACKED, C = x.shape.dim[1] / (n * n), h = x.shape.dim[2],
+                   w = x.shape.dim[3];
+    const struct shape apart = { 5, { C, n, n, h, w } }, whole = { 4, { 1, C, n * h, n * w } };
+    const int order[] = { 0, 3, 1, 4, 2 };
+    struct act y = net_permute(r, net_reshape(r, x, &apart), order);
+    net_drop(r, &x);
+    return net_reshape(r, y, &whole);
+}
+
+/* And back. */
+static struct act pack(struct net_run *r, struct act x)
+{
+    const uint64_t n = VAE_PACKED, C = x.shape.dim[1], h = x.shape.dim[2] / n,
+                   w = x.shape.dim[3] / n;
+    const struct shape apart = { 5, { C, h, n, w, n } }, whole = { 4, { 1, C * n * n, h, w } };
+    const int order[] = { 0, 2, 4, 1, 3 };
+    struct act y = net_permute(r, net_reshape(r, x, &apart), order);
+    net_drop(r, &x);
+    return net_reshape(r, y, &whole);
+}
+
+/* Takes x. */
+static struct act to_network(struct net_run *r, struct act x)
+{
+    scale(r, &x, VAE_VARIANCE, deviations);
+    shift(r, &x, VAE_MEAN, NULL);
+    return unpack(r, x);
+}
+
+static struct act from_network(struct net_run *r, struct act x)
+{
+    x = pack(r, x);
+    shift(r, &x, VAE_MEAN, negative);
+    scale(r, &x, VAE_VARIANCE, one_over);
+    return x;
+}
+
+/* ---- passes ---- */
+
 void vae_kl_decode(struct net_run *r, void *user)
 {
     const struct vae_pass *p = user;
     const struct vae_kl *v = vae_kl_in(p->vae);
     struct act x = net_input(r, &p->shape, p->in);
+    if (v->packed)
+        x = to_network(r, x);
     if (v->post_quant)
         x = conv(r, x, "post_quant_conv", NET_1X1);
     size_t top = net_enter(r, "decoder.");
@@ -140,9 +239,10 @@ void vae_kl_encode(struct net_run *r, void *user)
     net_leave(r, top);
     if (v->quant)
         x = conv(r, x, "quant_conv", NET_1X1);
-    struct act mean =
-        net_slice(r, x, 1, 0, p->vae->latent.channels); /* the log variance is not used */
+    struct act mean = net_slice(r, x, 1, 0, v->channels); /* the log variance is not used */
     net_drop(r, &x);
+    if (v->packed)
+        mean = from_network(r, mean);
     net_finite(r, mean, "the encoded latent");
     net_output(r, mean, p->out);
     net_drop(r, &mean);

@@ -72,10 +72,25 @@ static void old_names(char *q, size_t cap)
     }
 }
 
+/* A vector of the batch norm, as the one row of a table. */
+static bool batch_norm(const struct vae_kl *v, const char *canonical, struct net_source *out)
+{
+    static const char *const word[][2] = { { VAE_MEAN ".weight", VAE_MEAN },
+                                           { VAE_VARIANCE ".weight", VAE_VARIANCE },
+                                           { NULL } };
+    const char *const *pair = v->packed ? name_pair(word, 0, &canonical) : NULL;
+    if (!pair)
+        return false;
+    out->as = (struct shape) { 2, { 1, (uint64_t)v->channels * VAE_PACKED * VAE_PACKED } };
+    return name_print(out->name, sizeof out->name, "%s", pair[1]);
+}
+
 static bool names(const void *user, const char *canonical, struct net_source *out)
 {
     const struct vae_kl *v = vae_kl_in(user);
     *out = (struct net_source) { .rows = 0 };
+    if (batch_norm(v, canonical, out))
+        return true;
     if (v->nested_quant &&
         (!strncmp(canonical, "quant_conv.", 11) || !strncmp(canonical, "post_quant_conv.", 16)))
         return name_print(out->name, sizeof out->name, "%s.%s",
@@ -89,5 +104,6 @@ static bool names(const void *user, const char *canonical, struct net_source *ou
 
 net_names_fn *vae_kl_names(const struct vae_net *v)
 {
-    return vae_kl_in(v)->diffusers || vae_kl_in(v)->nested_quant ? names : NULL;
+    const struct vae_kl *kl = vae_kl_in(v);
+    return kl->diffusers || kl->nested_quant || kl->packed ? names : NULL;
 }

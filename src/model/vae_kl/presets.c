@@ -1,7 +1,9 @@
-/* AutoencoderKL: the image codec of SD1, SDXL, SD3 and Flux. */
+/* AutoencoderKL: the image codec of SD1, SDXL, SD3, Flux and Flux.2. */
 #include "model/vae_kl/presets.h"
 
 #define VAE .levels = 4, .mult = { 1, 2, 4, 4 }, .res_blocks = 2 /* of all presets */
+#define FLUX2 VAE, .z_channels = 32, .quant_convs = true, .packed = true
+#define PACKED 4 /* pixels of the network's latents in one of Flux.2's */
 
 static void res_block(struct keys *k, uint64_t in, uint64_t out)
 {
@@ -58,14 +60,15 @@ static void encoder(struct keys *k, const struct vae_config *c)
 static void decoder(struct keys *k, const struct vae_config *c)
 {
     size_t top = keys_enter(k, "decoder");
-    const uint64_t deepest = c->ch * c->mult[c->levels - 1];
+    const uint64_t width = c->decoder_ch ? c->decoder_ch : c->ch;
+    const uint64_t deepest = width * c->mult[c->levels - 1];
     keys_conv(k, "conv_in", deepest, c->z_channels, 3);
     middle(k, deepest);
     /* Runs from the deepest level to level 0 and is listed by level, 0 first. */
     for (int level = 0; level < c->levels; level++) {
         size_t mark = keys_enter(k, "up.%d", level);
-        uint64_t out = c->ch * c->mult[level];
-        uint64_t ch = level + 1 < c->levels ? c->ch * c->mult[level + 1] : deepest;
+        uint64_t out = width * c->mult[level];
+        uint64_t ch = level + 1 < c->levels ? width * c->mult[level + 1] : deepest;
         for (int r = 0; r <= c->res_blocks; r++) {
             size_t block = keys_enter(k, "block.%d", r);
             res_block(k, ch, out);
@@ -76,8 +79,8 @@ static void decoder(struct keys *k, const struct vae_config *c)
             keys_conv(k, "upsample.conv", out, out, 3);
         keys_leave(k, mark);
     }
-    keys_norm(k, "norm_out", c->ch * c->mult[0]);
-    keys_conv(k, "conv_out", 3, c->ch * c->mult[0], 3);
+    keys_norm(k, "norm_out", width * c->mult[0]);
+    keys_conv(k, "conv_out", 3, width * c->mult[0], 3);
     keys_leave(k, top);
 }
 
@@ -88,6 +91,10 @@ void keys_vae(struct keys *k, const struct vae_config *c)
     if (c->quant_convs) {
         keys_conv(k, "quant_conv", 2 * c->z_channels, 2 * c->z_channels, 1);
         keys_conv(k, "post_quant_conv", c->z_channels, c->z_channels, 1);
+    }
+    if (c->packed) {
+        keys_tensor(k, "bn.running_mean", PACKED * c->z_channels, 0, 0, 0);
+        keys_tensor(k, "bn.running_var", PACKED * c->z_channels, 0, 0, 0);
     }
 }
 
@@ -112,5 +119,17 @@ const struct preset vae_kl_presets[] = {
       .about = "16-channel VAE of FLUX.1, full size",
       .build = build,
       .config = &(const struct vae_config) { VAE, .ch = 128, .z_channels = 16 } },
+    { .name = "flux2-tiny-vae",
+      .about = "128-channel VAE of flux2-tiny",
+      .build = build,
+      .config = &(const struct vae_config) { FLUX2, .ch = 32 } },
+    { .name = "flux2-small-tiny-vae",
+      .about = "flux2-tiny-vae with a wider encoder, as the small decoder's file is",
+      .build = build,
+      .config = &(const struct vae_config) { FLUX2, .ch = 64, .decoder_ch = 32 } },
+    { .name = "flux2-vae",
+      .about = "128-channel VAE of FLUX.2, full size",
+      .build = build,
+      .config = &(const struct vae_config) { FLUX2, .ch = 128 } },
     { .name = NULL },
 };

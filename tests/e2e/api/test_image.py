@@ -32,6 +32,9 @@ QWEN = {"diffusion_models/z_image_turbo_bf16.safetensors": "z-image-tiny", "text
         "text_encoders/qwen3vl_4b_fp8_scaled.safetensors": "qwen3vl-krea2-tiny",
         "vae/qwen_image_vae.safetensors": "wan-tiny-vae"}
 UPSCALE = {"upscale_models/RealESRGAN_x4plus.safetensors": "esrgan-tiny"}
+FLUX2 = {"diffusion_models/flux-2-klein-9b.safetensors": "flux2-klein-tiny",
+         "diffusion_models/flux2-dev.safetensors": "flux2-tiny", "text_encoders/qwen_3_8b.safetensors": "qwen3-klein-tiny",
+         "text_encoders/mistral_3_small_flux2_bf16.safetensors": "mistral3-tiny", "vae/flux2-vae.safetensors": "flux2-tiny-vae"}
 SD15 = "v1-5-pruned-emaonly-fp16.safetensors"
 DEVICES = "cuda:0@cpu=512m,cuda:1@cpu=512m,cpu"
 
@@ -72,7 +75,7 @@ def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("image") / "base"
     for name, preset in TINY.items():
         synth(folder / "models" / "checkpoints" / name, preset, "--dtype", "f16")
-    for name, preset in {**FLUX, **QWEN}.items():
+    for name, preset in {**FLUX, **FLUX2, **QWEN}.items():
         synth(folder / "models" / name, preset, "--dtype", "q8_0" if name.endswith("gguf") else "f16")
     for name, preset in UPSCALE.items():
         synth(folder / "models" / name, preset)
@@ -103,7 +106,7 @@ def workflow(name, steps=4, side=64):
     for node in w.values():
         i = node["inputs"]
         for key in ("width", "height", "target_width", "target_height"):
-            if key in i and node["class_type"] in ("EmptyLatentImage", "EmptySD3LatentImage"):
+            if key in i and node["class_type"] in ("EmptyLatentImage", "EmptySD3LatentImage", "EmptyFlux2LatentImage"):
                 i[key] = side
         if node["class_type"] == "FluxKontextImageScale":  # to a megapixel
             node["class_type"] = "ImageScale"
@@ -133,9 +136,7 @@ def make(server, w):
 
 ALL = ["txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "sdxl_refiner", "distorch2", "custom_sampler",
        "flux_dev", "flux_schnell", "flux_gguf_distorch2", "z_image_turbo", "qwen_image", "qwen_image_edit",
-       "krea2_turbo"]
-
-ALL += ["upscale"]
+       "krea2_turbo", "flux2_klein", "flux2_edit", "upscale"]
 
 
 @pytest.mark.parametrize("name", ALL)

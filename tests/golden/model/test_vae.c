@@ -100,7 +100,9 @@ static void run_model(const char *name, const json_t *about)
     a.act = at.act;
     assert_ok(vae_open(&a, NULL, &v, &net, &err), err);
     const json_t *c = json_object_get(about, "config");
-    assert_true(js_get_u64(json_object_get(c, "z_channels"), &z) && v.latent.channels == z);
+    const uint64_t pixels = json_is_true(json_object_get(c, "batch_norm_latent")) ? 4 : 1;
+    assert_true(js_get_u64(json_object_get(c, "z_channels"), &z) &&
+                v.latent.channels == pixels * z);
     assert_true(js_get_u64(json_object_get(c, "num_res_blocks"), &z) &&
                 vae_kl_in(&v)->enc_blocks == z && vae_kl_in(&v)->dec_blocks == z + 1);
     assert_int_equal(vae_kl_in(&v)->levels, json_array_size(json_object_get(c, "ch_mult")));

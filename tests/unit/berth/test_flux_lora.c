@@ -1,6 +1,6 @@
-/* Adapters of Flux, Z-Image, Qwen-Image and Krea 2 under every name they go by: merged weights
- * against a plain computation, rows of q, k, v and of the mlp among them, and the same bits wherever the blocks
- * live. */
+/* Adapters of Flux, Flux.2, Z-Image, Qwen-Image and Krea 2 under every name they go by: merged
+ * weights against a plain computation, rows of q, k, v and of the mlp among them, and the same bits
+ * wherever the blocks live. */
 #include "support/models.h"
 #include "support/presets.h"
 
@@ -86,6 +86,42 @@ static const struct row lycoris[] = {
     { LYCORIS("single_transformer_blocks_2_attn_to_q"), "single_blocks.2.linear1.weight", 0, D,
       false },
     { LYCORIS("proj_out"), "final_layer.linear.weight", 0, 0, false },
+};
+/* Of Flux.2, as wide as flux-tiny. */
+static const struct row flux2_kohya[] = {
+    { KOHYA("double_stream_modulation_img_lin"), "double_stream_modulation_img.lin.weight", 0, 0,
+      false },
+    { KOHYA("single_blocks_1_linear1"), "single_blocks.1.linear1.weight", 0, 0, false },
+    { KOHYA("double_blocks_0_txt_mlp_0"), "double_blocks.0.txt_mlp.0.weight", 0, 0, false },
+};
+static const struct row flux2_bfl[] = {
+    { BFL("double_blocks.1.img_attn.qkv"), "double_blocks.1.img_attn.qkv.weight", 0, 0, false },
+    { BFL("single_blocks.0.linear1_qkv"), "single_blocks.0.linear1.weight", 0, 3 * D, false },
+};
+static const struct row flux2_diffusers[] = {
+    { DIFFUSERS("transformer_blocks.0.attn.to_k"), "double_blocks.0.img_attn.qkv.weight", D, D,
+      false },
+    { DIFFUSERS("transformer_blocks.0.ff.linear_in"), "double_blocks.0.img_mlp.0.weight", 0, 0,
+      false },
+    { DIFFUSERS("transformer_blocks.1.ff_context.linear_out"), "double_blocks.1.txt_mlp.2.weight",
+      0, 0, false },
+    { DIFFUSERS("single_transformer_blocks.1.attn.to_qkv_mlp_proj"),
+      "single_blocks.1.linear1.weight", 0, 0, false },
+    { DIFFUSERS("norm_out.linear"), "final_layer.adaLN_modulation.1.weight", 0, 0, true },
+};
+static const struct row flux2_bare[] = {
+    { "transformer_blocks.1.attn.add_v_proj", "double_blocks.1.txt_attn.qkv.weight", 2 * D, D,
+      false },
+    { "single_transformer_blocks.0.attn.to_out", "single_blocks.0.linear2.weight", 0, 0, false },
+    { "x_embedder", "img_in.weight", 0, 0, false },
+};
+static const struct row flux2_flat[] = {
+    { LYCORIS("transformer_blocks_0_ff_linear_out"), "double_blocks.0.img_mlp.2.weight", 0, 0,
+      false },
+    { ONE_TRAINER("single_transformer_blocks_0_attn_to_q"), "single_blocks.0.linear1.weight", 0, D,
+      false },
+    { ONE_TRAINER("transformer_blocks_1_attn_to_add_out"), "double_blocks.1.txt_attn.proj.weight",
+      0, 0, false },
 };
 /* Z-Image's are as wide as flux-tiny. */
 static const struct row zimage_kohya[] = {
@@ -181,6 +217,11 @@ static const struct list {
     LIST("flux-tiny", diffusers),
     LIST("flux-tiny", one_trainer),
     LIST("flux-tiny", lycoris),
+    LIST("flux2-tiny", flux2_kohya),
+    LIST("flux2-tiny", flux2_bfl),
+    LIST("flux2-tiny", flux2_diffusers),
+    LIST("flux2-tiny", flux2_bare),
+    LIST("flux2-tiny", flux2_flat),
     LIST("t5-tiny", t5),
     LIST("clip-l-tiny", clip_l),
     LIST("z-image-tiny", zimage_kohya),

@@ -25,9 +25,9 @@ static void families_that_cannot_be_computed(void **state)
         const char *role, *what, *name[NAMES_MAX];
     } row[] = {
         { "unet",
-          "a Flux.2 model",
-          { "img_in.weight", "double_blocks.0.img_attn.norm.key_norm.scale",
-            "double_stream_modulation_img.lin.weight", "txt_in.weight" } },
+          "a Flux.2 model in diffusers' names",
+          { "x_embedder.weight", "transformer_blocks.0.attn.norm_added_k.weight",
+            "double_stream_modulation_img.linear.weight", "context_embedder.weight" } },
         { "unet",
           "a Chroma model",
           { "img_in.weight", "double_blocks.0.img_attn.norm.key_norm.scale",
@@ -71,9 +71,6 @@ static void families_that_cannot_be_computed(void **state)
           "an LTX-Video VAE",
           { "decoder.conv_in.conv.weight", "per_channel_statistics.std-of-means" } },
         { "vae", "a HunyuanVideo VAE", { "decoder.conv_in.conv.weight", "quant_conv.weight" } },
-        { "vae",
-          "a Flux.2 VAE",
-          { "decoder.conv_in.weight", "decoder.mid.block_1.conv1.weight", "bn.running_mean" } },
     };
     static const char *const front[][2] = { { "", "" },
                                             { "model.diffusion_model.", "first_stage_model." },
@@ -105,6 +102,8 @@ static void families_that_can(void **state)
         { "sd15-unet-tiny", "unet", "an SD1.5 diffusion model" },
         { "sdxl-base-tiny", "unet", "an SDXL checkpoint" },
         { "flux-dev", "unet", "a Flux diffusion model" },
+        { "flux2-dev", "unet", "a Flux.2 diffusion model" },
+        { "flux2-klein-4b", "unet", "a Flux.2 klein diffusion model" },
         { "clip-l-tiny", "clip", "a CLIP text encoder" },
         { "t5xxl", "clip", "a T5 or umT5 text encoder" },
         { "flux-vae", "vae", "a VAE of SD's or Flux's kind" },

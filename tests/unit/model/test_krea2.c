@@ -175,18 +175,18 @@ static void pictures_to_look_at(void **state)
 {
     static const enum diffusion_ref_method method[] = { REF_INDEX, REF_OFFSET, REF_NEGATIVE_INDEX,
                                                         REF_UXO };
-    struct dit r;
+    struct diff_rig r;
     (void)state;
     dit_open(&r, "cpu=256m", file_of(&small, "refs", DT_F32, "safetensors"), NULL, 1);
-    float *none = dit_run(&r);
+    float *none = diff_run(&r);
     r.cond[0].refs = 3;
-    float *own = dit_run(&r);
+    float *own = diff_run(&r);
     assert_memory_equal(own, none, DIT_EACH * sizeof *own);
     r.cond[0].ref_method = REF_INDEX_TIMESTEP_ZERO;
-    float *zero = dit_run(&r), *index = NULL;
+    float *zero = diff_run(&r), *index = NULL;
     for (size_t i = 0; i < ARRAY_LEN(method); i++) {
         r.cond[0].ref_method = method[i];
-        float *got = dit_run(&r);
+        float *got = diff_run(&r);
         assert_true(rel_error(got, none, DIT_EACH) > 1e-4);
         assert_true(rel_error(got, zero, DIT_EACH) > 1e-5);
         if (index)
@@ -199,15 +199,15 @@ static void pictures_to_look_at(void **state)
     struct diffusion_ref first = r.ref[0]; /* in which layer each stands counts */
     r.ref[0] = r.ref[1];
     r.ref[1] = first;
-    float *other = dit_run(&r);
+    float *other = diff_run(&r);
     assert_true(rel_error(other, index, DIT_EACH) > 1e-5);
     free(none), free(own), free(zero), free(index), free(other);
-    dit_close(&r);
+    diff_close(&r);
 }
 
 static void bad_pictures_are_refused(void **state)
 {
-    struct dit r;
+    struct diff_rig r;
     struct diffusion_ref many[KREA2_REFS_MAX + 1];
     berth_err err = { 0 };
     (void)state;
@@ -232,27 +232,27 @@ static void bad_pictures_are_refused(void **state)
     r.cond[0].width--;
     assert_fails(diffusion_forward(r.d, &r.in, &err), err, BERTH_EINVAL,
                  "Krea 2 wants a text of width 96");
-    dit_close(&r);
+    diff_close(&r);
 }
 
 /* The model knows no masks, and all tokens of text stand at one place. */
 static void hidden_text_is_seen(void **state)
 {
     static const bool hidden[DIT_TOKENS] = { [1] = true };
-    struct dit r;
+    struct diff_rig r;
     (void)state;
     dit_open(&r, "cpu=256m", file_of(&small, "hidden", DT_F32, "safetensors"), NULL, 1);
-    float *want = dit_run(&r);
+    float *want = diff_run(&r);
     r.cond[0].hidden = hidden;
-    float *got = dit_run(&r);
+    float *got = diff_run(&r);
     assert_memory_equal(got, want, DIT_EACH * sizeof *got);
     /* other words, or another order of taps, are another text */
     r.cond[0].hidden = NULL;
     r.context[0][0] += 0.5f;
-    float *other = dit_run(&r);
+    float *other = diff_run(&r);
     assert_true(rel_error(other, want, DIT_EACH) > 1e-5);
     free(want), free(got), free(other);
-    dit_close(&r);
+    diff_close(&r);
 }
 
 /* ---- what all of these transformers do ---- */
@@ -265,7 +265,8 @@ static const char *typed_file(enum dtype dtype, const char *format)
 static void items_of_a_batch_are_as_if_alone(void **state)
 {
     (void)state;
-    dit_items_are_as_if_alone(file_of(&small, "batch", DT_F32, "safetensors"));
+    diff_items_are_as_if_alone(dit_spec(REF_OWN), file_of(&small, "batch", DT_F32, "safetensors"),
+                               REF_INDEX_TIMESTEP_ZERO);
 }
 
 static void blocks_stream_in_order(void **state)
@@ -274,29 +275,30 @@ static void blocks_stream_in_order(void **state)
     (void)state;
     c.hidden = 256; /* so that more than a ring is streamed */
     c.depth = 6;
-    dit_blocks_stream_in_order(file_of(&c, "streamed", DT_F32, "safetensors"),
-                               REF_INDEX_TIMESTEP_ZERO);
+    diff_streams_in_order(dit_spec(REF_INDEX_TIMESTEP_ZERO),
+                          file_of(&c, "streamed", DT_F32, "safetensors"), "cpu=16m,null:0=128m");
 }
 
 static void thrifty_passes_give_the_same_bits(void **state)
 {
     (void)state;
-    dit_thrifty_passes_give_the_same_bits(file_of(&small, "thrifty", DT_F32, "safetensors"));
+    diff_thrifty_gives_the_same_bits(dit_spec(REF_OWN),
+                                     file_of(&small, "thrifty", DT_F32, "safetensors"));
 }
 
 static void every_stored_type_computes(void **state)
 {
     (void)state;
-    dit_every_stored_type_computes(typed_file, REF_INDEX);
+    diff_every_stored_type_computes(dit_spec(REF_INDEX), typed_file);
 }
 
 static void what_is_missing_is_said(void **state)
 {
-    static const char *const marks[] = { "txtfusion.projector.weight", "first.weight" };
+    static const char *const marks[] = { "txtfusion.projector.weight", "first.weight", NULL };
     struct keys k = { 0 };
     (void)state;
     keys_krea2(&k, &small);
-    dit_what_is_missing_is_said(&k, marks, ARRAY_LEN(marks));
+    diff_missing_is_said(&k, marks);
     keys_release(&k);
 }
 

@@ -4,6 +4,7 @@
 #include "model/latent_format.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static const struct latent_format *const all[] = { &latent_sd1, &latent_sdxl, &latent_playground,
                                                    &latent_sd3, &latent_flux };
@@ -60,6 +61,29 @@ static void previews_are_cut_to_bytes(void **state)
     assert_false(latent_preview(&none, z, &s, rgb));
 }
 
+/* Flux.2's have four pixels in one: a preview has twice their sides. */
+static void previews_unpack(void **state)
+{
+    enum { H = 2, W = 3, N = 128 * H * W };
+    const struct shape s = { 4, { 1, 128, H, W } };
+    float *z = calloc(N, sizeof *z);
+    uint8_t rgb[3 * 4 * H * W];
+    (void)state;
+    assert_non_null(z);
+    assert_int_equal(latent_preview_side(&latent_flux2, W), 2 * W);
+    assert_int_equal(latent_preview_side(&latent_flux, W), W);
+    /* channel 3 of the pixel (1, 0) of latent (1, 2) is at row 3, column 4 of the picture */
+    z[(3 * 4 + 2) * H * W + 1 * W + 2] = 1;
+    assert_true(latent_preview(&latent_flux2, z, &s, rgb));
+    const double none[3] = { -0.0329, -0.0718, -0.0851 }, one[3] = { 0.2144, 0.3009, 0.3652 };
+    for (size_t i = 0; i < 4 * H * W; i++)
+        for (size_t k = 0; k < 3; k++) {
+            double v = none[k] + (i == 3 * (2 * W) + 4 ? one[k] : 0);
+            assert_int_equal(rgb[3 * i + k], (int)(255.0 * (1 + v) / 2));
+        }
+    free(z);
+}
+
 /* Of video: its first frame, the channels of which lie a film apart. */
 static void previews_show_the_first_frame(void **state)
 {
@@ -86,6 +110,7 @@ int main(void)
         cmocka_unit_test(out_undoes_in),
         cmocka_unit_test(into_the_model),
         cmocka_unit_test(previews_are_cut_to_bytes),
+        cmocka_unit_test(previews_unpack),
         cmocka_unit_test(previews_show_the_first_frame),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -130,17 +130,17 @@ static void pictures_to_look_at(void **state)
     (void)state;
     for (size_t f = 0; f < ARRAY_LEN(file); f++) {
         struct qwen_image_config c = small;
-        struct dit r;
+        struct diff_rig r;
         float *got[ARRAY_LEN(method)];
         c.timestep_zero = file[f].zero;
         c.layered = file[f].layered;
         dit_open(&r, "cpu=256m", file_of(&c, "refs", DT_F32, "safetensors"), NULL, 1);
-        float *none = dit_run(&r);
+        float *none = diff_run(&r);
         r.cond[0].refs = 4;
-        float *own = dit_run(&r);
+        float *own = diff_run(&r);
         for (size_t i = 0; i < ARRAY_LEN(method); i++) {
             r.cond[0].ref_method = method[i];
-            got[i] = dit_run(&r);
+            got[i] = diff_run(&r);
             assert_true(rel_error(got[i], none, DIT_EACH) > 1e-4);
             assert_int_equal(!memcmp(got[i], own, DIT_EACH * sizeof *own),
                              method[i] == file[f].own);
@@ -148,18 +148,18 @@ static void pictures_to_look_at(void **state)
                 assert_true(rel_error(got[i], got[k], DIT_EACH) > 1e-5);
         }
         r.cond[0].ref_method = REF_UXO; /* as offset is */
-        float *uxo = dit_run(&r);
+        float *uxo = diff_run(&r);
         assert_memory_equal(uxo, got[0], DIT_EACH * sizeof *uxo);
         free(none), free(own), free(uxo);
         for (size_t i = 0; i < ARRAY_LEN(method); i++)
             free(got[i]);
-        dit_close(&r);
+        diff_close(&r);
     }
 }
 
 static void bad_pictures_are_refused(void **state)
 {
-    struct dit r;
+    struct diff_rig r;
     struct diffusion_ref many[QWEN_IMAGE_REFS_MAX + 1];
     berth_err err = { 0 };
     (void)state;
@@ -176,7 +176,7 @@ static void bad_pictures_are_refused(void **state)
     assert_fails(diffusion_forward(r.d, &r.in, &err), err, BERTH_EINVAL, "cannot look at a latent");
     many[0].shape = (struct shape) { 5, { 1, DIT_C, 1, 1 << 20, 1 << 20 } };
     assert_fails(diffusion_forward(r.d, &r.in, &err), err, BERTH_ELIMIT, "to look at");
-    dit_close(&r);
+    diff_close(&r);
 }
 
 /* What stands in hidden tokens does not count, where they stand does: others keep their places. */
@@ -184,40 +184,40 @@ static void hidden_text_is_seen_by_nobody(void **state)
 {
     static const bool last[DIT_TOKENS] = { [DIT_TOKENS - 1] = true }, first[DIT_TOKENS] = { true },
                       all[DIT_TOKENS] = { true, true, true, true, true, true, true };
-    struct dit r;
+    struct diff_rig r;
     berth_err err = { 0 };
     (void)state;
     dit_open(&r, "cpu=256m", file_of(&small, "hidden", DT_F32, "safetensors"), NULL, 1);
-    float *whole = dit_run(&r);
+    float *whole = diff_run(&r);
     r.cond[0].hidden = last;
-    float *hidden = dit_run(&r);
+    float *hidden = diff_run(&r);
     memset(r.context[0] + (DIT_TOKENS - 1) * r.cond[0].width, 0, r.cond[0].width * sizeof(float));
-    float *other = dit_run(&r);
+    float *other = diff_run(&r);
     r.cond[0].hidden = NULL;
     r.cond[0].tokens = DIT_TOKENS - 1;
-    float *shorter = dit_run(&r);
+    float *shorter = diff_run(&r);
     assert_true(rel_error(whole, hidden, DIT_EACH) > 1e-4);
     assert_memory_equal(hidden, other, DIT_EACH * sizeof *hidden);
     assert_memory_equal(hidden, shorter, DIT_EACH * sizeof *hidden);
     /* without the first one the others stand one place further than if it were not there */
     r.cond[0].hidden = first;
-    float *moved = dit_run(&r);
+    float *moved = diff_run(&r);
     r.cond[0].hidden = NULL;
     r.cond[0].context += r.cond[0].width;
     r.cond[0].tokens--;
-    float *not_moved = dit_run(&r);
+    float *not_moved = diff_run(&r);
     assert_true(rel_error(moved, not_moved, DIT_EACH) > 1e-5);
     r.cond[0].hidden = all;
     assert_fails(diffusion_forward(r.d, &r.in, &err), err, BERTH_EINVAL, "nothing is to be seen");
     free(whole), free(hidden), free(other), free(shorter), free(moved), free(not_moved);
-    dit_close(&r);
+    diff_close(&r);
 }
 
 /* Layers of a picture are frames: each has a place of its own. */
 static void layers_are_frames(void **state)
 {
     struct qwen_image_config c = small;
-    struct dit r;
+    struct diff_rig r;
     (void)state;
     c.layered = true;
     dit_open(&r, "cpu=256m", file_of(&c, "layers", DT_F32, "safetensors"), NULL, 1);
@@ -226,11 +226,11 @@ static void layers_are_frames(void **state)
          i++) /* three times the same frame, channel by channel */
         r.x[i] = (float)((i / (3 * DIT_H * DIT_W) * 31 + i % (DIT_H * DIT_W)) % 17) / 8.0f - 1.0f;
     r.cond[0].refs = 1;
-    float *got = dit_run(&r);
+    float *got = diff_run(&r);
     const float *a = got, *b = got + DIT_H * DIT_W; /* frames of the first channel */
     assert_true(rel_error(a, b, DIT_H * DIT_W) > 1e-5);
     free(got);
-    dit_close(&r);
+    diff_close(&r);
 }
 
 /* ---- networks that steer it ---- */
@@ -253,7 +253,8 @@ static const char *control_file(uint64_t width, uint64_t channels, int blocks)
     return path;
 }
 
-static void control_open(struct dit *r, const char *path, const char *alloc, struct res_model **out)
+static void control_open(struct diff_rig *r, const char *path, const char *alloc,
+                         struct res_model **out)
 {
     struct res_open_args args = { .path = path, .plan.alloc = alloc };
     berth_err err = { 0 };
@@ -276,7 +277,7 @@ static void steered_passes(void **state)
     (void)state;
     for (size_t i = 0; i <= ARRAY_LEN(row); i++) {
         const size_t k = i < ARRAY_LEN(row) ? i : 0;
-        struct dit r;
+        struct diff_rig r;
         struct res_model *m = NULL;
         berth_err err = { 0 };
         dit_open(&r, row[k].devices, file_of(&small, "steered", DT_F32, "safetensors"),
@@ -290,11 +291,11 @@ static void steered_passes(void **state)
             };
             assert_ok(diffusion_add_control(r.d, &by, &err), err);
         }
-        got[i] = dit_run(&r);
+        got[i] = diff_run(&r);
         diffusion_close(r.d);
         r.d = NULL;
         res_unref(m);
-        dit_close(&r);
+        diff_close(&r);
     }
     const size_t n = 2 * (size_t)DIT_C * 8 * 6;
     assert_memory_equal(got[2], got[ARRAY_LEN(row)],
@@ -315,7 +316,7 @@ static void other_control_networks_are_refused(void **state)
     } row[] = { { 96, DIT_C, 3, "3 blocks of width 96 for a transformer of 3 of width 64" },
                 { 64, DIT_C, 2, "2 blocks of width 64" },
                 { 64, DIT_C + 1, 3, "over 17 channels" } };
-    struct dit r;
+    struct diff_rig r;
     float *hint = noise_floats(9, (size_t)(DIT_C + 1) * 10 * 6);
     struct res_model *m;
     berth_err err = { 0 };
@@ -334,7 +335,7 @@ static void other_control_networks_are_refused(void **state)
     diffusion_close(r.d);
     r.d = NULL;
     res_unref(m);
-    dit_close(&r);
+    diff_close(&r);
     free(hint);
 }
 
@@ -348,7 +349,8 @@ static const char *typed_file(enum dtype dtype, const char *format)
 static void items_of_a_batch_are_as_if_alone(void **state)
 {
     (void)state;
-    dit_items_are_as_if_alone(file_of(&small, "batch", DT_F32, "safetensors"));
+    diff_items_are_as_if_alone(dit_spec(REF_OWN), file_of(&small, "batch", DT_F32, "safetensors"),
+                               REF_INDEX_TIMESTEP_ZERO);
 }
 
 static void blocks_stream_in_order(void **state)
@@ -357,30 +359,32 @@ static void blocks_stream_in_order(void **state)
     (void)state;
     c.hidden = 256; /* so that more than a ring is streamed */
     c.head_dim = 128;
-    dit_blocks_stream_in_order(file_of(&c, "streamed", DT_F32, "safetensors"), REF_OWN);
+    diff_streams_in_order(dit_spec(REF_OWN), file_of(&c, "streamed", DT_F32, "safetensors"),
+                          "cpu=16m,null:0=128m");
 }
 
 static void thrifty_passes_give_the_same_bits(void **state)
 {
     (void)state;
-    dit_thrifty_passes_give_the_same_bits(file_of(&small, "thrifty", DT_F32, "safetensors"));
+    diff_thrifty_gives_the_same_bits(dit_spec(REF_OWN),
+                                     file_of(&small, "thrifty", DT_F32, "safetensors"));
 }
 
 static void every_stored_type_computes(void **state)
 {
     (void)state;
-    dit_every_stored_type_computes(typed_file, REF_OWN);
+    diff_every_stored_type_computes(dit_spec(REF_OWN), typed_file);
 }
 
 static void what_is_missing_is_said(void **state)
 {
     static const char *const marks[] = { "txt_norm.weight", "img_in.weight",
                                          "time_text_embed.timestep_embedder.linear_1.weight",
-                                         "transformer_blocks.0.img_mod.1.weight" };
+                                         "transformer_blocks.0.img_mod.1.weight", NULL };
     struct keys k = { 0 };
     (void)state;
     keys_qwen_image(&k, &small);
-    dit_what_is_missing_is_said(&k, marks, ARRAY_LEN(marks));
+    diff_missing_is_said(&k, marks);
     keys_release(&k);
 }
 

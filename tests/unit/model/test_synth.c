@@ -27,7 +27,8 @@ static float plain_rule(const char *name, const struct shape *s, uint64_t i)
     }
     const char *dot = strrchr(name, '.');
     const char *last = dot ? dot + 1 : name;
-    if (s->ndim == 1 && (!strcmp(last, "weight") || !strcmp(last, "scale")))
+    if (s->ndim == 1 &&
+        (!strcmp(last, "weight") || !strcmp(last, "scale") || !strcmp(last, "running_var")))
         return (float)(1 + 0.1 * u);
     return (float)(0.1 * u);
 }
@@ -49,6 +50,8 @@ static const struct {
     { "q.scale", { 1, { 1000 } } },
     { "weight", { 1, { 1000 } } },
     { "scale", { 1, { 1000 } } },
+    { "bn.running_var", { 1, { 128 } } },
+    { "bn.running_mean", { 1, { 128 } } },
     { "a.weights", { 1, { 1000 } } },
     { "a.scale.x", { 1, { 1000 } } },
     { "aweight", { 1, { 1000 } } },

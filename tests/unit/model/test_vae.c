@@ -503,7 +503,7 @@ static void wrong_files_are_told(void **state)
         struct change c;
         const char *says;
     } list[] = {
-        { { .drop = "decoder.conv_out.bias", .extra = "bn.running_mean" }, "Flux.2" },
+        { { .drop = "decoder.conv_out.bias", .extra = "bn.running_mean" }, "has 3 values" },
         { { .drop = "decoder.conv_out.bias", .extra = "taesd_decoder.1.weight" }, "TAESD" },
         { { .drop = "decoder.conv_out.weight" }, "without 'decoder.conv_out.weight'" },
         { { .drop = "decoder.conv_out.weight",
@@ -558,6 +558,95 @@ static void no_tensor_may_be_missing(void **state)
             net_close(net);
             net_rig_close(&g);
         }
+    keys_release(&k);
+}
+
+/* ---- latents of Flux.2 ---- */
+
+enum { PACKED_H = 3, PACKED_W = 5, PACKED_Z = 4 };
+#define PACKED_N (4 * PACKED_Z * PACKED_H * PACKED_W)
+
+/* Value i of a packed latent [4z, h, w] is this one of the network's [z, 2h, 2w]. */
+static size_t unpacked(size_t i)
+{
+    const size_t x = i % PACKED_W, y = i / PACKED_W % PACKED_H, c = i / (PACKED_W * PACKED_H);
+    return (c / 4 * 2 * PACKED_H + 2 * y + c / 2 % 2) * 2 * PACKED_W + 2 * x + c % 2;
+}
+
+/* The same weights with and without the batch norm: what it does is done by hand. */
+static void packed_latents(void **state)
+{
+    struct vae_config c = small;
+    struct keys k = { 0 };
+    struct vae_rig with, without;
+    char path[512];
+    float *z = noise_floats(6, PACKED_N), *x = noise_floats(7, 3 * 16 * PACKED_H * PACKED_W);
+    float *a = room(3 * 16 * PACKED_N), *b = room(3 * 16 * PACKED_N), *hand = room(PACKED_N);
+    float mean[4 * PACKED_Z], var[4 * PACKED_Z];
+    const struct shape s = { 1, { 4 * PACKED_Z } };
+    berth_err err = { 0 };
+    (void)state;
+    snprintf(path, sizeof path, "%s", file_of(&c, "plain"));
+    c.packed = true;
+    keys_vae(&k, &c);
+    synth_fill("bn.running_mean", 15, &s, 0, 4 * PACKED_Z, mean);
+    synth_fill("bn.running_var", 14, &s, 0, 4 * PACKED_Z, var);
+    for (int theirs = 0; theirs < 2; theirs++) { /* the norm is called so in both */
+        const struct change names = { .diffusers = theirs, .nested = theirs };
+        rig_open(&with, "cuda:0@cpu=64m,cpu=64m", keys_file_changed(&k, "packed", change, &names));
+        rig_open(&without, "cpu=256m", path);
+        assert_int_equal(with.v.latent.channels, 4 * PACKED_Z);
+        assert_int_equal(with.v.latent.ratio, 2 * without.v.latent.ratio);
+        for (size_t i = 0; i < PACKED_N; i++) {
+            const size_t ch = i / (PACKED_H * PACKED_W);
+            hand[unpacked(i)] = z[i] * sqrtf(var[ch] + 1e-4f) + mean[ch];
+        }
+        const size_t pixels = 3 * 16 * PACKED_H * PACKED_W;
+        assert_ok(decode_hw(&with.j, z, 1, PACKED_H, PACKED_W, a, &err), err);
+        assert_ok(decode_hw(&without.j, hand, 1, 2 * PACKED_H, 2 * PACKED_W, b, &err), err);
+        assert_near("packed, decoded", a, b, pixels, 1e-5);
+        assert_ok(encode_hw(&with.j, x, 1, 4 * PACKED_H, 4 * PACKED_W, a, &err), err);
+        assert_ok(encode_hw(&without.j, x, 1, 4 * PACKED_H, 4 * PACKED_W, b, &err), err);
+        for (size_t i = 0; i < PACKED_N; i++) {
+            const size_t ch = i / (PACKED_H * PACKED_W);
+            hand[i] = (b[unpacked(i)] - mean[ch]) / sqrtf(var[ch] + 1e-4f);
+        }
+        assert_near("packed, encoded", a, hand, PACKED_N, 1e-5);
+        rig_close(&with);
+        rig_close(&without);
+    }
+    keys_release(&k);
+    free(z), free(x), free(a), free(b), free(hand);
+}
+
+/* A decoder of another width than the encoder's, and a batch norm that lacks a half. */
+static void packed_files(void **state)
+{
+    struct vae_config c = small;
+    struct keys k = { 0 };
+    struct vae_rig r;
+    struct net_rig g;
+    struct vae_net v;
+    struct net *net;
+    float z[PACKED_N] = { 0 }, x[3 * 16 * PACKED_H * PACKED_W];
+    const struct change half = { .drop = "bn.running_var" };
+    berth_err err = { 0 };
+    (void)state;
+    c.packed = true;
+    c.decoder_ch = 2 * c.ch;
+    rig_open(&r, "cpu=256m", file_of(&c, "wide"));
+    assert_ok(decode_hw(&r.j, z, 1, PACKED_H, PACKED_W, x, &err), err);
+    assert_ok(encode_hw(&r.j, x, 1, 4 * PACKED_H, 4 * PACKED_W, z, &err), err);
+    rig_close(&r);
+    keys_vae(&k, &c);
+    net_rig_open(&g, "cpu=256m", keys_file_changed(&k, "half", change, &half), NULL, NULL);
+    struct net_args a = net_rig_args(&g);
+    assert_ok(vae_open(&a, NULL, &v, &net, &err), err);
+    struct vae_job j = { .net = net, .vae = &v };
+    assert_fails(decode_hw(&j, z, 1, PACKED_H, PACKED_W, x, &err), err, BERTH_ENOTFOUND,
+                 "bn.running_var");
+    net_close(net);
+    net_rig_close(&g);
     keys_release(&k);
 }
 
@@ -616,6 +705,8 @@ int main(void)
         cmocka_unit_test(halves_can_stand_alone),
         cmocka_unit_test(wrong_files_are_told),
         cmocka_unit_test(no_tensor_may_be_missing),
+        cmocka_unit_test(packed_latents),
+        cmocka_unit_test(packed_files),
         cmocka_unit_test(tiles_with_gaps_are_told),
         cmocka_unit_test(no_memory_is_survived),
     };

@@ -53,8 +53,9 @@ static struct value *placed(struct scene *s, struct value *cond, const char *met
 /* ---- loaders ---- */
 
 /* Two prompts, one of which looks at a picture. */
-static struct htensor *use_model(struct scene *s, struct value *model)
+static struct htensor *use_model(void *scene, struct value *model)
 {
+    struct scene *s = scene;
     struct value *pixels = scene_picture(1, 40, 56, 3), *latent = scene_encoded(s, pixels);
     struct value *cond = scene_looking(s, s->prompt[0], latent);
     struct value *looks = placed(s, cond, "index_timestep_zero");
@@ -145,7 +146,7 @@ static void all_in_one_file(void **state)
         struct call x;
         scene_load(s, &x, cls[i], "ckpt_name", "krea2.safetensors", more[i]);
         struct htensor *got = use_checkpoint(s, &x);
-        assert_true(!want || scene_same(got, want));
+        assert_true(!want || form_same(got, want));
         htensor_unref(want);
         want = got;
         call_release(&x);
@@ -184,13 +185,13 @@ static void references_count_with_a_method(void **state)
         scene_sample(s, scene_output(&s->unet), s->prompt[0], s->prompt[1], NULL);
     struct htensor *not_said = scene_sample(s, scene_output(&s->unet), looks, s->prompt[1], NULL);
     struct htensor *index = NULL;
-    assert_true(scene_same(plain, not_said));
+    assert_true(form_same(plain, not_said));
     for (size_t i = 0; i < ARRAY_LEN(method); i++) {
         struct value *cond = placed(s, looks, method[i]);
         struct htensor *got = scene_sample(s, scene_output(&s->unet), cond, s->prompt[1], NULL);
-        assert_false(scene_same(got, plain));
+        assert_false(form_same(got, plain));
         if (index)
-            assert_int_equal(scene_same(got, index), i + 1 < ARRAY_LEN(method));
+            assert_int_equal(form_same(got, index), i + 1 < ARRAY_LEN(method));
         else
             index = htensor_ref(got);
         htensor_unref(got);
@@ -281,9 +282,9 @@ static void models_are_merged_by_blocks(void **state)
     struct htensor *b = scene_sample(s, coarse, s->prompt[0], s->prompt[1], NULL);
     struct htensor *first = merged(s, coarse, 1, 1), *second = merged(s, coarse, 0, 0);
     struct htensor *block = merged(s, coarse, 0, 1), *rest = merged(s, coarse, 1, 0);
-    assert_true(scene_same(first, a) && scene_same(second, b) && !scene_same(a, b));
-    assert_false(scene_same(block, a) || scene_same(block, b) || scene_same(rest, a) ||
-                 scene_same(rest, b) || scene_same(block, rest));
+    assert_true(form_same(first, a) && form_same(second, b) && !form_same(a, b));
+    assert_false(form_same(block, a) || form_same(block, b) || form_same(rest, a) ||
+                 form_same(rest, b) || form_same(block, rest));
     struct htensor *const all[] = { a, b, first, second, block, rest };
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         htensor_unref(all[i]);
@@ -305,7 +306,7 @@ static void a_saved_model_is_the_same(void **state)
     scene_load(s, &loaded, "UNETLoader", "unet_name", "saved.safetensors", "");
     struct htensor *a = scene_sample(s, scene_output(&s->unet), s->prompt[0], s->prompt[1], NULL);
     struct htensor *b = scene_sample(s, scene_output(&loaded), s->prompt[0], s->prompt[1], NULL);
-    assert_true(scene_same(a, b));
+    assert_true(form_same(a, b));
     htensor_unref(a);
     htensor_unref(b);
     call_release(&loaded);

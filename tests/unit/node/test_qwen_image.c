@@ -62,8 +62,9 @@ static int teardown(void **state)
 /* ---- loaders ---- */
 
 /* Two prompts, one of which looks at a picture. */
-static struct htensor *use_model(struct scene *s, struct value *model)
+static struct htensor *use_model(void *scene, struct value *model)
 {
+    struct scene *s = scene;
     struct value *pixels = scene_picture(1, 40, 56, 3), *latent = scene_encoded(s, pixels);
     struct value *cond = scene_looking(s, s->prompt[0], latent);
     struct htensor *t = scene_sample(s, model, cond, s->prompt[1], NULL);
@@ -127,7 +128,7 @@ static void references_are_a_list(void **state)
     struct htensor *plain =
         scene_sample(s, scene_output(&s->unet), s->prompt[0], s->prompt[1], NULL);
     struct htensor *looked = scene_sample(s, scene_output(&s->unet), two, s->prompt[1], NULL);
-    assert_false(scene_same(plain, looked));
+    assert_false(form_same(plain, looked));
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct call x;
         char inputs[96];
@@ -138,7 +139,7 @@ static void references_are_a_list(void **state)
         assert_int_equal(scene_entry(scene_output(&x))->ref_method, row[i].is);
         struct htensor *got =
             scene_sample(s, scene_output(&s->unet), scene_output(&x), s->prompt[1], NULL);
-        assert_int_equal(scene_same(got, looked), row[i].is == REF_INDEX); /* this file's own */
+        assert_int_equal(form_same(got, looked), row[i].is == REF_INDEX); /* this file's own */
         htensor_unref(got);
         call_release(&x);
     }
@@ -189,7 +190,7 @@ static void other_models_do_without(void **state)
                  *looks = scene_looking(s, cond, latent);
     struct htensor *a = scene_sample(s, scene_output(&x), cond, cond, NULL);
     struct htensor *b = scene_sample(s, scene_output(&x), looks, cond, NULL);
-    assert_true(scene_same(a, b));
+    assert_true(form_same(a, b));
     htensor_unref(a);
     htensor_unref(b);
     value_unref(cond);
@@ -267,8 +268,8 @@ static void a_picture_steers(void **state)
             steered_fails(s, scene_output(&x), "over 17 channels");
         call_release(&x);
     }
-    assert_true(scene_same(got[2], plain) && !scene_same(got[0], plain) &&
-                !scene_same(got[0], got[1]));
+    assert_true(form_same(got[2], plain) && !form_same(got[0], plain) &&
+                !form_same(got[0], got[1]));
     for (size_t i = 0; i < ARRAY_LEN(strength); i++)
         htensor_unref(got[i]);
     htensor_unref(plain);
@@ -347,15 +348,15 @@ static void edit_prompts_without_pictures(void **state)
     rig_call(&s->r, &edit, "TextEncodeQwenImageEdit", "{\"prompt\": \"a cat\"}");
     call_give(&edit, "clip", scene_output(&s->clip));
     scene_run(&edit);
-    assert_true(scene_same(scene_entry(scene_output(&edit))->cond,
-                           scene_entry(scene_output(&plain))->cond));
+    assert_true(
+        form_same(scene_entry(scene_output(&edit))->cond, scene_entry(scene_output(&plain))->cond));
     rig_call(&s->r, &plus, "TextEncodeQwenImageEditPlus", "{\"prompt\": \"a cat\"}");
     call_give(&plus, "clip", scene_output(&s->clip));
     scene_run(&plus);
     assert_int_equal(dim(scene_entry(scene_output(&plus))->cond, 1),
                      dim(scene_entry(scene_output(&plain))->cond, 1));
-    assert_false(scene_same(scene_entry(scene_output(&plus))->cond,
-                            scene_entry(scene_output(&plain))->cond));
+    assert_false(
+        form_same(scene_entry(scene_output(&plus))->cond, scene_entry(scene_output(&plain))->cond));
     assert_null(scene_entry(scene_output(&plus))->ref);
     call_release(&plain);
     call_release(&edit);
@@ -399,7 +400,7 @@ static void a_prompt_shows_a_picture(void **state)
     call_give(&plain, "clip", scene_output(&s->clip));
     call_give(&plain, "image", photo);
     scene_run(&plain);
-    assert_true(scene_same(scene_entry(scene_output(&plain))->cond, e->cond));
+    assert_true(form_same(scene_entry(scene_output(&plain))->cond, e->cond));
     assert_null(scene_entry(scene_output(&plain))->ref);
     call_release(&x);
     call_release(&plain);
@@ -423,8 +424,8 @@ static void a_prompt_shows_several_pictures(void **state)
                          WORDS("Picture 1: Picture 3: a cat") + 4 + rows_of(466, 317) +
                              rows_of(286, 515));
     }
-    assert_false(scene_same(scene_entry(scene_output(&x[0]))->cond,
-                            scene_entry(scene_output(&x[1]))->cond)); /* "1:" or "2:" */
+    assert_false(form_same(scene_entry(scene_output(&x[0]))->cond,
+                           scene_entry(scene_output(&x[1]))->cond)); /* "1:" or "2:" */
     call_release(&x[0]);
     call_release(&x[1]);
     value_unref(wide);

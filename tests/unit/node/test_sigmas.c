@@ -87,6 +87,42 @@ static void ltxv(void **state)
     rig_close(&r);
 }
 
+/* Few tokens: a line for 10 steps and one for 200; many: the latter, whatever the steps. */
+static void flux2(void **state)
+{
+    static const struct {
+        int64_t steps, side;
+        double shift;
+    } row[] = { { 10, 128, 8.73809524e-05 * 64 + 1.89833333 },
+                { 200, 128, 0.00016927 * 64 + 0.45666666 },
+                { 2, 2048, 0.00016927 * 16384 + 0.45666666 },
+                { 50, 2048, 0.00016927 * 16384 + 0.45666666 } };
+    struct node_rig r;
+    (void)state;
+    rig_open(&r);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const double e = exp(row[i].shift), t = 1 - 1 / (double)row[i].steps;
+        rig_node(&r, "Flux2Scheduler");
+        rig_int(&r, "steps", row[i].steps);
+        rig_int(&r, "width", row[i].side);
+        rig_int(&r, "height", row[i].side);
+        assert_ok(rig_run(&r), r.err);
+        const struct htensor *s = rig_out(&r, 0)->tensor;
+        assert_int_equal(s->shape.dim[0], row[i].steps + 1);
+        assert_float_equal(s->data[0], 1, 1e-6);
+        assert_float_equal(s->data[1], (float)(e / (e + 1 / t - 1)), 1e-6);
+        assert_float_equal(s->data[row[i].steps], 0, 0);
+    }
+    rig_node(&r, "Flux2Scheduler"); /* links bring what no validation saw */
+    rig_int(&r, "steps", 0);
+    assert_fails(rig_run(&r), r.err, BERTH_EINVAL, "0 steps");
+    rig_node(&r, "Flux2Scheduler");
+    rig_int(&r, "width", INT64_MAX);
+    rig_int(&r, "height", INT64_MAX);
+    assert_fails(rig_run(&r), r.err, BERTH_EINVAL, "a picture of");
+    rig_close(&r);
+}
+
 static void aligned(void **state)
 {
     struct node_rig r;
@@ -246,9 +282,9 @@ static void reasons(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(formulas), cmocka_unit_test(ltxv),    cmocka_unit_test(aligned),
-        cmocka_unit_test(lists),    cmocka_unit_test(by_hand), cmocka_unit_test(guidance_per_step),
-        cmocka_unit_test(reasons),
+        cmocka_unit_test(formulas),          cmocka_unit_test(ltxv),    cmocka_unit_test(flux2),
+        cmocka_unit_test(aligned),           cmocka_unit_test(lists),   cmocka_unit_test(by_hand),
+        cmocka_unit_test(guidance_per_step), cmocka_unit_test(reasons),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,13 +66,15 @@ static void load_lumina(struct scene *s, struct call *x)
 
 /* ---- loaders ---- */
 
-static struct htensor *use_zimage(struct scene *s, struct value *model)
+static struct htensor *use_zimage(void *scene, struct value *model)
 {
+    struct scene *s = scene;
     return scene_sample(s, model, s->prompt[0], s->prompt[1], NULL);
 }
 
-static struct htensor *use_lumina(struct scene *s, struct value *model)
+static struct htensor *use_lumina(void *scene, struct value *model)
 {
+    struct scene *s = scene;
     return scene_sample(s, model, lumina, lumina, NULL);
 }
 
@@ -251,11 +253,11 @@ static void pictures_steer(void **state)
     struct htensor *plain = with(s, &k, 1, 0, NULL), *none = with(s, &k, 0, 1, NULL);
     struct htensor *one = with(s, &k, 1, 1, NULL), *again = with(s, &k, 1, 1, NULL);
     struct htensor *grey = with(s, &k, 1, 1, k.grey), *two = with(s, &k, 1, 2, NULL);
-    assert_true(scene_same(plain, none)); /* cut into turns, the same bits */
-    assert_true(scene_same(one, again));
-    assert_true(scene_same(one, grey)); /* grey is what it sees where there is nothing */
-    assert_false(scene_same(one, plain));
-    assert_false(scene_same(two, one));
+    assert_true(form_same(plain, none)); /* cut into turns, the same bits */
+    assert_true(form_same(one, again));
+    assert_true(form_same(one, grey)); /* grey is what it sees where there is nothing */
+    assert_false(form_same(one, plain));
+    assert_false(form_same(two, one));
     struct htensor *const all[] = { plain, none, one, again, grey, two };
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         htensor_unref(all[i]);
