@@ -13,7 +13,7 @@ tests/golden/data/README.md. Pictures of --sizes are drawn from --seed. Writes
                                of LLaVA's, projected;
                                style: context, vec, and for every case of the manifest tokens/<case>
                                (the prompt) and run/<case> (sampled from an empty latent)
-    clip_vision_<model>_keys.json, clip_vision_redux_keys.json
+    clip_vision_<model>_keys.json, clip_vision_redux_keys.json, clip_vision_flux_keys.json
 
 and manifest.json. tests/golden/node/test_clip_vision.c reads any such folder:
 
@@ -142,7 +142,8 @@ def styles(comfy, clip, images, draw, args):
             patcher, noise, args.steps, args.cfg, "euler", "simple", cond,
             [[out["context"], {"pooled_output": out["vec"]}]], out["latent"], seed=args.seed,
             disable_pbar=True)
-    return out, shapes
+    flux = {in_file(k): list(v.shape) for k, v in net.state_dict().items()}
+    return out, {"redux": shapes, "flux": flux}
 
 
 def main():
@@ -177,9 +178,10 @@ def main():
             tensors |= {f"{name}/{k}": v for k, v in seen.items()}
             keys(name, shapes)
             if name == "siglip":
-                more, redux = styles(comfy, clip, images, lambda *s: torch.randn(
+                more, others = styles(comfy, clip, images, lambda *s: torch.randn(
                     *s, generator=generator), args)
-                keys("redux", redux)
+                for other, of in others.items():
+                    keys(other, of)
         tensors |= more
     write(f"{args.folder}/clip_vision.safetensors", tensors)
     manifest = {"models": list(MODELS), "heads": HEADS, "seed": args.seed, "steps": args.steps,

@@ -3,7 +3,7 @@
  * of it; tokens/<style> and run/<style> of StyleModelApply and of a run with its prompt. */
 #include "support/tiny_rig.h"
 
-#define FLUX "flux_plain_tool_keys.json"
+#define FLUX "clip_vision_flux_keys.json"
 
 static void load(struct tiny *t, struct call *x, const char *model, const char *folder,
                  const char *cls, const char *input)
