@@ -396,8 +396,19 @@ static berth_status share_out(struct control *c, const struct diffusion_steer *s
 }
 
 static berth_status check_picture(const struct control *c, const struct diffusion_steer *s,
-                                  berth_err *err)
+                                  const struct family_batch *b, berth_err *err)
 {
+    char text[SHAPE_TEXT_MAX], of[SHAPE_TEXT_MAX];
+    struct shape want = b->shape;
+    want.dim[0] = s->hint_shape.dim[0];
+    want.dim[1] = s->hint_shape.dim[1];
+    for (int i = want.ndim - 2; i < want.ndim; i++) {
+        const uint64_t n = want.dim[i] * c->info.ratio, m = c->info.multiple;
+        want.dim[i] = (n + m - 1) / m * m;
+    }
+    if (!s->hint_shape.dim[0] || !shape_eq(&s->hint_shape, &want))
+        return err_set(err, BERTH_EINVAL, "a picture %s for latents %s",
+                       shape_text(&s->hint_shape, text), shape_text(&b->shape, of));
     if (s->hint_shape.dim[1] != c->info.channels)
         return err_set(err, BERTH_EINVAL, "a picture of %llu channels; the %s looks at %llu",
                        (unsigned long long)s->hint_shape.dim[1], c->info.what,
@@ -428,7 +439,7 @@ berth_status control_run(struct control *c, const struct diffusion_steer *s,
     struct control_turn t = {
         .own = c->own, .b = b, .strength = &s->strength, .types = c->types, .type = -1, .out = out
     };
-    if (check_picture(c, s, err))
+    if (check_picture(c, s, b, err))
         return err_add(err, "'%.120s'", path);
     if (share_out(c, s, item, (size_t)b->shape.dim[0], &t, err))
         return err->code;

@@ -161,7 +161,8 @@ def base_of(comfy, name):
 def diffusers_names(comfy, config, net):
     """{name in diffusers' files: ours}, for the tensors of a ControlNet."""
     import comfy.utils
-    names = dict(comfy.utils.unet_to_diffusers(config))
+    names = {k: v for k, v in comfy.utils.unet_to_diffusers(config).items()
+             if not k.startswith("class_embedding.")}  # SDXL's files call it add_embedding
     names |= {f"controlnet_mid_block.{s}": f"middle_block_out.0.{s}" for s in ("weight", "bias")}
     for i in range(len(net.zero_convs)):
         for s in ("weight", "bias"):

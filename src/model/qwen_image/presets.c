@@ -33,7 +33,7 @@ static void attention(struct keys *k, uint64_t D, uint64_t head)
     keys_leave(k, mark);
 }
 
-void keys_qwen_image(struct keys *k, const struct qwen_image_config *c)
+static void way_in_and_blocks(struct keys *k, const struct qwen_image_config *c)
 {
     const uint64_t D = c->hidden;
     size_t mark = keys_enter(k, "time_text_embed");
@@ -54,17 +54,26 @@ void keys_qwen_image(struct keys *k, const struct qwen_image_config *c)
         attention(k, D, c->head_dim);
         keys_leave(k, mark);
     }
-    for (int i = 0; c->looks_at && i < c->depth; i++) {
+}
+
+void keys_qwen_image(struct keys *k, const struct qwen_image_config *c)
+{
+    const uint64_t D = c->hidden;
+    way_in_and_blocks(k, c);
+    keys_linear(k, "norm_out.linear", 2 * D, D, KEYS_BIAS);
+    keys_linear(k, "proj_out", PIXELS * c->channels, D, KEYS_BIAS);
+}
+
+void keys_qwen_image_control(struct keys *k, const struct qwen_image_config *c, uint64_t looks_at)
+{
+    const uint64_t D = c->hidden;
+    way_in_and_blocks(k, c);
+    for (int i = 0; i < c->depth; i++) {
         char name[48];
         snprintf(name, sizeof name, "controlnet_blocks.%d", i);
         keys_linear(k, name, D, D, KEYS_BIAS);
     }
-    if (c->looks_at) {
-        keys_linear(k, "controlnet_x_embedder", D, PIXELS * c->looks_at, KEYS_BIAS);
-        return;
-    }
-    keys_linear(k, "norm_out.linear", 2 * D, D, KEYS_BIAS);
-    keys_linear(k, "proj_out", PIXELS * c->channels, D, KEYS_BIAS);
+    keys_linear(k, "controlnet_x_embedder", D, PIXELS * looks_at, KEYS_BIAS);
 }
 
 static void build(struct keys *k, const void *config)
@@ -95,21 +104,31 @@ const struct preset qwen_image_presets[] = {
     { .name = NULL },
 };
 
-#define CONTROL_PRESET(name_, about_, ...)                                                         \
+struct control {
+    struct qwen_image_config like;
+    uint64_t looks_at;
+};
+
+static void build_control(struct keys *k, const void *config)
+{
+    const struct control *c = config;
+    keys_qwen_image_control(k, &c->like, c->looks_at);
+}
+
+#define CONTROL_PRESET(name_, about_, looks_at_, ...)                                              \
     {                                                                                              \
-        .name = name_, .about = about_, .build = build,                                            \
-        .config = &(const struct qwen_image_config)                                                \
+        .name = name_, .about = about_, .build = build_control, .config = &(const struct control)  \
         {                                                                                          \
-            .channels = 16, .head_dim = 128, __VA_ARGS__                                           \
+            .like = { .channels = 16, .head_dim = 128, __VA_ARGS__ }, .looks_at = looks_at_        \
         }                                                                                          \
     }
 const struct preset qwen_image_control_presets[] = {
-    CONTROL_PRESET("controlnet-qwen-tiny", "InstantX's ControlNet for qwen-image-tiny",
-                   .hidden = 256, .context_dim = 192, .depth = 1, .looks_at = 16),
-    CONTROL_PRESET("controlnet-qwen", "InstantX's ControlNet for Qwen-Image, full size",
-                   .hidden = 3072, .context_dim = 3584, .depth = 5, .looks_at = 16),
+    CONTROL_PRESET("controlnet-qwen-tiny", "InstantX's ControlNet for qwen-image-tiny", 16,
+                   .hidden = 256, .context_dim = 192, .depth = 1),
+    CONTROL_PRESET("controlnet-qwen", "InstantX's ControlNet for Qwen-Image, full size", 16,
+                   .hidden = 3072, .context_dim = 3584, .depth = 5),
     CONTROL_PRESET("controlnet-qwen-inpaint-tiny",
-                   "InstantX's ControlNet for inpainting with qwen-image-tiny", .hidden = 256,
-                   .context_dim = 192, .depth = 1, .looks_at = 17),
+                   "InstantX's ControlNet for inpainting with qwen-image-tiny", 17, .hidden = 256,
+                   .context_dim = 192, .depth = 1),
     { .name = NULL },
 };
