@@ -66,9 +66,9 @@ const char *const *place_leads(const char *role)
     static const char *const upscale[] = { "",      "params_ema.", "params.", "module.",
                                            "netG.", "model.",      NULL };
     static const char *const other[] = { "", "control_model.", NULL };
-    return !role                          ? other
-           : strcmp(role, "unet") == 0    ? unet
-           : strcmp(role, "vae") == 0     ? vae
-           : strcmp(role, "upscale") == 0 ? upscale
-                                          : clip;
+    return !role || strcmp(role, "control") == 0 ? other
+           : strcmp(role, "unet") == 0           ? unet
+           : strcmp(role, "vae") == 0            ? vae
+           : strcmp(role, "upscale") == 0        ? upscale
+                                                 : clip;
 }

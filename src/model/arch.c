@@ -2,6 +2,7 @@
 #include "model/arch.h"
 
 #include "base/str.h"
+#include "model/control.h"
 #include "model/encoder.h"
 #include "model/families.h"
 #include "model/style.h"
@@ -29,6 +30,9 @@ static const struct arch *const all[] = {
 #define STYLE(x) &style_##x.arch,
 #include "model/styles.def"
 #undef STYLE
+#define CONTROL(x) &control_##x.arch,
+#include "model/controls.def"
+#undef CONTROL
 #define FAMILY(x) &family_##x.checkpoint,
 #include "model/families.def"
 #undef FAMILY
@@ -51,7 +55,8 @@ bool arch_is(const struct arch *arch, const struct weights *w, const char *prefi
 {
     static const char *const none[] = { "", NULL };
     char buf[ARCH_ROOT_MAX];
-    const bool led = !strcmp(arch->role, "clip") || !strcmp(arch->role, UPSCALER_ROLE);
+    const bool led = !strcmp(arch->role, "clip") || !strcmp(arch->role, "control") ||
+                     !strcmp(arch->role, UPSCALER_ROLE);
     for (const char *const *lead = led ? place_leads(arch->role) : none; *lead; lead++) {
         int n = snprintf(buf, sizeof buf, "%s%s", prefix, *lead);
         if (n < 0 || (size_t)n >= sizeof buf || !arch->detect(w, buf))

@@ -38,7 +38,7 @@ static bool name_net(struct arch_net *net, const struct weights *w, const char *
                  text.is->key_lead ? text.is->key_lead(w, root) : "");
     else
         snprintf(net->alias.known, sizeof net->alias.known, "%s",
-                 strcmp(role, "unet") == 0 ? "diffusion_model." : "");
+                 strcmp(role, "vae") == 0 ? "" : "diffusion_model.");
     return true;
 }
 

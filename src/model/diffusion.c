@@ -1,6 +1,6 @@
 /* The doors of diffusion models: what a file is, and batches made of conditionings of different
  * lengths. */
-#include "model/families.h"
+#include "model/control.h"
 
 #include "model/encoder.h"
 
@@ -25,6 +25,9 @@ struct diffusion { /* owner: executor */
     size_t controls;
     struct gligen *gligen; /* NULL: none */
     struct res_model *gligen_of;
+    struct control *net_of[DIFFUSION_STEERS]; /* control nets of prompts */
+    size_t nets;
+    struct control_out *given[DIFFUSION_STEERS]; /* by those that steer a pass */
 };
 
 /* Of models that have an embedding of it, where the conditioning says nothing. */
@@ -198,6 +201,10 @@ void diffusion_close(struct diffusion *d)
         net_close(d->control[i].net);
         free(d->control[i].own);
     }
+    for (size_t i = 0; i < DIFFUSION_STEERS; i++) {
+        control_close(d->net_of[i]);
+        control_out_free(d->given[i]);
+    }
     net_close(d->net);
     gligen_close(d->gligen);
     if (d->family)
@@ -324,6 +331,49 @@ static berth_status check_hints(const struct diffusion *d, const struct diffusio
     return BERTH_OK;
 }
 
+berth_status diffusion_control_fits(const struct weights *model, const char *model_part,
+                                    const struct weights *w, const char *part, berth_err *err)
+{
+    const struct family *family;
+    struct family_config cfg;
+    struct diffusion_info info;
+    if (look(model, model_part, &family, &cfg, &info, err))
+        return explain(model, model_part, err);
+    berth_status s = control_check(w, part, family, &cfg, info.family, err);
+    config_release(family, &cfg);
+    return s;
+}
+
+bool diffusion_control_find(const struct diffusion *d, const struct res_model *m, size_t *net)
+{
+    for (*net = 0; *net < d->nets; ++*net)
+        if (control_model(d->net_of[*net]) == m)
+            return true;
+    return false;
+}
+
+struct net_report diffusion_control_report(struct diffusion *d, size_t net)
+{
+    return control_report(d->net_of[net]);
+}
+
+berth_status diffusion_control_open(struct diffusion *d, struct res_model *m, const char *part,
+                                    size_t *net, berth_err *err)
+{
+    if (d->nets == DIFFUSION_STEERS)
+        return err_set(err, BERTH_ELIMIT, "more than %d control nets at once", DIFFUSION_STEERS);
+    const struct control_args a = { .like = &d->args,
+                                    .family = d->family,
+                                    .cfg = &d->cfg,
+                                    .family_name = d->info.family,
+                                    .m = m,
+                                    .part = part };
+    if (control_open(&a, &d->net_of[d->nets], err))
+        return err->code;
+    *net = d->nets++;
+    return BERTH_OK;
+}
+
 /* ---- batches ---- */
 
 static size_t gcd(size_t a, size_t b)
@@ -438,6 +488,12 @@ static bool same_bias(const struct diffusion_cond *a, const struct diffusion_con
            !memcmp(a->bias, b->bias, side * side * sizeof *a->bias);
 }
 
+/* Are control nets told texts of one length? */
+static bool same_control(const struct diffusion_cond *a, const struct diffusion_cond *b)
+{
+    return a->control_tokens == b->control_tokens;
+}
+
 /* The first latent that is not taken yet, and all that can join it. n 0: none is left. Where what a
  * pass saw is kept for others it matters who comes first: that is the last one, as in ComfyUI. */
 static void next_batch(const struct diffusion *d, const struct diffusion_in *in, bool *taken,
@@ -454,7 +510,7 @@ static void next_batch(const struct diffusion *d, const struct diffusion_in *in,
         if (taken[i] ||
             (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
                       !same_hidden(d, first, in->cond[i]) || !same_bias(first, in->cond[i]) ||
-                      first->box != in->cond[i]->box)))
+                      !same_control(first, in->cond[i]) || first->box != in->cond[i]->box)))
             continue;
         b->guided = guided;
         if (!b->n) {
@@ -476,6 +532,8 @@ struct gathered { /* a batch in contiguous memory */
     bool *negative;                   /* for patches; NULL: there are none */
     float *boxes;                     /* [n, gligen_features_n()]; NULL without */
     size_t chunk;
+    float *latents, *told; /* for control nets; NULL: as x, as context */
+    size_t *item;          /* of the whole latent; NULL: nobody asks */
 };
 
 /* A single latent lies together as it is: megabytes a step that need not be copied. */
@@ -484,6 +542,21 @@ static bool lies_together(const struct diffusion *d, const struct diffusion_in *
 {
     return b->n == 1 && d->info.in_channels == d->info.latent.channels &&
            in->cond[b->item[0]]->tokens == b->tokens;
+}
+
+/* The same for what control nets get otherwise than the network. */
+static berth_status steered_room(const struct diffusion *d, const struct diffusion_in *in,
+                                 const struct batch *b, struct arena *mem, struct gathered *g,
+                                 berth_err *err)
+{
+    const size_t told = in->cond[b->item[0]]->control_tokens * (size_t)d->info.context_dim;
+    const bool beside = values_beside(d, in) > 0;
+    g->item = arena_array(mem, b->n, sizeof *g->item);
+    g->latents = beside ? arena_array(mem, b->n, values(in) * sizeof(float)) : NULL;
+    g->told = told ? arena_array(mem, b->n, told * sizeof(float)) : NULL;
+    return g->item && !g->latents == !beside && !g->told == !told
+               ? BERTH_OK
+               : err_set(err, BERTH_ENOMEM, "what control nets look at");
 }
 
 /* Room for all of the batch, in mem. */
@@ -515,6 +588,8 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     const bool boxes = in->cond[b->item[0]]->boxes;
     g->boxes =
         boxes ? arena_array(mem, n, (size_t)gligen_features_n(d->gligen) * sizeof(float)) : NULL;
+    if (in->steers && steered_room(d, in, b, mem, g, err))
+        return err->code;
     if ((refs && !g->ref) || (boxes && !g->boxes) || (in->patches.n && !g->negative) || !g->x ||
         !g->out || !g->context || !g->t || (adm && !g->y) || (b->guided && !g->guidance))
         return err_set(err, BERTH_ENOMEM, "%zu latents of %s", n,
@@ -550,6 +625,20 @@ static struct diffusion_ref ref_of(const struct diffusion_ref *of, size_t item)
     return r;
 }
 
+/* What control nets get of the k-th. */
+static void gather_steered(const struct diffusion *d, const struct diffusion_in *in,
+                           const struct batch *b, size_t k, const struct gathered *g)
+{
+    const struct diffusion_cond *cond = in->cond[b->item[k]];
+    const size_t i = b->item[k], each = values(in);
+    const size_t told = cond->control_tokens * (size_t)d->info.context_dim;
+    g->item[k] = in->item ? in->item[i] : i;
+    if (g->latents)
+        memcpy(g->latents + k * each, in->x + i * each, each * sizeof(float));
+    if (g->told)
+        memcpy(g->told + k * told, cond->control_context, told * sizeof(float));
+}
+
 static berth_status gather(const struct diffusion *d, const struct diffusion_in *in,
                            const struct batch *b, struct gathered *g, berth_err *err)
 {
@@ -560,6 +649,8 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
         if (g->copied_x)
             copy_item(d, in, b, k, g);
         g->t[k] = in->t[i];
+        if (g->item)
+            gather_steered(d, in, b, k, g);
         for (size_t r = 0; r < cond->refs; r++)
             g->ref[k * cond->refs + r] = ref_of(&cond->ref[r], in->item ? in->item[i] : i);
         if (g->boxes)
@@ -603,6 +694,32 @@ static struct family_batch batch_of(const struct diffusion *d, const struct diff
     return b;
 }
 
+/* The turns of control nets before a pass from latent `first` on, told: of their tokens. */
+static berth_status take_turns(struct diffusion *d, const struct diffusion_in *in, size_t told,
+                               const struct gathered *g, size_t first,
+                               const struct family_batch *pass, berth_err *err)
+{
+    struct family_batch b = *pass;
+    b.patches = (struct net_patches) { .n = 0 };
+    b.steers = 0;
+    b.shape.dim[1] = d->info.latent.channels;
+    if (g->latents)
+        b.x = g->latents + first * values(in);
+    if (g->told) {
+        b.tokens = told;
+        b.context = g->told + first * told * (size_t)d->info.context_dim;
+        b.hidden = NULL;
+    }
+    for (size_t i = 0; i < in->steers; i++) {
+        if (!d->given[i] && !(d->given[i] = calloc(1, sizeof *d->given[i])))
+            return err_set(err, BERTH_ENOMEM, "what a control net gives");
+        if (control_run(d->net_of[in->steer[i].net], &in->steer[i], &b, g->item + first,
+                        d->given[i], err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
 /* The whole batch, in ever smaller pieces where there is no room. */
 static berth_status run(struct diffusion *d, const struct diffusion_in *in, const struct batch *b,
                         const struct gathered *g, berth_err *err)
@@ -631,7 +748,12 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
         part.first = first;
         part.chunk = g->chunk < n ? g->chunk : n;
         part.out = g->out + first * each;
-        berth_status s = d->family->forward(d->net, &d->cfg, &part, NULL, err);
+        const size_t told = in->cond[b->item[0]]->control_tokens;
+        berth_status s = in->steers ? take_turns(d, in, told, g, first, &part, err) : BERTH_OK;
+        part.steer = (const struct control_out *const *)d->given;
+        part.steers = in->steers;
+        if (!s)
+            s = d->family->forward(d->net, &d->cfg, &part, NULL, err);
         if (s == BERTH_ENODEVMEM && n > 1 && !pairs) {
             log_warn(d->log, "diffusion.split", "latents=%zu width=%llu height=%llu why=\"%s\"", n,
                      (unsigned long long)shape_last(&in->shape, 1),
@@ -740,6 +862,9 @@ static berth_status each_batch(struct diffusion *d, const struct diffusion_in *i
 
 berth_status diffusion_forward(struct diffusion *d, const struct diffusion_in *in, berth_err *err)
 {
+    if (in->steers > DIFFUSION_STEERS)
+        return err_set(err, BERTH_ELIMIT, "%zu control nets for one prompt; at most %d are taken",
+                       in->steers, DIFFUSION_STEERS);
     if (check(d, in, err) || check_hints(d, in, err))
         return err->code;
     berth_status s = each_batch(d, in, NULL, err);

@@ -127,6 +127,38 @@ const struct res_model *diffusion_gligen(const struct diffusion *d); /* NULL: no
 const struct diffusion_info *diffusion_info(const struct diffusion *d);
 struct net_report diffusion_report(struct diffusion *d);
 
+/* ---- control nets, which prompts bring along (control.h) ---- */
+
+struct control_info { /* what the picture must be that it looks at */
+    const char *what; /* "ControlNet", ...: for people */
+    uint64_t channels;
+    uint32_t ratio;    /* its pixels to one of the latents', a side */
+    uint32_t multiple; /* its sides are multiples of this; 0 as 1 */
+    unsigned types;    /* of pictures that it tells apart; 0: it does not */
+};
+/* BERTH_EUNSUPPORTED: no such network that can be computed here; says what is there instead. */
+berth_status diffusion_control_info(const struct weights *w, const char *part,
+                                    struct control_info *out, berth_err *err);
+/* Is it for the diffusion model in that file? From headers alone; the error names both, and how
+ * wide they are. */
+berth_status diffusion_control_fits(const struct weights *model, const char *model_part,
+                                    const struct weights *w, const char *part, berth_err *err);
+/* Is it open beside d? *net is for struct diffusion_steer. */
+bool diffusion_control_find(const struct diffusion *d, const struct res_model *m, size_t *net);
+/* m: loaded; stays so until diffusion_close(). */
+berth_status diffusion_control_open(struct diffusion *d, struct res_model *m, const char *part,
+                                    size_t *net, berth_err *err);
+struct net_report diffusion_control_report(struct diffusion *d, size_t net);
+#define DIFFUSION_STEERS 16 /* of one pass, and nets that are open */
+struct diffusion_steer {    /* how one steers a pass; borrowed */
+    size_t net;
+    const float *hint;
+    struct shape hint_shape; /* [pictures, channels, h, w]; items share them out, over and over */
+    float strength;
+    int type;  /* of pictures, below control_info.types; -1: nobody said */
+    bool mean; /* what it gives is the same everywhere: its mean */
+};
+
 /* What SDXL is told about the picture. Any of the numbers may be 0, so what counts is said
  * apart. */
 struct diffusion_size {
@@ -156,6 +188,9 @@ struct diffusion_cond {   /* one prompt as the network gets it; host memory, bor
     const float *pooled; /* NULL: zeros */
     size_t pooled_n;
     struct diffusion_size size;
+    /* What control nets are told instead: [control_tokens, context_dim]; NULL: the same */
+    const float *control_context;
+    size_t control_tokens;
     bool negative;
     /* Models with a guidance embedding (Flux dev): guided 0: 3.5; 1: `guidance`; -1: the term is
      * left out (FluxDisableGuidance). */
@@ -173,8 +208,10 @@ struct diffusion_in {               /* n latents of one size, each with its own 
     /* [n, in_channels - channels, ..., h, w] of inpainting models; NULL: theirs for "no mask" */
     const float *concat;
     struct net_patches patches;
-    float sigma; /* for patches */
-    float *out;  /* what the network predicts, of the same shape; not x. After an error anything may
+    float sigma;                         /* for patches */
+    const struct diffusion_steer *steer; /* [steers] control nets, in the order of their nodes */
+    size_t steers;
+    float *out; /* what the network predicts, of the same shape; not x. After an error anything may
                    be in it */
 };
 /* Splits the batch where memory has no room for all at once. */

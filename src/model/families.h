@@ -40,6 +40,7 @@ struct control_class {
 
 /* Latents whose conditionings have one length, and look at pictures of the same sizes: what a
  * family gets. Host memory, borrowed. */
+struct control_out;
 struct family_batch {
     struct shape shape;             /* [n, in_channels, ..., h, w] */
     struct shape more[LATENT_MORE]; /* [n, ...] of latents that are sampled with them */
@@ -70,6 +71,9 @@ struct family_batch {
     float sigma;
     const bool *negative; /* [n]: its prompt is a negative one; NULL: nobody asks */
     size_t chunk;         /* items that share the first one's prompt */
+    /* [steers]: what control nets gave for these latents (control.h); a prediction leaves it out */
+    const struct control_out *const *steer;
+    size_t steers;
 };
 
 struct family {

@@ -10,7 +10,7 @@
  *            computes next finds what the other left. The same set again costs nothing.
  * Threads    Executor, as everything that runs.
  * Files      compute.c ready_*; assets.c tokenizers; cond.c the CONDITIONING value, conditioning.c
- *            its nodes; edit_model.c pictures that prompts show; text_encode.c; sample_latent.c a
+ *            its nodes; controlnet.c control nets; edit_model.c pictures that prompts show; text_encode.c; sample_latent.c a
  *            run of a sampler, sample_conds.c what it makes of conditionings; sampling.c KSampler
  *            and kin; sampler.c noise.c guider.c the objects of custom sampling; model_sampling.c
  *            what is said about a MODEL, and schedules that ask one; vae.c; vision.c pictures as
@@ -62,6 +62,17 @@ struct cond_unclip {
 };
 void unclip_release(struct cond_unclip *x); /* NULL is fine */
 
+/* A control net that steers a prompt, behind those that were given before it; counted, and shared
+ * once made. */
+struct cond_control {
+    unsigned counts;
+    struct cond_control *before; /* a reference; NULL: it is the first */
+    struct model_ref net;
+    struct htensor *image; /* [n, h, w, c]; a reference */
+    double strength, start_percent, end_percent;
+};
+void cond_control_unref(struct cond_control *k); /* NULL is fine */
+
 struct hooks;
 struct cond_entry {
     struct htensor *cond;   /* [1, tokens, width] */
@@ -86,7 +97,10 @@ struct cond_entry {
     enum diffusion_ref_method ref_method;
     struct cond_box *box; /* the last one; NULL: none */
     struct value *gligen; /* the GLIGEN that they are for; a reference; NULL without boxes */
-    int guided;           /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
+    struct cond_control *control; /* the last one; NULL: none */
+    bool control_to_all;          /* prompts without any get it from a positive one */
+    struct htensor *control_text; /* [1, tokens, width] that they are told; NULL: the prompt's */
+    int guided; /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
     double guidance;
     /* Added to what attention makes of every query (row) and key: [tokens + 1, tokens + 1], the
      * last standing for the picture; NULL: none. */
@@ -261,6 +275,26 @@ berth_status steer_hints(struct node_call *c, const struct model_ref *ref,
 /* Loads them and lets them steer d, an open one. */
 berth_status steer(struct node_call *c, const struct steering *s, struct diffusion *d,
                    berth_err *err);
+
+/* ---- control nets of prompts (controlnet.c) ---- */
+
+/* Can all of them steer this model? From headers: nothing is loaded. */
+berth_status controls_check(const struct cond_control *last, const struct model_ref *model,
+                            berth_err *err);
+struct control_hint { /* what one looks at for latents of one size */
+    const struct cond_control *of;
+    size_t h, w; /* of latents */
+    struct shape shape;
+    const float *x;
+    struct control_hint *next;
+};
+/* Finds it in the list, or makes it, in mem. */
+berth_status control_hint(struct node_call *c, const struct cond_control *k, size_t h, size_t w,
+                          struct arena *mem, struct control_hint **list,
+                          const struct control_hint **out, berth_err *err);
+/* How the net is to be used, beside what it looks at. */
+void control_manner(const struct cond_control *k, struct diffusion_steer *out);
+
 /* guidance.c: what nodes that change models share. Output 0: the input "model" with one change
  * more; takes change.with. */
 berth_status give_changed(struct node_call *c, struct model_change change, berth_err *err);
@@ -313,9 +347,11 @@ berth_status latent_mask(struct node_call *c, const struct htensor *mask, const 
 /* sample_conds.c: conditionings as the guide wants them. */
 struct sampled_cond { /* guide_cond.cond */
     struct diffusion_cond cond;
-    const struct model_ref *with;   /* what computes it; borrowed */
-    const struct hooks *hooks;      /* which it is patched with meanwhile; borrowed; NULL: none */
-    const struct model_ref *gligen; /* of its boxes; borrowed; NULL: none */
+    const struct model_ref *with;       /* what computes it; borrowed */
+    const struct hooks *hooks;          /* it is patched with meanwhile; borrowed; NULL: none */
+    const struct model_ref *gligen;     /* of its boxes; borrowed; NULL: none */
+    const struct cond_control *control; /* that steer it, the last one; borrowed; NULL: none */
+    bool control_to_all;                /* cond_entry */
     /* [batch, extra channels, ..., h, w] of the whole latent; NULL: the network's own */
     const float *concat;
 };
@@ -340,7 +376,8 @@ struct cond_list {
 /* area: not yet cut to the latent, for conds_pair(). */
 berth_status conds_resolve(struct node_call *c, const struct conditioning *x, bool negative,
                            const struct cond_scene *scene, struct cond_list *out, berth_err *err);
-/* Every area of one list gets a counterpart in the others, where they have none of their own; then
- * all areas are cut to the latent. BERTH_EINVAL: one lies outside of it. */
+/* Every area of one list gets a counterpart in the others, where they have none of their own;
+ * control nets of the first that are for all go to the others; then all areas are cut to the
+ * latent. BERTH_EINVAL: one lies outside of it. */
 berth_status conds_pair(struct node_call *c, struct cond_list *list, size_t lists,
                         const struct cond_scene *scene, berth_err *err);

@@ -88,11 +88,13 @@ static void entry_release(struct cond_entry *e)
     htensor_unref(e->mask);
     htensor_unref(e->concat_latent);
     htensor_unref(e->concat_mask);
+    htensor_unref(e->control_text);
     htensor_unref(e->bias);
     refs_release(e->ref);
     boxes_release(e->box);
     value_unref(e->gligen);
     unclip_release(e->unclip);
+    cond_control_unref(e->control);
     hooks_unref(e->hooks);
     *e = (struct cond_entry) { 0 };
 }
@@ -112,6 +114,9 @@ static struct cond_entry entry_copy(const struct cond_entry *e)
     share(e->concat_latent);
     share(e->concat_mask);
     share(e->bias);
+    share(e->control_text);
+    if (e->control)
+        e->control->counts++;
     if (e->ref)
         e->ref->counts++;
     if (e->box)

@@ -19,20 +19,6 @@ NOT_YET(TextEncodeZImageOmni, .category = "model/conditioning/z-image", .module 
             OPTIONAL("image1", "IMAGE"), OPTIONAL("image2", "IMAGE"), OPTIONAL("image3", "IMAGE")),
         OUT_OF("CONDITIONING"));
 
-NOT_YET(ControlNetApply, .display = "Apply ControlNet (OLD)", .category = "conditioning/controlnet",
-        .module = "nodes", .flags = NODE_DEPRECATED,
-        INS(SOCKET("conditioning", "CONDITIONING"), SOCKET("control_net", "CONTROL_NET"),
-            SOCKET("image", "IMAGE"), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01)),
-        OUT_OF("CONDITIONING"));
-
-NOT_YET(ControlNetApplyAdvanced, .display = "Apply ControlNet",
-        .category = "conditioning/controlnet", .module = "nodes",
-        INS(PAIR_IN, SOCKET("control_net", "CONTROL_NET"), SOCKET("image", "IMAGE"),
-            FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
-            FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.001),
-            FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001), OPTIONAL("vae", "VAE")),
-        OUTS(PAIR_OUT));
-
 NOT_YET(ControlNetApplySD3, .display = "Apply Controlnet with VAE",
         .category = "conditioning/controlnet", .module = MOD("sd3"),
         .flags = NODE_V3 | NODE_DEPRECATED,
@@ -41,13 +27,6 @@ NOT_YET(ControlNetApplySD3, .display = "Apply Controlnet with VAE",
             FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.001),
             FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001)),
         OUTS(PAIR_OUT));
-
-NOT_YET(SetUnionControlNetType, .category = "conditioning/controlnet", V3("controlnet"),
-        INS(SOCKET("control_net", "CONTROL_NET"),
-            COMBO_IN("type", CHOICES("auto", "openpose", "depth", "hed/pidi/scribble/ted",
-                                     "canny/lineart/anime_lineart/mlsd", "normal", "segment",
-                                     "tile", "repaint"))),
-        OUT_OF("CONTROL_NET"));
 
 NOT_YET(ControlNetInpaintingAliMamaApply, .category = "conditioning/controlnet", V3("controlnet"),
         INS(PAIR_IN, SOCKET("control_net", "CONTROL_NET"), SOCKET("vae", "VAE"),
@@ -82,4 +61,3 @@ NOT_YET(GLSLShader, .display = "GLSL Shader", .category = "image/shader", .modul
                                "\"monotone_cubic\"},\"socketless\":true,\"forceInput\":true"))),
         OUTS({ .type = "IMAGE", .name = "IMAGE0" }, { .type = "IMAGE", .name = "IMAGE1" },
              { .type = "IMAGE", .name = "IMAGE2" }, { .type = "IMAGE", .name = "IMAGE3" }));
-

@@ -6,12 +6,6 @@ NOT_YET(ImageOnlyCheckpointSave, .category = "model/merging", .module = MOD("vid
         .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
         INS(SOCKET("model", "MODEL"), SOCKET("clip_vision", "CLIP_VISION"), SOCKET("vae", "VAE"),
             TEXT_IN("filename_prefix", "checkpoints/ComfyUI")));
-NOT_YET(CLIPTextEncodeControlnet, .display = "CLIP Text Encode (Controlnet)",
-        .category = "model/conditioning", .module = MOD("cond"),
-        .flags = NODE_V3 | NODE_EXPERIMENTAL,
-        INS(SOCKET("clip", "CLIP"), SOCKET("conditioning", "CONDITIONING"),
-            TEXT_IN("text", "", .no_default = true, .more = PROMPT_TEXT)),
-        OUT_OF("CONDITIONING"));
 NOT_YET(PhotoMakerLoader, .display = "Load PhotoMaker Model", .category = "model/loaders",
         .module = MOD("photomaker"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
         INS(FOLDER_IN("photomaker_model_name", "photomaker")), OUT_OF("PHOTOMAKER"));

@@ -2,6 +2,7 @@
 #include "node/loader_impl.h"
 
 #include "model/arch.h"
+#include "model/diffusion.h"
 #include "model/encoder.h"
 #include "model/family.h"
 #include "model/upscaler.h"
@@ -242,9 +243,12 @@ berth_status loader_look(const struct weights *w, const char *name, const char *
                          berth_err *err)
 {
     struct family_info f;
+    struct control_info control;
     bool other;
     if (!role)
         return BERTH_OK;
+    if (strcmp(role, "control") == 0)
+        return diffusion_control_info(w, NULL, &control, err);
     const char *what = alone(role);
     berth_status s = family_find(w, role, &f, err);
     if (!s && !f.runs)

@@ -5,6 +5,7 @@
 #include "model/preset.h"
 #include "model/upscaler.h"
 #include "node/compute.h"
+#include "node/weight_mix.h"
 #include "plan/quant.h"
 
 #include <unistd.h>
@@ -239,7 +240,9 @@ static berth_status check_prompts(struct node_call *c, size_t out, const char *k
 
 /* ---- what several do ---- */
 
-berth_status run_file(struct node_call *c, berth_err *err)
+typedef berth_status loader_change_fn(struct node_call *c, struct model_ref *m, berth_err *err);
+/* One file, and what `change` does to it (NULL: nothing). */
+static berth_status open_file(struct node_call *c, loader_change_fn *change, berth_err *err)
 {
     const struct file_of *f = c->cls->own;
     struct placement p;
@@ -249,11 +252,43 @@ berth_status run_file(struct node_call *c, berth_err *err)
         return err->code;
     berth_status s = loader_open(c, f->key, name, f->role, &p, &m, NULL, err);
     m.ref.said.fp8 = p.dtype && strcmp(p.dtype, "fp8_e4m3fn_fast") == 0;
+    if (!s && change)
+        s = change(c, &m.ref, err);
     if (!s)
         s = loader_give(c, 0, &m.ref, err);
     opened_release(&m, s);
     placement_release(&p);
     return s;
+}
+
+berth_status run_file(struct node_call *c, berth_err *err)
+{
+    return open_file(c, NULL, err);
+}
+
+/* ControlNets that are stored as differences: to each of their tensors the model's is added, with
+ * its adapters, when it is used. */
+static berth_status add_model(struct node_call *c, struct model_ref *to, berth_err *err)
+{
+    static const char mark[] = "difference", first[] = "control_model.zero_convs.0.0.weight";
+    const struct weights *w = res_weights(to->part[0]);
+    const struct model_ref *model;
+    struct res_adapter *a;
+    if (in_model(c, "model", &model, err))
+        return err->code;
+    if (!weights_find(w, mark, sizeof mark - 1) || !weights_find(w, first, sizeof first - 1))
+        return BERTH_OK;
+    const struct mix_args mix = { .kind = MIX_ADD, .other = model, .name = "difference" };
+    if (weight_mix_new(&mix, &a, err))
+        return err->code;
+    berth_status s = model_ref_patch(to, a, 1.0, err);
+    res_adapter_unref(a);
+    return s;
+}
+
+berth_status run_difference(struct node_call *c, berth_err *err)
+{
+    return open_file(c, add_model, err);
 }
 
 /* ---- diffusion models ---- */
@@ -663,7 +698,7 @@ NODE_CLASS(ControlNetLoader, .display = "Load ControlNet Model", .category = "lo
            .module = "nodes", INS(IN_CONTROL_NET), BASE_CONTROL_NET);
 
 NODE_CLASS(DiffControlNetLoader, .display = "Load ControlNet Model (diff)", .category = "loaders",
-           .module = "nodes", INS(IN_DIFF_CONTROL_NET), BASE_CONTROL_NET);
+           .module = "nodes", INS(IN_DIFF_CONTROL_NET), BASE_DIFF_CONTROL_NET);
 
 NODE_CLASS(StyleModelLoader, .display = "Load Style Model", .category = "loaders",
            .module = "nodes", INS(FOLDER_IN("style_model_name", "style_models")),

@@ -84,7 +84,7 @@ extern const char *const list_clip_types[], *const list_dual_types[], *const lis
 /* run() of bases. */
 typedef berth_status loader_run_fn(struct node_call *c, berth_err *err);
 loader_run_fn run_checkpoint, run_diffusers, run_unet_gguf, run_clip, run_clip_gguf, run_vae,
-    run_advanced, run_file;
+    run_advanced, run_file, run_difference;
 
 struct file_of {                    /* node_class.own of run_file(): one file, one output */
     const char *input, *key, *role; /* key and role: as loader_open() */
@@ -112,7 +112,8 @@ struct file_of {                    /* node_class.own of run_file(): one file, o
 #define BASE_CLIP_GGUF_QUADRUPLE BASE_CLIP_GGUF
 #define BASE_CLIP_VISION OUT(out_clip_vision), OPENS("clip_name", "clip_vision", .role = "vision")
 #define BASE_CONTROL_NET OUT(out_control_net), OPENS("control_net_name", "controlnet")
-#define BASE_DIFF_CONTROL_NET BASE_CONTROL_NET
+#define BASE_DIFF_CONTROL_NET                                                                      \
+    OUT(out_control_net), .run = run_difference, FILE_OF("control_net_name", "controlnet")
 #define BASE_CHECKPOINT OUT(out_checkpoint), .run = run_checkpoint
 #define BASE_DIFFUSERS OUT(out_checkpoint), .run = run_diffusers
 

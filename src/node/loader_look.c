@@ -143,6 +143,7 @@ static const char *role_of(const char *key)
         { "clip_gguf", "clip" },
         { "vae", "vae" },
         { "upscale_models", UPSCALER_ROLE },
+        { "controlnet", "control" },
     };
     for (size_t i = 0; key && i < ARRAY_LEN(role); i++)
         if (strcmp(role[i][0], key) == 0)

@@ -532,6 +532,25 @@ static berth_status resolve_unclip(struct node_call *c, const struct cond_entry 
     return BERTH_OK;
 }
 
+/* ---- what control nets are told ---- */
+
+static berth_status resolve_told(const struct cond_entry *e, const struct cond_scene *scene,
+                                 struct diffusion_cond *to, berth_err *err)
+{
+    const struct htensor *t = e->control_text;
+    if (!t)
+        return BERTH_OK;
+    if (dim(t, 2) != scene->info->context_dim || !dim(t, 1))
+        return err_set(err, BERTH_EINVAL,
+                       "a text for control nets of width %zu; %s wants %llu: is it of another "
+                       "model's text encoder?",
+                       dim(t, 2), scene->info->family,
+                       (unsigned long long)scene->info->context_dim);
+    to->control_context = t->data;
+    to->control_tokens = dim(t, 1);
+    return BERTH_OK;
+}
+
 /* ---- one prompt ---- */
 
 static struct diffusion_size size_of(const struct cond_entry *e, const struct cond_scene *scene)
@@ -563,7 +582,9 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                            .guided = e->guided,
                                            .guidance = (float)e->guidance },
                                  .with = scene->model,
-                                 .hooks = e->hooks };
+                                 .hooks = e->hooks,
+                                 .control = e->control,
+                                 .control_to_all = e->control_to_all };
     *g = (struct guide_cond) { .cond = x,
                                .strength = e->strength,
                                .mask_strength = e->mask_strength,
@@ -571,13 +592,13 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                .sigma_start = HUGE_VAL };
     if (resolve_refs(c, e, scene, &x->cond, err) || resolve_shown(e, scene, &x->cond, err) ||
         resolve_bias(e, scene, &x->cond, err) || resolve_unclip(c, e, scene, &x->cond, err) ||
-        resolve_boxes(e, scene, x, err))
+        resolve_boxes(e, scene, x, err) || resolve_told(e, scene, &x->cond, err))
         return err->code;
     if (scene->several) {
-        if (g->has_area || e->mask || e->concat_latent || e->concat_mask)
+        if (g->has_area || e->mask || e->concat_latent || e->concat_mask || e->control)
             return err_set(err, BERTH_EUNSUPPORTED,
-                           "areas, masks and pictures of prompts cannot be used with several "
-                           "latents at once");
+                           "areas, masks, pictures and control nets of prompts cannot be used with "
+                           "several latents at once");
     } else if (resolve_concat(c, e, scene, &x->concat, err)) {
         return err->code;
     }
@@ -642,17 +663,35 @@ static const struct guide_cond *against(const struct cond_list *list, const stru
     return best;
 }
 
+/* What x says, steered as c is. NULL: no memory. */
+static const struct sampled_cond *steered_as(const struct cond_scene *scene, const void *x,
+                                             const void *c)
+{
+    const struct sampled_cond *says = x, *as = c;
+    if (says->control == as->control)
+        return says;
+    struct sampled_cond *made = arena_array(scene->mem, 1, sizeof *made);
+    if (!made)
+        return NULL;
+    *made = *says;
+    made->control = as->control;
+    return made;
+}
+
 static berth_status pair(struct cond_list *list, const struct guide_cond *c,
                          const struct cond_scene *scene, berth_err *err)
 {
     const struct guide_cond *x = against(list, c);
     if (!x || (x->has_area && same_area(&x->area, &c->area)))
         return BERTH_OK;
-    /* Where and when it counts and which boxes it has are c's, what it says is x's. */
+    /* Where and when it counts, which boxes it has and what steers it are c's, what it says is
+     * x's. */
     struct guide_cond made = *c;
-    if (!(made.cond = boxed_as(scene, x->cond, c->cond, err)))
+    const struct sampled_cond *boxed = boxed_as(scene, x->cond, c->cond, err);
+    if (!boxed)
         return err->code;
-    struct guide_cond *at = vec_add(&list->at);
+    made.cond = steered_as(scene, boxed, c->cond);
+    struct guide_cond *at = made.cond ? vec_add(&list->at) : NULL;
     if (!at)
         return err_set(err, BERTH_ENOMEM, "%zu prompts", list->at.n);
     *at = made;
@@ -674,6 +713,36 @@ static berth_status cut(struct guide_cond *g, const struct shape *s, berth_err *
     return BERTH_OK;
 }
 
+/* Controls of `from` that are for all go to the prompts of `to` that have no area, one after the
+ * other and over again; unless one of those has some of its own. */
+static berth_status spread_controls(const struct cond_list *from, struct cond_list *to,
+                                    const struct cond_scene *scene, berth_err *err)
+{
+    size_t takers = 0, given = 0;
+    for (size_t i = 0; i < to->at.n; i++) {
+        const struct guide_cond *g = vec_at(&to->at, i);
+        const struct sampled_cond *s = g->cond;
+        if (!g->has_area && s->control)
+            return BERTH_OK;
+        takers += !g->has_area;
+    }
+    for (size_t i = 0; takers && i < from->at.n; i++) {
+        const struct guide_cond *g = vec_at(&from->at, i);
+        const struct sampled_cond *s = g->cond;
+        if (g->has_area || !s->control || !s->control_to_all)
+            continue;
+        for (size_t k = 0, at = given++ % takers; k < to->at.n; k++) {
+            struct guide_cond *taker = vec_at(&to->at, k);
+            if (taker->has_area || at--)
+                continue;
+            if (!(taker->cond = steered_as(scene, taker->cond, g->cond)))
+                return err_set(err, BERTH_ENOMEM, "a prompt");
+            break;
+        }
+    }
+    return BERTH_OK;
+}
+
 berth_status conds_pair(struct node_call *c, struct cond_list *list, size_t lists,
                         const struct cond_scene *scene, berth_err *err)
 {
@@ -687,7 +756,8 @@ berth_status conds_pair(struct node_call *c, struct cond_list *list, size_t list
                     return err->code;
         }
     for (size_t k = 1; k < lists; k++)
-        if (spread_boxes(&list[0], &list[k], scene, err))
+        if (spread_controls(&list[0], &list[k], scene, err) ||
+            spread_boxes(&list[0], &list[k], scene, err))
             return err->code;
     for (size_t k = 0; k < lists; k++)
         for (size_t i = 0; i < list[k].at.n; i++)

@@ -140,7 +140,9 @@ struct run { /* of one sample_latent() */
     struct run_net {                 /* models that compute, opened when they are asked for */
         const struct model_ref *ref; /* NULL: none */
         struct diffusion *d;
+        const struct model_ref *control[DIFFUSION_STEERS]; /* by the number that d has for it */
     } net[2];
+    struct control_hint *hints;             /* what control nets of prompts look at */
     struct steering steering;               /* what networks beside them look at */
     const struct model_control *steered_by; /* whose that is; NULL: nobody's yet */
     struct msampling ms;
@@ -336,6 +338,10 @@ static void net_end(struct run *r, struct run_net *n)
     if (n->d) {
         struct net_report done = diffusion_report(n->d);
         ready_done(r->c, n->ref->part[0], "diffusion", &done);
+        for (size_t i = 0; i < DIFFUSION_STEERS && n->control[i]; i++) {
+            done = diffusion_control_report(n->d, i);
+            ready_done(r->c, n->control[i]->part[0], "control", &done);
+        }
         diffusion_close(n->d);
     }
     *n = (struct run_net) { 0 };
@@ -411,6 +417,98 @@ static berth_status add_gligens(struct run *r, struct diffusion *d,
     return BERTH_OK;
 }
 
+/* ---- control nets of prompts ---- */
+
+static bool same_patches(const struct model_ref *a, const struct model_ref *b)
+{
+    if (a->patches != b->patches)
+        return false;
+    for (size_t i = 0; i < a->patches; i++)
+        if (a->patch[i].adapter != b->patch[i].adapter ||
+            a->patch[i].strength != b->patch[i].strength)
+            return false;
+    return true;
+}
+
+/* The number of a control net beside an open model, loaded and opened where it is not yet. */
+static berth_status control_for(struct run *r, struct diffusion *d, const struct model_ref *net,
+                                size_t *out, berth_err *err)
+{
+    struct run_net *of = r->net;
+    while (of->d != d)
+        of++;
+    const bool open = diffusion_control_find(d, net->part[0], out);
+    if (open && !same_patches(of->control[*out], net))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "'%.80s' as differences to two models in one run cannot be computed yet",
+                       ready_name(net));
+    if (open)
+        return BERTH_OK;
+    if (ready_load(r->c, net, 0, err) ||
+        diffusion_control_open(d, net->part[0], res_info(net->part[0]).part, out, err))
+        return err->code;
+    of->control[*out] = net;
+    return BERTH_OK;
+}
+
+/* Is it one for this noise level? Compared in float32, as torch does. */
+static bool is_active(const struct run *r, const struct cond_control *k, float sigma)
+{
+    return !(sigma > (float)ms_percent(&r->ms, k->start_percent) ||
+             sigma < (float)ms_percent(&r->ms, k->end_percent));
+}
+
+/* Those of a prompt that count at this noise level, first to last; steer: [DIFFUSION_STEERS]. */
+static berth_status steer_pass(struct run *r, struct diffusion *d, const struct guide_batch *b,
+                               const struct cond_control *last, struct diffusion_steer *steer,
+                               size_t *n, berth_err *err)
+{
+    const size_t h = (size_t)shape_last(&b->shape, 2), w = (size_t)shape_last(&b->shape, 1);
+    size_t at = 0;
+    for (const struct cond_control *k = last; k; k = k->before)
+        at += is_active(r, k, b->sigma);
+    *n = at;
+    if (at > DIFFUSION_STEERS)
+        return err_set(err, BERTH_ELIMIT, "%zu control nets for one prompt; at most %d are taken",
+                       at, DIFFUSION_STEERS);
+    for (const struct cond_control *k = last; k; k = k->before) {
+        const struct control_hint *hint;
+        struct diffusion_steer *s;
+        if (!is_active(r, k, b->sigma))
+            continue;
+        s = &steer[--at];
+        if (control_hint(r->c, k, h, w, &r->mem, &r->hints, &hint, err) ||
+            control_for(r, d, &k->net, &s->net, err))
+            return err->code;
+        s->hint = hint->x;
+        s->hint_shape = hint->shape;
+        control_manner(k, s);
+    }
+    return BERTH_OK;
+}
+
+/* Before anything is loaded for them: is every control net for its model, and its picture one? */
+static berth_status check_controls(struct run *r, berth_err *err)
+{
+    for (size_t l = 0; l < LISTS; l++)
+        for (size_t i = 0; i < r->list[l].at.n; i++) {
+            const struct guide_cond *g = vec_at(&r->list[l].at, i);
+            const struct sampled_cond *s = g->cond;
+            const struct control_hint *unread;
+            const size_t h = g->has_area ? g->area.h : (size_t)shape_last(&r->shape, 2);
+            const size_t w = g->has_area ? g->area.w : (size_t)shape_last(&r->shape, 1);
+            if (s->control && r->windows.length)
+                return err_set(err, BERTH_EUNSUPPORTED,
+                               "control nets with context windows cannot be computed yet");
+            if (s->control && controls_check(s->control, s->with, err))
+                return err->code;
+            for (const struct cond_control *k = s->control; k; k = k->before)
+                if (control_hint(r->c, k, h, w, &r->mem, &r->hints, &unread, err))
+                    return err->code;
+        }
+    return BERTH_OK;
+}
+
 /* Predictions of items [from, from + n) of a batch, all of them of one model, with channels beside
  * x or all without. */
 static berth_status forward(struct run *r, const struct guide_batch *b, size_t from, size_t n,
@@ -434,6 +532,10 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
                                .patches = b->how ? *(const struct net_patches *)b->how : r->nets,
                                .sigma = b->sigma,
                                .out = b->out + from * each };
+    struct diffusion_steer steer[DIFFUSION_STEERS];
+    if (cond[0]->control && steer_pass(r, d, b, cond[0]->control, steer, &in.steers, err))
+        return err->code;
+    in.steer = steer;
     float *concat = NULL;
     const struct diffusion_cond **of = calloc(n, sizeof *of);
     if (cond[0]->concat)
@@ -475,7 +577,8 @@ static berth_status predict_all(void *user, const struct guide_batch *b, berth_e
     berth_status s = BERTH_OK;
     for (size_t i = 0, to; !s && i < n; i = to) {
         for (to = i + 1; to < n && !of[to]->concat == !of[i]->concat &&
-                         of[to]->with == of[i]->with && of[to]->hooks == of[i]->hooks;)
+                         of[to]->with == of[i]->with && of[to]->hooks == of[i]->hooks &&
+                         of[to]->control == of[i]->control;)
             to++;
         s = forward(user, b, i, to - i, err);
     }
@@ -979,10 +1082,9 @@ static berth_status run(struct run *r, struct latent *out, struct latent *denois
     if (!r->q->n)
         return give_back(r, out, err);
     struct diffusion *d;
-    if (check_prompts(r, r->q->positive, err))
-        return err->code;
-    if (ready_msampling(r->q->model, &r->ms, err) || net_for(r, r->q->model, &d, err) ||
-        prepare_latent(r, err) || prepare_mask(r, err) || prepare_guide(r, err))
+    if (check_prompts(r, r->q->positive, err) || ready_msampling(r->q->model, &r->ms, err) ||
+        prepare_latent(r, err) || prepare_mask(r, err) || prepare_guide(r, err) ||
+        check_controls(r, err) || net_for(r, r->q->model, &d, err))
         return err->code;
     r->want_last = denoised != NULL;
     if (denoised && !(r->last = floats(r, r->n, err)))

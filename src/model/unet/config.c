@@ -240,8 +240,9 @@ static berth_status whole(const struct walk *k)
     return BERTH_OK;
 }
 
-berth_status unet_detect(const struct weights *w, const char *root, struct unet_net *out,
-                         berth_err *err)
+/* half: without output blocks and what is behind them. */
+static berth_status detect(const struct weights *w, const char *root, bool half,
+                           struct unet_net *out, berth_err *err)
 {
     *out = (struct unet_net) { .out_channels = 4 };
     struct walk k = { .in = { .w = w, .root = root, .user = out }, .u = out, .err = err };
@@ -258,9 +259,21 @@ berth_status unet_detect(const struct weights *w, const char *root, struct unet_
     if (dim(&k, first, 0, &out->model_channels, "") || dim(&k, first, 1, &out->in_channels, "") ||
         (last && dim(&k, last, 0, &out->out_channels, "")) ||
         (adm && dim(&k, adm, 1, &out->adm_channels, "")) || walk_down(&k) || walk_middle(&k) ||
-        walk_up(&k))
+        (!half && walk_up(&k)))
         return err->code;
     if (!out->context_dim)
         return err_set(err, BERTH_EUNSUPPORTED, "a UNet without transformers");
     return whole(&k);
+}
+
+berth_status unet_detect(const struct weights *w, const char *root, struct unet_net *out,
+                         berth_err *err)
+{
+    return detect(w, root, false, out, err);
+}
+
+berth_status unet_detect_half(const struct weights *w, const char *root, struct unet_net *out,
+                              berth_err *err)
+{
+    return detect(w, root, true, out, err);
 }

@@ -12,27 +12,13 @@
  * rounded on the way, and so is what lies on the stack. A shortcut and what surrounds a transformer
  * are linear layers over rows then, which can write F32; 3x3 convolutions are rounded before they
  * are added. F16 has 3 bits more and stays as it is. */
-#include "model/unet/unet.h"
-
-#include "model/families.h"
+#include "model/unet/unet_impl.h"
 
 #include <math.h>
 
 #define GROUPS 32
 #define EPS 1e-5f
 #define EPS_TRANSFORMER 1e-6f /* of the group norm in front of transformers alone */
-
-struct pass {
-    const struct unet_net *u;
-    const struct family_batch *in;
-    struct act emb;     /* [B, 4M], SiLU applied: what every res block wants */
-    struct act context; /* [B, L, context_dim] */
-    struct act objects; /* of gligen_objects(); empty: no boxes */
-    struct act skip[UNET_BLOCKS_MAX];
-    uint32_t skips;
-    struct patch_at at;     /* the block that runs */
-    struct torch_rng draws; /* for patches: every run of a pass draws the same */
-};
 
 static struct shape shape3(uint64_t a, uint64_t b, uint64_t c)
 {
@@ -50,8 +36,7 @@ static bool wide_sums(const struct net_run *r)
     return net_dtype(r) == DT_BF16;
 }
 
-/* An act that is such a sum: never on the stack. */
-static bool is_wide(const struct net_run *r, const struct act *x)
+bool unet_is_wide(const struct net_run *r, const struct act *x)
 {
     return x->dtype != net_dtype(r);
 }
@@ -59,7 +44,7 @@ static bool is_wide(const struct net_run *r, const struct act *x)
 /* As layers read it: takes x where it is wide, else it is x itself. */
 static struct act narrow(struct net_run *r, struct act x)
 {
-    if (!is_wide(r, &x))
+    if (!unet_is_wide(r, &x))
         return x;
     struct act y = net_round(r, x);
     net_drop(r, &x);
@@ -104,7 +89,7 @@ static struct act shortcut(struct net_run *r, struct act x)
 static struct act norm_silu(struct net_run *r, struct act x, const char *layer)
 {
     struct act y = x;
-    if (is_wide(r, &x)) {
+    if (unet_is_wide(r, &x)) {
         y = net_group_norm(r, x, layer, GROUPS, EPS, true);
         net_drop(r, &x);
     } else {
@@ -117,7 +102,7 @@ static struct act norm_silu(struct net_run *r, struct act x, const char *layer)
 static struct act wide_sum(struct net_run *r, struct act skip, struct act h, bool keep)
 {
     struct act y = skip;
-    if (is_wide(r, &skip)) {
+    if (unet_is_wide(r, &skip)) {
         net_add(r, &y, h);
     } else {
         y = net_sum_f32(r, skip, h);
@@ -130,12 +115,12 @@ static struct act wide_sum(struct net_run *r, struct act skip, struct act h, boo
 
 /* x [B, in, h, w] -> [B, out, h, w]. Takes x unless it is to be kept, which what is wide never is:
  * it is not what lies on the stack. */
-static struct act res_block(struct net_run *r, const struct pass *p, const char *name, struct act x,
+static struct act res_block(struct net_run *r, struct unet_pass *p, const char *name, struct act x,
                             bool keep)
 {
     size_t mark = net_enter(r, "%s", name);
     bool conv = net_has(r, "skip_connection");
-    keep = keep && !is_wide(r, &x);
+    keep = keep && !unet_is_wide(r, &x);
     struct act skip = conv ? shortcut(r, x) : x, a;
     if (conv && !keep) /* x is needed no more */
         a = norm_silu(r, x, "in_layers.0");
@@ -174,7 +159,7 @@ static struct act like_queries(struct net_run *r, struct act k, const struct act
 }
 
 /* q, k and v of an attention over norm(x) and ctx, as patches leave them. */
-static void project(struct net_run *r, struct pass *p, const char *norm, const char *name,
+static void project(struct net_run *r, struct unet_pass *p, const char *norm, const char *name,
                     struct act x, struct act ctx, struct patch_attn *a, struct act qkv[3])
 {
     struct act n = net_layer_norm(r, x, norm, EPS);
@@ -200,8 +185,8 @@ static void project(struct net_run *r, struct pass *p, const char *norm, const c
 }
 
 /* x + attention(norm(x), ctx), in x's place. x [B, T, C], ctx [B, L, ...]; empty: x's own. */
-static struct act attention(struct net_run *r, struct pass *p, const char *norm, const char *name,
-                            struct act x, struct act ctx)
+static struct act attention(struct net_run *r, struct unet_pass *p, const char *norm,
+                            const char *name, struct act x, struct act ctx)
 {
     const struct unet_net *u = p->u;
     uint64_t C = x.shape.dim[2], heads = u->heads ? u->heads : C / u->head_dim;
@@ -237,7 +222,8 @@ static struct act attention(struct net_run *r, struct pass *p, const char *norm,
 }
 
 /* x [B, T, C], in its place. */
-static struct act transformer_block(struct net_run *r, struct pass *p, uint32_t i, struct act x)
+static struct act transformer_block(struct net_run *r, struct unet_pass *p, uint32_t i,
+                                    struct act x)
 {
     size_t mark = net_enter(r, "transformer_blocks.%u.", i);
     x = attention(r, p, "norm1", "attn1.", x, (struct act) { .addr = 0 });
@@ -252,7 +238,7 @@ static struct act transformer_block(struct net_run *r, struct pass *p, uint32_t 
 }
 
 /* x [B, C, h, w] -> the same; takes x. */
-static struct act transformer(struct net_run *r, struct pass *p, uint32_t depth, struct act x)
+static struct act transformer(struct net_run *r, struct unet_pass *p, uint32_t depth, struct act x)
 {
     const bool linear = p->u->linear_proj || wide_sums(r);
     uint64_t h = x.shape.dim[2], w = x.shape.dim[3];
@@ -283,8 +269,8 @@ static struct act transformer(struct net_run *r, struct pass *p, uint32_t depth,
     return x;
 }
 
-/* The embedding of time, and of SDXL's vector, behind the SiLU that every res block begins with. */
-static struct act embed(struct net_run *r, const struct unet_net *u, const struct family_batch *in)
+struct act unet_embed(struct net_run *r, const struct unet_net *u, const struct family_batch *in,
+                      struct act more)
 {
     struct act t = net_timestep(r, in->t, (size_t)in->shape.dim[0], u->model_channels); /* [B, M] */
     struct act a = net_linear(r, t, "time_embed.0"); /* [B, 4M] */
@@ -292,6 +278,8 @@ static struct act embed(struct net_run *r, const struct unet_net *u, const struc
     net_unary(r, &a, OP_SILU);
     struct act emb = net_linear(r, a, "time_embed.2");
     net_drop(r, &a);
+    if (more.shape.ndim)
+        net_add(r, &emb, more);
     if (u->adm_channels) {
         struct shape s = { .ndim = 2, .dim = { in->shape.dim[0], u->adm_channels } };
         struct act y = net_input(r, &s, in->y);
@@ -308,38 +296,38 @@ static struct act embed(struct net_run *r, const struct unet_net *u, const struc
 static const struct net_conv down = { .stride = 2, .top = 1, .left = 1, .bottom = 1, .right = 1 };
 
 /* Onto the stack: itself, or a rounded copy of what is wide. */
-static void push(struct net_run *r, struct pass *p, struct act x)
+static void push(struct net_run *r, struct unet_pass *p, struct act x)
 {
-    p->skip[p->skips++] = is_wide(r, &x) ? net_round(r, x) : x;
+    p->skip[p->skips++] = unet_is_wide(r, &x) ? net_round(r, x) : x;
 }
 
 /* Which block patches are asked about. */
-static void enter_block(struct pass *p, enum patch_part part, uint32_t i)
+static void enter_block(struct unet_pass *p, enum patch_part part, uint32_t i)
 {
     p->at = (struct patch_at) { .part = part, .block = i, .width = p->u->model_channels };
 }
 
 /* h onto the stack, as patches leave it; what goes on from there may be another one. *own: it is
  * not what lies on the stack. */
-static struct act keep(struct net_run *r, struct pass *p, struct act h, bool *own)
+static struct act keep(struct net_run *r, struct unet_pass *p, struct act h, bool *own)
 {
     bool fresh = true; /* nobody else has h yet */
     h = patch_kept(r, p->in, &p->at, h, false, &fresh);
     push(r, p, h);
-    *own = is_wide(r, &h);
+    *own = unet_is_wide(r, &h);
     return patch_kept(r, p->in, &p->at, h, true, own);
 }
 
-/* Block i of the way down. x is on the stack and stays, or the caller's own: then it is taken. */
-static struct act input_block(struct net_run *r, struct pass *p, uint32_t i, struct act x, bool own)
+struct act unet_input_block(struct net_run *r, struct unet_pass *p, uint32_t i, struct act x,
+                            bool own)
 {
     size_t mark = net_enter(r, "input_blocks.%u.", i);
     struct act h;
-    if (net_has(r, "0.op") && own && !is_wide(r, &x)) {
+    if (net_has(r, "0.op") && own && !unet_is_wide(r, &x)) {
         h = net_conv2d(r, x, "0.op", down);
         net_drop(r, &x);
     } else if (net_has(r, "0.op")) {
-        if (is_wide(r, &x))
+        if (unet_is_wide(r, &x))
             net_drop(r, &x);
         struct act top = p->skip[p->skips - 1];
         h = net_conv2d(r, top, "0.op", down); /* [B, C, ceil(h / 2), ceil(w / 2)] */
@@ -352,8 +340,7 @@ static struct act input_block(struct net_run *r, struct pass *p, uint32_t i, str
     return h;
 }
 
-/* own: x is not the last of the stack itself. */
-static struct act middle(struct net_run *r, struct pass *p, struct act x, bool own)
+struct act unet_middle(struct net_run *r, struct unet_pass *p, struct act x, bool own)
 {
     size_t mark = net_enter(r, "middle_block.");
     struct act h = res_block(r, p, "0.", x, !own);
@@ -366,12 +353,13 @@ static struct act middle(struct net_run *r, struct pass *p, struct act x, bool o
 }
 
 /* Block i of the way up: takes x and the top of the stack. `own`: x is not that top itself. */
-static struct act output_block(struct net_run *r, struct pass *p, uint32_t i, struct act x,
+static struct act output_block(struct net_run *r, struct unet_pass *p, uint32_t i, struct act x,
                                bool own)
 {
     size_t mark = net_enter(r, "output_blocks.%u.", i);
     struct act skip = p->skip[--p->skips];
-    own = own || is_wide(r, &x);
+    control_add(r, p->in, CONTROL_OUTPUT, p->skips, &skip);
+    own = own || unet_is_wide(r, &x);
     x = narrow(r, x);
     patch_output(r, p->in, &p->at, &x, &own, &skip);
     struct act pair[2] = { x, skip };
@@ -399,14 +387,14 @@ static struct act output_block(struct net_run *r, struct pass *p, uint32_t i, st
 
 static void forward(struct net_run *r, void *user)
 {
-    struct pass p = *(const struct pass *)user, *after = user;
+    struct unet_pass p = *(const struct unet_pass *)user, *after = user;
     const struct unet_net *u = p.u;
     const struct family_batch *in = p.in;
     if (in->patches.run)
         p.draws = in->patches.run->rng;
     struct shape xs = in->shape, cs = shape3(xs.dim[0], in->tokens, u->context_dim);
     xs.dim[1] = u->in_channels;
-    p.emb = embed(r, u, in);
+    p.emb = unet_embed(r, u, in, (struct act) { .addr = 0 });
     p.context = net_input(r, &cs, in->context);
     if (in->gligen)
         p.objects = gligen_objects(r, in->gligen, in->boxes, xs.dim[0]);
@@ -416,15 +404,19 @@ static void forward(struct net_run *r, void *user)
     net_drop(r, &x);
     bool own;
     enter_block(&p, PATCH_INPUT, 0);
+    control_add(r, in, CONTROL_INPUT, 0, &h);
     h = keep(r, &p, h, &own);
     for (uint32_t i = 1; i < u->input_blocks && !net_bad(r); i++) {
         enter_block(&p, PATCH_INPUT, i);
-        h = input_block(r, &p, i, h, own);
+        h = unet_input_block(r, &p, i, h, own);
+        control_add(r, in, CONTROL_INPUT, i, &h);
         h = keep(r, &p, h, &own);
     }
     enter_block(&p, PATCH_MIDDLE, 0);
-    if (u->middle)
-        h = middle(r, &p, h, own);
+    if (u->middle) {
+        h = unet_middle(r, &p, h, own);
+        control_add(r, in, CONTROL_MIDDLE, 0, &h);
+    }
     for (uint32_t i = 0; i < u->output_blocks && !net_bad(r); i++) {
         enter_block(&p, PATCH_OUTPUT, i);
         h = output_block(r, &p, i, h, own || i > 0 || u->middle);
@@ -445,7 +437,7 @@ static void forward(struct net_run *r, void *user)
 berth_status unet_forward(struct net *net, const struct unet_net *u, const struct family_batch *b,
                           uint64_t *peak, berth_err *err)
 {
-    struct pass p = { .u = u, .in = b };
+    struct unet_pass p = { .u = u, .in = b };
     if (peak)
         return net_predict(net, forward, &p, peak, err);
     berth_status s = net_forward(net, forward, &p, err);

@@ -1,6 +1,8 @@
 /* The UNet of SD1.x and SDXL, walked in the order the reference builds it. */
 #include "model/unet/presets.h"
 
+#define SKIPS_MAX 32
+
 static void res_block(struct keys *k, uint64_t in, uint64_t out, uint64_t emb)
 {
     keys_norm(k, "in_layers.0", in);
@@ -62,12 +64,12 @@ static void res_and_transformer(struct keys *k, const struct unet_config *c, uin
     }
 }
 
-void keys_unet(struct keys *k, const struct unet_config *c)
+/* The way down and the middle; skip: channels each input block leaves. Returns those at the end. */
+static uint64_t way_down(struct keys *k, const struct unet_config *c, uint64_t skip[SKIPS_MAX],
+                         int *skips)
 {
     const uint64_t M = c->model_channels, emb = 4 * M;
-    uint64_t skip[32] = { 0 }; /* channels each input block leaves for its output block */
-    int skips = 0;
-    if (c->levels * (c->res_blocks + 1) + 1 > (int)ARRAY_LEN(skip))
+    if (c->levels * (c->res_blocks + 1) + 1 > SKIPS_MAX)
         BUG("%d levels of %d res blocks", c->levels, c->res_blocks);
 
     keys_linear(k, "time_embed.0", emb, M, KEYS_BIAS);
@@ -80,20 +82,20 @@ void keys_unet(struct keys *k, const struct unet_config *c)
     uint64_t ch = M;
     int block = 0;
     keys_conv(k, "input_blocks.0.0", ch, c->in_channels, 3);
-    skip[skips++] = ch;
+    skip[(*skips)++] = ch;
     for (int level = 0; level < c->levels; level++) {
         uint64_t out = M * c->mult[level];
         for (int r = 0; r < c->res_blocks; r++) {
             size_t mark = keys_enter(k, "input_blocks.%d", ++block);
             res_and_transformer(k, c, ch, out, c->depth[level]);
             keys_leave(k, mark);
-            skip[skips++] = ch = out;
+            skip[(*skips)++] = ch = out;
         }
         if (level + 1 < c->levels) {
             size_t mark = keys_enter(k, "input_blocks.%d", ++block);
             keys_conv(k, "0.op", ch, ch, 3);
             keys_leave(k, mark);
-            skip[skips++] = ch;
+            skip[(*skips)++] = ch;
         }
     }
 
@@ -104,7 +106,35 @@ void keys_unet(struct keys *k, const struct unet_config *c)
     keys_leave(k, last);
     keys_leave(k, mid);
 
-    block = 0;
+    return ch;
+}
+
+void keys_unet_control(struct keys *k, const struct unet_config *c, uint64_t hint)
+{
+    static const uint64_t width[] = { 16, 16, 32, 32, 96, 96, 256 };
+    uint64_t skip[SKIPS_MAX] = { 0 }, in = hint;
+    int skips = 0;
+    char name[32];
+    uint64_t ch = way_down(k, c, skip, &skips);
+    for (int i = 0; i < skips; i++) {
+        snprintf(name, sizeof name, "zero_convs.%d.0", i);
+        keys_conv(k, name, skip[i], skip[i], 1);
+    }
+    for (size_t i = 0; i <= ARRAY_LEN(width); i++) {
+        uint64_t out = i < ARRAY_LEN(width) ? width[i] : c->model_channels;
+        snprintf(name, sizeof name, "input_hint_block.%zu", 2 * i);
+        keys_conv(k, name, out, in, 3);
+        in = out;
+    }
+    keys_conv(k, "middle_block_out.0", ch, ch, 1);
+}
+
+void keys_unet(struct keys *k, const struct unet_config *c)
+{
+    const uint64_t M = c->model_channels;
+    uint64_t skip[SKIPS_MAX] = { 0 }; /* for the output blocks */
+    int skips = 0, block = 0;
+    uint64_t ch = way_down(k, c, skip, &skips);
     for (int level = c->levels - 1; level >= 0; level--) {
         uint64_t out = M * c->mult[level];
         for (int r = 0; r <= c->res_blocks; r++) {

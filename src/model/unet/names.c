@@ -69,7 +69,7 @@ bool unet_diffusers_name(const char *path, uint32_t res, char *q, size_t cap)
 }
 
 /* "<layer>.<what>": the layer is translated, what stays. */
-static bool names(const void *user, const char *canonical, struct net_source *out)
+bool unet_diffusers_tensor(const void *user, const char *canonical, struct net_source *out)
 {
     const struct unet_net *u = user;
     char layer[sizeof out->name];
@@ -88,5 +88,5 @@ static bool names(const void *user, const char *canonical, struct net_source *ou
 
 net_names_fn *unet_names(const struct unet_net *u)
 {
-    return u->diffusers ? names : NULL;
+    return u->diffusers ? unet_diffusers_tensor : NULL;
 }

@@ -166,3 +166,23 @@ const struct preset unet_presets[] = {
            .unet = &sd15_tiny),
     { .name = NULL },
 };
+
+static void build_control(struct keys *k, const void *config)
+{
+    size_t mark = keys_enter(k, "control_model");
+    keys_unet_control(k, config, 3);
+    keys_leave(k, mark);
+}
+
+#define CONTROL_PRESET(name_, about_, unet_)                                                       \
+    {                                                                                              \
+        .name = name_, .about = about_, .build = build_control, .config = &unet_                   \
+    }
+
+const struct preset unet_control_presets[] = {
+    CONTROL_PRESET("controlnet-sd15-tiny", "ControlNet for sd15-tiny", sd15_tiny),
+    CONTROL_PRESET("controlnet-sd15", "ControlNet for SD1.5, full size", sd15),
+    CONTROL_PRESET("controlnet-sdxl-tiny", "ControlNet for sdxl-tiny", sdxl_tiny),
+    CONTROL_PRESET("controlnet-sdxl", "ControlNet for SDXL, full size", sdxl),
+    { .name = NULL },
+};

@@ -15,5 +15,8 @@ struct unet_config { /* SD1.x, SDXL */
     bool linear_proj;   /* proj_in and proj_out are linear layers instead of 1x1 convolutions */
 };
 void keys_unet(struct keys *k, const struct unet_config *c);
+/* Of a ControlNet for such a UNet. hint: channels of its picture. */
+void keys_unet_control(struct keys *k, const struct unet_config *c, uint64_t hint);
 
-extern const struct preset unet_presets[]; /* of its descriptor */
+extern const struct preset unet_presets[];         /* of its descriptor */
+extern const struct preset unet_control_presets[]; /* of ControlNets' */

@@ -14,7 +14,8 @@
  * Threads    unet_forward(): executor; the rest any.
  * Numbers    F32 on the cpu. Golden: tests/golden/model/test_unet.c
  * Files      family.c the descriptor, config.c detection (through canonical.h), names.c, forward.c,
- *            lora.c what adapters call its tensors, keys.c and presets.c synthetic models */
+ *            control.c ControlNets, lora.c what adapters call its tensors, keys.c and presets.c
+ *            synthetic models */
 #pragma once
 
 #include "format/weights.h"
@@ -47,6 +48,9 @@ struct unet_net { /* what a file's UNet looks like */
  * says why. */
 berth_status unet_detect(const struct weights *w, const char *root, struct unet_net *out,
                          berth_err *err);
+/* The same of a network that ends with its middle: a ControlNet. */
+berth_status unet_detect_half(const struct weights *w, const char *root, struct unet_net *out,
+                              berth_err *err);
 /* For net_args: `names`, with the struct unet_net as names_user, which then outlives the net. NULL:
  * the file has our names. */
 net_names_fn *unet_names(const struct unet_net *u);
@@ -56,6 +60,9 @@ bool unet_diffusers_name(const char *path, uint32_t res, char *out, size_t cap);
 
 /* For its descriptor. */
 void unet_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net);
+
+/* A name in diffusers' files; net_names_fn with a struct unet_net that has those names. */
+bool unet_diffusers_tensor(const void *u, const char *canonical, struct net_source *out);
 
 /* family.forward of it. */
 berth_status unet_forward(struct net *net, const struct unet_net *u, const struct family_batch *b,

@@ -12,7 +12,7 @@
 
 #include <dirent.h>
 
-#define LISTS_MAX 64
+#define LISTS_MAX 256
 
 static json_t *lists[LISTS_MAX];
 static char *list_name[LISTS_MAX];

@@ -2,6 +2,7 @@
 #include "support/oom.h"
 #include "support/sparse_open.h"
 
+#include "model/control.h"
 #include "model/encoder.h"
 #include "model/families.h"
 #include "model/style.h"
@@ -111,6 +112,10 @@ static void detects_every_preset(void **state)
         { "siglip-512", &vision_clip_vision.arch },
         { "flux-redux-tiny", &style_redux.arch },
         { "flux-redux", &style_redux.arch },
+        { "controlnet-sd15-tiny", &control_unet.arch },
+        { "controlnet-sd15", &control_unet.arch },
+        { "controlnet-sdxl-tiny", &control_unet.arch },
+        { "controlnet-sdxl", &control_unet.arch },
     };
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct weights *w = sparse_open_preset(row[i].preset);

@@ -170,11 +170,11 @@ static bool wide_linear(struct bag *b, size_t i, struct op_linear *l)
 
 static bool make_linear(struct bag *b, size_t i, union any *a, double *tol)
 {
-    static const uint64_t dim[][3] = { /* rows, K, N */
-                                       { 1, 1, 1 },      { 3, 5, 7 },      { 17, 31, 33 },
-                                       { 2, 320, 1 },    { 1, 768, 65 },   { 77, 64, 130 },
-                                       { 130, 257, 40 }, { 300, 96, 320 }, { 5, 1030, 514 },
-                                       { 57, 384, 384 }, { 57, 384, 96 },  { 4, 64, 3072 }
+    static const uint64_t dim[][3] = {
+        /* rows, K, N */
+        { 1, 1, 1 },     { 3, 5, 7 },      { 17, 31, 33 },   { 2, 320, 1 },    { 1, 768, 65 },
+        { 77, 64, 130 }, { 130, 257, 40 }, { 300, 96, 320 }, { 5, 1030, 514 }, { 57, 384, 384 },
+        { 57, 384, 96 }, { 4, 64, 3072 },  { 700, 12, 1 },   { 70, 12, 1 }
     };
     enum { SHAPES = sizeof dim / sizeof *dim, LONG = SHAPES + 2 * STORED };
     struct op_linear *l = &a->linear;
