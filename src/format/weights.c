@@ -369,6 +369,7 @@ berth_status weights_widen(struct weights *w, size_t i, uint64_t cols, berth_err
     for (uint64_t r = 0; r < e->shape.dim[0]; r++)
         if (weights_read(w, &as_stored, r * row, copy + r * wide, (size_t)row, err))
             return err->code;
+    e->narrow = e->copy ? e->narrow : e->shape.dim[1];
     e->shape = to;
     e->size = size;
     e->copy = copy;

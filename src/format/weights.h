@@ -63,6 +63,7 @@ struct weights_entry {
     struct shape shape;  /* torch order; comfy.gguf.orig_shape already applied */
     uint64_t off, size;  /* where it begins in the shard's file; bytes as dtype */
     const uint8_t *copy; /* its bytes as `stored`, after weights_widen(); NULL: the file's */
+    uint64_t narrow;     /* columns that the file has of it then */
 };
 
 /* Types of metadata values, with their numbers in GGUF files. */

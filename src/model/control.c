@@ -31,11 +31,9 @@ static const struct other {
     { "a ControlNet for Hunyuan-DiT", "after_proj_list.18.bias" },
     { "a ControlNet for Stable Cascade", "backbone.0.0.weight" },
     { "a ControlNet for Stable Cascade", "backbone.10.blocks.0.weight" },
-    { "a ControlNet for Flux (XLabs)", "double_blocks.0.img_attn.norm.key_norm.scale" },
     { "a ControlNet for Flux (MistoLine)", "controlnet_blocks.0.linear.weight" },
     { "a ControlNet for Qwen-Image (InstantX)", "transformer_blocks.0.img_mlp.net.0.proj.weight" },
     { "a ControlNet for Qwen-Image (Fun)", "control_blocks.0.after_proj.weight" },
-    { "a ControlNet for Flux (InstantX)", "controlnet_x_embedder.weight" },
 };
 
 static berth_status none(const struct weights *w, berth_err *err)
@@ -120,12 +118,30 @@ struct control { /* owner: the diffusion model's executor */
     float *types; /* [info.types] */
 };
 
+/* peak NULL: computes. */
+static berth_status pass(const struct control_kind *kind, struct net *net, struct control_turn *t,
+                         uint64_t *peak, berth_err *err)
+{
+    if (kind->turn)
+        return kind->turn(net, t, peak, err);
+    return peak ? net_predict(net, kind->forward, t, peak, err)
+                : net_forward(net, kind->forward, t, err);
+}
+
+static void own_free(const struct control_kind *kind, void *own)
+{
+    if (own && kind->release)
+        kind->release(own);
+    free(own);
+}
+
 /* A turn over a usual picture: what is missing is said before anything is computed. */
-static berth_status try_turn(struct net *net, const struct control_kind *kind, const void *own,
+static berth_status try_turn(struct net *net, const struct control_kind *kind, void *own,
                              berth_err *err)
 {
     const struct family *f = kind->family;
-    struct family_batch b = { .shape = f->usual, .tokens = f->usual_tokens };
+    const float one = 1;
+    struct family_batch b = { .shape = f->usual, .tokens = f->usual_tokens, .guidance = &one };
     struct control_info info = { .multiple = 1 };
     struct control_out *out = calloc(1, sizeof *out);
     uint64_t peak;
@@ -133,12 +149,14 @@ static berth_status try_turn(struct net *net, const struct control_kind *kind, c
         return err_set(err, BERTH_ENOMEM, "a control net");
     kind->describe(own, &info);
     struct control_turn t = {
-        .own = own, .b = &b, .type = info.types ? 0 : -1, .strength = &(float) { 1 }, .out = out
+        .own = own, .b = &b, .type = info.types ? 0 : -1, .strength = &one, .out = out
     };
-    t.hint_shape = (struct shape) { 4,
-                                    { 1, info.channels, shape_last(&b.shape, 2) * info.ratio,
-                                      shape_last(&b.shape, 1) * info.ratio } };
-    berth_status s = net_predict(net, kind->forward, &t, &peak, err);
+    const int sides = b.shape.ndim - 2;
+    t.hint_shape = b.shape;
+    t.hint_shape.dim[1] = info.channels;
+    for (int i = sides; i < b.shape.ndim; i++)
+        t.hint_shape.dim[i] *= info.ratio;
+    berth_status s = pass(kind, net, &t, &peak, err);
     control_out_free(out);
     return s;
 }
@@ -166,7 +184,7 @@ berth_status control_trace(const struct arch *arch, const struct weights *w, con
     if (!s)
         s = try_turn(net, kind, own, err);
     net_close(net);
-    free(own);
+    own_free(kind, own);
     return s;
 }
 
@@ -211,7 +229,7 @@ void control_close(struct control *c)
     if (!c)
         return;
     net_close(c->net);
-    free(c->own);
+    own_free(c->kind, c->own);
     free(c->hint);
     free(c->types);
     free(c);
@@ -251,11 +269,26 @@ void control_give(struct net_run *r, const struct control_turn *t, enum control_
     net_drop(r, &y);
 }
 
-void control_add(struct net_run *r, const struct family_batch *b, enum control_at at,
-                 uint32_t block, struct act *h)
+/* Which value of those that are given in a row is block's, of so many. */
+static uint32_t shared_by(const struct control_value *given, bool around, uint32_t block,
+                          uint32_t blocks)
 {
-    for (size_t i = 0; i < b->steers && block < CONTROL_BLOCKS && !net_bad(r); i++) {
-        const struct control_value *v = &b->steer[i]->at[at][block];
+    uint32_t n = 0;
+    while (n < CONTROL_BLOCKS && given[n].shape.ndim)
+        n++;
+    return !n ? 0 : around ? block % n : block / ((blocks + n - 1) / n);
+}
+
+void control_add(struct net_run *r, const struct family_batch *b, enum control_at at,
+                 uint32_t block, uint32_t blocks, struct act *h)
+{
+    for (size_t i = 0; i < b->steers && !net_bad(r); i++) {
+        const struct control_value *given = b->steer[i]->at[at];
+        const uint32_t which =
+            blocks ? shared_by(given, b->steer[i]->around, block, blocks) : block;
+        const struct control_value *v = &given[which < CONTROL_BLOCKS ? which : 0];
+        if (which >= CONTROL_BLOCKS)
+            return;
         char mine[SHAPE_TEXT_MAX], theirs[SHAPE_TEXT_MAX];
         if (!v->shape.ndim)
             continue;
@@ -309,7 +342,7 @@ static berth_status make_room(struct control *c, struct control_turn *t, berth_e
         return BERTH_OK;
     o->net = NULL;
     memset(o->at, 0, sizeof o->at);
-    if (net_predict(c->net, c->kind->forward, t, &peak, err) || place(o, err))
+    if (pass(c->kind, c->net, t, &peak, err) || place(o, err))
         return err->code;
     o->net = c->net;
     o->latents = t->b->shape;
@@ -365,7 +398,7 @@ static berth_status share_out(struct control *c, const struct diffusion_steer *s
 static berth_status check_picture(const struct control *c, const struct diffusion_steer *s,
                                   berth_err *err)
 {
-    if (s->hint_shape.ndim != 4 || s->hint_shape.dim[1] != c->info.channels)
+    if (s->hint_shape.dim[1] != c->info.channels)
         return err_set(err, BERTH_EINVAL, "a picture of %llu channels; the %s looks at %llu",
                        (unsigned long long)s->hint_shape.dim[1], c->info.what,
                        (unsigned long long)c->info.channels);
@@ -406,8 +439,9 @@ berth_status control_run(struct control *c, const struct diffusion_steer *s,
     if (is_made(c, s, &t))
         return BERTH_OK;
     out->looked_at = NULL;
-    if (make_room(c, &t, err) || net_forward(c->net, c->kind->forward, &t, err))
+    if (make_room(c, &t, err) || pass(c->kind, c->net, &t, NULL, err))
         return err->code == BERTH_ECANCELED ? err->code : err_add(err, "'%.120s'", path);
+    out->around = c->kind->around;
     out->looked_at = s->hint;
     out->strength = s->strength;
     if (s->mean)

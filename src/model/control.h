@@ -1,16 +1,18 @@
 /* control: networks that prompts bring along to steer a diffusion model by a picture (CONTROL_NET).
  *
  * Before each pass of the model such a network looks at the same latents and at the picture, or at
- * the picture alone. What it makes of them is added inside the model: to what its input blocks give,
- * to its middle, to what waits for its output blocks. That travels through host memory, so either
- * may compute anywhere. Networks that a MODEL brings along are families.h's (control_class).
+ * the picture alone. What it makes of them is added inside the model: to what its input blocks
+ * give, to its middle, to what waits for its output blocks. That travels through host memory, so
+ * either may compute anywhere. Networks that a MODEL brings along are families.h's
+ * (control_class).
  *
  * Words      kind    control nets of one build: a descriptor, as families have one
  *            turn    one pass of a control net
  * Threads    Executor; tables any.
  * Adding     a kind: a `const struct control_kind control_<x>` beside the network that it is made
  *            of, and a line in controls.def.
- * Files      control.c; unet/control.c and unet/adapter.c kinds */
+ * Files      control.c; kinds: unet/control.c, unet/adapter.c, qwen_image/instantx.c,
+ *            flux/control.c */
 #pragma once
 
 #include "model/families.h"
@@ -24,7 +26,8 @@ struct control_value {  /* for one block */
 enum control_at { CONTROL_INPUT, CONTROL_MIDDLE, CONTROL_OUTPUT, CONTROL_ATS };
 struct control_out { /* what a turn gave */
     struct control_value at[CONTROL_ATS][CONTROL_BLOCKS];
-    float *mem; /* where its values are */
+    bool around; /* control_kind */
+    float *mem;  /* where its values are */
     size_t cap;
     /* Which turn it has room for: */
     const struct net *net;
@@ -35,10 +38,10 @@ struct control_out { /* what a turn gave */
 void control_out_free(struct control_out *o); /* NULL is fine */
 
 struct control_turn {
-    const void *own;              /* as config() read it */
+    void *own;                    /* as config() read it */
     const struct family_batch *b; /* x: latents alone; context: what control nets are told */
     const float *hint;
-    struct shape hint_shape; /* [1 or n, control_info.channels, h, w] */
+    struct shape hint_shape; /* [1 or n, control_info.channels, ..., h, w] */
     const float *strength;
     const float *types; /* [types]: 1 for what the picture is, else 0 */
     int type;           /* which; -1: nobody said */
@@ -47,22 +50,27 @@ struct control_turn {
 /* Hands y over to a block of the model, times the strength; takes y. */
 void control_give(struct net_run *r, const struct control_turn *t, enum control_at at,
                   uint32_t block, struct act y);
-/* For forwards: adds what this batch was given for a block to h, in its place. */
+/* For forwards: adds what this batch was given for a block to h, in its place. blocks 0: what was
+ * given for that one; else of how many it is one, which share what there is. */
 void control_add(struct net_run *r, const struct family_batch *b, enum control_at at,
-                 uint32_t block, struct act *h);
+                 uint32_t block, uint32_t blocks, struct act *h);
 
 struct control_kind {
     struct arch arch; /* CONTROL_ARCH(), .detect, .presets */
     const struct family *family;
     size_t bytes; /* of own */
     bool still;   /* what it gives follows from the picture alone */
+    bool around;  /* blocks that share its values take them in turn, not each some in a row */
     /* Reads own from shapes. Errors say why it cannot be computed. */
     berth_status (*config)(const struct weights *w, const char *root, void *own, berth_err *err);
     /* Is it for this network of its family? Errors have the widths of both. */
     berth_status (*fits)(const void *own, const struct family_config *cfg, berth_err *err);
     void (*describe)(const void *own, struct control_info *out);
-    net_names_fn *names;     /* names_user: own */
+    net_names_fn *names;     /* names_user: own; NULL: the file has our names */
     net_forward_fn *forward; /* user: a struct control_turn */
+    /* In its place, where there is something to prepare; peak: as family.forward. */
+    berth_status (*turn)(struct net *net, struct control_turn *t, uint64_t *peak, berth_err *err);
+    void (*release)(void *own); /* what own refers to; NULL: nothing */
 };
 #define CONTROL(x) extern const struct control_kind control_##x;
 #include "model/controls.def"

@@ -581,7 +581,8 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     }
     g->t = arena_array(mem, n, sizeof(float));
     g->y = adm ? arena_array(mem, n, adm * sizeof(float)) : NULL;
-    g->guidance = b->guided ? arena_array(mem, n, sizeof(float)) : NULL;
+    const bool guided = b->guided || in->steers; /* control nets want it of any model */
+    g->guidance = guided ? arena_array(mem, n, sizeof(float)) : NULL;
     size_t refs = in->cond[b->item[0]]->refs;
     g->ref = refs ? arena_array(mem, n, refs * sizeof *g->ref) : NULL;
     g->negative = in->patches.n ? arena_array(mem, n, sizeof *g->negative) : NULL;
@@ -591,7 +592,7 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     if (in->steers && steered_room(d, in, b, mem, g, err))
         return err->code;
     if ((refs && !g->ref) || (boxes && !g->boxes) || (in->patches.n && !g->negative) || !g->x ||
-        !g->out || !g->context || !g->t || (adm && !g->y) || (b->guided && !g->guidance))
+        !g->out || !g->context || !g->t || (adm && !g->y) || (guided && !g->guidance))
         return err_set(err, BERTH_ENOMEM, "%zu latents of %s", n,
                        sides(in, (char[SIDES_MAX]) { 0 }));
     return BERTH_OK;
@@ -661,7 +662,7 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
             g->negative[k] = cond->negative;
         g->chunk += g->chunk == k && cond == in->cond[b->item[0]];
         if (g->guidance)
-            g->guidance[k] = cond->guided ? cond->guidance : default_guidance;
+            g->guidance[k] = cond->guided > 0 ? cond->guidance : default_guidance;
         if (g->y &&
             d->family->vector(info, cond, &in->shape, g->y + k * (size_t)info->adm_channels, err))
             return err->code;
@@ -701,14 +702,15 @@ static berth_status take_turns(struct diffusion *d, const struct diffusion_in *i
 {
     struct family_batch b = *pass;
     b.patches = (struct net_patches) { .n = 0 };
-    b.steers = 0;
+    b.steers = b.controls = b.refs = 0;
+    b.hidden = NULL;
+    b.guidance = g->guidance + first;
     b.shape.dim[1] = d->info.latent.channels;
     if (g->latents)
         b.x = g->latents + first * values(in);
     if (g->told) {
         b.tokens = told;
         b.context = g->told + first * told * (size_t)d->info.context_dim;
-        b.hidden = NULL;
     }
     for (size_t i = 0; i < in->steers; i++) {
         if (!d->given[i] && !(d->given[i] = calloc(1, sizeof *d->given[i])))
@@ -743,7 +745,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
         part.t = g->t + first;
         part.context = g->context + first * b->tokens * (size_t)info->context_dim;
         part.y = g->y ? g->y + first * (size_t)info->adm_channels : NULL;
-        part.guidance = g->guidance ? g->guidance + first : NULL;
+        part.guidance = b->guided ? g->guidance + first : NULL;
         part.negative = g->negative ? g->negative + first : NULL;
         part.first = first;
         part.chunk = g->chunk < n ? g->chunk : n;

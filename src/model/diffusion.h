@@ -135,6 +135,8 @@ struct control_info { /* what the picture must be that it looks at */
     uint32_t ratio;    /* its pixels to one of the latents', a side */
     uint32_t multiple; /* its sides are multiples of this; 0 as 1 */
     unsigned types;    /* of pictures that it tells apart; 0: it does not */
+    bool latents;      /* it looks at a picture's latent, in the model's scale; ratio is 1 */
+    bool masked;       /* and at a mask behind that: 1 is what stays */
 };
 /* BERTH_EUNSUPPORTED: no such network that can be computed here; says what is there instead. */
 berth_status diffusion_control_info(const struct weights *w, const char *part,

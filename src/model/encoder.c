@@ -111,6 +111,7 @@ static berth_status tokenize(const struct text_args *a, struct work *k, const ch
         rules.min_padding = a->padding.min_padding;
     }
     rules.pad_left = use->pad_left;
+    rules.without = k->prompt ? k->prompt->without : 0;
     rules.plain = use->wording && !use->wording->weights;
     if (!text)
         return no_memory(err);

@@ -308,8 +308,9 @@ extern const struct text_set *const text_set_list[]; /* text_sets.def; NULL ends
 berth_status text_type_check(const char *type, berth_err *err);
 bool text_set_made_of(const struct text_set *set, const struct text_found *found, size_t n);
 /* Which set these encoders make. type: what the loader was told ("sdxl", "flux"), which counts as
- * far as ComfyUI lets it; NULL: they came with a checkpoint whose model does not say. BERTH_EINVAL:
- * not what the type wants, saying what is missing. BERTH_EUNSUPPORTED: none that can be computed. */
+ * far as ComfyUI lets it; NULL: they came with a checkpoint whose model does not say.
+ * BERTH_EINVAL: not what the type wants, saying what is missing. BERTH_EUNSUPPORTED: none that can
+ * be computed. */
 berth_status text_set_find(const struct text_found *found, size_t n, const char *type,
                            const struct text_set **out, berth_err *err);
 /* "CLIP-L and T5": the encoders of a set. */
@@ -339,6 +340,7 @@ struct text_prompt {
     const char *text;
     const struct encoder_class *encoder; /* NULL: every encoder without a prompt of its own */
     const struct chat_template *chat;    /* instead of the set's own; NULL: the set's */
+    uint32_t without;                    /* chunk_rules.without */
     /* In the order of the placeholders in the worded prompt (Qwen: <|image_pad|>): the k-th of
      * them becomes the rows of picture k. BERTH_EUNSUPPORTED: the encoder sees no pictures. */
     const struct text_picture *picture;

@@ -28,6 +28,8 @@ static const struct row {
 #define UNET(...) ROW("unet", __VA_ARGS__)
 #define CODEC(...) ROW("vae", __VA_ARGS__)
 #define TEXT(...) ROW("clip", __VA_ARGS__)
+#define SIGHT(...) ROW("vision", __VA_ARGS__)
+#define LOOK(...) ROW("style", __VA_ARGS__)
 #define UPSCALE(...) ROW(UPSCALER_ROLE, __VA_ARGS__)
 #define OTHER(...) ROW(NULL, __VA_ARGS__)
     UNET("Flux.2", "a Flux.2 model in diffusers' names",
@@ -72,6 +74,9 @@ static const struct row {
     TEXT("Gemma 4", "a Gemma 4 text encoder", "model.layers.0.layer_scalar"),
     TEXT("Qwen3.5", "a Qwen3.5 text encoder", "model.language_model.layers.0.linear_attn.A_log"),
     TEXT("GPT-OSS", "a GPT-OSS text encoder", "layers.0.self_attn.sinks"),
+    SIGHT("DINOv2", "a DINOv2 encoder of pictures", "encoder.layer.0.layer_scale2.lambda1"),
+    SIGHT("DINOv3", "a DINOv3 encoder of pictures", "layer.0.attention.o_proj.bias"),
+    LOOK("T2I-Adapter", "a style model of T2I-Adapter's", "style_embedding"),
     UPSCALE("HAT", "a HAT upscale model", "layers.0.residual_group.overlap_attn.mlp.fc1.weight"),
     UPSCALE("Swin2SR", "a Swin2SR upscale model", "layers.0.residual_group.blocks.0.norm1.weight",
             "patch_embed.proj.weight", "conv_first.weight"),
@@ -209,12 +214,16 @@ static bool find_text(const struct weights *w, struct family_info *out)
 
 static bool find_vision(const struct weights *w, struct family_info *out)
 {
+    const char *part = NULL;
     const struct vision_class *is = vision_at(w, NULL);
     struct vision_net v;
     berth_err err = { 0 };
+    for (size_t i = 0; !is && i < PLACE_PARTS; i++)
+        if (strcmp(place_parts[i].role, "vision") == 0)
+            is = vision_at(w, part = place_parts[i].prefix);
     if (!is)
         return false;
-    berth_status s = vision_find(w, NULL, &v, &err);
+    berth_status s = vision_find(w, part, &v, &err);
     *out = (struct family_info) { .name = is->name, .role = "vision", .runs = !s };
     snprintf(out->what, sizeof out->what, "%s", is->what);
     snprintf(out->why, sizeof out->why, "%.199s", s ? err.msg : "");
@@ -310,12 +319,25 @@ static bool find_other(const struct weights *w, const struct arch *arch, struct 
     return true;
 }
 
+static bool find_control(const struct weights *w, const struct arch *arch, struct family_info *out)
+{
+    struct control_info c;
+    berth_err err = { 0 };
+    if (!arch || !arch->role || strcmp(arch->role, "control") != 0)
+        return false;
+    berth_status s = diffusion_control_info(w, NULL, &c, &err);
+    *out = (struct family_info) { .name = s ? "control net" : c.what, .runs = !s };
+    snprintf(out->what, sizeof out->what, "%s", arch->base.about);
+    snprintf(out->why, sizeof out->why, "%.199s", s ? err.msg : "");
+    return true;
+}
+
 /* Finds what the file has, whatever its weights are stored as. */
 static berth_status find(const struct weights *w, const struct arch *arch, const char *role,
                          struct family_info *out, berth_err *err)
 {
     berth_status s = BERTH_ENOTFOUND;
-    if (find_row(w, role, out))
+    if ((wants(role, "control") && find_control(w, arch, out)) || find_row(w, role, out))
         return BERTH_OK;
     if (wants(role, "unet") && (s = find_diffusion(w, arch, out, err)) != BERTH_ENOTFOUND)
         return s;

@@ -5,8 +5,11 @@
 
 #include <stdlib.h>
 
+/* Without patches there is no list either, and nothing may be added to NULL. */
 #define EACH(p, b)                                                                                 \
-    for (const struct net_patch *p = (b)->patches.at, *end_ = p + (b)->patches.n; p != end_; p++)
+    for (const struct net_patch *p = (b)->patches.at,                                              \
+                                *end_ = (b)->patches.n ? p + (b)->patches.n : p;                   \
+         p != end_; p++)
 
 bool patch_wants_pairs(const struct net_patches *patches)
 {

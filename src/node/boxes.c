@@ -86,6 +86,9 @@ static berth_status read_box(const json_t *o, struct box *b, berth_err *err)
 static berth_status read_boxes(const json_t *list, struct box **out, size_t *n, berth_err *err)
 {
     *n = json_array_size(list);
+    *out = NULL;
+    if (!list)
+        return err_set(err, BERTH_ENOMEM, "a list of boxes");
     *out = *n <= BOXES_MAX ? calloc(*n + 1, sizeof **out) : NULL;
     if (!*out)
         return err_set(err, *n > BOXES_MAX ? BERTH_ELIMIT : BERTH_ENOMEM, "%zu boxes", *n);
@@ -120,8 +123,8 @@ static int by_score(const void *a, const void *b)
     return x->at < y->at ? -1 : 1;
 }
 
-/* The list for picture i of `pictures`: {} and [] of boxes count for all of them. *own is a new list
- * around a single box. */
+/* The list for picture i; a box, or a list of boxes, counts for all of them. *own is a new list
+ * around a single box. NULL: no memory for that. */
 static const json_t *list_for(const json_t *v, size_t i, json_t **own)
 {
     const json_t *first = json_array_get(v, 0);
@@ -129,7 +132,8 @@ static const json_t *list_for(const json_t *v, size_t i, json_t **own)
         return *own = json_pack("[O]", v);
     if (!first || json_is_object(first))
         return v;
-    return json_array_get(v, json_array_size(v) == 1 ? 0 : i);
+    size_t n = json_array_size(v);
+    return i < n || n == 1 ? json_array_get(v, n == 1 ? 0 : i) : (*own = json_array());
 }
 
 static long cut(double v) /* towards 0, as int() of Python; to what a picture may have */
@@ -316,14 +320,13 @@ static berth_status put_part(struct node_call *c, const struct htensor *t, size_
     return s;
 }
 
-/* The list for picture i; NULL: it is no list. */
+/* The list for picture i, of those for each of them. NULL: no memory for one around a box. */
 static const json_t *frame_list(const json_t *v, size_t i, json_t **own)
 {
     size_t n = json_array_size(v);
     if (!json_is_array(v))
         return *own = json_pack("[O]", v);
-    const json_t *list = json_array_get(v, i < n ? i : n - 1);
-    return json_is_array(list) ? list : NULL;
+    return json_array_get(v, i < n ? i : n - 1);
 }
 
 static berth_status cut_all(struct node_call *c, const json_t *v, const struct htensor *t,
@@ -336,8 +339,9 @@ static berth_status cut_all(struct node_call *c, const json_t *v, const struct h
         struct part p;
         size_t n = 0;
         const json_t *list = frame_list(v, i, &own);
-        berth_status s = !list ? err_set(err, BERTH_EINVAL, "bboxes are a list for each picture")
-                               : read_boxes(list, &b, &n, err);
+        berth_status s = list && !json_is_array(list)
+                             ? err_set(err, BERTH_EINVAL, "bboxes are a list for each picture")
+                             : read_boxes(list, &b, &n, err);
         json_decref(own);
         if (!s && n && around(b, n, padding, (long)dim(t, 1), (long)dim(t, 2), &p))
             s = put_part(c, t, i, p, bars, to, *made, err);

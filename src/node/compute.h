@@ -10,11 +10,12 @@
  *            computes next finds what the other left. The same set again costs nothing.
  * Threads    Executor, as everything that runs.
  * Files      compute.c ready_*; assets.c tokenizers; cond.c the CONDITIONING value, conditioning.c
- *            its nodes; controlnet.c control nets; edit_model.c pictures that prompts show; text_encode.c; sample_latent.c a
- *            run of a sampler, sample_conds.c what it makes of conditionings; sampling.c KSampler
- *            and kin; sampler.c noise.c guider.c the objects of custom sampling; model_sampling.c
- *            what is said about a MODEL, and schedules that ask one; vae.c; vision.c pictures as
- *            encoders see them, and prompts made of that; unclip.c the same for unCLIP */
+ *            its nodes; controlnet.c control nets; edit_model.c pictures that prompts show;
+ *            text_encode.c; sample_latent.c a run of a sampler, sample_conds.c what it makes of
+ *            conditionings; sampling.c KSampler and kin; sampler.c noise.c guider.c the objects of
+ *            custom sampling; model_sampling.c what is said about a MODEL, and schedules that ask
+ *            one; vae.c; vision.c pictures as encoders see them, and prompts made of that; unclip.c
+ *            the same for unCLIP */
 #pragma once
 
 #include "model/diffusion.h"
@@ -67,8 +68,9 @@ void unclip_release(struct cond_unclip *x); /* NULL is fine */
 struct cond_control {
     unsigned counts;
     struct cond_control *before; /* a reference; NULL: it is the first */
-    struct model_ref net;
-    struct htensor *image; /* [n, h, w, c]; a reference */
+    struct model_ref net, vae;   /* vae: without parts where none is given */
+    struct htensor *image;       /* [n, h, w, c]; a reference */
+    struct htensor *mask;        /* [n, h, w] beside it, 1 is what stays; a reference or NULL */
     double strength, start_percent, end_percent;
 };
 void cond_control_unref(struct cond_control *k); /* NULL is fine */
@@ -288,10 +290,12 @@ struct control_hint { /* what one looks at for latents of one size */
     const float *x;
     struct control_hint *next;
 };
-/* Finds it in the list, or makes it, in mem. */
-berth_status control_hint(struct node_call *c, const struct cond_control *k, size_t h, size_t w,
-                          struct arena *mem, struct control_hint **list,
-                          const struct control_hint **out, berth_err *err);
+/* Finds it in the list, or makes it, in mem; f: what the model's latents are. A VAE may be loaded
+ * for it. */
+berth_status control_hint(struct node_call *c, const struct cond_control *k,
+                          const struct latent_format *f, size_t h, size_t w, struct arena *mem,
+                          struct control_hint **list, const struct control_hint **out,
+                          berth_err *err);
 /* How the net is to be used, beside what it looks at. */
 void control_manner(const struct cond_control *k, struct diffusion_steer *out);
 

@@ -4,6 +4,7 @@
  * only note what is wanted. */
 #include "node/compute.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,9 @@ void cond_control_unref(struct cond_control *k)
     while (k && --k->counts == 0) {
         struct cond_control *before = k->before;
         model_ref_release(&k->net);
+        model_ref_release(&k->vae);
         htensor_unref(k->image);
+        htensor_unref(k->mask);
         free(k);
         k = before;
     }
@@ -35,13 +38,16 @@ static berth_status control_new(const struct cond_control *like, const struct co
     *k = *like;
     k->counts = 1;
     k->before = (struct cond_control *)before;
-    k->net = (struct model_ref) { 0 };
-    if (model_ref_copy(&like->net, &k->net, err)) {
+    k->net = k->vae = (struct model_ref) { 0 };
+    if (model_ref_copy(&like->net, &k->net, err) || model_ref_copy(&like->vae, &k->vae, err)) {
+        model_ref_release(&k->net);
         free(k);
         *out = NULL;
         return err->code;
     }
     htensor_ref(k->image);
+    if (k->mask)
+        htensor_ref(k->mask);
     if (k->before)
         k->before->counts++;
     return BERTH_OK;
@@ -95,31 +101,58 @@ static berth_status steer_list(struct node_call *c, const char *input, size_t i,
     return s;
 }
 
-/* What the node's inputs say of it; net is borrowed. */
-static berth_status read_control(struct node_call *c, struct cond_control *out, berth_err *err)
+/* What the node's inputs say of it; all borrowed. */
+static berth_status read_control(struct node_call *c, struct cond_control *out,
+                                 struct control_info *info, berth_err *err)
 {
-    const struct model_ref *net;
-    struct control_info info;
+    const struct model_ref *net, *vae;
     *out = (struct cond_control) { .end_percent = 1 };
     if (in_model(c, "control_net", &net, err) || in_image(c, "image", &out->image, err) ||
         in_f64(c, "strength", &out->strength, err))
         return err->code;
     if (!net->parts)
         return err_set(err, BERTH_EINVAL, "a control net without weights");
-    if (dim(out->image, 0) == 0 || !htensor_count(out->image))
+    if (!htensor_count(out->image))
         return err_set(err, BERTH_EINVAL, "a picture without pixels for a control net");
     out->net = *net;
     struct res_model *m = net->part[0];
-    return diffusion_control_info(res_weights(m), res_info(m).part, &info, err);
+    if (diffusion_control_info(res_weights(m), res_info(m).part, info, err))
+        return err->code;
+    if (!info->latents)
+        return BERTH_OK;
+    if (node_input_index(c->cls, "vae") == SIZE_MAX || !in_given(c, "vae"))
+        return err_set(err, BERTH_EINVAL,
+                       "'%.120s' looks at latents: give a node that applies it a VAE",
+                       weights_path(res_weights(m)));
+    if (in_model(c, "vae", &vae, err))
+        return err->code;
+    out->vae = *vae;
+    return BERTH_OK;
 }
 
 static berth_status run_apply(struct node_call *c, berth_err *err)
 {
     struct cond_control k;
+    struct control_info info;
     struct chains made = { .n = 0 };
-    if (read_control(c, &k, err))
+    if (read_control(c, &k, &info, err))
         return err->code;
     berth_status s = steer_list(c, "conditioning", 0, &k, true, &made, err);
+    for (size_t i = 0; i < made.n; i++)
+        cond_control_unref(made.made[i]);
+    return s;
+}
+
+/* Both prompts, steered from one percent to the other. */
+static berth_status steer_pair(struct node_call *c, struct cond_control *k, berth_err *err)
+{
+    struct chains made = { .n = 0 };
+    if (in_f64(c, "start_percent", &k->start_percent, err) ||
+        in_f64(c, "end_percent", &k->end_percent, err))
+        return err->code;
+    berth_status s = steer_list(c, "positive", 0, k, false, &made, err);
+    if (!s)
+        s = steer_list(c, "negative", 1, k, false, &made, err);
     for (size_t i = 0; i < made.n; i++)
         cond_control_unref(made.made[i]);
     return s;
@@ -128,15 +161,58 @@ static berth_status run_apply(struct node_call *c, berth_err *err)
 static berth_status run_advanced(struct node_call *c, berth_err *err)
 {
     struct cond_control k;
-    struct chains made = { .n = 0 };
-    if (read_control(c, &k, err) || in_f64(c, "start_percent", &k.start_percent, err) ||
-        in_f64(c, "end_percent", &k.end_percent, err))
+    struct control_info info;
+    return read_control(c, &k, &info, err) ? err->code : steer_pair(c, &k, err);
+}
+
+/* 1 - mask: what stays. */
+static berth_status what_stays(const struct htensor *mask, struct htensor **out, berth_err *err)
+{
+    if (htensor_copy(mask, out, err))
         return err->code;
-    berth_status s = steer_list(c, "positive", 0, &k, false, &made, err);
+    for (size_t i = 0; i < htensor_count(*out); i++)
+        (*out)->data[i] = 1.0f - (*out)->data[i];
+    return BERTH_OK;
+}
+
+/* The picture where the mask says so, else black. */
+static berth_status what_is_seen(struct node_call *c, const struct htensor *image,
+                                 const struct htensor *stays, struct htensor **out, berth_err *err)
+{
+    const size_t w = dim(image, 2), h = dim(image, 1), channels = dim(image, 3);
+    struct htensor *m = NULL;
+    *out = NULL;
+    if (dim(stays, 0) != 1 && dim(stays, 0) != dim(image, 0))
+        return err_set(err, BERTH_EINVAL, "%zu masks for %zu pictures", dim(stays, 0),
+                       dim(image, 0));
+    if (scale_planes(c, stays, w, h, "bilinear", true, &m, err) || htensor_copy(image, out, err)) {
+        htensor_unref(m);
+        return err->code;
+    }
+    for (size_t i = 0; i < htensor_count(*out); i++)
+        (*out)->data[i] *= nearbyintf(m->data[i / channels % (dim(stays, 0) * h * w)]);
+    htensor_unref(m);
+    return BERTH_OK;
+}
+
+static berth_status run_inpainting(struct node_call *c, berth_err *err)
+{
+    struct cond_control k;
+    struct control_info info;
+    struct htensor *mask, *seen = NULL;
+    if (read_control(c, &k, &info, err) || in_mask(c, "mask", &mask, err))
+        return err->code;
+    if (!info.masked)
+        return steer_pair(c, &k, err);
+    berth_status s = what_stays(mask, &k.mask, err);
     if (!s)
-        s = steer_list(c, "negative", 1, &k, false, &made, err);
-    for (size_t i = 0; i < made.n; i++)
-        cond_control_unref(made.made[i]);
+        s = what_is_seen(c, k.image, k.mask, &seen, err);
+    if (!s) {
+        k.image = seen;
+        s = steer_pair(c, &k, err);
+    }
+    htensor_unref(seen);
+    htensor_unref(k.mask);
     return s;
 }
 
@@ -155,6 +231,19 @@ NODE_CLASS(ControlNetApplyAdvanced, .display = "Apply ControlNet",
            INS(PAIR_IN, SOCKET("control_net", "CONTROL_NET"), SOCKET("image", "IMAGE"), STRENGTH_IN,
                RANGE_IN, OPTIONAL("vae", "VAE")),
            OUTS(PAIR_OUT), .run = run_advanced);
+
+NODE_CLASS(ControlNetApplySD3, .display = "Apply Controlnet with VAE",
+           .category = "conditioning/controlnet", .module = MOD("sd3"),
+           .flags = NODE_V3 | NODE_DEPRECATED,
+           INS(PAIR_IN, SOCKET("control_net", "CONTROL_NET"), SOCKET("vae", "VAE"),
+               SOCKET("image", "IMAGE"), STRENGTH_IN, RANGE_IN),
+           OUTS(PAIR_OUT), .run = run_advanced);
+
+NODE_CLASS(ControlNetInpaintingAliMamaApply, .category = "conditioning/controlnet",
+           V3("controlnet"),
+           INS(PAIR_IN, SOCKET("control_net", "CONTROL_NET"), SOCKET("vae", "VAE"),
+               SOCKET("image", "IMAGE"), SOCKET("mask", "MASK"), STRENGTH_IN, RANGE_IN),
+           OUTS(PAIR_OUT), .run = run_inpainting);
 
 /* ---- what they are told ---- */
 
@@ -251,37 +340,100 @@ static berth_status planes_of(const struct htensor *t, const struct control_info
     return BERTH_OK;
 }
 
+/* The mask at the latents' pixels, nearest, cut to their aspect, behind the latents of each
+ * picture; all ones where there is none. */
+static berth_status mask_behind(struct node_call *c, const struct htensor *mask,
+                                const struct control_hint *x, float *data, berth_err *err)
+{
+    const size_t each = (size_t)shape_inner(&x->shape, 1), hw = x->h * x->w;
+    struct htensor *m = NULL;
+    if (mask && scale_planes(c, mask, x->w, x->h, "nearest-exact", true, &m, err))
+        return err->code;
+    for (size_t i = 0; i < (size_t)x->shape.dim[0]; i++)
+        for (size_t k = 0; k < hw; k++)
+            data[(i + 1) * each - hw + k] = m ? m->data[i % dim(mask, 0) * hw + k] : 1.0f;
+    htensor_unref(m);
+    return BERTH_OK;
+}
+
+/* Latents of pictures that are cut and scaled already, in the model's scale. */
+static berth_status latents_of(struct node_call *c, const struct cond_control *k,
+                               const struct control_info *info, const struct latent_format *f,
+                               const struct htensor *pictures, struct arena *mem,
+                               struct control_hint *out, berth_err *err)
+{
+    const size_t n = dim(pictures, 0), own = info->channels - info->masked;
+    char text[SHAPE_TEXT_MAX];
+    struct htensor *z = NULL;
+    if (n > 1 && f->rank == 3)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "%zu pictures for this control net cannot be used yet; give it one", n);
+    if (encode_picture(c, &k->vae, pictures, &z, err))
+        return err->code;
+    const struct shape still = { 4, { n, own, out->h, out->w } };
+    const struct shape frame = { 5, { n, own, 1, out->h, out->w } };
+    struct shape s = f->rank == 3 ? frame : still;
+    berth_status st = BERTH_OK;
+    if (!shape_eq(&z->shape, &s))
+        st = err_set(err, BERTH_EINVAL, "this VAE's latents are %s, not what the %s looks at",
+                     shape_text(&z->shape, text), info->what);
+    if (!st)
+        latent_in(f, z->data, &s);
+    const size_t each = (size_t)shape_inner(&s, 1);
+    s.dim[1] = info->channels;
+    const size_t room = (size_t)shape_inner(&s, 1);
+    float *x = st ? NULL : arena_array(mem, n, room * sizeof *x);
+    if (!st && !x)
+        st = err_set(err, BERTH_ENOMEM, "a control net's picture");
+    for (size_t i = 0; !st && i < n; i++)
+        memcpy(x + i * room, z->data + i * each, each * sizeof *x);
+    htensor_unref(z);
+    out->x = x;
+    out->shape = s;
+    return st || !info->masked ? st : mask_behind(c, k->mask, out, x, err);
+}
+
 static size_t up_to(size_t side, size_t multiple)
 {
     return (side + multiple - 1) / multiple * multiple;
 }
 
-berth_status control_hint(struct node_call *c, const struct cond_control *k, size_t h, size_t w,
-                          struct arena *mem, struct control_hint **list,
-                          const struct control_hint **out, berth_err *err)
+static berth_status look(struct node_call *c, const struct cond_control *k,
+                         const struct latent_format *f, struct arena *mem, struct control_hint *x,
+                         berth_err *err)
 {
     struct control_info info;
     struct htensor *t = NULL;
-    for (struct control_hint *x = *list; x; x = x->next)
-        if (x->of == k && x->h == h && x->w == w) {
-            *out = x;
-            return BERTH_OK;
-        }
     if (diffusion_control_info(res_weights(model_of(k)), res_info(model_of(k)).part, &info, err))
         return err->code;
-    struct control_hint *x = arena_array(mem, 1, sizeof *x);
-    if (!x)
-        return err_set(err, BERTH_ENOMEM, "a control net's picture");
-    *x = (struct control_hint) { .of = k, .h = h, .w = w, .next = *list };
-    berth_status s =
-        scale_image(c, k->image, up_to(w * info.ratio, info.multiple),
-                    up_to(h * info.ratio, info.multiple), "nearest-exact", true, &t, err);
-    if (!s)
-        s = planes_of(t, &info, mem, x, err);
+    const size_t ratio = info.latents ? f->ratio : info.ratio;
+    if (scale_image(c, k->image, up_to(x->w * ratio, info.multiple),
+                    up_to(x->h * ratio, info.multiple), "nearest-exact", true, &t, err))
+        return err->code;
+    berth_status s = info.latents ? latents_of(c, k, &info, f, t, mem, x, err)
+                                  : planes_of(t, &info, mem, x, err);
     htensor_unref(t);
-    if (s)
-        return err_add(err, "'%.120s'", weights_path(res_weights(model_of(k))));
-    *out = *list = x;
+    return s ? err_add(err, "'%.120s'", weights_path(res_weights(model_of(k)))) : BERTH_OK;
+}
+
+berth_status control_hint(struct node_call *c, const struct cond_control *k,
+                          const struct latent_format *f, size_t h, size_t w, struct arena *mem,
+                          struct control_hint **list, const struct control_hint **out,
+                          berth_err *err)
+{
+    struct control_hint *x = *list;
+    while (x && (x->of != k || x->h != h || x->w != w))
+        x = x->next;
+    if (!x) {
+        if (!(x = arena_array(mem, 1, sizeof *x)))
+            return err_set(err, BERTH_ENOMEM, "a control net's picture");
+        *x = (struct control_hint) { .of = k, .h = h, .w = w };
+        if (look(c, k, f, mem, x, err))
+            return err->code;
+        x->next = *list;
+        *list = x;
+    }
+    *out = x;
     return BERTH_OK;
 }
 

@@ -219,6 +219,49 @@ NODE_CLASS(EmptyHunyuanLatentVideo, .display = "Empty HunyuanVideo 1.0 Latent",
            .category = "latent/video", V3("hunyuan"), IN(hunyuan_in),
            EMPTY(.channels = 16, .side = USUAL_RATIO, .frames = 4));
 
+NODE_CLASS(EmptyCosmosLatentVideo, .category = "model/latent/cosmos", V3("cosmos"),
+           INS(SIZE_IN(1280, 704, 16, 16), INT_IN("length", 121, 1, MAX_SIDE, 8), BATCH_IN),
+           EMPTY(.channels = 16, .side = USUAL_RATIO, .frames = 8));
+NODE_CLASS(EmptyARVideoLatent, .category = "model/latent/autoregressive", V3("ar_video"),
+           INS(INT_IN("width", 832, 16, 8192, 16), INT_IN("height", 480, 16, 8192, 16),
+               INT_IN("length", 81, 1, 1024, 4), INT_IN("batch_size", 1, 1, 64, 0)),
+           EMPTY(.channels = 16, .side = USUAL_RATIO, .frames = 4));
+/* Of models that paint pixels themselves. */
+NODE_CLASS(EmptyChromaRadianceLatentImage, .category = "model/latent/chroma radiance",
+           V3("chroma_radiance"), IN(sd3_in), EMPTY(.channels = 3, .side = 1));
+NODE_CLASS(EmptyHiDreamO1LatentImage, .display = "Empty HiDream-O1 Latent Image",
+           .category = "model/latent/hidream", V3("hidream_o1"),
+           .description = "Pixels of nothing for HiDream-O1, which has no latents.",
+           INS(INT_IN("width", 2048, 64, 4096, 32), INT_IN("height", 2048, 64, 4096, 32),
+               INT_IN("batch_size", 1, 1, 64, 0)),
+           EMPTY(.channels = 3, .side = 1));
+
+/* Two stages, the first of which is as small as it is told. */
+static berth_status cascade_run(struct node_call *c, berth_err *err)
+{
+    uint64_t w, h, by, n;
+    if (in_u64(c, "width", &w, err) || in_u64(c, "height", &h, err) ||
+        in_u64(c, "compression", &by, err) || in_u64(c, "batch_size", &n, err))
+        return err->code;
+    if (!by || !n || w / by == 0 || h / by == 0 || w < 4 || h < 4)
+        return err_set(err, BERTH_EINVAL, "a latent of %" PRIu64 "x%" PRIu64 " is empty", w, h);
+    const struct shape shape[2] = { { 4, { n, 16, h / by, w / by } },
+                                    { 4, { n, 4, h / 4, w / 4 } } };
+    for (size_t i = 0; i < ARRAY_LEN(shape); i++) {
+        struct latent l = { 0 };
+        if (htensor_zeros(&shape[i], &l.samples, err) || out_value(c, i, value_latent(&l), err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
+NODE_CLASS(StableCascade_EmptyLatentImage, .category = "model/latent/stable cascade",
+           V3("stable_cascade"),
+           INS(SIZE_IN(1024, 1024, 256, 8), INT_IN("compression", 42, 4, 128, 1, .more = ADVANCED),
+               BATCH_IN),
+           OUTS({ .type = "LATENT", .name = "stage_c" }, { .type = "LATENT", .name = "stage_b" }),
+           .run = cascade_run);
+
 NODE_CLASS(EmptyHunyuanVideo15Latent, .display = "Empty HunyuanVideo 1.5 Latent",
            .category = "latent/video", V3("hunyuan"), IN(hunyuan_in),
            EMPTY(.channels = 32, .side = 16, .frames = 4));

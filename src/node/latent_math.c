@@ -421,3 +421,93 @@ NODE_CLASS(LatentCompositeMasked, .display = "Latent Composite Masked", .categor
                INT_IN("x", 0, 0, MAX_SIDE, 8), INT_IN("y", 0, 0, MAX_SIDE, 8),
                BOOL_IN("resize_source", false), OPTIONAL("mask", "MASK")),
            OUT(out_latent), .run = composite_run);
+
+/* ---- NormalizeVideoLatentStart: the first frames as bright and as lively as those behind ---- */
+
+struct moments {
+    double mean, std; /* over n - 1 */
+};
+
+/* Of frames [from, to) of item i, all channels together. */
+static struct moments moments_of(const struct htensor *t, size_t i, size_t from, size_t to)
+{
+    size_t frames = dim(t, 2), each = dim(t, 3) * dim(t, 4), n = dim(t, 1) * (to - from) * each;
+    double sum = 0, squares = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        double mean = sum / (double)n;
+        for (size_t k = 0; k < dim(t, 1); k++)
+            for (size_t v = from * each; v < to * each; v++) {
+                double x = (double)t->data[(i * dim(t, 1) + k) * frames * each + v];
+                if (pass)
+                    squares += (x - mean) * (x - mean);
+                else
+                    sum += x;
+            }
+    }
+    return (struct moments) { sum / (double)n, sqrt(squares / (double)(n - 1)) };
+}
+
+/* Of all items. */
+static struct moments moments_of_all(const struct htensor *t, size_t from, size_t to)
+{
+    double n = (double)(dim(t, 1) * (to - from) * dim(t, 3) * dim(t, 4)), b = (double)dim(t, 0);
+    double mean = 0, squares = 0;
+    for (size_t i = 0; i < dim(t, 0); i++)
+        mean += moments_of(t, i, from, to).mean / b;
+    for (size_t i = 0; i < dim(t, 0); i++) {
+        struct moments m = moments_of(t, i, from, to);
+        squares += m.std * m.std * (n - 1) + n * (m.mean - mean) * (m.mean - mean);
+    }
+    return (struct moments) { mean, sqrt(squares / (n * b - 1)) };
+}
+
+static double between(double x, double low, double high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+static void normalize_frame(struct htensor *t, size_t i, size_t f, struct moments want)
+{
+    size_t frames = dim(t, 2), each = dim(t, 3) * dim(t, 4);
+    struct moments is = moments_of(t, i, f, f + 1);
+    double mean = between(want.mean, is.mean - 0.3, is.mean + 0.35);
+    double std = between(want.std, is.std - 0.35, is.std + 0.5);
+    for (size_t k = 0; k < dim(t, 1); k++) {
+        float *x = t->data + ((i * dim(t, 1) + k) * frames + f) * each;
+        for (size_t v = 0; v < each; v++)
+            x[v] = (x[v] - (float)is.mean) / ((float)is.std + 1e-8f) * (float)std + (float)mean;
+    }
+}
+
+static berth_status start_run(struct node_call *c, berth_err *err)
+{
+    const struct latent *in;
+    struct htensor *o;
+    uint64_t start, reference;
+    if (in_latent(c, "latent", &in, err) || in_u64(c, "start_frame_count", &start, err) ||
+        in_u64(c, "reference_frame_count", &reference, err))
+        return err->code;
+    const struct htensor *t = in->samples;
+    if (t->shape.ndim == 4 || dim(t, 2) <= 1)
+        return out_input(c, 0, "latent", err);
+    size_t frames = dim(t, 2);
+    reference = reference < frames - 1 ? reference : frames - 1;
+    size_t to = start + reference < frames ? (size_t)(start + reference) : frames;
+    if (!start || start >= to || dim(t, 1) * dim(t, 3) * dim(t, 4) < 2)
+        return err_set(err, BERTH_EINVAL, "no frames behind the first %llu of %zu",
+                       (unsigned long long)start, frames);
+    if (htensor_copy(t, &o, err))
+        return err->code;
+    struct moments want = moments_of_all(t, (size_t)start, to);
+    for (size_t i = 0; i < dim(t, 0); i++)
+        for (size_t f = 0; f < start; f++)
+            normalize_frame(o, i, f, want);
+    return give_samples(c, in, o, err);
+}
+
+NODE_CLASS(NormalizeVideoLatentStart, .category = "model/conditioning", V3("kandinsky5"),
+           .description = "Makes the first frames of a video as bright and as lively as those "
+                          "that follow.",
+           INS(SOCKET("latent", "LATENT"), INT_IN("start_frame_count", 4, 1, MAX_SIDE, 1),
+               INT_IN("reference_frame_count", 5, 1, MAX_SIDE, 1)),
+           OUTS({ .type = "LATENT", .name = "latent" }), .run = start_run);

@@ -1,5 +1,5 @@
 /* later: nodes of ComfyUI that workflows may have and this build cannot compute yet: other families
- * of models, what reads pictures for prompts, control. Declared in full, so that such a workflow
+ * of models, what reads pictures for prompts. Declared in full, so that such a workflow
  * validates and says at which node it stops. */
 #include "node/node_impl.h"
 
@@ -18,23 +18,6 @@ NOT_YET(TextEncodeZImageOmni, .category = "model/conditioning/z-image", .module 
             BOOL_IN("auto_resize_images", true), OPTIONAL("vae", "VAE"),
             OPTIONAL("image1", "IMAGE"), OPTIONAL("image2", "IMAGE"), OPTIONAL("image3", "IMAGE")),
         OUT_OF("CONDITIONING"));
-
-NOT_YET(ControlNetApplySD3, .display = "Apply Controlnet with VAE",
-        .category = "conditioning/controlnet", .module = MOD("sd3"),
-        .flags = NODE_V3 | NODE_DEPRECATED,
-        INS(PAIR_IN, SOCKET("control_net", "CONTROL_NET"), SOCKET("vae", "VAE"),
-            SOCKET("image", "IMAGE"), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
-            FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.001),
-            FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001)),
-        OUTS(PAIR_OUT));
-
-NOT_YET(ControlNetInpaintingAliMamaApply, .category = "conditioning/controlnet", V3("controlnet"),
-        INS(PAIR_IN, SOCKET("control_net", "CONTROL_NET"), SOCKET("vae", "VAE"),
-            SOCKET("image", "IMAGE"), SOCKET("mask", "MASK"),
-            FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
-            FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.001),
-            FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001)),
-        OUTS(PAIR_OUT));
 
 /* A shader is a program in a language of its own, which nothing here compiles. */
 NOT_YET(GLSLShader, .display = "GLSL Shader", .category = "image/shader", .module = MOD("glsl"),

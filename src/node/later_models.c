@@ -6,15 +6,6 @@ NOT_YET(ImageOnlyCheckpointSave, .category = "model/merging", .module = MOD("vid
         .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
         INS(SOCKET("model", "MODEL"), SOCKET("clip_vision", "CLIP_VISION"), SOCKET("vae", "VAE"),
             TEXT_IN("filename_prefix", "checkpoints/ComfyUI")));
-NOT_YET(PhotoMakerLoader, .display = "Load PhotoMaker Model", .category = "model/loaders",
-        .module = MOD("photomaker"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
-        INS(FOLDER_IN("photomaker_model_name", "photomaker")), OUT_OF("PHOTOMAKER"));
-NOT_YET(PhotoMakerEncode, .display = "PhotoMaker Encode",
-        .category = "model/conditioning/photomaker", .module = MOD("photomaker"),
-        .flags = NODE_V3 | NODE_EXPERIMENTAL,
-        INS(SOCKET("photomaker", "PHOTOMAKER"), SOCKET("image", "IMAGE"), SOCKET("clip", "CLIP"),
-            TEXT_IN("text", "photograph of photomaker", .more = PROMPT_TEXT)),
-        OUT_OF("CONDITIONING"));
 NOT_YET(ConditioningStableAudio, .category = "model/conditioning/stable audio",
         .module = MOD("audio"), .flags = NODE_V3,
         INS(SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),

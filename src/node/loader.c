@@ -234,9 +234,21 @@ static berth_status look_for_other(const struct weights *w, const char *role, bo
 /* What a loader of this role takes, where it takes that alone; NULL: others will do. */
 static const char *alone(const char *role)
 {
-    return !strcmp(role, "unet")          ? "diffusion model"
-           : !strcmp(role, UPSCALER_ROLE) ? "upscale model"
-                                          : NULL;
+    static const char *const list[][2] = { { "unet", "diffusion model" },
+                                           { UPSCALER_ROLE, "upscale model" },
+                                           { "vision", "encoder of pictures" },
+                                           { "style", "style model" } };
+    for (size_t i = 0; i < ARRAY_LEN(list); i++)
+        if (strcmp(list[i][0], role) == 0)
+            return list[i][1];
+    return NULL;
+}
+
+/* Would it be beside the diffusion model of a checkpoint, which may do without it? */
+static bool is_beside(const struct weights *w, const char *role)
+{
+    const struct arch *arch = arch_detect(w, NULL);
+    return strcmp(role, "unet") != 0 && arch && arch->holds_parts;
 }
 
 berth_status loader_look(const struct weights *w, const char *name, const char *role,
@@ -256,7 +268,7 @@ berth_status loader_look(const struct weights *w, const char *name, const char *
                        f.why[0] ? f.why : "this family cannot be computed yet");
     if (s != BERTH_ENOTFOUND)
         return s;
-    if (!what) /* whoever takes the parts says what is missing */
+    if (!what || is_beside(w, role)) /* whoever takes the parts says what is missing */
         return BERTH_OK;
     if (look_for_other(w, role, &other, &f, err))
         return err->code;

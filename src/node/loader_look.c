@@ -250,3 +250,54 @@ berth_status node_file_fits(const struct node_check *k, const char *input, berth
     str_release(&path);
     return s;
 }
+
+static const struct node_input *input_of(const struct node_class *c, const char *role)
+{
+    for (size_t i = 0; i < c->ins; i++) {
+        const char *is = role_of(c->in[i].folder ? c->in[i].folder : c->in[i].files);
+        if (is && strcmp(is, role) == 0)
+            return &c->in[i];
+    }
+    return NULL;
+}
+
+bool node_loads(const struct node_class *c, const char *role)
+{
+    return input_of(c, role) != NULL;
+}
+
+/* The file that a loader names; *out NULL: none, or none that can be read. */
+static berth_status open_named(const struct node_check *k, const char *role, struct weights **out,
+                               berth_err *err)
+{
+    const struct node_input *in = input_of(k->cls, role);
+    const json_t *v = in ? check_input(k, in->name) : NULL;
+    struct str path = { 0 };
+    *out = NULL;
+    if (!v || js_kind(v) != JS_STRING)
+        return BERTH_OK;
+    berth_status s = folders_resolve(k->env->folders, in->folder ? in->folder : in->files,
+                                     json_string_value(v), &path, err);
+    if (!s)
+        s = weights_open(path.p, NULL, out, err);
+    str_release(&path);
+    return s == BERTH_ENOMEM ? s : BERTH_OK;
+}
+
+berth_status node_look_both(const struct node_check *model, const struct node_check *control,
+                            berth_err *err)
+{
+    struct weights *m = NULL, *w = NULL;
+    struct diffusion_info info;
+    struct control_info about;
+    berth_err unread = { 0 };
+    berth_status s = open_named(model, "unet", &m, err) || open_named(control, "control", &w, err)
+                         ? err->code
+                         : BERTH_OK;
+    if (!s && m && w && !diffusion_look(m, NULL, &info, &unread) &&
+        !diffusion_control_info(w, NULL, &about, &unread))
+        s = diffusion_control_fits(m, NULL, w, NULL, err);
+    weights_close(m);
+    weights_close(w);
+    return s;
+}

@@ -39,6 +39,7 @@ static void lora_file_release(struct lora_file *f)
     arena_release(&f->mem);
     free(f->up);
     free(f->down);
+    f->up = f->down = NULL;
 }
 
 /* ---- what is in it ---- */

@@ -205,6 +205,18 @@ static void look_at_mask(const struct sight *s, float *out)
     }
 }
 
+/* The mask stretched to the latent's sides, as DiffSynth's look at it; ones without one. */
+static berth_status stretch_mask(const struct sight *s, float *out, berth_err *err)
+{
+    struct htensor *m = NULL;
+    if (s->k->mask && scale_planes(s->c, s->k->mask, s->w, s->h, "bilinear", false, &m, err))
+        return err->code;
+    for (size_t i = 0; i < s->w * s->h; i++)
+        out[i] = m ? m->data[i] : 1.0f;
+    htensor_unref(m);
+    return BERTH_OK;
+}
+
 static size_t controls_of(const struct model_ref *ref)
 {
     size_t n = 0;
@@ -220,10 +232,10 @@ static berth_status hint_of(const struct sight *s, float **out, struct arena *me
     uint64_t channels;
     if (diffusion_control_channels(res_weights(m), res_info(m).part, &channels, err))
         return err->code;
-    if (channels != s->channels && channels != 2 * s->channels + 1)
+    if (channels != s->channels && channels != s->channels + 1 && channels != 2 * s->channels + 1)
         return err_set(err, BERTH_EUNSUPPORTED,
-                       "a control network over %llu channels, which are neither a latent nor what "
-                       "Fun-Control paints into",
+                       "a control network over %llu channels, which are neither a latent, nor one "
+                       "with a mask, nor what Fun-Control paints into",
                        (unsigned long long)channels);
     float *x = *out = arena_array(mem, (size_t)channels, each * sizeof *x);
     if (!x)
@@ -233,6 +245,8 @@ static berth_status hint_of(const struct sight *s, float **out, struct arena *me
     if (channels == s->channels)
         return BERTH_OK;
     x += s->channels * each;
+    if (channels == s->channels + 1)
+        return stretch_mask(s, x, err);
     look_at_mask(s, x);
     return look(s, s->k->inpaint, true, x + each, err);
 }

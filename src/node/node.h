@@ -347,6 +347,12 @@ struct node_latents {
     int rank; /* latent_format.rank */
 };
 bool node_latents(const struct node_check *k, const char *role, struct node_latents *out);
+/* Has a loader a file of this role ("unet", "control")? Can the control net of one steer the
+ * diffusion model of the other? Errors are as above; files that cannot be read, and others that
+ * somebody else refuses, are fine. */
+bool node_loads(const struct node_class *c, const char *role);
+berth_status node_look_both(const struct node_check *model, const struct node_check *control,
+                            berth_err *err);
 /* What was found is kept by the files' identities: no prompt waits for a header twice. NULL: out of
  * memory. */
 struct node_looks *node_looks_new(void);

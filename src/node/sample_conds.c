@@ -21,8 +21,8 @@ static void *take(const struct cond_scene *scene, size_t count, size_t elem, ber
 
 /* ---- areas ---- */
 
-/* What an area for videos is over this latent. ComfyUI counts its fractions from the first dimension
- * behind the channels on, so that over pictures that of frames is the height's. */
+/* What an area for videos is over this latent. ComfyUI counts its fractions from the first
+ * dimension behind the channels on, so that over pictures that of frames is the height's. */
 static berth_status area_of(const struct cond_entry *e, const struct cond_scene *scene,
                             double out[4], berth_err *err)
 {

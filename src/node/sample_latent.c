@@ -477,7 +477,7 @@ static berth_status steer_pass(struct run *r, struct diffusion *d, const struct 
         if (!is_active(r, k, b->sigma))
             continue;
         s = &steer[--at];
-        if (control_hint(r->c, k, h, w, &r->mem, &r->hints, &hint, err) ||
+        if (control_hint(r->c, k, &r->info.latent, h, w, &r->mem, &r->hints, &hint, err) ||
             control_for(r, d, &k->net, &s->net, err))
             return err->code;
         s->hint = hint->x;
@@ -503,7 +503,7 @@ static berth_status check_controls(struct run *r, berth_err *err)
             if (s->control && controls_check(s->control, s->with, err))
                 return err->code;
             for (const struct cond_control *k = s->control; k; k = k->before)
-                if (control_hint(r->c, k, h, w, &r->mem, &r->hints, &unread, err))
+                if (control_hint(r->c, k, &r->info.latent, h, w, &r->mem, &r->hints, &unread, err))
                     return err->code;
         }
     return BERTH_OK;

@@ -95,6 +95,55 @@ CUSTOM_SAMPLING(ExponentialScheduler, "/schedulers", INS(RANGE_IN),
 CUSTOM_SAMPLING(PolyexponentialScheduler, "/schedulers", INS(RANGE_IN, RHO_IN(1.0)),
                 FORMULA(polyexponential, .rho = true, .logs = true));
 
+/* ---- Ideogram4Scheduler: a logit-normal over the picture's size ---- */
+
+/* The value that a share p of a normal's numbers are below: Newton's steps from a rough one. */
+static double normal_quantile(double p)
+{
+    if (p <= 0 || p >= 1)
+        return p <= 0 ? -HUGE_VAL : HUGE_VAL;
+    double q = p < 0.5 ? p : 1 - p, t = sqrt(-2 * log(q));
+    double x = t - (2.515517 + t * (0.802853 + t * 0.010328)) /
+                       (1 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
+    for (int i = 0; i < 8; i++) { /* of the tail beyond x */
+        double tail = 0.5 * erfc(x / sqrt(2.0));
+        x += (tail - q) / (exp(-x * x / 2) / sqrt(2 * 3.14159265358979323846));
+    }
+    return p < 0.5 ? -x : x;
+}
+
+static berth_status ideogram_run(struct node_call *c, berth_err *err)
+{
+    uint64_t steps, w, h;
+    double mu, std;
+    struct htensor *t;
+    if (in_steps(c, &steps, err) || in_u64(c, "width", &w, err) || in_u64(c, "height", &h, err) ||
+        in_f64(c, "mu", &mu, err) || in_f64(c, "std", &std, err))
+        return err->code;
+    if (!steps || !w || !h || !isfinite(mu) || !isfinite(std))
+        return err_set(err, BERTH_EINVAL, "%" PRIu64 " steps over %" PRIu64 "x%" PRIu64, steps, w,
+                       h);
+    if (sigmas_new(steps + 1, &t, err))
+        return err->code;
+    double mean = mu + 0.5 * log((double)w * (double)h / (512.0 * 512.0));
+    double low = 1 / (1 + exp(9.0)), high = 1 / (1 + exp(-7.5)); /* of log SNRs from -15 to 18 */
+    for (size_t i = 0; i < steps; i++) {
+        double u = 1 - (double)i / (double)steps;
+        double v = 1 - 1 / (1 + exp(-(mean + std * normal_quantile(u))));
+        v = v < low ? low : v > high ? high : v;
+        t->data[i] = (float)(1 - v);
+    }
+    t->data[steps] = 0;
+    return out_tensor(c, 0, t, err);
+}
+
+NODE_CLASS(Ideogram4Scheduler, .display = "Ideogram 4 Scheduler",
+           .category = "model/sampling/schedulers", V3("ideogram4"),
+           INS(INT_IN("steps", 20, 1, 200, 0), INT_IN("width", 1024, 256, 8192, 16),
+               INT_IN("height", 1024, 256, 8192, 16), FLOAT_IN("mu", 0.0, -10.0, 10.0, 0.05),
+               FLOAT_IN("std", 1.75, 0.1, 5.0, 0.05)),
+           OUT_OF("SIGMAS"), .run = ideogram_run);
+
 /* ---- LaplaceScheduler, VPScheduler ---- */
 
 static berth_status laplace_run(struct node_call *c, berth_err *err)

@@ -179,9 +179,70 @@ static void job_release(struct job *j)
     vec_release(&j->terms);
 }
 
+/* rows of `cols` numbers as rows of `wide`, zeros behind them. */
+static const float *padded(const float *x, uint64_t rows, uint64_t cols, uint64_t wide,
+                           struct arena *mem)
+{
+    size_t n;
+    float *to = sz_mul((size_t)rows, (size_t)wide, &n) ? arena_array(mem, n, sizeof *to) : NULL;
+    for (size_t r = 0; to && r < (size_t)rows; r++) {
+        memcpy(to + r * wide, x + r * cols, (size_t)cols * sizeof *to);
+        memset(to + r * wide + cols, 0, (size_t)(wide - cols) * sizeof *to);
+    }
+    return to;
+}
+
+/* A change of the columns that the file has, for a matrix that was opened wider. */
+static berth_status widen_term(struct res_term *t, uint64_t wide, struct arena *mem, berth_err *err)
+{
+    const bool pair = t->kind == TERM_LOWRANK, dense = t->kind == TERM_ADD;
+    if (t->dora.size || !(pair || dense || t->kind == TERM_SCALE))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "of its kind only LoRAs can be merged together with one that makes the "
+                       "layer wider");
+    if (pair)
+        t->down = padded(t->down, t->rank, t->cols, wide, mem);
+    if (dense)
+        t->dense = padded(t->dense, t->rows, t->cols, wide, mem);
+    t->cols = wide;
+    return (pair && !t->down) || (dense && !t->dense)
+               ? err_set(err, BERTH_ENOMEM, "a change of %" PRIu64 " columns", wide)
+               : BERTH_OK;
+}
+
+/* The terms of one adapter. Of a matrix that is wider than in its file, an adapter in front of the
+ * one that wanted it so may be for the file's columns; behind it, it is left out, as in ComfyUI. */
+static berth_status terms_of(const struct derive *d, const struct res_patch *p, const char *key,
+                             size_t n, const struct weights_entry *e, bool *widened, struct job *j,
+                             berth_err *err)
+{
+    const struct res_adapter_ops *ops = p->adapter->ops;
+    struct shape narrow = e->shape;
+    size_t first = j->terms.n;
+    berth_status s =
+        ops->terms(p->adapter, key, n, &e->shape, p->strength, &j->tmp, &j->terms, err);
+    *widened |= !s && j->terms.n > first;
+    if (s != BERTH_EFORMAT || !e->copy)
+        return s;
+    j->terms.n = first;
+    if (*widened) {
+        log_warn(d->r->log, "res.patch",
+                 "model=%s adapter=\"%s\" tensor=%s why=\"it is for fewer columns than an adapter "
+                 "before it made of this: left out\"",
+                 d->m->owner, p->adapter->name, e->name);
+        return BERTH_OK;
+    }
+    narrow.dim[1] = e->narrow;
+    s = ops->terms(p->adapter, key, n, &narrow, p->strength, &j->tmp, &j->terms, err);
+    for (size_t k = first; !s && k < j->terms.n; k++)
+        s = widen_term(vec_at(&j->terms, k), e->shape.dim[1], &j->tmp, err);
+    return s;
+}
+
 static berth_status collect_terms(const struct derive *d, const struct weights_entry *e,
                                   struct job *j, berth_err *err)
 {
+    bool widened = false;
     char key[RES_KEY_MAX];
     size_t n = res_tensor_key(d->m, e, key);
     j->merge.seed = crc32_of(0, key, n); /* ComfyUI's */
@@ -190,8 +251,7 @@ static berth_status collect_terms(const struct derive *d, const struct weights_e
         size_t first = j->terms.n;
         if (!patch_on(p, key, n))
             continue;
-        berth_status s = p->adapter->ops->terms(p->adapter, key, n, &e->shape, p->strength, &j->tmp,
-                                                &j->terms, err);
+        berth_status s = terms_of(d, p, key, n, e, &widened, j, err);
         for (size_t k = first; !s && k < j->terms.n; k++)
             if (!(s = term_check(vec_at(&j->terms, k), j->merge.rows, j->merge.cols, err)) &&
                 !term_scratch(vec_at(&j->terms, k), &j->tmp))

@@ -331,7 +331,7 @@ static berth_status cut(const struct reading *r, const struct chunk_rules *rules
     size_t from = 0;
     for (size_t i = 0; !s && i < r->group.n; i++) {
         size_t end = *(size_t *)vec_at(&r->group, i);
-        if (end > from)
+        if (end > from && i + 1 != rules->without)
             s = add_group(&c, vec_at(&r->token, from), end - from, err);
         from = end;
     }

@@ -115,6 +115,8 @@ struct chunk_rules {         /* tables of text-encoders.md 3, llm-encoders.md 3.
     bool pad_to_max;
     bool pad_left; /* in front of the tokens, the start token included */
     bool plain;    /* parentheses are text, all weights are 1; \( and \) lose their backslash */
+    /* The so-manieth of its parts, as emphasis and embeddings cut them, is left out; 0: none. */
+    uint32_t without;
 };
 struct chunks {               /* in the arena */
     struct token **chunk;     /* [n][len[i]] */

@@ -27,7 +27,7 @@ import os
 import torch
 
 from kontext import CONFIG, in_file
-from qwen_image import load_comfy, synth, write
+from tiny_models import load_comfy, synth, write
 
 HEADS = 4
 PLAIN = dict(hidden_size=64, intermediate_size=160, num_attention_heads=HEADS, num_channels=3,

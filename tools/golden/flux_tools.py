@@ -13,7 +13,8 @@ do not fit them. Writes
     flux_tools.safetensors      latent, picture, other, mask, other_mask, noise_mask, context, vec,
                                 and run/<case> for each case that the manifest lists
     flux_<model>_tool_keys.json names and shapes of each model's tensors
-    flux_lora_tool_keys.json    the same of the LoRA
+    flux_lora_tool_keys.json, flux_narrow_tool_keys.json
+                                the same of the LoRA, and of an ordinary one
 
 and manifest.json. tests/golden/node/test_flux_tools.c reads any such folder:
 
@@ -27,23 +28,25 @@ import os
 import torch
 
 from kontext import CONFIG, in_file
-from qwen_image import load_comfy, synth, write
+from tiny_models import load_comfy, synth, write
 
 CHANNELS = {"plain": 16, "control": 32, "fill": 96}
 # model, what the prompts have (concat_latent, concat_mask), the latent's mask, of how many latents,
-# and the LoRA's strength
+# the LoRA's strength, and where an ordinary LoRA stands that changes the same layer
 CASES = {
-    "fill": ("fill", "picture", "mask", None, 1, 0),
-    "fill_resized": ("fill", "other", "other_mask", None, 3, 0),
-    "fill_noise_mask": ("fill", None, None, "noise_mask", 1, 0),
-    "fill_both_masks": ("fill", "picture", "mask", "noise_mask", 2, 0),
-    "fill_picture": ("fill", "picture", None, None, 1, 0),
-    "fill_nothing": ("fill", None, None, None, 1, 0),
-    "control": ("control", "picture", None, None, 1, 0),
-    "control_resized": ("control", "other", None, None, 2, 0),
-    "control_nothing": ("control", None, None, None, 1, 0),
-    "lora": ("plain", "picture", None, None, 1, 1.0),
-    "lora_weaker": ("plain", "other", None, None, 2, 0.6),
+    "fill": ("fill", "picture", "mask", None, 1, 0, None),
+    "fill_resized": ("fill", "other", "other_mask", None, 3, 0, None),
+    "fill_noise_mask": ("fill", None, None, "noise_mask", 1, 0, None),
+    "fill_both_masks": ("fill", "picture", "mask", "noise_mask", 2, 0, None),
+    "fill_picture": ("fill", "picture", None, None, 1, 0, None),
+    "fill_nothing": ("fill", None, None, None, 1, 0, None),
+    "control": ("control", "picture", None, None, 1, 0, None),
+    "control_resized": ("control", "other", None, None, 2, 0, None),
+    "control_nothing": ("control", None, None, None, 1, 0, None),
+    "lora": ("plain", "picture", None, None, 1, 1.0, None),
+    "lora_weaker": ("plain", "other", None, None, 2, 0.6, None),
+    "lora_behind": ("plain", "picture", None, None, 1, 0.8, "before"),
+    "lora_in_front": ("plain", "picture", None, None, 1, 0.8, "after"),
 }
 LAYERS = ["img_in", "txt_in", "time_in.in_layer", "vector_in.out_layer",
           "double_blocks.0.img_attn.qkv", "double_blocks.0.txt_mlp.0", "single_blocks.1.linear1",
@@ -74,8 +77,16 @@ def lora_of(net, rank):
     return shapes
 
 
+def narrow_of(rank):
+    """An ordinary LoRA of the first layer and of another."""
+    return {"diffusion_model.img_in.lora_A.weight": [rank, 64],
+            "diffusion_model.img_in.lora_B.weight": [256, rank],
+            "diffusion_model.txt_in.lora_A.weight": [rank, 64],
+            "diffusion_model.txt_in.lora_B.weight": [256, rank]}
+
+
 def run(comfy, patcher, case, t, args):
-    _, picture, mask, noise_mask, batch, _ = case
+    _, picture, mask, noise_mask, batch, _, _ = case
     latent = t["latent"].repeat(batch, 1, 1, 1)
     said = {"pooled_output": t["vec"]}
     if picture:
@@ -120,20 +131,25 @@ def main():
         models = {k: model_of(comfy, c) for k, c in CHANNELS.items()}
         shapes = lora_of(models["plain"].diffusion_model, args.rank)
         lora = comfy.lora_convert.convert_lora({k: synth(k, s) for k, s in shapes.items()})
+        narrow = {k: synth(k, s) for k, s in narrow_of(args.rank).items()}
         for name, case in CASES.items():
             model = model_of(comfy, CHANNELS[case[0]])
             patcher = comfy.model_patcher.ModelPatcher(model, cpu, cpu)
-            if case[5]:
-                patcher, _ = comfy.sd.load_lora_for_models(patcher, None, lora, case[5], 0)
+            adapters = [(lora, case[5])] if case[5] else []
+            if case[6]:
+                adapters.insert(0 if case[6] == "before" else 1, (narrow, 1.0))
+            for adapter, strength in adapters:
+                patcher, _ = comfy.sd.load_lora_for_models(patcher, None, adapter, strength, 0)
             t[f"run/{name}"] = run(comfy, patcher, case, t, args)
     write(f"{args.folder}/flux_tools.safetensors", t)
     for name, model in models.items():
         with open(f"{args.folder}/flux_{name}_tool_keys.json", "w") as f:
             keys = model.diffusion_model.state_dict()
             json.dump({in_file(k): list(v.shape) for k, v in keys.items()}, f)
-    with open(f"{args.folder}/flux_lora_tool_keys.json", "w") as f:
-        json.dump(shapes, f)
-    fields = ["model", "picture", "mask", "noise_mask", "batch", "lora"]
+    for name, of in (("lora", shapes), ("narrow", narrow_of(args.rank))):
+        with open(f"{args.folder}/flux_{name}_tool_keys.json", "w") as f:
+            json.dump(of, f)
+    fields = ["model", "picture", "mask", "noise_mask", "batch", "lora", "narrow"]
     manifest = {"seed": args.seed, "steps": args.steps, "cfg": args.cfg,
                 "cases": {k: dict(zip(fields, c)) for k, c in CASES.items()}}
     with open(f"{args.folder}/manifest.json", "w") as f:

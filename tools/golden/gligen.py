@@ -27,7 +27,7 @@ import re
 import torch
 
 from patches import Reference, synth
-from qwen_image import write
+from tiny_models import write
 
 WIDTH = 768  # of tokens and of texts: heads are 8 then, whatever the channels
 HIDDEN = 512

@@ -44,7 +44,8 @@ import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 MODULES = ("images", "post_processing", "mask", "morphology", "compositing", "rebatch", "latent",
-           "dataset", "curve", "color", "bounding_boxes", "compositor", "rtdetr", "sdpose")
+           "dataset", "curve", "color", "bounding_boxes", "compositor", "rtdetr", "sdpose",
+           "kandinsky5")
 TENSORS = {}
 CASES = []
 # Pillow 13 resizes along the cheaper axis first, older ones always along x: one step of 8 bits.
@@ -354,9 +355,10 @@ def found_boxes(found):
     run(found, "DrawBBoxes", bboxes=[[one, two]])
     size = dict(output_width=24, output_height=16)
     run(found, "CropByBBoxes", image=three, bboxes=one, padding=0, keep_aspect="stretch", **size)
-    run(found, "CropByBBoxes", image=three, bboxes=[[one, two], [], [two]], padding=1, keep_aspect="pad", **size)
-    run(found, "CropByBBoxes", image=three, bboxes=[[box(50, 60, 2, 2)]], padding=0, keep_aspect="pad", **size)
-    run(found, "CropByBBoxes", image=three, bboxes=[[]], padding=0, keep_aspect="stretch", **size)
+    size["keep_aspect"] = "pad"
+    run(found, "CropByBBoxes", image=three, bboxes=[[one, two], [], [two]], padding=1, **size)
+    run(found, "CropByBBoxes", image=three, bboxes=[[box(50, 60, 2, 2)]], padding=0, **size)
+    run(found, "CropByBBoxes", image=three, bboxes=[[]], padding=0, **size)
 
 
 def layers(found):
@@ -439,6 +441,9 @@ def latents(found):
         op = Made(found, "LatentOperationSharpen", sharpen_radius=radius, sigma=sigma, alpha=alpha)
         run(found, "LatentApplyOperation", 1e-4, samples=many, operation=op)
     run(found, "BatchLatentsNode", latents={"latent0": many, "latent1": one})
+    for start, reference in ((2, 2), (1, 9)):
+        run(found, "NormalizeVideoLatentStart", latent=video, start_frame_count=start,
+            reference_frame_count=reference)
     run(found, "LatentFromBatch", 0, samples=many, batch_index=-2, length=5)
     run(found, "ImageFromBatch", 0, image=t["tall"], batch_index=-2, length=1)
 

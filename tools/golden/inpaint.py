@@ -24,7 +24,7 @@ import os
 
 import torch
 
-from qwen_image import load_comfy, synth, write
+from tiny_models import load_comfy, synth, write
 
 UNET = dict(image_size=32, in_channels=9, out_channels=4, model_channels=64, context_dim=64,
             num_res_blocks=[1, 1], channel_mult=[1, 2], transformer_depth=[1, 1],

@@ -23,7 +23,7 @@ import os
 
 import torch
 
-from qwen_image import load_comfy, synth, write
+from tiny_models import load_comfy, synth, write
 
 CONFIG = dict(image_model="flux", in_channels=16, out_channels=16, vec_in_dim=32, context_in_dim=64,
               hidden_size=256, mlp_ratio=4.0, num_heads=2, depth=1, depth_single_blocks=2,

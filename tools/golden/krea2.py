@@ -39,7 +39,7 @@ import os
 
 import torch
 
-from qwen_image import load_comfy, synth, write
+from tiny_models import load_comfy, synth, write
 from wan_vae import CONFIG as VAE
 
 PLAIN = dict(image_model="krea2", features=256, tdim=256, txtdim=160, heads=2, kvheads=1,

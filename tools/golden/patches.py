@@ -158,6 +158,8 @@ def sampler_cases(seed):
 
 def sigma_cases():
     yield "laplace", [node("s", "LaplaceScheduler", steps=13, sigma_max=14.6, sigma_min=0.03, mu=0.3, beta=0.6)]
+    for i, (steps, w, h, mu, std) in enumerate(((20, 1024, 1024, 0.0, 1.75), (7, 640, 1536, 0.5, 0.8), (1, 256, 256, -2.0, 5.0))):
+        yield f"ideogram_{i}", [node("s", "Ideogram4Scheduler", steps=steps, width=w, height=h, mu=mu, std=std)]
     yield "vp", [node("s", "VPScheduler", steps=11, beta_d=19.9, beta_min=0.1, eps_s=0.001)]
     for m, steps, denoise in (("FLUX", 10, 1.0), ("FLUX", 17, 0.6), ("Wan", 20, 0.5), ("Chroma", 26, 1.0)):
         yield f"optimal_{m}_{steps}", [node("s", "OptimalStepsScheduler", model_type=m, steps=steps, denoise=denoise)]

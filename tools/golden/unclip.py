@@ -25,7 +25,7 @@ import os
 import torch
 
 from clip_vision import HEADS, PLAIN, openclip_shapes
-from qwen_image import load_comfy, synth, write
+from tiny_models import load_comfy, synth, write
 
 WIDTH = {"sd21": 48, "sdxl": 1280}  # of what the encoder says of a picture
 UNET = dict(image_size=32, in_channels=4, out_channels=4, model_channels=64, context_dim=64,

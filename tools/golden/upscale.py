@@ -29,7 +29,7 @@ import tempfile
 
 import torch
 
-from qwen_image import synth, write
+from tiny_models import synth, write
 
 GROWTH = 32  # what spandrel has for all of them
 

@@ -27,7 +27,7 @@ import sys
 
 import torch
 
-from qwen_image import synth, write
+from tiny_models import synth, write
 
 CONFIG = dict(z_dim=16, dim_mult=[1, 2, 4, 4], num_res_blocks=2, attn_scales=[],
               temperal_downsample=[False, True, True], dropout=0.0)

@@ -32,10 +32,10 @@ such folder:
 import argparse
 import json
 import os
-import sys
 
-import numpy as np
 import torch
+
+from tiny_models import load_comfy, synth, write
 
 COMMON = dict(image_model="lumina2", patch_size=2, in_channels=16, qk_norm=True, n_layers=2)
 ZIMAGE = dict(COMMON, dim=256, n_heads=2, n_kv_heads=2, cap_feat_dim=256, axes_dims=[32, 48, 48],
@@ -56,48 +56,6 @@ STRENGTHS = [1.0, -0.6]
 CFG = {"sample": 1.0, "sample_cfg": 4.0}
 RUNS = [("sample", "euler", "simple"), ("sample_cfg", "euler", "simple"),
         ("sample_cfg", "res_multistep", "simple")]
-
-
-def synth(name, shape):
-    h = 0xcbf29ce484222325
-    for b in name.encode():
-        h = (h ^ b) * 0x100000001b3 % 2 ** 64
-    u64 = np.uint64
-    with np.errstate(over="ignore"):
-        z = u64(h) + (np.arange(int(np.prod(shape)), dtype=u64) + u64(1)) * u64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> u64(30))) * u64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> u64(27))) * u64(0x94D049BB133111EB)
-        z = z ^ (z >> u64(31))
-    u = (z >> u64(40)).astype(np.float64) / 2 ** 24 * 2 - 1
-    if len(shape) > 1:
-        v = u * np.sqrt(3 / np.prod(shape[1:]))
-    else:
-        v = 0.1 * u + (1 if name.rsplit(".", 1)[-1] in ("weight", "scale") else 0)
-    return torch.from_numpy(v.astype(np.float32).reshape(shape))
-
-
-def write(path, tensors):
-    head, at, data = {}, 0, []
-    for name, t in tensors.items():
-        raw = t.detach().contiguous().float().numpy().tobytes()
-        head[name] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [at, at + len(raw)]}
-        at += len(raw)
-        data.append(raw)
-    text = json.dumps(head).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as f:
-        f.write(len(text).to_bytes(8, "little") + text + b"".join(data))
-
-
-def load_comfy(path):
-    sys.path.insert(0, path)
-    sys.argv = sys.argv[:1] + ["--cpu"]
-    import comfy.options
-    comfy.options.enable_args_parsing()
-    import comfy.model_patcher
-    import comfy.sample
-    import comfy.supported_models
-    return comfy
 
 
 def model_of(comfy, kind, config):

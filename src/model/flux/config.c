@@ -28,9 +28,26 @@ static bool diffusers_at(const struct weights *w, const char *root)
            has(w, root, "x_embedder.weight");
 }
 
+bool flux_instantx_at(const struct weights *w, const char *root)
+{
+    return has(w, root, "controlnet_blocks.0.weight") &&
+           has(w, root, "controlnet_x_embedder.weight") && has(w, root, "x_embedder.weight") &&
+           has(w, root, "transformer_blocks.0.attn.norm_added_k.weight");
+}
+
+bool flux_xlabs_at(const struct weights *w, const char *root)
+{
+    return has(w, root, "controlnet_blocks.0.weight") && bfl_at(w, root);
+}
+
+static bool is_control(const struct weights *w, const char *root)
+{
+    return flux_instantx_at(w, root) || flux_xlabs_at(w, root);
+}
+
 bool flux_at(const struct weights *w, const char *root)
 {
-    return bfl_at(w, root) || diffusers_at(w, root);
+    return (bfl_at(w, root) || diffusers_at(w, root)) && !is_control(w, root);
 }
 
 /* Others with such blocks, told by what they have beside them. */
@@ -103,23 +120,21 @@ static berth_status depth(const struct look *k, const char *ours, const char *th
                                  : BERTH_OK;
 }
 
-berth_status flux_detect(const struct weights *w, const char *root, struct flux_net *f,
-                         berth_err *err)
+static berth_status detect(const struct weights *w, const char *root, bool control,
+                           struct flux_net *f, berth_err *err)
 {
     *f = (struct flux_net) { .diffusers = !bfl_at(w, root) };
     struct look k = { .in = { .w = w, .root = root, .names = flux_names(f), .user = f },
                       .f = f,
                       .err = err };
     uint64_t in = 0, out = 0, head = 0;
-    if (!flux_at(w, root))
-        return err_set(err, BERTH_EUNSUPPORTED, "no Flux transformer behind '%s'", root);
     const char *other = relative(w, root);
     if (other)
         return err_set(err, BERTH_EUNSUPPORTED, "%s, a relative of Flux.1: not supported", other);
     if (dim(&k, "img_in.weight", 2, 0, &f->hidden) || dim(&k, "img_in.weight", 2, 1, &in) ||
         channels(&k, "img_in", in, &f->in_channels) ||
-        dim(&k, "final_layer.linear.weight", 2, 0, &out) ||
-        channels(&k, "final_layer.linear", out, &f->out_channels) ||
+        (!control && dim(&k, "final_layer.linear.weight", 2, 0, &out)) ||
+        channels(&k, "final_layer.linear", control ? in : out, &f->out_channels) ||
         dim(&k, "txt_in.weight", 2, 1, &f->context_dim) ||
         dim(&k, "vector_in.in_layer.weight", 2, 1, &f->vec_dim) ||
         dim(&k, "double_blocks.0.img_mlp.0.weight", 2, 0, &f->mlp) ||
@@ -132,4 +147,19 @@ berth_status flux_detect(const struct weights *w, const char *root, struct flux_
                   canonical_find(&k.in, "guidance_in.out_layer.weight") ||
                   canonical_find(&k.in, "guidance_in.out_layer.bias");
     return BERTH_OK;
+}
+
+berth_status flux_detect(const struct weights *w, const char *root, struct flux_net *f,
+                         berth_err *err)
+{
+    *f = (struct flux_net) { .diffusers = !bfl_at(w, root) };
+    if (!flux_at(w, root))
+        return err_set(err, BERTH_EUNSUPPORTED, "no Flux transformer behind '%s'", root);
+    return detect(w, root, false, f, err);
+}
+
+berth_status flux_detect_control(const struct weights *w, const char *root, struct flux_net *f,
+                                 berth_err *err)
+{
+    return detect(w, root, true, f, err);
 }

@@ -47,7 +47,8 @@ static bool is_flux(const struct weights *w, const char *root)
         ours += arch_find(w, root, bfl[i]) != NULL;
         theirs += arch_find(w, root, diffusers[i]) != NULL;
     }
-    return ours == ARRAY_LEN(bfl) || theirs == ARRAY_LEN(diffusers);
+    return (ours == ARRAY_LEN(bfl) || theirs == ARRAY_LEN(diffusers)) &&
+           !arch_find(w, root, "controlnet_blocks.0.weight");
 }
 
 static berth_status config(const struct weights *w, struct family_config *cfg, berth_err *err)

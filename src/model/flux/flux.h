@@ -20,7 +20,8 @@
  * Threads    flux_forward(): executor; the rest any.
  * Numbers    Golden: tests/golden/model/test_flux.c
  * Files      family.c the descriptor, config.c detection, names.c, host.c patches and positions,
- *            forward.c, lora.c what adapters call its tensors, presets.c */
+ *            forward.c, control.c control nets, lora.c what adapters call its tensors,
+ *            presets.c */
 #pragma once
 
 #include "format/weights.h"
@@ -54,6 +55,11 @@ bool flux_at(const struct weights *w, const char *root);
  * says why. */
 berth_status flux_detect(const struct weights *w, const char *root, struct flux_net *out,
                          berth_err *err);
+/* A control net of it, which is such a transformer without a way out (control.c): its builds. */
+bool flux_instantx_at(const struct weights *w, const char *root);
+bool flux_xlabs_at(const struct weights *w, const char *root);
+berth_status flux_detect_control(const struct weights *w, const char *root, struct flux_net *out,
+                                 berth_err *err);
 /* For net_args: `names`, with the struct flux_net as names_user, which then outlives the net. */
 net_names_fn *flux_names(const struct flux_net *f);
 
@@ -81,8 +87,16 @@ struct flux_host {
     size_t patches_cap, result_cap;
     float *number; /* [2, n]: times and guidances as they are embedded */
     size_t number_cap;
+    float *hint; /* what a control net looks at: patches, or pixels */
+    size_t hint_cap;
 };
 void flux_host_release(struct flux_host *host);
+
+/* control_kind.turn of its control nets; host: of the net. pixels: it looks at those, not at a
+ * latent. */
+struct control_turn;
+berth_status flux_turn(struct net *net, const struct flux_net *f, struct control_turn *t,
+                       bool pixels, struct flux_host *host, uint64_t *peak, berth_err *err);
 
 /* family.forward of it; host: for the latents it computes. */
 berth_status flux_forward(struct net *net, const struct flux_net *f, const struct family_batch *b,

@@ -14,7 +14,7 @@
  * products do so within one use of their layer. */
 #include "model/flux/flux.h"
 
-#include "model/families.h"
+#include "model/control.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,10 @@
 struct pass {
     const struct flux_net *f;
     const struct family_batch *in;
-    const struct flux_host *host; /* NULL: sizes alone are asked for */
+    const struct flux_host *host;    /* NULL: sizes alone are asked for */
+    const struct control_turn *turn; /* of a control net; NULL: it is the model's own */
+    bool pixels;                     /* which looks at those */
+    bool mode;                       /* and has a token for what they are, before the text */
     uint64_t B, L, I, T;
     struct act x;      /* [B, T, D] */
     struct act vec;    /* [B, D], SiLU applied: what every modulation wants */
@@ -447,6 +450,18 @@ static struct act way_out(struct net_run *r, const struct pass *p)
     return y;
 }
 
+/* The picture's tokens with what control nets give for block i of so many. */
+static void steer(struct net_run *r, const struct pass *p, enum control_at at, uint32_t i,
+                  uint32_t blocks)
+{
+    if (!p->in->steers)
+        return;
+    struct act y = net_slice(r, p->x, 1, p->L, p->L + p->I);
+    control_add(r, p->in, at, i, blocks, &y);
+    net_copy(r, net_view(&y), net_part(r, net_view(&p->x), 1, p->L, p->L + p->I));
+    net_drop(r, &y);
+}
+
 static void forward(struct net_run *r, void *user)
 {
     struct pass p = *(const struct pass *)user;
@@ -464,12 +479,16 @@ static void forward(struct net_run *r, void *user)
     p.table = net_input_f32(r, &ts, p.host ? p.host->table : NULL);
     for (size_t i = 0; i < p.biases; i++)
         p.bias[i].mask = net_input_f32(r, &ms, p.bias[i].row);
-    for (uint32_t i = 0; i < f->depth && !net_bad(r); i++)
+    for (uint32_t i = 0; i < f->depth && !net_bad(r); i++) {
         if (!patch_leaves_out(in, PATCH_DOUBLE, i))
             double_block(r, &p, i);
-    for (uint32_t i = 0; i < f->depth_single && !net_bad(r); i++)
+        steer(r, &p, CONTROL_INPUT, i, f->depth);
+    }
+    for (uint32_t i = 0; i < f->depth_single && !net_bad(r); i++) {
         if (!patch_leaves_out(in, PATCH_SINGLE, i))
             single_block(r, &p, i);
+        steer(r, &p, CONTROL_OUTPUT, i, f->depth_single);
+    }
     net_drop(r, &p.table);
     for (size_t i = 0; i < p.biases; i++)
         net_drop(r, &p.bias[i].mask);
@@ -479,6 +498,108 @@ static void forward(struct net_run *r, void *user)
     net_finite(r, y, "Flux's output");
     net_output(r, y, p.host ? p.host->result : NULL);
     net_drop(r, &y);
+}
+
+/* ---- control nets ---- */
+
+static void patches_of(const float *x, const struct shape *xs, float *y, const struct shape *ys,
+                       const void *user)
+{
+    (void)ys, (void)user;
+    flux_patchify(x, xs, y);
+}
+
+#define HINT_CONVS 8 /* with SiLU between them; at the third, fifth and seventh sides are halved */
+
+/* Patches of what the net looks at: [1 or B, I, 4 * channels]. */
+static struct act hint_in(struct net_run *r, const struct pass *p)
+{
+    const struct shape *s = &p->turn->hint_shape;
+    const float *from = p->host ? p->host->hint : NULL;
+    struct shape ps = shape3(s->dim[0], p->I, s->dim[1] * FLUX_PATCH * FLUX_PATCH);
+    if (!p->pixels)
+        return net_input(r, &ps, from);
+    struct act x = net_input(r, s, from);
+    for (uint32_t i = 0; i < HINT_CONVS && !net_bad(r); i++) {
+        struct net_conv how = NET_PAD1;
+        char layer[32];
+        how.stride = i && i % 2 == 0 ? 2 : 1;
+        snprintf(layer, sizeof layer, "input_hint_block.%u", 2 * i);
+        struct act y = net_conv2d(r, x, layer, how);
+        net_drop(r, &x);
+        x = y;
+        if (i + 1 < HINT_CONVS)
+            net_unary(r, &x, OP_SILU);
+    }
+    ps.dim[2] = x.shape.dim[1] * FLUX_PATCH * FLUX_PATCH;
+    struct act y = net_host(r, x, &ps, patches_of, NULL);
+    net_drop(r, &x);
+    return y;
+}
+
+/* The patches of latents, with what those of the picture add to them. */
+static void look(struct net_run *r, const struct pass *p)
+{
+    struct shape ps = shape3(p->B, p->I, p->f->in_channels * FLUX_PATCH * FLUX_PATCH);
+    struct act in = net_input(r, &ps, p->host ? p->host->patches : NULL);
+    struct act y = net_linear(r, in, "img_in");
+    net_drop(r, &in);
+    in = hint_in(r, p);
+    struct act more = net_linear(r, in, "pos_embed_input");
+    net_drop(r, &in);
+    net_add(r, &y, more);
+    net_drop(r, &more);
+    net_copy(r, net_view(&y), net_part(r, net_view(&p->x), 1, p->L, p->T));
+    net_drop(r, &y);
+}
+
+/* The text, behind a token for what the picture is where the net has such. */
+static void told(struct net_run *r, const struct pass *p)
+{
+    struct shape one = shape3(1, 1, p->f->hidden);
+    struct shape cs = shape3(p->B, p->L - p->mode, p->f->context_dim);
+    if (p->mode) {
+        struct act e = net_embedding(r, &p->turn->type, 1, "controlnet_mode_embedder");
+        e = net_reshape(r, e, &one);
+        for (uint64_t i = 0; i < p->B; i++)
+            net_copy(r, net_view(&e), tokens_of(r, p->x, i, 0, 1));
+        net_drop(r, &e);
+    }
+    way_in(r, p, "txt_in", net_input(r, &cs, p->turn->b->context), p->mode, p->L);
+}
+
+/* What the picture's tokens have for the model. */
+static void hand_over(struct net_run *r, const struct pass *p, enum control_at at, const char *list,
+                      uint32_t i)
+{
+    char layer[48];
+    struct act y = net_slice(r, p->x, 1, p->L, p->T);
+    snprintf(layer, sizeof layer, "%s.%u", list, i);
+    control_give(r, p->turn, at, i, net_linear(r, y, layer));
+    net_drop(r, &y);
+}
+
+static void forward_turn(struct net_run *r, void *user)
+{
+    struct pass p = *(const struct pass *)user;
+    const struct flux_net *f = p.f;
+    struct shape xs = shape3(p.B, p.T, f->hidden), ts = shape3(p.T, f->head_dim / 2, 2);
+    p.x = net_new(r, &xs);
+    look(r, &p);
+    p.vec = embed(r, &p);
+    told(r, &p);
+    p.table = net_input_f32(r, &ts, p.host ? p.host->table : NULL);
+    for (uint32_t i = 0; i < f->depth && !net_bad(r); i++) {
+        double_block(r, &p, i);
+        hand_over(r, &p, CONTROL_INPUT, "controlnet_blocks", i);
+    }
+    for (uint32_t i = 0; i < f->depth_single && !net_bad(r); i++) {
+        single_block(r, &p, i);
+        hand_over(r, &p, CONTROL_OUTPUT, "controlnet_single_blocks", i);
+    }
+    net_drop(r, &p.table);
+    net_drop(r, &p.vec);
+    net_drop(r, &p.x);
 }
 
 /* ---- doors ---- */
@@ -593,6 +714,54 @@ berth_status flux_forward(struct net *net, const struct flux_net *f, const struc
         s = net_forward(net, forward, &p, err);
     if (!s && !peak)
         flux_unpatchify(host->result, &out, b->out);
+    pass_close(&p);
+    return s;
+}
+
+/* The picture as it is looked at: a latent's patches, or pixels from -1 to 1. */
+static berth_status fill_hint(struct flux_host *host, const struct control_turn *t, bool pixels,
+                              berth_err *err)
+{
+    const struct shape *s = &t->hint_shape;
+    const uint64_t tokens = flux_side(s->dim[2]) * flux_side(s->dim[3]);
+    const size_t n = (size_t)(s->dim[0] * s->dim[1]) *
+                     (size_t)(pixels ? s->dim[2] * s->dim[3] : tokens * FLUX_PATCH * FLUX_PATCH);
+    if (n > host->hint_cap) {
+        free(host->hint);
+        host->hint_cap = 0;
+        if (!(host->hint = calloc(n, sizeof *host->hint)))
+            return err_set(err, BERTH_ENOMEM, "what a control net looks at");
+        host->hint_cap = n;
+    }
+    if (!pixels)
+        flux_patchify(t->hint, s, host->hint);
+    for (size_t i = 0; pixels && i < n; i++)
+        host->hint[i] = t->hint[i] * 2.0f - 1.0f;
+    return BERTH_OK;
+}
+
+berth_status flux_turn(struct net *net, const struct flux_net *f, struct control_turn *t,
+                       bool pixels, struct flux_host *host, uint64_t *peak, berth_err *err)
+{
+    struct family_batch b = *t->b; /* with the token for what the picture is */
+    struct pass p;
+    const bool mode = t->type >= 0;
+    if (pixels && (b.shape.dim[2] % FLUX_PATCH || b.shape.dim[3] % FLUX_PATCH))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "this control net for latents of odd sides: none that it was made for has");
+    b.tokens += mode;
+    berth_status s = pass_open(&p, f, &b, peak ? NULL : host, err);
+    p.turn = t;
+    p.pixels = pixels;
+    p.mode = mode;
+    if (!s && peak)
+        s = net_predict(net, forward_turn, &p, peak, err);
+    if (!s && !peak)
+        s = flux_host_fill(host, f, &b, err);
+    if (!s && !peak)
+        s = fill_hint(host, t, pixels, err);
+    if (!s && !peak)
+        s = net_forward(net, forward_turn, &p, err);
     pass_close(&p);
     return s;
 }

@@ -19,6 +19,7 @@ void flux_host_release(struct flux_host *host)
     free(host->patches);
     free(host->result);
     free(host->number);
+    free(host->hint);
     *host = (struct flux_host) { 0 };
 }
 

@@ -8,8 +8,10 @@ struct flux_config {
     uint64_t beside;      /* more of them, of what it sees beside the latent */
     uint64_t hidden, head_dim, context_dim, vec_dim;
     int depth, depth_single;
-    bool guidance; /* distilled guidance input (dev) */
+    bool guidance;   /* distilled guidance input (dev) */
+    bool no_way_out; /* of a control net */
 };
 void keys_flux(struct keys *k, const struct flux_config *c);
 
-extern const struct preset flux_presets[]; /* of its descriptor */
+extern const struct preset flux_instantx_presets[], flux_xlabs_presets[]; /* of control nets' */
+extern const struct preset flux_presets[];                                /* of its descriptor */

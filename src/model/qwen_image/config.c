@@ -14,7 +14,14 @@ bool qwen_image_at(const struct weights *w, const char *root)
     size_t n = 0;
     for (size_t i = 0; i < ARRAY_LEN(has); i++)
         n += arch_find(w, root, has[i]) != NULL;
-    return n == ARRAY_LEN(has);
+    return n == ARRAY_LEN(has) && !qwen_image_control_at(w, root);
+}
+
+bool qwen_image_control_at(const struct weights *w, const char *root)
+{
+    return arch_find(w, root, "controlnet_blocks.0.weight") &&
+           arch_find(w, root, "controlnet_x_embedder.weight") &&
+           arch_find(w, root, "transformer_blocks.0.img_mlp.net.0.proj.weight");
 }
 
 /* Heads follow from the norm of one; what each axis has of a head from its width: an eighth, and
@@ -36,8 +43,8 @@ static berth_status heads(const struct config_look *k, struct qwen_image_net *q)
     return BERTH_OK;
 }
 
-berth_status qwen_image_detect(const struct weights *w, const char *root, struct qwen_image_net *q,
-                               berth_err *err)
+static berth_status detect(const struct weights *w, const char *root, bool control,
+                           struct qwen_image_net *q, berth_err *err)
 {
     const struct config_look k = { .w = w,
                                    .root = root,
@@ -45,21 +52,35 @@ berth_status qwen_image_detect(const struct weights *w, const char *root, struct
                                    .most = QWEN_IMAGE_WIDTH_MAX,
                                    .err = err };
     *q = (struct qwen_image_net) { .depth = arch_layers(w, root, "transformer_blocks") };
-    if (!qwen_image_at(w, root))
-        return err_set(err, BERTH_EUNSUPPORTED, "no Qwen-Image transformer behind '%s'", root);
     if (q->depth > QWEN_IMAGE_DEPTH_MAX)
         return err_set(err, BERTH_ELIMIT, "%u transformer_blocks, at most %d are taken", q->depth,
                        QWEN_IMAGE_DEPTH_MAX);
     if (config_dim(&k, "img_in.weight", 2, 0, &q->hidden) ||
         config_channels(&k, "img_in.weight", 1, PIXELS, &q->in_channels) ||
-        config_channels(&k, "proj_out.weight", 0, PIXELS, &q->out_channels) ||
+        (!control && config_channels(&k, "proj_out.weight", 0, PIXELS, &q->out_channels)) ||
         config_dim(&k, "txt_in.weight", 2, 1, &q->context_dim) ||
         config_dim(&k, "transformer_blocks.0.img_mlp.net.0.proj.weight", 2, 0, &q->mlp) ||
         heads(&k, q))
         return err->code;
+    if (control)
+        q->out_channels = q->in_channels;
     q->layered = arch_find(w, root, "time_text_embed.addition_t_embedding.weight") != NULL;
     q->refs = q->layered                                      ? REF_NEGATIVE_INDEX
               : arch_find(w, root, "__index_timestep_zero__") ? REF_INDEX_TIMESTEP_ZERO
                                                               : REF_INDEX;
     return BERTH_OK;
+}
+
+berth_status qwen_image_detect(const struct weights *w, const char *root, struct qwen_image_net *q,
+                               berth_err *err)
+{
+    if (!qwen_image_at(w, root))
+        return err_set(err, BERTH_EUNSUPPORTED, "no Qwen-Image transformer behind '%s'", root);
+    return detect(w, root, false, q, err);
+}
+
+berth_status qwen_image_detect_control(const struct weights *w, const char *root,
+                                       struct qwen_image_net *q, berth_err *err)
+{
+    return detect(w, root, true, q, err);
 }

@@ -46,11 +46,11 @@ static berth_status control_config(const struct weights *w, const char *root,
                        "width %llu",
                        c->blocks, (unsigned long long)wide, q->depth,
                        (unsigned long long)q->hidden);
-    if (c->channels != q->in_channels)
+    if (c->channels != q->in_channels && c->channels != q->in_channels + 1)
         return err_set(err, BERTH_EUNSUPPORTED,
-                       "a control network over %llu channels, a mask among them (inpainting): not "
-                       "supported yet",
-                       (unsigned long long)c->channels);
+                       "a control network over %llu channels; a latent has %llu, and a mask one "
+                       "more",
+                       (unsigned long long)c->channels, (unsigned long long)q->in_channels);
     return BERTH_OK;
 }
 

@@ -14,7 +14,7 @@
  * Products do all pieces within one use of their layer. */
 #include "model/qwen_image/qwen_image.h"
 
-#include "model/families.h"
+#include "model/control.h"
 
 #include <stdlib.h>
 
@@ -38,10 +38,11 @@ struct pass {
     struct act x;   /* [B, N, D] */
     struct act vec; /* [B or 2B, D], SiLU applied: what every modulation wants; then of time 0 */
     struct act table;
-    int32_t *zeros;           /* [2B] */
-    struct piece *piece;      /* [2B]: of the stream at hand */
-    struct act *a, *b;        /* [2B] each: acts of its pieces */
-    struct net_product *each; /* [2B] */
+    int32_t *zeros;                  /* [2B] */
+    struct piece *piece;             /* [2B]: of the stream at hand */
+    const struct control_turn *turn; /* of a control net; NULL: it is the model's own */
+    struct act *a, *b;               /* [2B] each: acts of its pieces */
+    struct net_product *each;        /* [2B] */
 };
 
 struct stream {               /* one of the two */
@@ -333,6 +334,18 @@ static void give(struct net_run *r, const struct pass *p)
     net_drop(r, &y);
 }
 
+/* The picture's tokens with what control nets give for block i. */
+static void steer(struct net_run *r, const struct pass *p, uint32_t i)
+{
+    const uint64_t end = p->L + p->size.picture;
+    if (!p->in->steers)
+        return;
+    struct act y = net_slice(r, p->x, 1, p->L, end);
+    control_add(r, p->in, CONTROL_INPUT, i, p->q->depth, &y);
+    net_copy(r, net_view(&y), net_part(r, net_view(&p->x), 1, p->L, end));
+    net_drop(r, &y);
+}
+
 /* What is left after the last block of a steered pass. */
 static void forward_end(struct net_run *r, void *user)
 {
@@ -364,8 +377,10 @@ static void forward(struct net_run *r, void *user)
         p.vec = embed(r, &p);
     }
     p.table = net_input_f32(r, &ts, p.host ? p.host->table.p : NULL);
-    for (uint32_t i = p.first; i < p.last && !net_bad(r); i++)
+    for (uint32_t i = p.first; i < p.last && !net_bad(r); i++) {
         block(r, &p, i);
+        steer(r, &p, i);
+    }
     net_drop(r, &p.table);
     if (p.between) {
         net_output(r, p.x, p.between->x_out);
@@ -374,6 +389,49 @@ static void forward(struct net_run *r, void *user)
     } else {
         give(r, &p);
     }
+    net_drop(r, &p.vec);
+    net_drop(r, &p.x);
+}
+
+/* ---- control nets ---- */
+
+/* The patches of latents, with what those of the picture add to them. */
+static void look(struct net_run *r, const struct pass *p)
+{
+    const struct shape *h = &p->turn->hint_shape;
+    const uint64_t pixels = QWEN_IMAGE_PATCH * QWEN_IMAGE_PATCH, I = p->T - p->L;
+    struct shape ps = shape3(p->B, I, p->q->in_channels * pixels);
+    struct shape hs = shape3(h->dim[0], I, h->dim[1] * pixels);
+    struct act in = net_input(r, &ps, p->host ? p->host->patches.p : NULL);
+    struct act y = net_linear(r, in, "img_in");
+    net_drop(r, &in);
+    in = net_input(r, &hs, p->host ? p->host->hint.p : NULL);
+    struct act more = net_linear(r, in, "controlnet_x_embedder");
+    net_drop(r, &in);
+    net_add(r, &y, more);
+    net_drop(r, &more);
+    net_copy(r, net_view(&y), net_part(r, net_view(&p->x), 1, p->L, p->T));
+    net_drop(r, &y);
+}
+
+static void forward_turn(struct net_run *r, void *user)
+{
+    struct pass p = *(const struct pass *)user;
+    struct shape xs = shape3(p.B, p.T, p.q->hidden), ts = shape3(p.T, p.q->head_dim / 2, 2);
+    p.x = net_new(r, &xs);
+    look(r, &p);
+    text_in(r, &p);
+    p.vec = embed(r, &p);
+    p.table = net_input_f32(r, &ts, p.host ? p.host->table.p : NULL);
+    for (uint32_t i = 0; i < p.last && !net_bad(r); i++) {
+        char layer[48];
+        block(r, &p, i);
+        struct act y = net_slice(r, p.x, 1, p.L, p.T);
+        snprintf(layer, sizeof layer, "controlnet_blocks.%u", i);
+        control_give(r, p.turn, CONTROL_INPUT, i, net_linear(r, y, layer));
+        net_drop(r, &y);
+    }
+    net_drop(r, &p.table);
     net_drop(r, &p.vec);
     net_drop(r, &p.x);
 }
@@ -426,6 +484,43 @@ static berth_status steered(struct net *net, struct pass *p, struct qwen_image_h
     return s ? s : net_forward(net, forward_end, p, err);
 }
 
+/* The picture's latents as patches. */
+static berth_status fill_hint(struct qwen_image_host *host, const struct control_turn *t,
+                              berth_err *err)
+{
+    const struct shape *h = &t->hint_shape;
+    const uint64_t pixels = QWEN_IMAGE_PATCH * QWEN_IMAGE_PATCH;
+    const size_t each = (size_t)shape_inner(h, 1);
+    if (!tokens_room(&host->hint, h->dim[0], tokens_count(h), h->dim[1] * pixels))
+        return err_set(err, BERTH_ENOMEM, "what a control net looks at");
+    float *to = host->hint.p;
+    for (size_t i = 0; i < (size_t)h->dim[0]; i++)
+        to = tokens_from(t->hint + i * each, h, to);
+    return BERTH_OK;
+}
+
+berth_status qwen_image_turn(struct net *net, const struct qwen_image_net *q,
+                             struct control_turn *t, struct qwen_image_host *host, uint64_t *peak,
+                             berth_err *err)
+{
+    struct pass p;
+    berth_status s = pass_open(&p, q, t->b, peak ? NULL : host, err);
+    p.turn = t;
+    if (!s && tokens_count(&t->hint_shape) != p.size.picture)
+        s = err_set(err, BERTH_EUNSUPPORTED,
+                    "a control net of Qwen-Image for latents of other frames than its picture's");
+    if (!s && peak)
+        s = net_predict(net, forward_turn, &p, peak, err);
+    if (!s && !peak)
+        s = qwen_image_host_fill(host, q, t->b, &p.size, err);
+    if (!s && !peak)
+        s = fill_hint(host, t, err);
+    if (!s && !peak)
+        s = net_forward(net, forward_turn, &p, err);
+    pass_close(&p);
+    return s;
+}
+
 static berth_status run(struct net *net, struct pass *p, struct qwen_image_host *host,
                         berth_err *err)
 {
@@ -450,6 +545,9 @@ berth_status qwen_image_forward(struct net *net, const struct qwen_image_net *q,
 {
     struct pass p;
     berth_status s = pass_open(&p, q, b, peak ? NULL : host, err);
+    if (!s && b->controls && b->steers)
+        s = err_set(err, BERTH_EUNSUPPORTED,
+                    "a model patch and control nets of prompts at once cannot be computed yet");
     if (!s && peak)
         s = net_predict(net, forward, &p, peak, err);
     if (!s && !peak)

@@ -110,6 +110,7 @@ void qwen_image_host_release(struct qwen_image_host *host)
     free(host->context.p);
     free(host->time.p);
     free(host->steer.p);
+    free(host->hint.p);
     ref_cache_release(&host->cache);
     *host = (struct qwen_image_host) { .table = { NULL, 0 } };
 }

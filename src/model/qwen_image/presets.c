@@ -54,6 +54,15 @@ void keys_qwen_image(struct keys *k, const struct qwen_image_config *c)
         attention(k, D, c->head_dim);
         keys_leave(k, mark);
     }
+    for (int i = 0; c->looks_at && i < c->depth; i++) {
+        char name[48];
+        snprintf(name, sizeof name, "controlnet_blocks.%d", i);
+        keys_linear(k, name, D, D, KEYS_BIAS);
+    }
+    if (c->looks_at) {
+        keys_linear(k, "controlnet_x_embedder", D, PIXELS * c->looks_at, KEYS_BIAS);
+        return;
+    }
     keys_linear(k, "norm_out.linear", 2 * D, D, KEYS_BIAS);
     keys_linear(k, "proj_out", PIXELS * c->channels, D, KEYS_BIAS);
 }
@@ -82,7 +91,25 @@ const struct preset qwen_image_presets[] = {
     PRESET("qwen-image", "Qwen-Image and Qwen-Image-Edit transformer, full size", FULL),
     PRESET("qwen-edit-tiny", "qwen-image-tiny with the mark of Qwen-Image-Edit-2511", TINY,
            .timestep_zero = true),
-    PRESET("qwen-layered-tiny", "qwen-image-tiny as Qwen-Image-Layered is", TINY,
-           .layered = true),
+    PRESET("qwen-layered-tiny", "qwen-image-tiny as Qwen-Image-Layered is", TINY, .layered = true),
+    { .name = NULL },
+};
+
+#define CONTROL_PRESET(name_, about_, ...)                                                         \
+    {                                                                                              \
+        .name = name_, .about = about_, .build = build,                                            \
+        .config = &(const struct qwen_image_config)                                                \
+        {                                                                                          \
+            .channels = 16, .head_dim = 128, __VA_ARGS__                                           \
+        }                                                                                          \
+    }
+const struct preset qwen_image_control_presets[] = {
+    CONTROL_PRESET("controlnet-qwen-tiny", "InstantX's ControlNet for qwen-image-tiny",
+                   .hidden = 256, .context_dim = 192, .depth = 1, .looks_at = 16),
+    CONTROL_PRESET("controlnet-qwen", "InstantX's ControlNet for Qwen-Image, full size",
+                   .hidden = 3072, .context_dim = 3584, .depth = 5, .looks_at = 16),
+    CONTROL_PRESET("controlnet-qwen-inpaint-tiny",
+                   "InstantX's ControlNet for inpainting with qwen-image-tiny", .hidden = 256,
+                   .context_dim = 192, .depth = 1, .looks_at = 17),
     { .name = NULL },
 };

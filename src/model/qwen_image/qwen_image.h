@@ -19,7 +19,8 @@
  * Threads    qwen_image_forward(): executor; the rest any.
  * Numbers    Golden: tests/golden/model/test_qwen_image.c
  * Files      family.c the descriptor, config.c detection, host.c patches and positions, forward.c,
- *            control.c networks that steer it, lora.c what adapters call its tensors, presets.c */
+ *            control.c networks that steer it, instantx.c control nets, lora.c
+ *            what adapters call its tensors, presets.c */
 #pragma once
 
 #include "format/weights.h"
@@ -49,10 +50,16 @@ struct qwen_image_net {                 /* what a file's transformer looks like 
     enum diffusion_ref_method refs; /* how pictures to look at are placed by default */
 };
 bool qwen_image_at(const struct weights *w, const char *root);
+/* A control net of it, which is such a transformer without a way out (instantx.c). */
+bool qwen_image_control_at(const struct weights *w, const char *root);
 /* root: in front of names, as net_args.root. BERTH_EUNSUPPORTED: none, or one we cannot run: says
  * why. */
 berth_status qwen_image_detect(const struct weights *w, const char *root,
                                struct qwen_image_net *out, berth_err *err);
+
+/* The same of one without a way out. */
+berth_status qwen_image_detect_control(const struct weights *w, const char *root,
+                                       struct qwen_image_net *out, berth_err *err);
 
 /* For its descriptor. */
 void qwen_image_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net);
@@ -75,7 +82,8 @@ struct qwen_image_host {
         result,  /* [n, picture, 4 * channels] */
         context, /* [n, text, context_dim], where some of it is hidden */
         time,    /* [n or 2 n]: as they are embedded, then the same number of zeros */
-        steer;   /* what a steered pass hands over */
+        steer,   /* what a steered pass hands over */
+        hint;    /* [n or 1, picture, 4 * channels]: what a control net looks at */
     struct ref_cache cache;
 };
 void qwen_image_host_release(struct qwen_image_host *host);
@@ -102,6 +110,12 @@ berth_status qwen_image_between_open(struct qwen_image_between *b, struct qwen_i
                                      berth_err *err);
 /* x becomes x_out, what this block gave, with what all networks add to it. */
 berth_status qwen_image_steer(struct qwen_image_between *b, uint32_t block, berth_err *err);
+
+/* control_kind.turn of its control nets; host: of the net. */
+struct control_turn;
+berth_status qwen_image_turn(struct net *net, const struct qwen_image_net *q,
+                             struct control_turn *t, struct qwen_image_host *host, uint64_t *peak,
+                             berth_err *err);
 
 /* family.forward of it; host: for the latents it computes. */
 berth_status qwen_image_forward(struct net *net, const struct qwen_image_net *q,

@@ -258,7 +258,7 @@ static void forward(struct net_run *r, void *user)
 
 const struct control_kind control_adapter = {
     .arch = { CONTROL_ARCH("t2i-adapter", "a T2I adapter for SD1.x, SD2 or SDXL"),
-              .detect = adapter_at },
+              .detect = adapter_at, .presets = unet_adapter_presets },
     .family = &family_unet,
     .bytes = sizeof(struct unet_adapter),
     .still = true,

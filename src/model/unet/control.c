@@ -2,9 +2,9 @@
  * own, on the same latents. The picture comes in behind the first convolution; a 1x1 convolution
  * behind every block makes what that block's counterpart on the model's way up is given.
  *
- * A union net (ControlNet++) is one for several sorts of pictures: it is told which, by an embedding
- * beside that of time and by a vector that a transformer over a single token adds to the picture's
- * features. Where nobody says, it gets the embedding of none of them. */
+ * A union net (ControlNet++) is one for several sorts of pictures: it is told which, by an
+ * embedding beside that of time and by a vector that a transformer over a single token adds to the
+ * picture's features. Where nobody says, it gets the embedding of none of them. */
 #include "model/unet/presets.h"
 #include "model/unet/unet_impl.h"
 

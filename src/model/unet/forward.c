@@ -358,7 +358,7 @@ static struct act output_block(struct net_run *r, struct unet_pass *p, uint32_t 
 {
     size_t mark = net_enter(r, "output_blocks.%u.", i);
     struct act skip = p->skip[--p->skips];
-    control_add(r, p->in, CONTROL_OUTPUT, p->skips, &skip);
+    control_add(r, p->in, CONTROL_OUTPUT, p->skips, 0, &skip);
     own = own || unet_is_wide(r, &x);
     x = narrow(r, x);
     patch_output(r, p->in, &p->at, &x, &own, &skip);
@@ -404,18 +404,18 @@ static void forward(struct net_run *r, void *user)
     net_drop(r, &x);
     bool own;
     enter_block(&p, PATCH_INPUT, 0);
-    control_add(r, in, CONTROL_INPUT, 0, &h);
+    control_add(r, in, CONTROL_INPUT, 0, 0, &h);
     h = keep(r, &p, h, &own);
     for (uint32_t i = 1; i < u->input_blocks && !net_bad(r); i++) {
         enter_block(&p, PATCH_INPUT, i);
         h = unet_input_block(r, &p, i, h, own);
-        control_add(r, in, CONTROL_INPUT, i, &h);
+        control_add(r, in, CONTROL_INPUT, i, 0, &h);
         h = keep(r, &p, h, &own);
     }
     enter_block(&p, PATCH_MIDDLE, 0);
     if (u->middle) {
         h = unet_middle(r, &p, h, own);
-        control_add(r, in, CONTROL_MIDDLE, 0, &h);
+        control_add(r, in, CONTROL_MIDDLE, 0, 0, &h);
     }
     for (uint32_t i = 0; i < u->output_blocks && !net_bad(r); i++) {
         enter_block(&p, PATCH_OUTPUT, i);

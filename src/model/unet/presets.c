@@ -186,3 +186,43 @@ const struct preset unet_control_presets[] = {
     CONTROL_PRESET("controlnet-sdxl", "ControlNet for SDXL, full size", sdxl),
     { .name = NULL },
 };
+
+struct adapter { /* a full one */
+    uint64_t width;
+    bool xl;
+};
+
+static void build_adapter(struct keys *k, const void *config)
+{
+    static const uint64_t mult[] = { 1, 2, 4, 4 };
+    const struct adapter *a = config;
+    const uint64_t fold = a->xl ? 16 : 8;
+    uint64_t in = a->width;
+    keys_conv(k, "conv_in", in, 3 * fold * fold, 3);
+    for (int i = 0; i < 8; i++) {
+        const uint64_t out = a->width * mult[i / 2];
+        size_t mark = keys_enter(k, "body.%d", i);
+        if (in != out)
+            keys_conv(k, "in_conv", out, in, 1);
+        keys_conv(k, "block1", out, out, 3);
+        keys_conv(k, "block2", out, out, 1);
+        keys_leave(k, mark);
+        in = out;
+    }
+}
+
+#define ADAPTER_PRESET(name_, about_, ...)                                                         \
+    {                                                                                              \
+        .name = name_, .about = about_, .build = build_adapter, .config = &(const struct adapter)  \
+        {                                                                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+
+const struct preset unet_adapter_presets[] = {
+    ADAPTER_PRESET("t2i-adapter-sd15-tiny", "T2I adapter for sd15-tiny", .width = 32),
+    ADAPTER_PRESET("t2i-adapter-sd15", "T2I adapter for SD1.5, full size", .width = 320),
+    ADAPTER_PRESET("t2i-adapter-sdxl-tiny", "T2I adapter for sdxl-tiny", .width = 64, .xl = true),
+    ADAPTER_PRESET("t2i-adapter-sdxl", "T2I adapter for SDXL, full size", .width = 320, .xl = true),
+    { .name = NULL },
+};

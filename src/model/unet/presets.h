@@ -20,3 +20,4 @@ void keys_unet_control(struct keys *k, const struct unet_config *c, uint64_t hin
 
 extern const struct preset unet_presets[];         /* of its descriptor */
 extern const struct preset unet_control_presets[]; /* of ControlNets' */
+extern const struct preset unet_adapter_presets[]; /* of T2I adapters' */

@@ -439,9 +439,9 @@ def test_a_choice_of_many(tmp_path):
 
 def test_a_node_that_cannot_be_computed_is_told_first(tmp_path):
     p = image_prompt(save=False)
-    cls, weights = "UNetTemporalAttentionMultiply", ("self_structural", "self_temporal", "cross_structural", "cross_temporal")
-    p["3"] = {"class_type": "UNETLoader", "inputs": {"unet_name": "x4.safetensors", "weight_dtype": "default"}}
-    p["4"] = {"class_type": cls, "inputs": {"model": ["3", 0], **{w: 1.0 for w in weights}}}
+    cls = "CLIPTextEncodeSD3"
+    p["3"] = {"class_type": "CLIPLoader", "inputs": {"clip_name": "x4.safetensors", "type": "sd3"}}
+    p["4"] = {"class_type": cls, "inputs": {"clip": ["3", 0], "clip_l": "", "clip_g": "", "t5xxl": "", "empty_padding": "none"}}
     p["5"] = {"class_type": "PreviewAny", "inputs": {"source": ["4", 0]}}
     path = tmp_path / "w.json"
     path.write_text(json.dumps(p))

@@ -587,12 +587,14 @@ def refused(server, w):
 
 def test_what_cannot_be_computed_is_refused(server):
     w = workflow("txt2img")
-    w["8"] = node("TomePatchModel", model=["1", 0], ratio=0.3)
-    w["5"]["inputs"]["model"] = ["8", 0]
+    inputs = w["5"]["inputs"]
+    w["8"] = node("ConditioningStableAudio", positive=inputs["positive"], negative=inputs["negative"],
+                  seconds_start=0.0, seconds_total=47.0)
+    inputs["positive"] = ["8", 0]
     assert refused(server, w) == {"8": {
         "errors": [{"type": "node_cannot_run", "message": "Node cannot be computed",
-                    "details": "TomePatchModel cannot be computed yet", "extra_info": {}}],
-        "dependent_outputs": ["7"], "class_type": "TomePatchModel"}}
+                    "details": "ConditioningStableAudio cannot be computed yet", "extra_info": {}}],
+        "dependent_outputs": ["7"], "class_type": "ConditioningStableAudio"}}
 
 
 def test_a_file_of_a_family_that_cannot_be_computed(server, base, tmp_path):

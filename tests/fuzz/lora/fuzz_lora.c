@@ -75,6 +75,8 @@ static void check_key(const struct res_adapter *a, const char *key, const struct
     berth_status got = a->ops->terms(a, key, strlen(key), s, 0.5f, &tmp, &terms, &err);
     need(!got || err.msg[0]);
     need(!terms.n || a->ops->touches(a, key, strlen(key)));
+    uint64_t cols = s->ndim == 2 ? s->dim[1] : 0, wide = lora_widens(a, key, strlen(key), cols);
+    need(!wide || (wide > cols && a->ops->touches(a, key, strlen(key))));
     if (!got)
         check_terms(&terms, s);
     vec_release(&terms);

@@ -1,4 +1,4 @@
-/* Any bytes as a hypernetwork: refused, or layers that follow each other from a width back to it. */
+/* Any bytes as a hypernetwork: refused, or layers that lead from a width back to it. */
 #include "format/format_impl.h"
 #include "model/hypernet.h"
 

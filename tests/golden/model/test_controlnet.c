@@ -1,7 +1,7 @@
 /* UNets with ControlNets beside them, as the golden file has them: every net of the manifest's
  * controlnet.nets, with its weights from controlnet_<net>_keys.json and those of the UNet from
- * controlnet_base_<base>_keys.json. A case is a <net>/out/<strength>: what x, t, context, pooled and
- * hint of the net give. Each runs over all latents at once, and one by one. */
+ * controlnet_base_<base>_keys.json. A case is a <net>/out/<strength>: what x, t, context, pooled
+ * and hint of the net give. Each runs over all latents at once, and one by one. */
 #include "support/golden_tensors.h"
 #include "support/json_file.h"
 #include "support/nets.h"

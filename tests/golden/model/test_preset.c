@@ -110,9 +110,10 @@ static bool has_all(const struct keys *k, const json_t *list)
  * other sizes than the goldens; of upscale models all but those that presets make. */
 static bool without_preset(const char *list)
 {
-    static const char *const begin[] = { "gemma", "gligen",  "kontext",  "krea2_narrow",
-                                         "llama", "mistral", "newbie",   "qwen25",
-                                         "qwen3", "upscale", "zcontrol", "zimage_steered" };
+    static const char *const begin[] = { "gemma",         "gligen",  "kontext", "krea2_narrow",
+                                         "llama",         "mistral", "newbie",  "photomaker",
+                                         "qwen25",        "qwen3",   "upscale", "zcontrol",
+                                         "zimage_steered" };
     for (size_t i = 0; i < ARRAY_LEN(begin); i++)
         if (strncmp(list, begin[i], strlen(begin[i])) == 0)
             return true;

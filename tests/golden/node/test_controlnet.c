@@ -1,16 +1,18 @@
 /* Runs with control nets on their prompts, over tiny models: the manifest's controlnet.runs, each
  * with the nodes that it names and the result run/<name> of controlnet.safetensors.
- *   by    [{net, image, strength, start, end, type?, old?}], the first node first; old is
- *         ControlNetApply, else ControlNetApplyAdvanced, behind SetUnionControlNetType with a type
+ *   by    [{net, image, strength, start, end, type?, old?, vae?, mask?}], the first node first; old
+ *         is ControlNetApply, mask ControlNetInpaintingAliMamaApply, else it is
+ *         ControlNetApplyAdvanced; behind SetUnionControlNetType with a type
+ *   patch {image, strength, mask?}: QwenImageDiffsynthControlnet with DiffSynth's for inpainting
  *   area  [h, w, y, x] in pixels of a second prompt, half of the positive, of strength 0.7
  *   told  control nets get another text; mean: the net's file is called ..._shuffle */
 #include "support/tiny_rig.h"
 
 struct runs {
     struct tiny t;
-    struct call base[8], net[16];
-    char base_name[8][64], net_name[16][96];
-    size_t bases, nets;
+    struct call base[8], net[24], vae[2];
+    char base_name[8][64], net_name[24][96], vae_name[2][64];
+    size_t bases, nets, vaes;
 };
 
 /* A file of this key list through its loader, once. */
@@ -54,6 +56,19 @@ static struct value *net_of(struct runs *s, const char *name, bool mean)
                 &s->net[s->nets++]);
 }
 
+static struct value *vae_of(struct runs *s, const char *base)
+{
+    char list[96], file[96];
+    for (size_t i = 0; i < s->vaes; i++)
+        if (!strcmp(s->vae_name[i], base))
+            return s->vae[i].out[0].at[0];
+    assert_true(s->vaes < ARRAY_LEN(s->vae));
+    snprintf(s->vae_name[s->vaes], sizeof s->vae_name[0], "%s", base);
+    snprintf(list, sizeof list, "controlnet_vae_%s_keys.json", base);
+    snprintf(file, sizeof file, "%s.safetensors", base);
+    return load(s, list, "vae", file, "VAELoader", "vae_name", &s->vae[s->vaes++]);
+}
+
 static struct conditioning *prompt(struct runs *s, const char *base, const char *kind)
 {
     char name[96], pooled[96];
@@ -92,7 +107,8 @@ static double number(const json_t *o, const char *key, double otherwise)
 }
 
 /* One node: prompts [positive, negative] as it leaves them. */
-static void steer_by(struct runs *s, const json_t *by, bool mean, struct value *prompts[2])
+static void steer_by(struct runs *s, const char *base, const json_t *by, bool mean,
+                     struct value *prompts[2])
 {
     const char *type = json_string_value(json_object_get(by, "type"));
     const bool old = json_is_true(json_object_get(by, "old"));
@@ -116,7 +132,19 @@ static void steer_by(struct runs *s, const json_t *by, bool mean, struct value *
              tiny_number(by, "strength"), tiny_number(by, "start"), tiny_number(by, "end"));
     if (old)
         snprintf(inputs, sizeof inputs, "{\"strength\": %g}", tiny_number(by, "strength"));
-    rig_call(&s->t.r, &x, old ? "ControlNetApply" : "ControlNetApplyAdvanced", inputs);
+    const bool masked = json_is_true(json_object_get(by, "mask"));
+    rig_call(&s->t.r, &x,
+             old      ? "ControlNetApply"
+             : masked ? "ControlNetInpaintingAliMamaApply"
+                      : "ControlNetApplyAdvanced",
+             inputs);
+    if (masked) {
+        struct value *mask = value_tensor(tiny_tensor(&s->t, "mask"));
+        call_give(&x, "mask", mask);
+        value_unref(mask);
+    }
+    if (json_is_true(json_object_get(by, "vae")))
+        call_give(&x, "vae", vae_of(s, base));
     call_give(&x, old ? "conditioning" : "positive", prompts[0]);
     if (!old)
         call_give(&x, "negative", prompts[1]);
@@ -130,6 +158,38 @@ static void steer_by(struct runs *s, const json_t *by, bool mean, struct value *
         prompts[i] = value_ref(x.out[i].at[0]);
     }
     call_release(&x);
+}
+
+/* The model of a run; where it has a patch (DiffSynth's), with that. */
+static struct value *model_of(struct runs *s, const char *base, const json_t *patch)
+{
+    struct value *model = base_of(s, base);
+    struct call net, x;
+    char image[64], inputs[64];
+    berth_err err = { 0 };
+    if (!patch)
+        return value_ref(model);
+    struct value *by = load(s, "controlnet_diffsynth_keys.json", "model_patches",
+                            "diffsynth.safetensors", "ModelPatchLoader", "name", &net);
+    snprintf(image, sizeof image, "image/%s", tiny_text(patch, "image"));
+    struct value *picture = value_tensor(tiny_tensor(&s->t, image));
+    snprintf(inputs, sizeof inputs, "{\"strength\": %g}", tiny_number(patch, "strength"));
+    rig_call(&s->t.r, &x, "QwenImageDiffsynthControlnet", inputs);
+    call_give(&x, "model", model);
+    call_give(&x, "model_patch", by);
+    call_give(&x, "vae", vae_of(s, base));
+    call_give(&x, "image", picture);
+    value_unref(picture);
+    if (json_is_true(json_object_get(patch, "mask"))) {
+        struct value *mask = value_tensor(tiny_tensor(&s->t, "mask"));
+        call_give(&x, "mask", mask);
+        value_unref(mask);
+    }
+    assert_ok(x.c.cls->run(&x.c, &err), err);
+    model = value_ref(x.out[0].at[0]);
+    call_release(&x);
+    call_release(&net);
+    return model;
 }
 
 static void tell(struct runs *s, struct conditioning *x)
@@ -156,20 +216,24 @@ static double run_one(struct runs *s, const char *name, const json_t *run, bool 
     struct value *prompts[2] = { value_object(&type_conditioning, positive),
                                  value_object(&type_conditioning, negative) };
     for (size_t i = 0; steered && i < json_array_size(by); i++)
-        steer_by(s, json_array_get(by, i), json_is_true(json_object_get(run, "mean")), prompts);
+        steer_by(s, base, json_array_get(by, i), json_is_true(json_object_get(run, "mean")),
+                 prompts);
     snprintf(full, sizeof full, "run/%s", name);
     struct htensor *want = tiny_tensor(&s->t, full);
     assert_non_null(want);
-    const uint64_t *d = want->shape.dim;
-    assert_int_equal(d[0], (int)number(run, "batch", 1));
-    struct value *latent = tiny_empty(d[0], d[1], d[2], d[3]);
+    struct htensor *zeros;
+    assert_int_equal(dim(want, 0), (int)number(run, "batch", 1));
+    assert_ok(htensor_zeros(&want->shape, &zeros, &err), err);
+    struct value *latent = tiny_latent(zeros, NULL);
     snprintf(inputs, sizeof inputs,
              "{\"seed\": %.0f, \"steps\": %.0f, \"cfg\": %g, \"sampler_name\": \"euler\", "
              "\"scheduler\": \"normal\"}",
              tiny_number(s->t.settings, "seed"), tiny_number(s->t.settings, "steps"),
              tiny_number(run, "cfg"));
     rig_call(&s->t.r, &x, "KSampler", inputs);
-    call_give(&x, "model", base_of(s, base));
+    struct value *model = model_of(s, base, steered ? json_object_get(run, "patch") : NULL);
+    call_give(&x, "model", model);
+    value_unref(model);
     call_give(&x, "positive", prompts[0]);
     call_give(&x, "negative", prompts[1]);
     call_give(&x, "latent_image", latent);
@@ -205,6 +269,8 @@ static void every_run(void **state)
         call_release(&s.base[i]);
     for (size_t i = 0; i < s.nets; i++)
         call_release(&s.net[i]);
+    for (size_t i = 0; i < s.vaes; i++)
+        call_release(&s.vae[i]);
     tiny_close(&s.t);
 }
 

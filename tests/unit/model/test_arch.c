@@ -116,6 +116,17 @@ static void detects_every_preset(void **state)
         { "controlnet-sd15", &control_unet.arch },
         { "controlnet-sdxl-tiny", &control_unet.arch },
         { "controlnet-sdxl", &control_unet.arch },
+        { "t2i-adapter-sd15-tiny", &control_adapter.arch },
+        { "t2i-adapter-sd15", &control_adapter.arch },
+        { "t2i-adapter-sdxl-tiny", &control_adapter.arch },
+        { "t2i-adapter-sdxl", &control_adapter.arch },
+        { "controlnet-qwen-tiny", &control_qwen_instantx.arch },
+        { "controlnet-qwen", &control_qwen_instantx.arch },
+        { "controlnet-qwen-inpaint-tiny", &control_qwen_instantx.arch },
+        { "controlnet-flux-union-tiny", &control_flux_instantx.arch },
+        { "controlnet-flux-union", &control_flux_instantx.arch },
+        { "controlnet-flux-xlabs-tiny", &control_flux_xlabs.arch },
+        { "controlnet-flux-xlabs", &control_flux_xlabs.arch },
     };
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct weights *w = sparse_open_preset(row[i].preset);

@@ -2,6 +2,7 @@
  * model, what is refused. Numbers are held to ComfyUI's in tests/golden. */
 #include "support/loader_rig.h"
 #include "support/nets.h"
+#include "support/oom.h"
 
 #include "model/preset.h"
 #include "model/synth.h"
@@ -92,6 +93,46 @@ static berth_status sample(struct scene *s, struct value *net, struct value *ima
     }
     call_release(&apply);
     return st;
+}
+
+/* The two nodes of such a run, ready to be called. */
+struct prepared {
+    struct call apply, sample;
+    struct value *latent;
+};
+
+static void prepare(struct scene *s, struct value *net, struct prepared *p)
+{
+    struct htensor *t;
+    berth_err err = { 0 };
+    rig_call(&s->r, &p->apply, "ControlNetApplyAdvanced",
+             "{\"strength\": 0.9, \"start_percent\": 0.0, \"end_percent\": 1.0}");
+    call_give(&p->apply, "positive", s->prompt);
+    call_give(&p->apply, "negative", s->prompt);
+    call_give(&p->apply, "control_net", net);
+    call_give(&p->apply, "image", s->image);
+    assert_ok(p->apply.c.cls->run(&p->apply.c, &err), err);
+    rig_call(&s->r, &p->sample, "KSampler",
+             "{\"seed\": 3, \"steps\": 1, \"cfg\": 4, \"sampler_name\": \"euler\", "
+             "\"scheduler\": \"normal\"}");
+    assert_ok(htensor_zeros(&(struct shape) { 4, { 1, 4, 2, 2 } }, &t, &err), err);
+    p->latent = value_latent(&(struct latent) { .samples = t });
+    call_give(&p->sample, "model", s->unet.out[0].at[0]);
+    call_give(&p->sample, "positive", p->apply.out[0].at[0]);
+    call_give(&p->sample, "negative", p->apply.out[1].at[0]);
+    call_give(&p->sample, "latent_image", p->latent);
+}
+
+static berth_status run_prepared(struct prepared *p, berth_err *err)
+{
+    return p->sample.c.cls->run(&p->sample.c, err);
+}
+
+static void release_prepared(struct prepared *p)
+{
+    call_release(&p->sample);
+    call_release(&p->apply);
+    value_unref(p->latent);
 }
 
 static const struct htensor *latent_of(const struct call *x)
@@ -248,6 +289,40 @@ static void a_difference_is_added_to_the_model(void **state)
     scene_close(&s);
 }
 
+/* Any allocation of a steered run may fail: it ends, says so, and holds nothing. */
+static void runs_survive_exhausted_memory(void **state)
+{
+    struct scene s;
+    struct call net;
+    long total = 0, failed = 0;
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s);
+    assert_ok(rig_run(&s.r, &net, "ControlNetLoader", "{\"control_net_name\": \"net.safetensors\"}",
+                      &err),
+              err);
+    for (long k = 0; !total; k++) {
+        berth_err said = { 0 };
+        struct prepared p;
+        prepare(&s, net.out[0].at[0], &p);
+        oom_once(k);
+        berth_status st = run_prepared(&p, &said);
+        long seen = oom_seen();
+        oom_off();
+        if (st && (st != BERTH_ENOMEM || !said.msg[0]))
+            fail_msg("allocation %ld: %d '%s'", k, (int)st, said.msg);
+        failed += st != BERTH_OK;
+        total = st || seen > k ? 0 : seen; /* none failed: all were tried */
+        release_prepared(&p);
+        assert_int_equal(res_info(s.unet.out[0].at[0]->model.part[0]).uses, 0);
+        assert_int_equal(res_info(net.out[0].at[0]->model.part[0]).uses, 0);
+    }
+    assert_true(failed > 20);
+    print_message("%ld allocations, %ld of them end a run\n", total, failed);
+    call_release(&net);
+    scene_close(&s);
+}
+
 /* ---- what is refused ---- */
 
 static void has(const berth_err *err, const char *text)
@@ -348,6 +423,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_loader_gives_the_same_bits),
         cmocka_unit_test(a_difference_is_added_to_the_model),
+        cmocka_unit_test(runs_survive_exhausted_memory),
         cmocka_unit_test(another_family_is_refused),
         cmocka_unit_test(odd_pictures_are_refused),
         cmocka_unit_test(other_kinds_are_refused_before_anything_is_loaded),

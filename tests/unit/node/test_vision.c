@@ -88,14 +88,26 @@ static void encoders_are_models(void **state)
     rig_close(&r);
 }
 
+static void write_keys(struct rig *r, const char *name, struct keys *k)
+{
+    char made[1024];
+    berth_err err = { 0 };
+    snprintf(made, sizeof made, "%s", keys_file(k, "made", DT_F32, "safetensors", NULL));
+    assert_ok(path_make_dirs(r->base, &err), err);
+    assert_int_equal(rename(made, rig_path(r, name)), 0);
+    keys_release(k);
+}
+
 /* What cannot be computed is refused before it is loaded. */
 static void loaders_look_first(void **state)
 {
     static const struct {
         const char *cls, *folder, *input, *preset, *why;
     } row[] = {
-        { "CLIPVisionLoader", "clip_vision", "clip_name", "vae-tiny", "holds no vision" },
-        { "StyleModelLoader", "style_models", "style_model_name", "siglip-tiny", "holds no style" },
+        { "CLIPVisionLoader", "clip_vision", "clip_name", "vae-tiny",
+          "holds no encoder of pictures: it is a VAE" },
+        { "StyleModelLoader", "style_models", "style_model_name", "siglip-tiny",
+          "holds no style model: it is a CLIP vision model" },
     };
     struct rig r;
     (void)state;
@@ -111,6 +123,23 @@ static void loaders_look_first(void **state)
         assert_int_equal(res_model_count(r.f.r), 0);
         call_release(&x);
     }
+    static const struct {
+        const char *tensor, *why;
+    } known[] = { { "encoder.layer.0.layer_scale2.lambda1", "DINOv2" },
+                  { "layer.0.attention.o_proj.bias", "DINOv3" },
+                  { "some.tensor", "no encoder of pictures of a family that is known here" } };
+    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+        struct keys k = { 0 };
+        struct call x;
+        berth_err err = { 0 };
+        keys_tensor(&k, known[i].tensor, 8, 0, 0, 0);
+        write_keys(&r, "clip_vision/none.safetensors", &k);
+        assert_fails(
+            rig_run(&r, &x, "CLIPVisionLoader", "{\"clip_name\": \"none.safetensors\"}", &err), err,
+            BERTH_EUNSUPPORTED, known[i].why);
+        call_release(&x);
+    }
+    assert_int_equal(res_model_count(r.f.r), 0);
     rig_close(&r);
 }
 
@@ -254,6 +283,32 @@ static void unclip_limits(void **state)
     styles_close(&s);
 }
 
+/* A checkpoint that brings no encoder gives None, as in ComfyUI; one that does, its own. */
+static void checkpoints(void **state)
+{
+    static const struct {
+        const char *preset;
+        bool there;
+    } row[] = { { "sd15-tiny", false }, { "sd21-unclip-tiny", true } };
+    struct rig r;
+    (void)state;
+    rig_open(&r, DEVICES);
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct call x;
+        char file[80], inputs[96];
+        berth_err err = { 0 };
+        snprintf(file, sizeof file, "checkpoints/%s.safetensors", row[i].preset);
+        rig_preset(&r, file, row[i].preset);
+        snprintf(inputs, sizeof inputs, "{\"ckpt_name\": \"%s.safetensors\"}", row[i].preset);
+        assert_ok(rig_run(&r, &x, "unCLIPCheckpointLoader", inputs, &err), err);
+        assert_int_equal(x.out[3].at[0]->kind, row[i].there ? V_MODEL : V_NULL);
+        if (row[i].there)
+            assert_string_equal(res_info(call_model(&x, 3)->part[0]).part, "embedder.model.");
+        call_release(&x);
+    }
+    rig_close(&r);
+}
+
 /* ---- control LoRAs ---- */
 
 static const struct flux_config small = { .in_channels = 64,
@@ -264,16 +319,6 @@ static const struct flux_config small = { .in_channels = 64,
                                           .depth = 1,
                                           .depth_single = 1,
                                           .guidance = true };
-
-static void write_keys(struct rig *r, const char *name, struct keys *k)
-{
-    char made[1024];
-    berth_err err = { 0 };
-    snprintf(made, sizeof made, "%s", keys_file(k, "made", DT_F32, "safetensors", NULL));
-    assert_ok(path_make_dirs(r->base, &err), err);
-    assert_int_equal(rename(made, rig_path(r, name)), 0);
-    keys_release(k);
-}
 
 static void control_files(struct rig *r)
 {
@@ -377,6 +422,7 @@ int main(void)
         cmocka_unit_test(a_bias_grows_with_the_prompt),
         cmocka_unit_test(styles_that_do_not_fit),
         cmocka_unit_test(unclip_limits),
+        cmocka_unit_test(checkpoints),
         cmocka_unit_test(control_loras_widen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -579,6 +579,70 @@ static void open_survives_oom(void **state)
     }
 }
 
+static berth_status fill_row(void *user, size_t i, uint64_t off, void *dst, size_t n,
+                             berth_err *err)
+{
+    (void)user, (void)err;
+    for (size_t k = 0; k < n / sizeof(float); k++)
+        ((float *)dst)[k] = (float)(i * 100 + off / sizeof(float) + k + 1);
+    return BERTH_OK;
+}
+
+/* A model whose matrix has more columns than its file is another one: planned, booked and filled
+ * as it is wanted, beside the first or without it. */
+static void wider(void **state)
+{
+    static const struct weights_spec spec[] = { { "a.weight", DT_F32, { 2, { 3, 4 } } },
+                                                { "b.weight", DT_F32, { 2, { 2, 5 } } } };
+    const char *path = tmp_path("wider.safetensors");
+    struct fixture f;
+    struct res_model *plain, *m = NULL, *again;
+    float got[3 * 6];
+    berth_status s = BERTH_ENOMEM;
+    berth_err err = { 0 };
+    (void)state;
+    struct weights_write_args args = {
+        .format = "safetensors", .path = path, .spec = spec, .count = 2, .fill = fill_row
+    };
+    assert_ok(weights_write(&args, &err), err);
+    fixture_open(&f, DEVICES, NULL);
+    plain = model_open(&f, path, "null:0,40b;cpu,*#null:0", RES_AUTO);
+    model_load(plain);
+    assert_fails(res_open_wider(plain, "c.weight", 6, &m, &err), err, BERTH_ENOTFOUND, "c.weight");
+    assert_fails(res_open_wider(plain, "a.weight", 3, &m, &err), err, BERTH_EUNSUPPORTED,
+                 "3 columns");
+    for (long k = 0; s != BERTH_OK; k++) {
+        oom_after(k);
+        s = res_open_wider(plain, "a.weight", 6, &m, &err);
+        oom_off();
+        assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && !m && err.msg[0]));
+        fixture_check(&f);
+    }
+    assert_ptr_not_equal(m, plain);
+    assert_int_equal(info(m).bytes, info(plain).bytes + 3 * 2 * sizeof(float));
+    assert_ptr_equal(res_compute(m), res_compute(plain));
+    model_load(m);
+    for (size_t b = 0; b < 2; b++) {
+        const struct block_tensor *t = &res_blocks(m)->tensor[res_blocks(m)->at[b].first];
+        const bool wide = !strcmp(t->entry->name, "a.weight");
+        const size_t cols = wide ? 6 : 5, had = wide ? 4 : 5, rows = wide ? 3 : 2;
+        assert_int_equal(t->bytes, rows * cols * sizeof(float));
+        assert_ok(res_tensor_read(m, b, 0, got, (size_t)t->bytes, &err), err);
+        for (size_t i = 0; i < rows * cols; i++)
+            assert_true(got[i] == (i % cols < had
+                                       ? (float)((wide ? 0 : 100) + i / cols * had + i % cols + 1)
+                                       : 0.0f));
+    }
+    assert_ok(res_open_wider(plain, "a.weight", 6, &again, &err), err);
+    assert_ptr_equal(again, m);                        /* found again */
+    assert_int_equal(info(plain).state, RES_RESIDENT); /* and the first is not outdated */
+    fixture_check(&f);
+    res_unref(again);
+    res_unref(m);
+    res_unref(plain);
+    fixture_close(&f);
+}
+
 /* A cached output that goes when a prompt starts: the prompt's own loader finds its model again. */
 static void lingering(void **state)
 {
@@ -652,6 +716,7 @@ int main(void)
         cmocka_unit_test(refuses),
         cmocka_unit_test(new_survives_oom),
         cmocka_unit_test(open_survives_oom),
+        cmocka_unit_test(wider),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

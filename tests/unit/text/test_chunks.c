@@ -140,6 +140,24 @@ static void other_rules(void **state)
 }
 
 /* Where weights are not known, parentheses are text. Escapes go, and references are cut out. */
+/* A part that is left out: as emphasis and embeddings cut the prompt. */
+static void without_a_part(void **state)
+{
+    struct files f = { .asked.n = 0 };
+    struct chunk_rules r = rules;
+    (void)state;
+    r.without = 1;
+    chunks_are("ab cd", &r, NULL, "<>__________");
+    r.without = 2;
+    chunks_are("ab cd", &r, NULL, "<abcd>______");
+    chunks_are("ab (cd:2) ef", &r, NULL, "<abef>______");
+    chunks_are("ab embedding:one (x:3)", &r, &f, "<abx{3}>_______");
+    r.without = 3;
+    chunks_are("ab (cd:2) ef", &r, NULL, "<abc{2}d{2}>______");
+    str_release(&f.asked);
+    str_release(&f.warned);
+}
+
 static void without_weights(void **state)
 {
     (void)state;
@@ -355,6 +373,7 @@ int main(void)
         cmocka_unit_test(cutting),
         cmocka_unit_test(words_stay_together),
         cmocka_unit_test(other_rules),
+        cmocka_unit_test(without_a_part),
         cmocka_unit_test(without_weights),
         cmocka_unit_test(refused),
         cmocka_unit_test(weights_that_are_no_numbers),
