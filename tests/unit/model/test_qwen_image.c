@@ -315,9 +315,9 @@ static void other_control_networks_are_refused(void **state)
         const char *said;
     } row[] = { { 96, DIT_C, 3, "3 blocks of width 96 for a transformer of 3 of width 64" },
                 { 64, DIT_C, 2, "2 blocks of width 64" },
-                { 64, DIT_C + 1, 3, "over 17 channels" } };
+                { 64, DIT_C + 2, 3, "over 18 channels" } };
     struct diff_rig r;
-    float *hint = noise_floats(9, (size_t)(DIT_C + 1) * 10 * 6);
+    float *hint = noise_floats(9, (size_t)(DIT_C + 2) * 10 * 6);
     struct res_model *m;
     berth_err err = { 0 };
     (void)state;
