@@ -120,8 +120,8 @@ static bool without_preset(const char *list)
     return ends_with(list, "_control_keys.json");
 }
 
-/* Lists of networks in sizes of their makers', of which some are a preset's by chance: all of it, or
- * none. */
+/* Lists of networks in sizes of their makers', some of which are a preset's by chance: all of it,
+ * or none. */
 static bool whole_or_none(const char *list)
 {
     static const char *const begin[] = { "clip_vision", "controlnet", "inpaint", "unclip" };
