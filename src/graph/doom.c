@@ -1,9 +1,9 @@
 /* doom: nodes that would stop a prompt which is otherwise right: those that cannot be computed in
- * this build, loaders of files that cannot, VAEs that do not fit (fit.c), and samplers whose prompts
- * bring control nets that are for none of their models. Found before the prompt is taken, so that
- * no model makes room or is read for it. A node is doomed when it is one of them, or cannot run
- * without one; what stands behind lazy inputs alone may never be asked for, and is left to the
- * run. */
+ * this build, loaders of files that cannot, VAEs that do not fit (fit.c), and samplers whose
+ * prompts bring control nets that are for none of their models. Found before the prompt is taken,
+ * so that no model makes room or is read for it. A node is doomed when it is one of them, or
+ * cannot run without one; what stands behind lazy inputs alone may never be asked for, and is left
+ * to the run. */
 #include "graph/graph_impl.h"
 
 static berth_status set_reason(json_t *taken, json_t **out, berth_err *err)

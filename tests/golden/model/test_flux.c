@@ -152,8 +152,8 @@ static void transformers_equal_the_golden_files(void **state)
     assert_ok(js_parse_file(golden_path("manifest.json"), NULL, &manifest, &err), err);
     json_object_foreach(manifest, name, about)
     {
-        if (strncmp(name, "flux_", 5) != 0)
-            continue;
+        if (strncmp(name, "flux_", 5) != 0 || !json_object_get(about, "config"))
+            continue; /* runs of several models have no config of their own */
         run_model(name, about);
         models++;
     }

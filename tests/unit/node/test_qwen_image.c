@@ -243,29 +243,29 @@ static void a_picture_steers(void **state)
 {
     static const char *const strength[] = { "1.0", "0.5", "0.0" };
     struct scene *s = *state;
-    struct call patch, masked, x;
+    struct call patch, wide, x;
     struct value *image = scene_picture(1, 70, 90, 3);
     struct htensor *plain =
         scene_sample(s, scene_output(&s->unet), s->prompt[0], s->prompt[1], NULL);
     struct htensor *got[ARRAY_LEN(strength)];
     write_control(s, "model_patches/canny.safetensors", 16);
-    write_control(s, "model_patches/inpaint.safetensors", 17);
+    write_control(s, "model_patches/wide.safetensors", 18);
     scene_load(s, &patch, "ModelPatchLoader", "name", "canny.safetensors", "");
-    scene_load(s, &masked, "ModelPatchLoader", "name", "inpaint.safetensors", "");
+    scene_load(s, &wide, "ModelPatchLoader", "name", "wide.safetensors", "");
     for (size_t i = 0; i <= ARRAY_LEN(strength); i++) {
         const bool other = i == ARRAY_LEN(strength);
         char inputs[64];
         snprintf(inputs, sizeof inputs, "{\"strength\": %s}", strength[other ? 0 : i]);
         rig_call(&s->r, &x, "QwenImageDiffsynthControlnet", inputs);
         call_give(&x, "model", scene_output(&s->unet));
-        call_give(&x, "model_patch", scene_output(other ? &masked : &patch));
+        call_give(&x, "model_patch", scene_output(other ? &wide : &patch));
         call_give(&x, "vae", scene_output(&s->vae));
         call_give(&x, "image", image);
         scene_run(&x);
         if (!other)
             got[i] = scene_sample(s, scene_output(&x), s->prompt[0], s->prompt[1], NULL);
-        else /* with a mask beside the latent */
-            steered_fails(s, scene_output(&x), "over 17 channels");
+        else /* more than a latent and a mask */
+            steered_fails(s, scene_output(&x), "over 18 channels");
         call_release(&x);
     }
     assert_true(form_same(got[2], plain) && !form_same(got[0], plain) &&
@@ -275,7 +275,7 @@ static void a_picture_steers(void **state)
     htensor_unref(plain);
     value_unref(image);
     call_release(&patch);
-    call_release(&masked);
+    call_release(&wide);
 }
 
 /* ---- whole workflows ---- */
