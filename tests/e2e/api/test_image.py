@@ -31,6 +31,7 @@ QWEN = {"diffusion_models/z_image_turbo_bf16.safetensors": "z-image-tiny", "text
         "diffusion_models/krea2_turbo_fp8_scaled.safetensors": "krea2-tiny",
         "text_encoders/qwen3vl_4b_fp8_scaled.safetensors": "qwen3vl-krea2-tiny",
         "vae/qwen_image_vae.safetensors": "wan-tiny-vae"}
+STEER = {"controlnet/control_v11p_sd15_canny_fp16.safetensors": "controlnet-sd15-tiny"}
 UPSCALE = {"upscale_models/RealESRGAN_x4plus.safetensors": "esrgan-tiny"}
 FLUX2 = {"diffusion_models/flux-2-klein-9b.safetensors": "flux2-klein-tiny",
          "diffusion_models/flux2-dev.safetensors": "flux2-tiny", "text_encoders/qwen_3_8b.safetensors": "qwen3-klein-tiny",
@@ -75,7 +76,7 @@ def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("image") / "base"
     for name, preset in TINY.items():
         synth(folder / "models" / "checkpoints" / name, preset, "--dtype", "f16")
-    for name, preset in {**FLUX, **FLUX2, **QWEN}.items():
+    for name, preset in {**FLUX, **FLUX2, **QWEN, **STEER}.items():
         synth(folder / "models" / name, preset, "--dtype", "q8_0" if name.endswith("gguf") else "f16")
     for name, preset in UPSCALE.items():
         synth(folder / "models" / name, preset)
@@ -86,7 +87,7 @@ def base(tmp_path_factory):
     os.makedirs(folder / "input", exist_ok=True)
     side, hole = 128, range(32, 96)  # a gradient, transparent in the middle: the part that is to be painted
     rgba = b"".join(bytes((x * 2, y * 2, 90, 0 if x in hole and y in hole else 255)) for y in range(side) for x in range(side))
-    for name in ("example.png", "photo.png"):
+    for name in ("example.png", "photo.png", "edges.png"):
         with open(folder / "input" / name, "wb") as f:
             f.write(pngs.write(side, side, 4, rgba))
     return folder
@@ -136,7 +137,7 @@ def make(server, w):
 
 ALL = ["txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "sdxl_refiner", "distorch2", "custom_sampler",
        "flux_dev", "flux_schnell", "flux_gguf_distorch2", "z_image_turbo", "qwen_image", "qwen_image_edit",
-       "krea2_turbo", "flux2_klein", "flux2_edit", "upscale"]
+       "krea2_turbo", "flux2_klein", "flux2_edit", "upscale", "controlnet"]
 
 
 @pytest.mark.parametrize("name", ALL)
