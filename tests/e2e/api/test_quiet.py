@@ -65,7 +65,7 @@ CASES = {
     "keep": (lambda p: [*p["at"], "a"], r"keep +a#\d+ .*\n"),
     "eject": (lambda p: [*p["at"], "a"], r"eject +a#\d+ .*\n"),
     "free": (lambda p: p["at"], r"ejected +a#\d+ .*\ncpu .* given back\n"),
-    "nodes": (lambda p: ["KSampler"], r"KSampler\n"),
+    "nodes": (lambda p: ["KSampler"], r"KSampler\n( {4}\S.*\n)+"),
     "inspect": (lambda p: [p["file"], "--json"], r"\[\s*\{.*\]\n"),
     "synth": (lambda p: ["--preset", "flux-tiny", "-o", p["base"] + "/new.safetensors"],
               r".*new\.safetensors: .*\n"),
