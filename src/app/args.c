@@ -3,10 +3,12 @@
 #include "app/term.h"
 #include "base/str.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <strings.h>
 
 #define HELP_COLUMNS 80
+#define SUGGESTIONS 5
 #define NEAREST_MAX 64 /* names of files have their length; longer words are not worth guessing */
 
 static char lower(char c)
@@ -84,28 +86,39 @@ void nearest_try(struct nearest *n, const char *candidate)
     }
 }
 
+/* "flux" begins 'flux2-dev', too, but 'flux-dev' is the likelier one: the word ends there. */
+static int how_begun(const char *word, const char *name)
+{
+    return !begins(word, name) ? 0 : isalnum((unsigned char)name[strlen(word)]) ? 1 : 2;
+}
+
 bool suggest(struct str *out, const char *word, const char *(*at)(size_t i))
 {
     struct nearest near = { .word = word };
-    size_t begun = 0, said = 0;
+    size_t begun[3] = { 0 }, said = 0;
     for (size_t i = 0; at(i); i++) {
         nearest_try(&near, at(i));
-        begun += strlen(word) >= 2 && begins(word, at(i));
+        if (strlen(word) >= 2)
+            begun[how_begun(word, at(i))]++;
     }
-    if (!begun) {
+    if (!begun[1] && !begun[2]) {
         if (near.best)
             str_addf(out, ", did you mean '%s'?", near.best);
         return near.best;
     }
-    for (size_t i = 0; at(i); i++)
-        if (begins(word, at(i))) {
+    int how = begun[2] ? 2 : 1;
+    size_t shown = begun[how] > SUGGESTIONS ? SUGGESTIONS : begun[how];
+    for (size_t i = 0; said < shown; i++)
+        if (how_begun(word, at(i)) == how) {
             str_addf(out, "%s'%s'",
-                     !said               ? ", did you mean "
-                     : said + 1 == begun ? " or "
-                                         : ", ",
+                     !said                    ? ", did you mean "
+                     : said + 1 == begun[how] ? " or "
+                                              : ", ",
                      at(i));
             said++;
         }
+    if (begun[how] > shown)
+        str_addf(out, " or %zu others", begun[how] - shown);
     str_addc(out, '?');
     return true;
 }

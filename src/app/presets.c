@@ -18,8 +18,15 @@ static const char *preset_name(size_t i)
 
 int app_preset(struct app *a, const char *name, const struct preset **out)
 {
+    struct str more = { 0 };
     *out = preset_find(name);
-    return *out ? APP_OK : app_unknown(a, "preset", name, preset_name);
+    if (*out)
+        return APP_OK;
+    if (!suggest(&more, name, preset_name)) /* too many to quote them */
+        str_addf(&more, "; `berth synth --list` shows all %zu", preset_count());
+    int code = app_usage(a, "unknown preset '%.80s'%s", name, str_c(&more));
+    str_release(&more);
+    return code;
 }
 
 const struct weights_writer *app_format_of(enum dtype t)

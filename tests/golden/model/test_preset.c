@@ -146,7 +146,8 @@ static void presets_equal_the_key_lists(void **state)
             if (used[i] || !has_all(&k, lists[i]) ||
                 (whole_or_none(list_name[i]) && json_object_size(lists[i]) != k.n))
                 continue;
-            covered += json_object_size(lists[i]);
+            if (covered < k.n) /* makers of goldens may list the same network twice */
+                covered += json_object_size(lists[i]);
             owned++;
             used[i] = true;
         }

@@ -221,8 +221,10 @@ static void nearest_words(void **state)
 
 static const char *model_name(size_t i)
 {
-    static const char *const names[] = { "flux-tiny", "flux-dev", "flux-vae",     "sd15",
-                                         "Q4_K",      "dpmpp_2m", "dpmpp_2m_sde", NULL };
+    static const char *const names[] = { "flux2-dev", "flux-tiny", "flux-dev", "flux-vae",
+                                         "sd15",      "Q4_K",      "dpmpp_2m", "dpmpp_2m_sde",
+                                         "lm-1",      "lm-2",      "lm-3",     "lm-4",
+                                         "lm-5",      "lm-6",      "lm-7",     NULL };
     return names[i];
 }
 
@@ -234,6 +236,8 @@ static void suggestions(void **state)
     } cases[] = {
         { "flux", ", did you mean 'flux-tiny', 'flux-dev' or 'flux-vae'?" },
         { "FLUX-", ", did you mean 'flux-tiny', 'flux-dev' or 'flux-vae'?" },
+        { "flux2", ", did you mean 'flux2-dev'?" },
+        { "lm", ", did you mean 'lm-1', 'lm-2', 'lm-3', 'lm-4', 'lm-5' or 2 others?" },
         { "flux-t", ", did you mean 'flux-tiny'?" },
         { "flux-dve", ", did you mean 'flux-dev'?" },
         { "sd", ", did you mean 'sd15'?" },
