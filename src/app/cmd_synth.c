@@ -298,13 +298,15 @@ static int make(struct app *a, const struct options *o, struct job *j)
 
 /* ---- --list ---- */
 
-#define SIZE_COLUMNS 9 /* of a size in the list, with the blank in front */
+#define SIZE_COLUMNS 9  /* of a size in the list, with the blank in front */
+#define COUNT_COLUMNS 8 /* of a number of tensors or parameters */
 
 struct list {                            /* what every line of the list shares */
     const struct weights_writer *format; /* NULL: what the type is usually written in */
     enum dtype dtype[DT_COUNT];          /* the sizes that are shown */
     size_t n;
-    int name; /* columns */
+    int name;     /* columns */
+    bool tensors; /* there is room for their number */
     struct jsonout json;
 };
 
@@ -313,16 +315,19 @@ struct list {                            /* what every line of the list shares *
 static void choose_columns(const struct app *a, const struct options *o, enum dtype dtype,
                            struct list *l)
 {
-    static const enum dtype shown[] = { DT_F32, DT_F16, DT_BF16, DT_Q8_0, DT_Q4_K };
+    static const enum dtype shown[] = { DT_F32, DT_F16, DT_Q8_0, DT_Q4_K };
     for (size_t i = 0; i < preset_count(); i++) {
         int n = (int)strlen(preset_at(i)->name);
         l->name = n > l->name ? n : l->name;
     }
+    int left = a->out.width - l->name - COUNT_COLUMNS;
+    l->tensors = left >= COUNT_COLUMNS;
+    left -= l->tensors ? COUNT_COLUMNS : 0;
+    size_t room = left > 0 ? (size_t)left / SIZE_COLUMNS : 0;
     if (o->dtype) {
         l->dtype[l->n++] = dtype;
         return;
     }
-    size_t room = (size_t)(a->out.width - l->name - 16) / SIZE_COLUMNS;
     for (size_t i = 0; i < (a->json ? DT_COUNT : ARRAY_LEN(shown)); i++) {
         enum dtype t = a->json ? (enum dtype)i : shown[i];
         if (synth_can(t, l->format) && (a->json || l->n < room))
@@ -368,7 +373,10 @@ static void list_text(const struct app *a, const struct list *l, const struct pr
     struct str line = { 0 }, params = { 0 };
     char size[STR_BYTES_MAX];
     term_short_number(&params, k->params);
-    str_addf(&line, "%-*s %7zu %7s", l->name, p->name, k->n, str_c(&params));
+    str_addf(&line, "%-*s", l->name, p->name);
+    if (l->tensors)
+        str_addf(&line, "%*zu", COUNT_COLUMNS, k->n);
+    str_addf(&line, "%*s", COUNT_COLUMNS, str_c(&params));
     for (size_t i = 0; i < l->n; i++)
         str_addf(&line, "%*s", SIZE_COLUMNS, str_bytes(bytes[i], size));
     str_adds(&line, term_style(&a->out, STYLE_DIM));
@@ -406,8 +414,8 @@ static berth_status check_type(enum dtype t, const struct weights_writer *format
 
 static void list_head(const struct app *a, const struct list *l)
 {
-    printf("%s%-*s %7s %7s", term_style(&a->out, STYLE_BOLD), l->name, "preset", "tensors",
-           "params");
+    printf("%s%-*s%s%*s", term_style(&a->out, STYLE_BOLD), l->name, "preset",
+           l->tensors ? " tensors" : "", COUNT_COLUMNS, "params");
     for (size_t i = 0; i < l->n; i++)
         printf("%*s", SIZE_COLUMNS, dtype_name(l->dtype[i]));
     printf("%s\n", term_style(&a->out, STYLE_RESET));
