@@ -280,12 +280,16 @@ struct act net_conv2d_plus(struct net_run *r, struct act x, const char *layer, s
 #define NET_PAD1 ((struct net_conv) { .stride = 1, .top = 1, .left = 1, .bottom = 1, .right = 1 })
 #define NET_1X1 ((struct net_conv) { .stride = 1 })
 /* Over frames, causal: x [frames, C, h, w], the weight [OC, C, t, kh, kw]. Result j sees the t
- * frames that end with frame step * (j + 1) - 1 of x. Those before the first are `before`, [n, C,
- * h, w], and before these there is nothing: zeros. With as many frames as a multiple of step. */
+ * frames that end with frame step * (j + 1) - 1 of x, of as many as a multiple of step; or with
+ * frame step * j, of any number. Those before the first are `before`, [n, C, h, w]. What is beyond
+ * those, and around each picture, is zeros, or goes on as it is at the edge. */
+enum net_outside { NET_ZEROS, NET_EDGE };
 struct net_frames {
     struct net_conv plane;
-    struct act before; /* empty: zeros */
+    struct act before; /* empty: none */
     uint32_t step;     /* 0 means 1 */
+    bool from_first;   /* the first result ends with frame 0 */
+    enum net_outside time, space;
 };
 struct act net_conv3d(struct net_run *r, struct act x, const char *layer, struct net_frames f);
 struct act net_conv3d_add(struct net_run *r, struct act x, const char *layer, struct net_frames f,

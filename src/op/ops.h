@@ -240,10 +240,12 @@ struct op_concat { /* y = x[0..n) one behind the other along axis; any strides *
     int axis;
     struct view y;
 };
-struct op_pad2d { /* zeros around the last two dimensions, or wrapped around */
+/* Around the last two dimensions: zeros, the other side, or what is at the border. */
+enum op_pad_kind { OP_PAD_ZERO, OP_PAD_CIRCULAR, OP_PAD_EDGE };
+struct op_pad2d {
     struct view x, y;
     uint32_t top, left; /* bottom and right follow from the shapes */
-    bool circular;
+    enum op_pad_kind kind;
 };
 /* y gets x's elements in order; any strides on both sides: permutes, slices. The shapes are equal
  * unless y has no gaps. x of another type than y, any stored one, is converted (y F32; or F16, BF16

@@ -1,4 +1,4 @@
-/* pad2d.c: zeros, or the other side, around pictures. */
+/* pad2d.c: zeros, the other side, or the border itself, around pictures. */
 #include "op/op_def.h"
 
 static void check(struct op_check *c, const struct op_pad2d *a)
@@ -18,30 +18,36 @@ static void check(struct op_check *c, const struct op_pad2d *a)
         y[n - 1] - a->left < x[n - 1])
         REFUSE(c, "x %s with %u above and %u to the left does not fit y %s", SHAPE(&a->x), a->top,
                a->left, SHAPE(&a->y));
-    if (a->circular && op_count(&a->y))
+    if (a->kind != OP_PAD_ZERO && op_count(&a->y))
         want_filled(c, "x", &a->x);
     want_apart(c, "y", &a->y, "x", &a->x);
 }
 
-void ref_pad2d_rows(const void *args, size_t from, size_t to)
+/* Where along a side of n the element i comes from, so many being in front; n: from nowhere. */
+static size_t from(size_t i, size_t before, size_t n, enum op_pad_kind kind)
+{
+    if (i >= before && i - before < n)
+        return i - before;
+    if (kind == OP_PAD_ZERO)
+        return n;
+    if (kind == OP_PAD_EDGE)
+        return i < before ? 0 : n - 1;
+    return (i + (before + n - 1) / n * n - before) % n; /* so many turns that nothing is below 0 */
+}
+
+void ref_pad2d_rows(const void *args, size_t begin, size_t end)
 {
     const struct op_pad2d *a = args;
     int nd = a->x.shape.ndim;
     size_t h = (size_t)a->x.shape.dim[nd - 2], w = (size_t)a->x.shape.dim[nd - 1];
     size_t oh = (size_t)a->y.shape.dim[nd - 2], ow = (size_t)a->y.shape.dim[nd - 1];
-    for (size_t r = from; r < to; r++) {
+    for (size_t r = begin; r < end; r++) {
         const float *plane = op_f32(&a->x) + r / oh * h * w;
         float *y = op_f32(&a->y) + r * ow;
-        size_t i = r % oh;
+        size_t i = from(r % oh, a->top, h, a->kind);
         for (size_t j = 0; j < ow; j++) {
-            bool inside = i >= a->top && i - a->top < h && j >= a->left && j - a->left < w;
-            if (inside)
-                y[j] = plane[(i - a->top) * w + (j - a->left)];
-            else if (a->circular) /* so many turns that nothing goes below 0 */
-                y[j] = plane[(i + (a->top + h - 1) / h * h - a->top) % h * w +
-                             (j + (a->left + w - 1) / w * w - a->left) % w];
-            else
-                y[j] = 0;
+            size_t k = from(j, a->left, w, a->kind);
+            y[j] = i < h && k < w ? plane[i * w + k] : 0;
         }
     }
 }

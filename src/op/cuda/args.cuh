@@ -180,7 +180,7 @@ struct pad2d_args {
     uint64_t n;           /* elements of y */
     struct fast_div h, w; /* of y */
     uint64_t in_h, in_w, top, left;
-    int32_t circular, pad;
+    int32_t kind, pad; /* enum op_pad_kind */
 };
 
 /* ---- expand.cu ---- */

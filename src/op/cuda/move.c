@@ -195,6 +195,6 @@ berth_status cuda_pad2d(const struct op_env *env, const struct op_pad2d *a, bert
                             .in_w = x[nd - 1],
                             .top = a->top,
                             .left = a->left,
-                            .circular = a->circular };
+                            .kind = (int32_t)a->kind };
     return own_launch(env, CUDA_MODULE_move, "pad2d", a->y.dtype, k.n, &k, err);
 }

@@ -161,12 +161,14 @@ template <class T> DEV void resize2d_body(const struct resize2d_args &a)
 KERNELS(resize2d, resize2d_args, 256)
 
 /* Where coordinate i of y looks in n of x, `before` of which are padding; n: nowhere. */
-DEV u64 pad_from(u64 i, u64 before, u64 n, int circular)
+DEV u64 pad_from(u64 i, u64 before, u64 n, int kind)
 {
     if (i >= before && i - before < n)
         return i - before;
-    if (!circular)
+    if (kind == 0) /* OP_PAD_ZERO */
         return n;
+    if (kind == 2) /* OP_PAD_EDGE */
+        return i < before ? 0 : n - 1;
     return (i + (before + n - 1) / n * n - before) % n; /* so many turns that nothing is below 0 */
 }
 
@@ -175,7 +177,7 @@ template <class T> DEV void pad2d_body(const struct pad2d_args &a)
     EACH(i, a.n)
     {
         u64 plane = i, c = fast_div_mod(&a.w, &plane), r = fast_div_mod(&a.h, &plane);
-        u64 j = pad_from(c, a.left, a.in_w, a.circular), k = pad_from(r, a.top, a.in_h, a.circular);
+        u64 j = pad_from(c, a.left, a.in_w, a.kind), k = pad_from(r, a.top, a.in_h, a.kind);
         T v = of_f32<T>(0.0f);
         if (j < a.in_w && k < a.in_h)
             v = ((const T *)a.x)[(plane * a.in_h + k) * a.in_w + j];

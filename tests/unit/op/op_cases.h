@@ -754,12 +754,12 @@ static bool make_pad2d(struct bag *b, size_t i, union any *a, double *tol)
     *tol = 0;
     if (i >= 6)
         return false;
-    uint64_t top = i % 3, left = i, bottom = i / 2, right = 7 * (i % 2);
+    uint64_t top = (i + 1) % 3, left = i, bottom = i / 2, right = 7 * (i % 2);
     a->pad2d = (struct op_pad2d) { .x = tensor(b, S4(2, 3, 3 + i, 4)),
                                    .y = tensor(b, S4(2, 3, 3 + i + top + bottom, 4 + left + right)),
                                    .top = (uint32_t)top,
                                    .left = (uint32_t)left,
-                                   .circular = i % 2 };
+                                   .kind = (enum op_pad_kind)(i % 3) };
     return true;
 }
 

@@ -479,7 +479,7 @@ static void moving(void **state)
     CALL(resize2d, .kind = OP_BILINEAR, .x = values(S4(1, 1, 3, 4)), .y = y);
     assert_is(y, bilinear_y, 1e-6);
     y = values(S4(1, 1, 6, 7));
-    CALL(pad2d, .x = values(S4(1, 1, 3, 4)), .y = y, .top = 1, .left = 2, .circular = true);
+    CALL(pad2d, .x = values(S4(1, 1, 3, 4)), .y = y, .top = 1, .left = 2, .kind = OP_PAD_CIRCULAR);
     assert_is(y, circular_y, 0);
 }
 
@@ -503,6 +503,12 @@ static void places(void **state)
     for (size_t i = 0; i < 16; i++) {
         bool inside = i / 4 - 1 < 2 && i % 4 - 1 < 3;
         assert_true(op_f32(&p)[i] == (inside ? op_f32(&x)[(i / 4 - 1) * 3 + i % 4 - 1] : 0));
+    }
+    p = values(S2(5, 6));
+    CALL(pad2d, .x = x, .y = p, .top = 2, .left = 1, .kind = OP_PAD_EDGE);
+    for (size_t i = 0; i < 30; i++) {
+        size_t row = i / 6 < 3 ? 0 : 1, column = i % 6 < 1 ? 0 : i % 6 < 4 ? i % 6 - 1 : 2;
+        assert_true(op_f32(&p)[i] == op_f32(&x)[row * 3 + column]);
     }
     rooms = 0;
     struct view table = values(S2(4, 3)), rows = seq(S2(2, 3), 1, 0, 2, 1);
