@@ -77,6 +77,8 @@ static void detects_every_preset(void **state)
         { "wan-vae", &vae_wan.arch },
         { "wan-rgba-tiny-vae", &vae_wan.arch },
         { "t5xxl", &encoder_t5.arch },
+        { "umt5-tiny", &encoder_umt5.arch },
+        { "umt5-xxl", &encoder_umt5.arch },
         { "qwen3-tiny", &encoder_qwen3_4b.arch },
         { "qwen3-0.6b", &encoder_qwen3_4b.arch },
         { "qwen3-4b", &encoder_qwen3_4b.arch },

@@ -105,7 +105,7 @@ static void families_that_can(void **state)
         { "flux2-dev", "unet", "a Flux.2 diffusion model" },
         { "flux2-klein-4b", "unet", "a Flux.2 klein diffusion model" },
         { "clip-l-tiny", "clip", "a CLIP text encoder" },
-        { "t5xxl", "clip", "a T5 or umT5 text encoder" },
+        { "t5xxl", "clip", "a T5 text encoder" },
         { "flux-vae", "vae", "a VAE of SD's or Flux's kind" },
         { "qwen-image", "unet", "a Qwen-Image diffusion model" },
         { "krea2", "unet", "a Krea 2 diffusion model" },
