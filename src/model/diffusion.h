@@ -64,6 +64,11 @@ struct diffusion_info {
     uint64_t unclip;
     double unclip_merge;
     bool refs;       /* takes pictures to look at (diffusion_cond.ref) */
+    unsigned extras; /* kinds of diffusion_cond.extra that it takes, a bit each */
+    /* What is beside a video's latent is others of the same size, each in the model's scale, with
+     * or without a mask of 4 channels: in_channels says how many. masked: with one, unless they
+     * fill it alone. */
+    bool video_concat, video_masked;
     bool biases;     /* takes diffusion_cond.bias */
     unsigned places; /* PATCH_*: where nodes can change it */
     bool renamed;    /* the file has other names than ours (diffusers) */
@@ -174,6 +179,17 @@ struct diffusion_ref {  /* a picture to look at */
     struct shape shape; /* [items, latent channels, ..., h, w], of any size; items repeat */
     const float *x;     /* scaled for the network */
 };
+/* What else a prompt brings along, by what it is to the network. */
+enum diffusion_extra_kind {
+    EXTRA_SEEN, /* [items, tokens, width]: what leaves CLIP vision's last layer but one */
+    EXTRA_KINDS
+};
+struct diffusion_extra {
+    enum diffusion_extra_kind kind;
+    struct shape shape; /* items repeat */
+    const float *x;
+    float strength;
+};
 struct gligen_box;
 struct diffusion_cond {   /* one prompt as the network gets it; host memory, borrowed */
     const float *context; /* [tokens, context_dim] */
@@ -185,6 +201,8 @@ struct diffusion_cond {   /* one prompt as the network gets it; host memory, bor
     const struct diffusion_ref *ref; /* [refs]: what it is to look at */
     size_t refs;
     enum diffusion_ref_method ref_method;
+    const struct diffusion_extra *extra; /* [extras] */
+    size_t extras;
     const struct gligen_box *box; /* [boxes]: after diffusion_add_gligen() */
     size_t boxes;
     const float *pooled; /* NULL: zeros */

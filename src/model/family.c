@@ -42,8 +42,6 @@ static const struct row {
          "txt_in.individual_token_refiner.blocks.0.norm1.weight", "vision_in.proj.0.weight"),
     UNET("HunyuanVideo", "a HunyuanVideo video model, or a relative of it",
          "txt_in.individual_token_refiner.blocks.0.norm1.weight"),
-    UNET("Wan", "a Wan video model (2.1 or 2.2)", "head.modulation", "patch_embedding.weight",
-         "blocks.0.modulation"),
     UNET("LTX-2", "an LTX-2 audio and video model", "audio_patchify_proj.weight",
          "patchify_proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight"),
     UNET("LTX-Video", "an LTX-Video video model", "patchify_proj.weight",

@@ -90,6 +90,8 @@ static void entry_release(struct cond_entry *e)
     htensor_unref(e->concat_mask);
     htensor_unref(e->control_text);
     htensor_unref(e->bias);
+    for (size_t i = 0; i < EXTRA_KINDS; i++)
+        htensor_unref(e->extra[i]);
     refs_release(e->ref);
     boxes_release(e->box);
     value_unref(e->gligen);
@@ -115,6 +117,8 @@ static struct cond_entry entry_copy(const struct cond_entry *e)
     share(e->concat_mask);
     share(e->bias);
     share(e->control_text);
+    for (size_t i = 0; i < EXTRA_KINDS; i++)
+        share(e->extra[i]);
     if (e->control)
         e->control->counts++;
     if (e->ref)
@@ -232,6 +236,8 @@ static size_t object_bytes(const void *obj)
              tensor_bytes(x->at[i].shown) + tensor_bytes(x->at[i].mask) +
              tensor_bytes(x->at[i].concat_latent) + tensor_bytes(x->at[i].concat_mask) +
              tensor_bytes(x->at[i].bias);
+        for (size_t k = 0; k < EXTRA_KINDS; k++)
+            n += tensor_bytes(x->at[i].extra[k]);
         for (const struct cond_ref *r = x->at[i].ref; r; r = r->before)
             n += tensor_bytes(r->latent);
     }

@@ -30,20 +30,6 @@ NOT_YET(LTXVCropGuides, .category = "conditioning/video_models", V3("lt"),
         INS(PAIR_IN, SOCKET("latent", "LATENT")),
         OUTS(PAIR_OUT, { .type = "LATENT", .name = "latent" }));
 
-NOT_YET(WanImageToVideo, .category = "conditioning/video_models", V3("wan"),
-        INS(PAIR_IN, SOCKET("vae", "VAE"), SIZE_IN(832, 480, 16, 16),
-            INT_IN("length", 81, 1, MAX_SIDE, 4), BATCH_IN,
-            OPTIONAL("clip_vision_output", "CLIP_VISION_OUTPUT"), OPTIONAL("start_image", "IMAGE")),
-        OUTS(PAIR_OUT, { .type = "LATENT", .name = "latent" }));
-
-NOT_YET(WanFirstLastFrameToVideo, .category = "conditioning/video_models", V3("wan"),
-        INS(PAIR_IN, SOCKET("vae", "VAE"), SIZE_IN(832, 480, 16, 16),
-            INT_IN("length", 81, 1, MAX_SIDE, 4), BATCH_IN,
-            OPTIONAL("clip_vision_start_image", "CLIP_VISION_OUTPUT"),
-            OPTIONAL("clip_vision_end_image", "CLIP_VISION_OUTPUT"),
-            OPTIONAL("start_image", "IMAGE"), OPTIONAL("end_image", "IMAGE")),
-        OUTS(PAIR_OUT, { .type = "LATENT", .name = "latent" }));
-
 NOT_YET(WanVaceToVideo, .category = "conditioning/video_models", V3("wan"),
         INS(PAIR_IN, SOCKET("vae", "VAE"), SIZE_IN(832, 480, 16, 16),
             INT_IN("length", 81, 1, MAX_SIDE, 4), BATCH_IN,

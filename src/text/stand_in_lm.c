@@ -250,8 +250,8 @@ static berth_status write_umt5(const char *dir, berth_err *err)
 {
     struct str path = { 0 };
     str_addf(&path, "%s/umt5", dir);
-    berth_status s = path.bad ? err_set(err, BERTH_ENOMEM, "writing a tokenizer")
-                              : file_make_dirs(path.p, err);
+    berth_status s =
+        path.bad ? err_set(err, BERTH_ENOMEM, "writing a tokenizer") : file_make_dirs(path.p, err);
     if (!s)
         s = unigram_write_stand_in(path.p, err);
     str_release(&path);

@@ -7,8 +7,10 @@ static berth_status check(berth_status s, struct unigram *t, const char *what, v
                           berth_err *err)
 {
     if (!s && (t->end != 1 || t->pad != 0)) {
-        s = err_set(err, BERTH_EFORMAT, "'%.200s' does not begin with <pad> and </s>: no tokenizer "
-                                        "of umT5", what);
+        s = err_set(err, BERTH_EFORMAT,
+                    "'%.200s' does not begin with <pad> and </s>: no tokenizer "
+                    "of umT5",
+                    what);
         unigram_close(t);
         t = NULL;
     }

@@ -50,10 +50,9 @@ static bool prompt(struct clip_rig *g, const struct weights *w, const char *name
         chunk[i] = t;
         length[i] = len;
     }
-    const struct chunks in = { .chunk = chunk,
-                               .len = length,
-                               .n = times,
-                               .rules = { .start = -1, .end = 1, .pad = 0 } };
+    const struct chunks in = {
+        .chunk = chunk, .len = length, .n = times, .rules = { .start = -1, .end = 1, .pad = 0 }
+    };
     memset(z, 0xff, times * len * width * sizeof *z);
     assert_ok(text_encoder_run(e, &in, &use->want, z, NULL, NULL, &err), err);
     snprintf(q, sizeof q, "%s/cond", name);
