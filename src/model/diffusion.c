@@ -440,6 +440,12 @@ static size_t values(const struct diffusion_in *in)
     return (size_t)n;
 }
 
+/* Of one item, without its channels. */
+static size_t positions(const struct diffusion_in *in)
+{
+    return (size_t)shape_inner(&in->shape, 2);
+}
+
 static size_t values_beside(const struct diffusion *d, const struct diffusion_in *in)
 {
     return (size_t)((d->info.in_channels - d->info.latent.channels) * shape_inner(&in->shape, 2));
@@ -528,9 +534,9 @@ static void next_batch(const struct diffusion *d, const struct diffusion_in *in,
         bool guided = is_guided(d, in->cond[i]);
         if (taken[i] ||
             (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
-                      !same_extras(first, in->cond[i]) ||
-                      !same_hidden(d, first, in->cond[i]) || !same_bias(first, in->cond[i]) ||
-                      !same_control(first, in->cond[i]) || first->box != in->cond[i]->box)))
+                      !same_extras(first, in->cond[i]) || !same_hidden(d, first, in->cond[i]) ||
+                      !same_bias(first, in->cond[i]) || !same_control(first, in->cond[i]) ||
+                      first->box != in->cond[i]->box)))
             continue;
         b->guided = guided;
         if (!b->n) {
@@ -548,6 +554,7 @@ struct gathered { /* a batch in contiguous memory */
     const float *x, *context;
     float *t, *y, *guidance, *out;    /* y, guidance: NULL without */
     float *copied_x, *copied_context; /* NULL: the caller's own are read */
+    float *mask;                      /* [n, positions]; NULL: none */
     struct diffusion_ref *ref;        /* [n, refs]; NULL without */
     struct diffusion_extra *extra;    /* [n, extras]; NULL without */
     bool *negative;                   /* for patches; NULL: there are none */
@@ -609,13 +616,15 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     size_t extras = in->cond[b->item[0]]->extras;
     g->extra = extras ? arena_array(mem, n, extras * sizeof *g->extra) : NULL;
     g->negative = in->patches.n ? arena_array(mem, n, sizeof *g->negative) : NULL;
+    g->mask = in->mask ? arena_array(mem, n, positions(in) * sizeof(float)) : NULL;
     const bool boxes = in->cond[b->item[0]]->boxes;
     g->boxes =
         boxes ? arena_array(mem, n, (size_t)gligen_features_n(d->gligen) * sizeof(float)) : NULL;
     if (in->steers && steered_room(d, in, b, mem, g, err))
         return err->code;
-    if ((refs && !g->ref) || (extras && !g->extra) || (boxes && !g->boxes) || (in->patches.n && !g->negative) || !g->x ||
-        !g->out || !g->context || !g->t || (adm && !g->y) || (guided && !g->guidance))
+    if ((refs && !g->ref) || (extras && !g->extra) || (in->mask && !g->mask) ||
+        (boxes && !g->boxes) || (in->patches.n && !g->negative) || !g->x || !g->out ||
+        !g->context || !g->t || (adm && !g->y) || (guided && !g->guidance))
         return err_set(err, BERTH_ENOMEM, "%zu latents of %s", n,
                        sides(in, (char[SIDES_MAX]) { 0 }));
     return BERTH_OK;
@@ -686,12 +695,14 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
         for (size_t r = 0; r < cond->refs; r++)
             g->ref[k * cond->refs + r] = ref_of(&cond->ref[r], in->item ? in->item[i] : i);
         for (size_t r = 0; r < cond->extras; r++)
-            g->extra[k * cond->extras + r] =
-                extra_of(&cond->extra[r], in->item ? in->item[i] : i);
+            g->extra[k * cond->extras + r] = extra_of(&cond->extra[r], in->item ? in->item[i] : i);
         if (g->boxes)
             gligen_features(d->gligen, cond->box, cond->boxes, shape_last(&in->shape, 2),
                             shape_last(&in->shape, 1),
                             g->boxes + k * (size_t)gligen_features_n(d->gligen));
+        if (g->mask)
+            memcpy(g->mask + k * positions(in), in->mask + i * positions(in),
+                   positions(in) * sizeof(float));
         if (g->negative)
             g->negative[k] = cond->negative;
         g->chunk += g->chunk == k && cond == in->cond[b->item[0]];
@@ -719,6 +730,7 @@ static struct family_batch batch_of(const struct diffusion *d, const struct diff
                               .ref_method = like->ref_method,
                               .extra = like->extra,
                               .extras = like->extras,
+                              .mask = in->mask,
                               .gligen = like->boxes ? d->gligen : NULL,
                               .patches = in->patches,
                               .sigma = in->sigma };
@@ -780,6 +792,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
         part.controls = d->controls;
         part.x = g->x + first * whole;
         part.t = g->t + first;
+        part.mask = g->mask ? g->mask + first * positions(in) : NULL;
         part.context = g->context + first * b->tokens * (size_t)info->context_dim;
         part.y = g->y ? g->y + first * (size_t)info->adm_channels : NULL;
         part.guidance = b->guided ? g->guidance + first : NULL;
@@ -847,6 +860,15 @@ static berth_status check_extras(const struct diffusion *d, const struct diffusi
     return BERTH_OK;
 }
 
+static berth_status check_video(const struct diffusion *d, const struct diffusion_in *in,
+                                berth_err *err)
+{
+    if (in->mask && !d->info.own_times)
+        return err_set(err, BERTH_EINVAL, "%s has one noise level for all of a latent",
+                       d->info.family);
+    return BERTH_OK;
+}
+
 static berth_status check(const struct diffusion *d, const struct diffusion_in *in, berth_err *err)
 {
     char text[SHAPE_TEXT_MAX];
@@ -858,6 +880,8 @@ static berth_status check(const struct diffusion *d, const struct diffusion_in *
             in->more[i].dim[0] != in->shape.dim[0])
             return err_set(err, BERTH_EINVAL, "%s does not sample latents %s with its own",
                            d->info.family, shape_text(&in->more[i], text));
+    if (check_video(d, in, err))
+        return err->code;
     for (size_t i = 0; i < latents(in); i++)
         if (check_refs(d, in->cond[i], err) || check_extras(d, in->cond[i], err) ||
             check_boxes(d, in->cond[i], err))

@@ -63,7 +63,10 @@ struct diffusion_info {
      * for ADM_UNCLIP with the noise level behind them. 0: takes none. */
     uint64_t unclip;
     double unclip_merge;
-    bool refs;       /* takes pictures to look at (diffusion_cond.ref) */
+    bool refs; /* takes pictures to look at (diffusion_cond.ref) */
+    /* Takes diffusion_in.mask: what is known of a latent has noise levels of its own. */
+    bool own_times;
+    bool clean;      /* what is known stays free of noise while the rest is made */
     unsigned extras; /* kinds of diffusion_cond.extra that it takes, a bit each */
     /* What is beside a video's latent is others of the same size, each in the model's scale, with
      * or without a mask of 4 channels: in_channels says how many. masked: with one, unless they
@@ -227,6 +230,9 @@ struct diffusion_in {               /* n latents of one size, each with its own 
     const size_t *item; /* [n]: of their batch, for what differs among those; NULL: 0, 1, ... */
     /* [n, in_channels - channels, ..., h, w] of inpainting models; NULL: theirs for "no mask" */
     const float *concat;
+    /* [n, ..., h, w] of models with noise levels of their own for what is known: how much of it is
+     * made, usually 0 or 1; NULL: all. */
+    const float *mask;
     struct net_patches patches;
     float sigma;                         /* for patches */
     const struct diffusion_steer *steer; /* [steers] control nets, in the order of their nodes */

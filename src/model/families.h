@@ -56,6 +56,8 @@ struct family_batch {
     enum diffusion_ref_method ref_method;
     const struct diffusion_extra *extra; /* [n, extras]: likewise, [1, ...] each */
     size_t extras;
+    /* [n, ..., h, w], as of diffusion_in. In a prediction only whether there is one counts. */
+    const float *mask;
     const float *y;        /* [n, adm_channels]; NULL without */
     const float *guidance; /* [n]; NULL: without that term. In a prediction only that counts */
     bool exact_guidance;   /* diffusion_args */

@@ -65,7 +65,6 @@ static const struct row {
     UNET("OmniGen2", "an OmniGen2 model", "time_caption_embed.timestep_embedder.linear_1.bias"),
     UNET("SVD", "a Stable Video Diffusion model",
          "input_blocks.1.1.time_stack.0.attn1.to_q.weight"),
-    CODEC("Wan", "a Wan 2.2 VAE", "decoder.upsamples.0.upsamples.0.residual.0.gamma"),
     CODEC("LTX-Video", "an LTX-Video VAE", "per_channel_statistics.std-of-means",
           "decoder.conv_in.conv.weight"),
     CODEC("HunyuanVideo", "a HunyuanVideo VAE", "decoder.conv_in.conv.weight"),

@@ -38,11 +38,6 @@ NOT_YET(WanVaceToVideo, .category = "conditioning/video_models", V3("wan"),
         OUTS(PAIR_OUT, { .type = "LATENT", .name = "latent" },
              { .type = "INT", .name = "trim_latent" }));
 
-NOT_YET(Wan22ImageToVideoLatent, .category = "conditioning/inpaint", V3("wan"),
-        INS(SOCKET("vae", "VAE"), SIZE_IN(1280, 704, 32, 32), INT_IN("length", 49, 1, MAX_SIDE, 4),
-            BATCH_IN, OPTIONAL("start_image", "IMAGE")),
-        OUT_OF("LATENT"));
-
 NOT_YET(HunyuanImageToVideo, .category = "conditioning/video_models", V3("hunyuan"),
         INS(SOCKET("positive", "CONDITIONING"), SOCKET("vae", "VAE"), SIZE_IN(848, 480, 16, 16),
             INT_IN("length", 53, 1, MAX_SIDE, 4), BATCH_IN,

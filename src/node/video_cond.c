@@ -60,6 +60,17 @@ void canvas_put(struct htensor *canvas, const struct htensor *frames, size_t at)
         memcpy(to + 3 * i, frames->data + c * i, 3 * sizeof *to);
 }
 
+berth_status in_vae_net(struct node_call *c, struct vae_net *out, berth_err *err)
+{
+    const struct model_ref *vae;
+    char root[ARCH_ROOT_MAX];
+    if (in_model(c, "vae", &vae, err))
+        return err->code;
+    if (!vae->parts || vae->said.no_network)
+        return err_set(err, BERTH_EUNSUPPORTED, "'%.80s' is no VAE of video", ready_name(vae));
+    return vae_find(res_weights(vae->part[0]), res_info(vae->part[0]).part, root, out, err);
+}
+
 berth_status video_encode(struct node_call *c, const struct htensor *frames, struct htensor **out,
                           berth_err *err)
 {
@@ -128,8 +139,8 @@ static void put(struct htensor **at, struct htensor *t)
 
 static berth_status say(struct cond_entry *e, const struct video_said *s, berth_err *err)
 {
-    if (s->latent)
-        e->concat_mask_index = s->mask ? s->mask_index : e->concat_mask_index;
+    if (s->mask_index)
+        e->concat_mask_index = s->mask_index;
     put(&e->concat_latent, s->latent);
     put(&e->concat_mask, s->mask);
     for (size_t i = 0; i < EXTRA_KINDS; i++)

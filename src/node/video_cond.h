@@ -32,7 +32,9 @@ berth_status in_frames(struct node_call *c, const char *input, const struct vide
 berth_status canvas_new(const struct video_size *z, struct htensor **out, berth_err *err);
 /* Three channels of frames into the canvas, from frame `at` on; they fit. */
 void canvas_put(struct htensor *canvas, const struct htensor *frames, size_t at);
-/* By the VAE at input "vae"; *out is new. */
+/* What the VAE at input "vae" is, from its header. */
+berth_status in_vae_net(struct node_call *c, struct vae_net *out, berth_err *err);
+/* By that VAE; *out is new. */
 berth_status video_encode(struct node_call *c, const struct htensor *frames, struct htensor **out,
                           berth_err *err);
 /* [n, groups * channels, t, h, w] of nothing as such a network sees it. */
@@ -48,7 +50,7 @@ berth_status video_mask4(size_t t, size_t h, size_t w, size_t known, size_t end,
 
 struct video_said { /* of a prompt; NULL: as it was */
     struct htensor *latent, *mask;
-    size_t mask_index; /* with latent */
+    size_t mask_index; /* 0: as it was */
     struct htensor *extra[EXTRA_KINDS];
     struct htensor *ref; /* one more latent to look at */
 };

@@ -235,3 +235,111 @@ NODE_CLASS(WanFunControlToVideo, .category = "model/conditioning/wan/fun control
            INS(VIDEO_IN, OPTIONAL("clip_vision_output", "CLIP_VISION_OUTPUT"),
                OPTIONAL("start_image", "IMAGE"), OPTIONAL("control_video", "IMAGE")),
            PAIR_AND_LATENT, .run = fun_control);
+
+/* Of Wan 2.2, whose VAE says which latents those are: what is followed, a mask between that and
+ * where it starts, and a picture to look at. */
+static berth_status fun_control22(struct node_call *c, berth_err *err)
+{
+    struct video_size z;
+    struct vae_net vae;
+    struct video_said s = { .latent = NULL };
+    struct htensor *ref = NULL;
+    if (in_vae_net(c, &vae, err) || in_video_size(c, vae.latent.ratio, &z, err))
+        return err->code;
+    const struct latent_format *f =
+        vae.latent.channels == latent_wan22.channels ? &latent_wan22 : &latent_wan21;
+    if (vae.latent.channels != f->channels || vae.latent.rank != f->rank)
+        return err_set(err, BERTH_EINVAL, "a VAE of %s: Wan's is wanted", vae.latent.name);
+    const struct shape latent = {
+        5, { z.batch, f->channels, z.t, z.h / vae.latent.ratio, z.w / vae.latent.ratio }
+    };
+    struct shape two = latent;
+    two.dim[1] *= 2;
+    s.mask_index = f->channels;
+    berth_status bad = video_nothing(f, &two, &s.latent, err);
+    if (!bad)
+        bad = video_mask4(z.t, (size_t)latent.dim[3], (size_t)latent.dim[4], 0, 0, &s.mask, err);
+    if (!bad)
+        bad = put_encoded(c, "control_video", &z, 0, s.latent, err);
+    if (!bad)
+        bad = in_frames(c, "ref_image", &z, 1, FRAMES_FIRST, &ref, err);
+    if (!bad && ref)
+        bad = video_encode(c, ref, &s.ref, err);
+    htensor_unref(ref);
+    return give(c, bad, &s, &latent, err);
+}
+
+NODE_CLASS(Wan22FunControlToVideo, .category = "model/conditioning/wan/fun control", V3("wan"),
+           INS(VIDEO_IN, OPTIONAL("ref_image", "IMAGE"), OPTIONAL("control_video", "IMAGE")),
+           PAIR_AND_LATENT, .run = fun_control22);
+
+/* ---- 5B ---- */
+
+/* t, of one item, `batch` times. Takes it. */
+static berth_status repeat(struct htensor **t, size_t batch, berth_err *err)
+{
+    struct htensor *more;
+    if (tensor_repeat(*t, batch, &more, err))
+        return err->code;
+    htensor_unref(*t);
+    *t = more;
+    return BERTH_OK;
+}
+
+/* Its first frames are those of a picture, and stay so: a noise mask keeps them. */
+static berth_status put_start(struct node_call *c, const struct video_size *z, struct latent *l,
+                              berth_err *err)
+{
+    struct htensor *start, *encoded;
+    const struct shape *s = &l->samples->shape;
+    const struct shape one = { 5, { 1, 1, s->dim[2], s->dim[3], s->dim[4] } };
+    if (in_frames(c, "start_image", z, z->frames, FRAMES_FIRST, &start, err) || !start)
+        return err->code;
+    berth_status bad = video_encode(c, start, &encoded, err);
+    htensor_unref(start);
+    if (bad)
+        return bad;
+    char text[SHAPE_TEXT_MAX];
+    if (dim(encoded, 1) != s->dim[1] || dim(encoded, 3) != s->dim[3] ||
+        dim(encoded, 4) != s->dim[4])
+        bad = err_set(err, BERTH_EINVAL, "the VAE gives latents %s: Wan 2.2's of 5B is wanted",
+                      shape_text(&encoded->shape, text));
+    struct htensor *nothing = NULL;
+    if (!bad)
+        bad = video_nothing(&latent_wan22, s, &nothing, err);
+    if (!bad) {
+        htensor_unref(l->samples);
+        l->samples = nothing;
+        video_put(nothing, encoded, 0, 0);
+        bad = htensor_zeros(&one, &l->noise_mask, err);
+    }
+    const size_t hw = (size_t)(one.dim[3] * one.dim[4]), frames = (size_t)one.dim[2];
+    for (size_t i = bad ? frames * hw : dim(encoded, 2) * hw; i < frames * hw; i++)
+        l->noise_mask->data[i] = 1.0f;
+    htensor_unref(encoded);
+    return bad;
+}
+
+static berth_status start_latent(struct node_call *c, berth_err *err)
+{
+    struct video_size z;
+    struct latent l = { 0 };
+    if (in_video_size(c, latent_wan22.ratio, &z, err))
+        return err->code;
+    const struct shape s = {
+        5, { 1, latent_wan22.channels, z.t, z.h / latent_wan22.ratio, z.w / latent_wan22.ratio }
+    };
+    berth_status bad = htensor_zeros(&s, &l.samples, err);
+    if (!bad)
+        bad = put_start(c, &z, &l, err);
+    if (!bad && l.noise_mask && z.batch > 1)
+        bad = repeat(&l.samples, z.batch, err);
+    if (!bad && l.noise_mask && z.batch > 1)
+        bad = repeat(&l.noise_mask, z.batch, err);
+    return give_or_release(c, bad, &l, err);
+}
+
+NODE_CLASS(Wan22ImageToVideoLatent, .category = "conditioning/inpaint", V3("wan"),
+           INS(SOCKET("vae", "VAE"), SIZE_IN(1280, 704, 32, 32),
+               INT_IN("length", 49, 1, MAX_SIDE, 4), BATCH_IN, OPTIONAL("start_image", "IMAGE")),
+           OUT_OF("LATENT"), .run = start_latent);

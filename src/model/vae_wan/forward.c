@@ -1,4 +1,4 @@
-/* The two forward passes of Wan's VAE, over pieces of a video one after the other. */
+/* The two forward passes of Wan's VAEs, over pieces of a video one after the other. */
 #include "model/vae_wan/vae_wan.h"
 
 #include <math.h>
@@ -186,6 +186,211 @@ static struct act members(struct walk *k, struct act x, const char *list, uint32
     return x;
 }
 
+/* ---- stages (Wan 2.2) ---- */
+
+/* What a stage does to sides and frames: 1 or 2. */
+struct factors {
+    uint64_t side, time;
+};
+
+/* Members of a stage, as long as there are any. Takes x. */
+static struct act stage_members(struct walk *k, struct act x, const char *list,
+                                struct act (*resize)(struct walk *k, struct act x))
+{
+    struct net_run *r = k->r;
+    for (uint32_t i = 0; i < VAE_WAN_BLOCKS_MAX && !net_bad(r); i++) {
+        size_t mark = net_enter(r, "%s.%u.", list, i);
+        const bool resizes = net_has(r, "resample.1"), there = resizes || net_has(r, "residual.2");
+        if (there)
+            x = resizes ? resize(k, x) : res_block(k, x);
+        net_leave(r, mark);
+        if (!there)
+            break;
+    }
+    return x;
+}
+
+/* What such members would do to it. */
+static struct factors stage_factors(struct walk *k, const char *list)
+{
+    struct factors f = { 1, 1 };
+    for (uint32_t i = 0; i < VAE_WAN_BLOCKS_MAX; i++) {
+        size_t mark = net_enter(k->r, "%s.%u.", list, i);
+        const bool resizes = net_has(k->r, "resample.1");
+        const bool there = resizes || net_has(k->r, "residual.2");
+        if (resizes)
+            f = (struct factors) { 2, net_has(k->r, "time_conv") ? 2 : 1 };
+        net_leave(k->r, mark);
+        if (!there)
+            break;
+    }
+    return f;
+}
+
+/* As many frames of zeros in front as make them a multiple of `time`. A new act. */
+static struct act pad_front(struct net_run *r, struct act x, uint64_t time)
+{
+    const uint64_t n = x.shape.dim[0], more = n ? (time - n % time) % time : 0;
+    struct act zero = net_slice(r, x, 0, 0, more ? more : n);
+    if (!more)
+        return zero;
+    net_add_scaled(r, &zero, net_rows(r, x, 0, more), -1.0f);
+    const struct act both[] = { zero, x };
+    struct act y = net_concat(r, both, 2, 0);
+    net_drop(r, &zero);
+    return y;
+}
+
+/* [frames, C, h, w] -> [frames / time, C * time * side^2, h / side, w / side], channel, frame, row,
+ * column: a pixel's neighbours become its channels. Takes x. */
+static struct act fold(struct net_run *r, struct act x, struct factors f)
+{
+    static const int order[] = { 0, 2, 1, 4, 6, 3, 5 };
+    const uint64_t *d = x.shape.dim, F = d[0] / f.time, h = d[2] / f.side, w = d[3] / f.side;
+    const struct shape apart = { 7, { F, f.time, d[1], h, f.side, w, f.side } };
+    const struct shape made = { 4, { F, d[1] * f.time * f.side * f.side, h, w } };
+    if (net_bad(r))
+        return x;
+    struct act y = net_permute(r, net_reshape(r, x, &apart), order);
+    net_drop(r, &x);
+    return net_reshape(r, y, &made);
+}
+
+/* Sums of neighbouring channels, so many of them that C are left, and how many each is of. Takes
+ * x. */
+static struct act sum_channels(struct net_run *r, struct act x, uint64_t C, uint64_t *of)
+{
+    const uint64_t *d = x.shape.dim, n = C ? d[1] / C : 0;
+    const struct shape apart = { 5, { d[0], C, n, d[2], d[3] } };
+    const struct shape made = { 4, { d[0], C, d[2], d[3] } };
+    *of = n ? n : 1;
+    if (net_bad(r))
+        return x;
+    if (!n || d[1] % C) {
+        net_fail(r, BERTH_EUNSUPPORTED, "%llu channels are no whole means of %llu",
+                 (unsigned long long)C, (unsigned long long)d[1]);
+        return x;
+    }
+    x = net_reshape(r, x, &apart);
+    struct act sum = net_slice(r, x, 2, 0, 1);
+    for (uint64_t i = 1; i < n && !net_bad(r); i++) {
+        struct act one = net_slice(r, x, 2, i, i + 1);
+        net_add(r, &sum, one);
+        net_drop(r, &one);
+    }
+    net_drop(r, &x);
+    return net_reshape(r, sum, &made);
+}
+
+/* A stage and, past it, means of what went in. Takes x. */
+static struct act stage_down(struct walk *k, struct act x)
+{
+    struct net_run *r = k->r;
+    const struct factors f = stage_factors(k, "downsamples");
+    uint64_t of;
+    struct act past = fold(r, pad_front(r, x, f.time), f);
+    x = stage_members(k, x, "downsamples", shrink);
+    past = sum_channels(r, past, x.shape.dim[1], &of);
+    net_add_scaled(r, &x, past, 1.0f / (float)of);
+    net_drop(r, &past);
+    return x;
+}
+
+/* y, as [frames, time, C, h, side, w, side], gets x [frames, C * n, h, w] at one of its places: of
+ * each C the channel that stands there. */
+static void put_place(struct net_run *r, struct act x, uint64_t n, uint64_t channel, struct act y,
+                      const uint64_t place[3])
+{
+    const uint64_t *d = x.shape.dim;
+    const struct shape apart = { 5, { d[0], d[1] / n, n, d[2], d[3] } };
+    const struct shape one = { 7, { d[0], 1, d[1] / n, d[2], 1, d[3], 1 } };
+    struct act channels = net_reshape(r, x, &apart);
+    struct act from = net_slice(r, channels, 2, channel, channel + 1);
+    struct view to = net_part(r, net_view(&y), 1, place[0], place[0] + 1);
+    to = net_part(r, net_part(r, to, 4, place[1], place[1] + 1), 6, place[2], place[2] + 1);
+    from = net_reshape(r, from, &one);
+    net_copy(r, net_view(&from), to);
+    net_drop(r, &from);
+}
+
+/* x [frames, in, h, w] spread over C channels of larger pictures and more frames, each channel over
+ * as many places; of a first piece the last frame alone. A new act. */
+static struct act spread(struct walk *k, struct act x, uint64_t C, struct factors f)
+{
+    struct net_run *r = k->r;
+    const uint64_t *d = x.shape.dim, first = k->first ? f.time - 1 : 0, time = f.time - first;
+    const uint64_t places = f.time * f.side * f.side, n = C ? d[1] / C : 0;
+    const struct shape apart = { 7, { d[0], time, C, d[2], f.side, d[3], f.side } };
+    const struct shape made = { 4, { d[0] * time, C, d[2] * f.side, d[3] * f.side } };
+    if (net_bad(r))
+        return (struct act) { .addr = 0 };
+    if (!n || d[1] % C || places % n) {
+        net_fail(r, BERTH_EUNSUPPORTED, "%llu channels are not spread over %llu",
+                 (unsigned long long)d[1], (unsigned long long)C);
+        return (struct act) { .addr = 0 };
+    }
+    struct act y = net_new(r, &apart);
+    for (uint64_t p = first * f.side * f.side; p < places && !net_bad(r); p++) {
+        const uint64_t place[3] = { p / (f.side * f.side) - first, p / f.side % f.side,
+                                    p % f.side };
+        put_place(r, x, n, p * n / places, y, place);
+    }
+    return net_reshape(r, y, &made);
+}
+
+/* A stage and, past it, what went in, spread; the last one has nothing past it. Takes x. */
+static struct act stage_up(struct walk *k, struct act x)
+{
+    struct net_run *r = k->r;
+    const struct factors f = stage_factors(k, "upsamples");
+    if (f.side == 1)
+        return stage_members(k, x, "upsamples", grow);
+    struct act in = net_slice(r, x, 0, 0, x.shape.dim[0]);
+    x = stage_members(k, x, "upsamples", grow);
+    struct act past = spread(k, in, x.shape.dim[1], f);
+    net_drop(r, &in);
+    net_add(r, &x, past);
+    net_drop(r, &past);
+    return x;
+}
+
+/* A half's list of stages. Takes x. */
+static struct act stages(struct walk *k, struct act x, const char *list, uint32_t n,
+                         struct act (*stage)(struct walk *k, struct act x))
+{
+    for (uint32_t i = 0; i < n && !net_bad(k->r); i++) {
+        size_t mark = net_enter(k->r, "%s.%u.", list, i);
+        x = stage(k, x);
+        net_leave(k->r, mark);
+    }
+    return x;
+}
+
+/* Pixels as channels, a column's before a row's; and back. Both take x. */
+static struct act fold_pixels(struct net_run *r, struct act x)
+{
+    static const int order[] = { 0, 1, 5, 3, 2, 4 };
+    const uint64_t *d = x.shape.dim, q = VAE_WAN_FOLD;
+    const struct shape apart = { 6, { d[0], d[1], d[2] / q, q, d[3] / q, q } };
+    const struct shape made = { 4, { d[0], d[1] * q * q, d[2] / q, d[3] / q } };
+    struct act y = net_permute(r, net_reshape(r, x, &apart), order);
+    net_drop(r, &x);
+    return net_reshape(r, y, &made);
+}
+
+static struct act unfold_pixels(struct net_run *r, struct act x)
+{
+    static const int order[] = { 0, 1, 4, 3, 5, 2 };
+    const uint64_t *d = x.shape.dim, q = VAE_WAN_FOLD;
+    const struct shape apart = { 6, { d[0], d[1] / (q * q), q, q, d[2], d[3] } };
+    const struct shape made = { 4, { d[0], d[1] / (q * q), d[2] * q, d[3] * q } };
+    struct act y = net_permute(r, net_reshape(r, x, &apart), order);
+    net_drop(r, &x);
+    return net_reshape(r, y, &made);
+}
+
+/* ---- halves ---- */
+
 static struct act head(struct walk *k, struct act x)
 {
     net_channel_norm_in_place(k->r, &x, "head.0", EPS, true);
@@ -200,10 +405,11 @@ static struct act decode_piece(struct walk *k, const struct vae_wan *v, struct a
     size_t top = net_enter(k->r, "decoder.");
     x = conv_whole(k, x, "conv1");
     x = middle(k, x);
-    x = members(k, x, "upsamples", v->dec_blocks, grow);
+    x = v->stages ? stages(k, x, "upsamples", v->dec_blocks, stage_up)
+                  : members(k, x, "upsamples", v->dec_blocks, grow);
     x = head(k, x);
     net_leave(k->r, top);
-    return x;
+    return v->stages ? unfold_pixels(k->r, x) : x;
 }
 
 static struct act encode_piece(struct walk *k, const struct vae_wan *v, uint32_t latents,
@@ -211,8 +417,13 @@ static struct act encode_piece(struct walk *k, const struct vae_wan *v, uint32_t
 {
     struct net_run *r = k->r;
     size_t top = net_enter(r, "encoder.");
-    struct act x = conv(k, pictures, "conv1", (struct net_frames) { .plane = NET_PAD1 }, NULL);
-    x = members(k, x, "downsamples", v->enc_blocks, shrink);
+    struct act in =
+        v->stages ? fold_pixels(r, net_slice(r, pictures, 0, 0, pictures.shape.dim[0])) : pictures;
+    struct act x = conv(k, in, "conv1", (struct net_frames) { .plane = NET_PAD1 }, NULL);
+    if (v->stages)
+        net_drop(r, &in);
+    x = v->stages ? stages(k, x, "downsamples", v->enc_blocks, stage_down)
+                  : members(k, x, "downsamples", v->enc_blocks, shrink);
     x = middle(k, x);
     x = head(k, x);
     net_leave(r, top);

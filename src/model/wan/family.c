@@ -33,6 +33,16 @@ static berth_status config(const struct weights *w, struct family_config *cfg, b
     return wan_detect(w, cfg->root, &own_of(cfg)->net, err);
 }
 
+/* NULL: none that is known. */
+static const struct latent_format *format_of(const struct wan_net *f)
+{
+    static const struct latent_format *const all[] = { &latent_wan21, &latent_wan22 };
+    size_t i = 0;
+    while (i < ARRAY_LEN(all) && all[i]->channels != f->out_channels)
+        i++;
+    return i < ARRAY_LEN(all) ? all[i] : NULL;
+}
+
 static berth_status describe(const struct weights *w, const char *part,
                              const struct family_config *cfg, struct diffusion_info *info,
                              berth_err *err)
@@ -43,12 +53,17 @@ static berth_status describe(const struct weights *w, const char *part,
         return err_set(err, BERTH_EUNSUPPORTED,
                        "a Wan transformer that looks at latents of %llu channels and makes %llu",
                        (unsigned long long)f->ref_channels, (unsigned long long)f->out_channels);
-    if (f->out_channels != latent_wan21.channels)
+    const struct latent_format *latent = format_of(f);
+    if (!latent)
         return err_set(err, BERTH_EUNSUPPORTED,
-                       "a Wan transformer that makes latents of %llu channels, not %u",
-                       (unsigned long long)f->out_channels, latent_wan21.channels);
-    *info = (struct diffusion_info) { .family = f->sees ? "Wan image to video" : "Wan",
-                                      .latent = latent_wan21,
+                       "a Wan transformer that makes latents of %llu channels, not %u or %u",
+                       (unsigned long long)f->out_channels, latent_wan21.channels,
+                       latent_wan22.channels);
+    const bool large = latent == &latent_wan22; /* 5B: frames have times of their own */
+    *info = (struct diffusion_info) { .family = f->sees ? "Wan image to video"
+                                                : large ? "Wan 2.2 5B"
+                                                        : "Wan",
+                                      .latent = *latent,
                                       .text = &text_set_wan,
                                       .predicts = PREDICT_FLOW,
                                       .shift = SHIFT,
@@ -58,7 +73,9 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .act = DT_F16,
                                       .act_else = DT_BF16,
                                       .video_concat = f->in_channels > f->out_channels,
-                                      .video_masked = f->sees && f->in_channels == 36,
+                                      .video_masked = large || (f->sees && f->in_channels == 36),
+                                      .own_times = large,
+                                      .clean = large,
                                       .extras = f->sees ? 1u << EXTRA_SEEN : 0,
                                       .refs = f->ref_channels > 0,
                                       .renamed = f->diffusers };

@@ -70,7 +70,16 @@ berth_status wan_sizes(const struct wan_net *f, const struct family_batch *b, st
         .frames = d[2], .rows = tokens_side(d[3]), .columns = tokens_side(d[4]), .times = 1
     };
     out->video = out->kept = out->frames * out->rows * out->columns;
-    return count_seen(f, b, out, err) || count_ref(f, b, out, err) ? err->code : BERTH_OK;
+    if (count_seen(f, b, out, err) || count_ref(f, b, out, err))
+        return err->code;
+    if (b->mask)
+        out->times = d[2];
+    if ((out->ref + out->video) % out->times)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "latents %s of which some are known, with a picture to look at: their times "
+                       "are not shared out evenly",
+                       shape_text(&b->shape, text));
+    return BERTH_OK;
 }
 
 /* ---- positions ---- */
@@ -149,6 +158,20 @@ static void fill_ref(const struct family_batch *b, const struct wan_sizes *s, fl
     }
 }
 
+/* Of what is known of a frame there is no noise: its time is the mean of its pixels'. */
+static void fill_times(const struct family_batch *b, const struct wan_sizes *s, float *out)
+{
+    const size_t hw = (size_t)(b->shape.dim[3] * b->shape.dim[4]);
+    const float *mask = b->mask;
+    for (size_t i = 0; i < (size_t)b->shape.dim[0]; i++)
+        for (size_t t = 0; t < (size_t)s->times; t++) {
+            double sum = 0;
+            for (size_t k = 0; mask && k < hw; k++)
+                sum += (double)*mask++;
+            *out++ = b->mask ? (float)(sum / (double)hw) * b->t[i] : b->t[i];
+        }
+}
+
 berth_status wan_host_fill(struct wan_host *host, const struct wan_net *f,
                            const struct family_batch *b, const struct wan_sizes *s, berth_err *err)
 {
@@ -165,8 +188,7 @@ berth_status wan_host_fill(struct wan_host *host, const struct wan_net *f,
     fill_table(f, b, s, host->table.p);
     fill_seen(b, s, host->seen.p);
     fill_ref(b, s, host->ref.p);
-    for (size_t i = 0; i < n; i++)
-        host->time.p[i] = b->t[i];
+    fill_times(b, s, host->time.p);
     for (size_t i = 0; i < ARRAY_LEN(host->row); i++)
         host->row[i] = (int32_t)i;
     return BERTH_OK;

@@ -116,5 +116,9 @@ const struct preset wan_presets[] = {
            .out = 16),
     PRESET("wan22-i2v-14b", "Wan 2.2 image to video 14B transformer, full size", hiprec, LARGE,
            .in = 36, .out = 16),
+    PRESET("wan22-ti2v-tiny", "wan-tiny over latents of Wan 2.2's VAE", hiprec, TINY, .in = 48,
+           .out = 48),
+    PRESET("wan22-ti2v-5b", "Wan 2.2 text and image to video 5B transformer, full size", hiprec,
+           .hidden = 3072, .ffn = 14336, .context_dim = 4096, .depth = 30, .in = 48, .out = 48),
     { .name = NULL },
 };

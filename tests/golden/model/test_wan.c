@@ -4,6 +4,7 @@
  * beyond the latent's are what is beside it.
  *
  *     out_no_clip    without clip_fea, where the file has it
+ *     out_t_frames   every latent frame at its own time of t_frames, as a mask of the latent says it
  *
  * Each item of a case also runs alone, which does not change it. */
 #include "support/golden_tensors.h"
@@ -13,6 +14,8 @@
 
 #include "base/json.h"
 #include "model/wan/wan.h"
+
+#include <math.h>
 
 static uint64_t number(const json_t *config, const char *name)
 {
@@ -84,6 +87,22 @@ static void part(const struct tensor *x, uint64_t latent, struct tensor *first, 
     rest->n = n * b;
 }
 
+/* How much of each latent frame is noise, as a mask; *t becomes the latest time of all. */
+static float *mask_of(const struct weights *w, const struct shape *x, struct tensor *t)
+{
+    struct tensor times = tensor(w, "t_frames", "");
+    const size_t frames = (size_t)x->dim[2], hw = (size_t)(x->dim[3] * x->dim[4]);
+    float *mask = calloc(frames, hw * sizeof *mask);
+    assert_true(times.p && mask && x->dim[0] == 1 && t->n == 1 && times.n == frames);
+    t->p[0] = 0;
+    for (size_t i = 0; i < frames; i++)
+        t->p[0] = fmaxf(t->p[0], times.p[i]);
+    for (size_t i = 0; i < frames * hw; i++)
+        mask[i] = times.p[i / hw] / t->p[0];
+    free(times.p);
+    return mask;
+}
+
 static void run_case(struct diffusion *d, const struct weights *w, const char *file,
                      const char *name)
 {
@@ -93,6 +112,7 @@ static void run_case(struct diffusion *d, const struct weights *w, const char *f
     struct tensor context = tensor(w, "context", suffix), want = tensor(w, name, "");
     struct tensor seen = tensor(w, "clip_fea", suffix), latent, beside;
     const size_t n = (size_t)x.shape.dim[0];
+    float *mask = strcmp(suffix, "_t_frames") ? NULL : mask_of(w, &x.shape, &t);
     const struct diffusion_extra sees = { .kind = EXTRA_SEEN, .shape = seen.shape, .x = seen.p };
     struct diffusion_cond cond[4];
     const struct diffusion_cond *list[4];
@@ -110,9 +130,13 @@ static void run_case(struct diffusion *d, const struct weights *w, const char *f
         list[i] = &cond[i];
     }
     float *out = calloc(want.n, sizeof *out), *alone = calloc(want.n, sizeof *alone);
-    struct diffusion_in in = {
-        .shape = latent.shape, .x = latent.p, .t = t.p, .cond = list, .concat = beside.p, .out = out
-    };
+    struct diffusion_in in = { .shape = latent.shape,
+                               .x = latent.p,
+                               .t = t.p,
+                               .cond = list,
+                               .concat = beside.p,
+                               .mask = mask,
+                               .out = out };
     assert_true(out && alone && latent.n == want.n);
     assert_ok(diffusion_predict(d, &in, &peak, &err), err);
     assert_ok(diffusion_forward(d, &in, &err), err);
@@ -131,7 +155,7 @@ static void run_case(struct diffusion *d, const struct weights *w, const char *f
     }
     if (!at.card) /* cards choose kernels by shape */
         assert_memory_equal(alone, out, want.n * sizeof *out);
-    free(out), free(alone), free(latent.p), free(beside.p);
+    free(out), free(alone), free(latent.p), free(beside.p), free(mask);
     free(x.p), free(t.p), free(context.p), free(want.p), free(seen.p);
 }
 

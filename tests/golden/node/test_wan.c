@@ -5,6 +5,8 @@
  *                                                    by KSamplerAdvanced: the first such begins with
  *                                                    noise, the others go on where it ended
  *
+ *     sample_start/<sampler>/<scheduler>/<steps>     from start_latent, of which noise_mask keeps some
+ *
  * from an empty latent of the size of the result. Where the file has concat_latent_image and
  * concat_mask, both prompts bring them along, as WanImageToVideo says them. */
 #include "support/tiny_runs.h"
@@ -83,6 +85,10 @@ static size_t runs_of(const char *model)
             continue;
         if (!strcmp(kind, "sample")) {
             tiny_ksample(&t, unet.out[0].at[0], cond, inputs, empty(&e->shape), &x);
+        } else if (!strcmp(kind, "sample_start")) {
+            tiny_ksample(
+                &t, unet.out[0].at[0], cond, inputs,
+                tiny_latent(tiny_tensor(&t, "start_latent"), tiny_tensor(&t, "noise_mask")), &x);
         } else if (!strcmp(kind, "sample_steps")) {
             struct value *from = latent ? latent : empty(&e->shape);
             advanced(&t, unet.out[0].at[0], cond, e->name, from, &x);

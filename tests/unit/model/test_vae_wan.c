@@ -96,6 +96,32 @@ static void config_is_read_from_shapes(void **state)
     rig_close(&r);
 }
 
+/* Wan 2.2's, whose lists are stages and whose pixels are folded. */
+static const struct vae_wan_config staged = {
+    .dim = 8, .dec_dim = 16, .z_channels = 48, .colours = 3
+};
+
+static void stages_are_told_from_blocks(void **state)
+{
+    struct rig r;
+    const struct shape z = { 5, { 1, 48, 3, 2, 3 } };
+    const struct shape want = { 5, { 1, 3, 9, 32, 48 } };
+    (void)state;
+    rig_open(&r, "cpu=64m", file_of(&staged, "stages", DT_F16), NULL);
+    assert_string_equal(r.v.latent.name, "the Wan 2.2 kind");
+    assert_int_equal(r.v.latent.channels, 48);
+    assert_int_equal(r.v.latent.ratio, 16);
+    assert_int_equal(r.v.latent.time_ratio, 4);
+    assert_int_equal(r.v.colours, 3);
+    assert_true(vae_wan_in(&r.v)->stages);
+    assert_int_equal(vae_wan_in(&r.v)->enc_blocks, 4);
+    assert_int_equal(vae_wan_in(&r.v)->dec_blocks, 4);
+    assert_int_equal(net_unused(r.net, &(const char *) { NULL }), 0);
+    const struct shape made = vae_decoded(&r.v, &z), back = vae_encoded(&r.v, &want);
+    assert_true(shape_eq(&made, &want) && shape_eq(&back, &z));
+    rig_close(&r);
+}
+
 static void others_are_refused(void **state)
 {
     static const struct {
@@ -103,10 +129,13 @@ static void others_are_refused(void **state)
         struct vae_wan_config c;
         const char *said;
     } list[] = {
-        { "decoder.upsamples.0.upsamples.0.residual.2.weight", { 8, 16, 3 }, "Wan 2.2's" },
-        { NULL, { 8, 16, 5 }, "pictures have 5 channels" },
-        { "decoder.upsamples.70.residual.0.gamma", { 8, 16, 3 }, "has 71 blocks" },
-        { "encoder.downsamples.11.resample.1.weight", { 8, 16, 3 }, "halves differ" },
+        { NULL, { .dim = 8, .z_channels = 16, .colours = 5 }, "pictures have 5 channels" },
+        { "decoder.upsamples.70.residual.0.gamma",
+          { .dim = 8, .z_channels = 16, .colours = 3 },
+          "has 71 blocks" },
+        { "encoder.downsamples.11.resample.1.weight",
+          { .dim = 8, .z_channels = 16, .colours = 3 },
+          "halves differ" },
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(list); i++) {
@@ -199,17 +228,14 @@ static void time_goes_one_way(void **state)
     rig_close(&r);
 }
 
-static void the_same_wherever_blocks_live(void **state)
+static void same_wherever(const char *path, const struct shape z, const struct shape x)
 {
     static const struct {
         const char *devices, *alloc;
     } row[] = { { "cpu=64m", NULL },
                 { "cuda:0@cpu=32m,cpu=64m,null:0=32m", "cuda:0,20%;null:0,50%;cpu,30%#cuda:0" },
                 { "cpu=32m,null:0=64m", "null:0,*#cpu" } };
-    const struct shape z = { 5, { 1, 16, 3, 4, 4 } }, x = { 5, { 1, 3, 5, 32, 32 } };
-    const char *path = file_of(&small, "placed", DT_F32);
     float *in = noise_floats(4, count(&x)), *want[2] = { NULL, NULL };
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct rig r;
         rig_open(&r, row[i].devices, path, row[i].alloc);
@@ -226,6 +252,15 @@ static void the_same_wherever_blocks_live(void **state)
         rig_close(&r);
     }
     free(in), free(want[0]), free(want[1]);
+}
+
+static void the_same_wherever_blocks_live(void **state)
+{
+    (void)state;
+    same_wherever(file_of(&small, "placed", DT_F32), (struct shape) { 5, { 1, 16, 3, 4, 4 } },
+                  (struct shape) { 5, { 1, 3, 5, 32, 32 } });
+    same_wherever(file_of(&staged, "placed22", DT_F32), (struct shape) { 5, { 1, 48, 3, 2, 2 } },
+                  (struct shape) { 5, { 1, 3, 9, 32, 32 } });
 }
 
 static void every_stored_type_computes(void **state)
@@ -339,6 +374,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(config_is_read_from_shapes),
+        cmocka_unit_test(stages_are_told_from_blocks),
         cmocka_unit_test(others_are_refused),
         cmocka_unit_test(each_half_alone),
         cmocka_unit_test(time_goes_one_way),
