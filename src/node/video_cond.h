@@ -18,8 +18,8 @@ struct video_size {
     size_t batch;
 };
 #define VIDEO_EVERY 4 /* frames of a latent one */
-/* Inputs "width", "height", "length", "batch_size"; in whole latent pixels of `ratio`. BERTH_EINVAL:
- * nothing is left. */
+/* Inputs "width", "height", "length", "batch_size". BERTH_EINVAL: no latent pixel of `ratio` is
+ * left. */
 berth_status in_video_size(const struct node_call *c, size_t ratio, struct video_size *out,
                            berth_err *err);
 

@@ -56,6 +56,7 @@ static void said_release(struct video_said *s)
     htensor_unref(s->ref);
     for (size_t i = 0; i < EXTRA_KINDS; i++)
         htensor_unref(s->extra[i]);
+    *s = (struct video_said) { .latent = NULL };
 }
 
 /* The prompts with that, and an empty latent; releases *s. bad: how its making ended. */

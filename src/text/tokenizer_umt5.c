@@ -3,41 +3,43 @@
 #include "text/carried.h"
 #include "text/unigram_impl.h"
 
-static berth_status check(berth_status s, struct unigram *t, const char *what, void **out,
-                          berth_err *err)
+/* What was opened, if its first pieces are umT5's; else it is closed. what: for messages. */
+static berth_status give(struct unigram *t, const char *what, void **out, berth_err *err)
 {
-    if (!s && (t->end != 1 || t->pad != 0)) {
-        s = err_set(err, BERTH_EFORMAT,
-                    "'%.200s' does not begin with <pad> and </s>: no tokenizer "
-                    "of umT5",
-                    what);
-        unigram_close(t);
-        t = NULL;
-    }
-    *out = s ? NULL : t;
-    return s;
+    *out = t;
+    if (t->end == 1 && t->pad == 0)
+        return BERTH_OK;
+    unigram_close(t);
+    *out = NULL;
+    return err_set(err, BERTH_EFORMAT,
+                   "'%.200s' does not begin with <pad> and </s>: no tokenizer of umT5", what);
 }
 
 static berth_status open_path(const char *path, void **out, berth_err *err)
 {
-    struct unigram *t = NULL;
-    return check(unigram_open(path, &t, err), t, path, out, err);
+    struct unigram *t;
+    berth_status s = unigram_open(path, &t, err);
+    *out = NULL;
+    return s ? s : give(t, path, out, err);
 }
 
 static berth_status carried(const struct weights *w, void **out, berth_err *err)
 {
     struct carried own;
-    struct unigram *t = NULL;
+    struct unigram *t;
+    berth_status s = carried_find(w, "spiece_model", &own, err);
     *out = NULL;
-    if (carried_find(w, "spiece_model", &own, err))
-        return err->code;
-    return check(unigram_from_proto(own.bytes, own.n, own.what, &t, err), t, own.what, out, err);
+    if (!s)
+        s = unigram_from_proto(own.bytes, own.n, own.what, &t, err);
+    return s ? s : give(t, own.what, out, err);
 }
 
 static berth_status spare(const struct weights *w, void **out, berth_err *err)
 {
-    struct unigram *t = NULL;
-    return check(unigram_from_gguf(w, "t5", &t, err), t, "metadata", out, err);
+    struct unigram *t;
+    berth_status s = unigram_from_gguf(w, "t5", &t, err);
+    *out = NULL;
+    return s ? s : give(t, "metadata", out, err);
 }
 
 static void close_it(void *tok)

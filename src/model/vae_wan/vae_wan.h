@@ -1,5 +1,5 @@
-/* vae_wan: the causal VAE of Wan 2.1, of pictures and video (spec: wan.md 6); Qwen-Image's, too; and
- * Wan 2.2's (wan-variants.md 10).
+/* vae_wan: the causal VAE of Wan 2.1, of pictures and video (spec: wan.md 6); Qwen-Image's, too;
+ * and Wan 2.2's (wan-variants.md 10).
  *
  * Frames     are the batch of every activation: [frames, C, h, w]. What looks back in time are
  *            convolutions over frames (net_conv3d), which remember the last frames they saw.

@@ -4,7 +4,7 @@
  * beyond the latent's are what is beside it.
  *
  *     out_no_clip    without clip_fea, where the file has it
- *     out_t_frames   every latent frame at its own time of t_frames, as a mask of the latent says it
+ *     out_t_frames   every latent frame at its own time of t_frames, as a mask of it says
  *
  * Each item of a case also runs alone, which does not change it. */
 #include "support/golden_tensors.h"

@@ -1,11 +1,11 @@
 /* The runs of every Wan transformer of the golden files, through UNETLoader and KSampler:
  *
- *     sample/<sampler>/<scheduler>/<steps>           prompts are `context` and `negative`
+ *     sample/<sampler>/<scheduler>/<steps>         prompts are `context` and `negative`
  *     sample_steps/<sampler>/<scheduler>/<steps>/<from>-<to>
- *                                                    by KSamplerAdvanced: the first such begins with
- *                                                    noise, the others go on where it ended
- *
- *     sample_start/<sampler>/<scheduler>/<steps>     from start_latent, of which noise_mask keeps some
+ *                                                  by KSamplerAdvanced: the first such begins with
+ *                                                  noise, the others go on where it ended
+ *     sample_start/<sampler>/<scheduler>/<steps>   from start_latent, some of which stays as
+ *                                                  noise_mask says
  *
  * from an empty latent of the size of the result. Where the file has concat_latent_image and
  * concat_mask, both prompts bring them along, as WanImageToVideo says them. */
