@@ -75,6 +75,18 @@ struct cond_control {
 };
 void cond_control_unref(struct cond_control *k); /* NULL is fine */
 
+/* A video to follow (VACE), behind those that were said before it; lists share their
+ * beginnings. */
+struct cond_vace {
+    unsigned counts;
+    struct htensor *frames; /* [1, 2 * channels, t, h, w]: latents as the VAE gives them */
+    struct htensor *mask;   /* [1, 64, t, h, w] */
+    double strength;
+    struct cond_vace *before; /* NULL: it is the first */
+};
+/* Adds one to the list; its tensors are shared, counts and before are not looked at. */
+berth_status cond_vace_add(struct cond_vace **list, struct cond_vace vace, berth_err *err);
+
 struct hooks;
 struct cond_entry {
     struct htensor *cond;   /* [1, tokens, width] */
@@ -97,6 +109,7 @@ struct cond_entry {
     struct htensor *concat_latent, *concat_mask; /* inpaint models: [n, c, h, w], [n, h, w]; NULL */
     size_t concat_mask_index; /* of video: so many channels of the latents come before the mask */
     struct htensor *extra[EXTRA_KINDS]; /* diffusion_cond.extra, raw; NULL: none */
+    struct cond_vace *vace;             /* the last one; NULL: none */
     struct cond_ref *ref;                        /* pictures to look at, the last one; NULL: none */
     enum diffusion_ref_method ref_method;
     struct cond_box *box; /* the last one; NULL: none */

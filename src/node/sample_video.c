@@ -149,23 +149,83 @@ static const struct {
     bool latent; /* in the VAE's scale */
 } kinds[EXTRA_KINDS] = {
     [EXTRA_SEEN] = { "what CLIP vision saw", false },
+    [EXTRA_SUBJECTS] = { "subjects", true },
+    [EXTRA_CAMERA] = { "a camera", false },
+    [EXTRA_VACE] = { "videos to follow", false }, /* those are a list of their own */
 };
+
+static void left_out(struct node_call *c, const struct cond_scene *scene,
+                     enum diffusion_extra_kind kind) /* as in ComfyUI; here it is said */
+{
+    log_warn(c->env->log, "node.conditioning", "node=%s why=\"%s takes nothing of %s: left out\"",
+             c->id, scene->info->family, kinds[kind].what);
+}
+
+static bool takes(const struct cond_scene *scene, enum diffusion_extra_kind kind)
+{
+    return scene->info->extras >> kind & 1;
+}
+
+/* Latents in the model's scale, and behind their channels the mask's. */
+static berth_status follow(const struct cond_vace *v, const struct cond_scene *scene,
+                           struct diffusion_extra *out, berth_err *err)
+{
+    const struct latent_format *f = &scene->info->latent;
+    const struct shape *s = &v->frames->shape;
+    struct shape each = *s, made = *s;
+    const size_t n = htensor_count(v->frames), m = htensor_count(v->mask);
+    char a[SHAPE_TEXT_MAX], b[SHAPE_TEXT_MAX];
+    made.dim[1] += v->mask->shape.dim[1];
+    each.dim[0] *= each.dim[1] / f->channels;
+    each.dim[1] = f->channels;
+    if (s->ndim != 5 || s->dim[0] != 1 || s->dim[1] % f->channels || v->mask->shape.ndim != 5 ||
+        shape_inner(&v->mask->shape, 2) != shape_inner(s, 2))
+        return err_set(err, BERTH_EINVAL, "videos to follow %s with masks %s", shape_text(s, a),
+                       shape_text(&v->mask->shape, b));
+    float *x = take(scene, n + m, err);
+    if (!x)
+        return err->code;
+    memcpy(x, v->frames->data, n * sizeof *x);
+    latent_in(f, x, &each);
+    memcpy(x + n, v->mask->data, m * sizeof *x);
+    *out = (struct diffusion_extra) {
+        .kind = EXTRA_VACE, .shape = made, .x = x, .strength = (float)v->strength
+    };
+    return BERTH_OK;
+}
+
+/* First to last. */
+static berth_status follow_all(struct node_call *c, const struct cond_entry *e,
+                               const struct cond_scene *scene, struct diffusion_extra *list,
+                               size_t n, berth_err *err)
+{
+    if (n && !takes(scene, EXTRA_VACE))
+        left_out(c, scene, EXTRA_VACE);
+    for (const struct cond_vace *v = e->vace; takes(scene, EXTRA_VACE) && v; v = v->before)
+        if (follow(v, scene, &list[--n], err))
+            return err->code;
+    return BERTH_OK;
+}
 
 berth_status video_extras(struct node_call *c, const struct cond_entry *e,
                           const struct cond_scene *scene, struct diffusion_cond *to, berth_err *err)
 {
-    struct diffusion_extra *list = arena_array(scene->mem, EXTRA_KINDS, sizeof *list);
+    size_t n = 0;
+    for (const struct cond_vace *v = e->vace; v; v = v->before)
+        n++;
+    struct diffusion_extra *list = arena_array(scene->mem, EXTRA_KINDS + n, sizeof *list);
     if (!list)
         return err_set(err, BERTH_ENOMEM, "what a prompt brings along");
+    if (follow_all(c, e, scene, list, n, err))
+        return err->code;
     to->extra = list;
-    for (size_t i = 0; i < EXTRA_KINDS; i++) {
+    to->extras = takes(scene, EXTRA_VACE) ? n : 0;
+    for (enum diffusion_extra_kind i = 0; i < EXTRA_KINDS; i++) {
         const struct htensor *t = e->extra[i];
         if (!t)
             continue;
-        if (!(scene->info->extras >> i & 1)) { /* as in ComfyUI; here it is said */
-            log_warn(c->env->log, "node.conditioning",
-                     "node=%s why=\"%s takes nothing of %s: left out\"", c->id, scene->info->family,
-                     kinds[i].what);
+        if (!takes(scene, i)) {
+            left_out(c, scene, i);
             continue;
         }
         float *own = kinds[i].latent ? take(scene, htensor_count(t), err) : NULL;
@@ -175,9 +235,9 @@ berth_status video_extras(struct node_call *c, const struct cond_entry *e,
             memcpy(own, t->data, htensor_count(t) * sizeof *own);
             latent_in(&scene->info->latent, own, &t->shape);
         }
-        list[to->extras++] = (struct diffusion_extra) { .kind = (enum diffusion_extra_kind)i,
-                                                        .shape = t->shape,
-                                                        .x = own ? own : t->data };
+        list[to->extras++] = (struct diffusion_extra) {
+            .kind = i, .shape = t->shape, .x = own ? own : t->data, .strength = 1
+        };
     }
     return BERTH_OK;
 }

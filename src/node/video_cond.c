@@ -145,6 +145,8 @@ static berth_status say(struct cond_entry *e, const struct video_said *s, berth_
     put(&e->concat_mask, s->mask);
     for (size_t i = 0; i < EXTRA_KINDS; i++)
         put(&e->extra[i], s->extra[i]);
+    if (s->vace && cond_vace_add(&e->vace, *s->vace, err))
+        return err->code;
     return s->ref ? cond_ref_add(&e->ref, s->ref, err) : BERTH_OK;
 }
 

@@ -52,7 +52,8 @@ struct video_said { /* of a prompt; NULL: as it was */
     struct htensor *latent, *mask;
     size_t mask_index; /* 0: as it was */
     struct htensor *extra[EXTRA_KINDS];
-    struct htensor *ref; /* one more latent to look at */
+    struct htensor *ref;          /* one more latent to look at */
+    const struct cond_vace *vace; /* one more video to follow */
 };
 /* Input `input` with all of it said, as output i. */
 berth_status video_say(struct node_call *c, const char *input, size_t i, const struct video_said *s,

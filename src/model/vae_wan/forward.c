@@ -433,70 +433,62 @@ static struct act encode_piece(struct walk *k, const struct vae_wan *v, uint32_t
     return mean;
 }
 
-/* Frames [frames, C, h, w] of what comes in as [1, C, frames, h, w]. */
-static struct act frames_in(struct net_run *r, const struct vae_pass *p)
+/* Frames at .. at + n [n, C, h, w] of what comes in as [1, C, frames, h, w]. */
+static struct act frames_in(struct net_run *r, const struct vae_pass *p, uint64_t at, uint64_t n)
 {
-    static const int swap[] = { 1, 0, 2, 3 };
-    const uint64_t *d = p->shape.dim;
-    const struct shape planes = { 4, { d[1], d[2], d[3], d[4] } };
-    const struct shape still = { 4, { d[2], d[1], d[3], d[4] } };
+    const uint64_t *d = p->shape.dim, hw = d[3] * d[4], C = d[1];
+    const struct shape plane = { 4, { n, 1, d[3], d[4] } }, all = { 4, { n, C, d[3], d[4] } };
     if (d[2] == 1)
-        return net_input(r, &still, p->in);
-    struct act a = net_input(r, &planes, p->in), x = net_permute(r, a, swap);
-    net_drop(r, &a);
+        return net_input(r, &all, p->in);
+    struct act x = net_new(r, &all);
+    for (uint64_t c = 0; c < C && !net_bad(r); c++) {
+        struct act one = net_input(r, &plane, p->in ? p->in + (c * d[2] + at) * hw : NULL);
+        net_copy(r, net_view(&one), net_part(r, net_view(&x), 1, c, c + 1));
+        net_drop(r, &one);
+    }
     return x;
 }
 
-/* Frames of a piece to their places in `all` [C, frames, h, w]. Takes x. */
-static void put_frames(struct net_run *r, struct act x, uint64_t at, struct act all)
+/* Frames of a piece to their places, behind `done` of those that are made in all. Takes x. */
+static void frames_out(struct net_run *r, struct act x, const char *what, uint64_t done,
+                       const struct shape *made, float *out)
 {
-    static const int swap[] = { 1, 0, 2, 3 };
-    struct view from = net_view(&x), across;
-    berth_err err;
-    if (!net_bad(r) && view_permute(&from, swap, &across, &err))
-        net_fail(r, err.code, "%s", err.msg);
-    if (!net_bad(r))
-        net_copy(r, across, net_part(r, net_view(&all), 1, at, at + x.shape.dim[0]));
+    const uint64_t hw = made->dim[3] * made->dim[4];
+    for (uint64_t c = 0; made->dim[2] > 1 && c < made->dim[1] && !net_bad(r); c++) {
+        struct act one = net_slice(r, x, 1, c, c + 1);
+        net_finite(r, one, what);
+        net_output(r, one, out ? out + (c * made->dim[2] + done) * hw : NULL);
+        net_drop(r, &one);
+    }
+    if (made->dim[2] == 1) {
+        net_finite(r, x, what);
+        net_output(r, x, out);
+    }
     net_drop(r, &x);
 }
 
-static void give(struct net_run *r, struct act all, const char *what, float *out)
-{
-    net_finite(r, all, what);
-    net_output(r, all, out);
-    net_drop(r, &all);
-}
-
+/* Memory is that of a piece, however long the video is. */
 static void run(struct net_run *r, const struct vae_pass *p, bool decode)
 {
     const char *what = decode ? "the decoded picture" : "the encoded latent";
     const struct vae_wan *v = vae_wan_in(p->vae);
     const struct shape made =
         decode ? vae_decoded(p->vae, &p->shape) : vae_encoded(p->vae, &p->shape);
-    const struct shape planes = { 4, { made.dim[1], made.dim[2], made.dim[3], made.dim[4] } };
     const uint64_t frames = p->shape.dim[2], later = decode ? 1 : p->vae->latent.time_ratio;
     struct walk k = { .r = r };
-    struct act in = frames_in(r, p), all = { .addr = 0 };
-    if (frames > FIRST_PIECE)
-        all = net_new(r, &planes);
     for (uint64_t at = 0, n, done = 0; at < frames && !net_bad(r); at += n) {
         n = at ? later : FIRST_PIECE;
         k.first = at == 0;
         k.last = at + n >= frames;
         k.at = 0;
-        struct act piece = net_rows(r, in, at, at + n);
+        struct act piece = frames_in(r, p, at, n);
         struct act x = decode ? decode_piece(&k, v, piece)
                               : encode_piece(&k, v, p->vae->latent.channels, piece);
-        if (!all.shape.ndim) {
-            all = x;
-            break;
-        }
-        uint64_t some = x.shape.dim[0];
-        put_frames(r, x, done, all);
+        net_drop(r, &piece);
+        const uint64_t some = net_bad(r) ? 0 : x.shape.dim[0];
+        frames_out(r, x, what, done, &made, p->out);
         done += some;
     }
-    net_drop(r, &in);
-    give(r, all, what, p->out);
 }
 
 void vae_wan_decode(struct net_run *r, void *user)

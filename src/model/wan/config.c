@@ -51,8 +51,6 @@ static berth_status others(const struct look *k)
     static const struct {
         const char *has, *what;
     } list[] = {
-        { "vace_patch_embedding.weight", "VACE" },
-        { "control_adapter.conv.weight", "Fun-Camera" },
         { "casual_audio_encoder.encoder.final_linear.weight", "S2V" },
         { "audio_proj.audio_proj_glob_1.layer.bias", "HuMo" },
         { "face_adapter.fuser_blocks.0.k_norm.weight", "Animate" },
@@ -117,6 +115,41 @@ static berth_status pictures(const struct look *k, struct wan_net *f)
                : BERTH_OK;
 }
 
+/* Behind each depth / blocks-th block one of them has its turn. */
+static berth_status vace(const struct look *k, struct wan_net *f)
+{
+    if (!arch_find(k->in.w, k->in.root, "vace_patch_embedding.weight"))
+        return BERTH_OK;
+    f->vace_blocks = arch_layers(k->in.w, k->in.root, "vace_blocks");
+    if (dim(k, "vace_patch_embedding.weight", 5, 1, &f->vace_channels) ||
+        check_patch(k, "vace_patch_embedding.weight", 5))
+        return k->err->code;
+    const uint32_t n = f->vace_blocks, step = n ? f->depth / n : 0;
+    if (!step || (f->depth + step - 1) / step != n ||
+        f->vace_channels != 2 * f->out_channels + WAN_VACE_MASKS)
+        return err_set(k->err, BERTH_EUNSUPPORTED,
+                       "a Wan transformer of %u blocks with %u of VACE's that follow %llu channels",
+                       f->depth, n, (unsigned long long)f->vace_channels);
+    return BERTH_OK;
+}
+
+/* Pixels of WAN_CAMERA_SIDE a side make a token: 8 x 8 of them channels, then a filter over 2 x 2. */
+static berth_status camera(const struct look *k, struct wan_net *f)
+{
+    const uint64_t pixels = WAN_CAMERA_SIDE / WAN_PATCH * (WAN_CAMERA_SIDE / WAN_PATCH);
+    uint64_t channels;
+    if (!arch_find(k->in.w, k->in.root, "control_adapter.conv.weight"))
+        return BERTH_OK;
+    if (dim(k, "control_adapter.conv.weight", 4, 1, &channels) ||
+        check_patch(k, "control_adapter.conv.weight", 4))
+        return k->err->code;
+    f->camera = channels / pixels;
+    return channels % pixels ? err_set(k->err, BERTH_EUNSUPPORTED,
+                                       "a Wan transformer whose camera has %llu channels",
+                                       (unsigned long long)channels)
+                             : BERTH_OK;
+}
+
 berth_status wan_detect(const struct weights *w, const char *root, struct wan_net *f,
                         berth_err *err)
 {
@@ -137,6 +170,8 @@ berth_status wan_detect(const struct weights *w, const char *root, struct wan_ne
         dim(&k, "blocks.0.ffn.0.weight", 2, 0, &f->mlp) || heads(&k, f) || pictures(&k, f))
         return err->code;
     f->out_channels = out / PIXELS;
+    if (vace(&k, f) || camera(&k, f))
+        return err->code;
     if (out % PIXELS || f->in_channels < f->out_channels)
         return err_set(err, BERTH_EUNSUPPORTED,
                        "a Wan transformer that makes %llu values of a patch of %llu channels",

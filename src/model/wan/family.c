@@ -60,25 +60,28 @@ static berth_status describe(const struct weights *w, const char *part,
                        (unsigned long long)f->out_channels, latent_wan21.channels,
                        latent_wan22.channels);
     const bool large = latent == &latent_wan22; /* 5B: frames have times of their own */
-    *info = (struct diffusion_info) { .family = f->sees ? "Wan image to video"
-                                                : large ? "Wan 2.2 5B"
-                                                        : "Wan",
-                                      .latent = *latent,
-                                      .text = &text_set_wan,
-                                      .predicts = PREDICT_FLOW,
-                                      .shift = SHIFT,
-                                      .multiplier = TIMES,
-                                      .in_channels = f->in_channels,
-                                      .context_dim = f->context_dim,
-                                      .act = DT_F16,
-                                      .act_else = DT_BF16,
-                                      .video_concat = f->in_channels > f->out_channels,
-                                      .video_masked = large || (f->sees && f->in_channels == 36),
-                                      .own_times = large,
-                                      .clean = large,
-                                      .extras = f->sees ? 1u << EXTRA_SEEN : 0,
-                                      .refs = f->ref_channels > 0,
-                                      .renamed = f->diffusers };
+    *info = (struct diffusion_info) {
+        .family = f->sees ? "Wan image to video"
+                  : large ? "Wan 2.2 5B"
+                          : "Wan",
+        .latent = *latent,
+        .text = &text_set_wan,
+        .predicts = PREDICT_FLOW,
+        .shift = SHIFT,
+        .multiplier = TIMES,
+        .in_channels = f->in_channels,
+        .context_dim = f->context_dim,
+        .act = DT_F16,
+        .act_else = DT_BF16,
+        .video_concat = f->in_channels > f->out_channels,
+        .video_masked = large || (f->sees && f->in_channels == 36),
+        .own_times = large,
+        .clean = large,
+        .extras = (f->sees ? 1u << EXTRA_SEEN : 0) | (f->camera ? 1u << EXTRA_CAMERA : 0) |
+                  (f->vace_blocks ? 1u << EXTRA_VACE : 1u << EXTRA_SUBJECTS),
+        .refs = f->ref_channels > 0,
+        .renamed = f->diffusers
+    };
     return BERTH_OK;
 }
 
@@ -104,7 +107,8 @@ static berth_status forward(struct net *net, const struct family_config *cfg,
 /* 81 frames of 832 x 480 from a picture. */
 #define USUAL_SIDES 60, 104
 static const struct diffusion_extra usual_extra[] = {
-    { .kind = EXTRA_SEEN, .shape = { 3, { 1, 257, WAN_SEEN_WIDTH } } },
+    { .kind = EXTRA_SEEN, .shape = { 3, { 1, 1, WAN_SEEN_WIDTH } } },
+    { .kind = EXTRA_CAMERA, .shape = { 5, { 1, 24, 21, 8 * 60, 8 * 104 } } },
 };
 static const struct diffusion_ref usual_ref = { .shape = { 5, { 1, 16, 1, USUAL_SIDES } } };
 

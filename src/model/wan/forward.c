@@ -187,6 +187,51 @@ static void block(struct net_run *r, const struct pass *p, struct act x)
     net_drop(r, &mod);
 }
 
+/* Rows of patches through a layer: [B, n, D]. */
+static struct act embed(struct net_run *r, const struct pass *p, const char *layer, uint64_t n,
+                        uint64_t channels, const float *from)
+{
+    const struct shape s = shape3(p->B, n, channels * WAN_PATCH * WAN_PATCH);
+    struct act in = net_input(r, &s, from);
+    struct act x = net_linear(r, in, layer);
+    net_drop(r, &in);
+    return x;
+}
+
+/* ---- VACE ---- */
+
+/* Tokens of what is followed: [B, L, D] each, begun with those of the video. */
+static void vace_in(struct net_run *r, const struct pass *p, struct act x, struct act *c)
+{
+    const uint64_t each = p->B * p->L * p->f->vace_channels * WAN_PATCH * WAN_PATCH;
+    for (uint64_t j = 0; j < p->size.vace; j++) {
+        struct act in = embed(r, p, "vace_patch_embedding", p->L, p->f->vace_channels,
+                              p->host ? p->host->vace.p + j * each : NULL);
+        size_t mark = net_enter(r, "vace_blocks.0.");
+        c[j] = net_linear(r, in, "before_proj");
+        net_leave(r, mark);
+        net_drop(r, &in);
+        net_add(r, &c[j], x);
+    }
+}
+
+/* Behind block i, if it is one's turn: x += what its block makes of each, as strong as was said. */
+static void vace_turn(struct net_run *r, const struct pass *p, uint32_t i, struct act x,
+                      struct act *c)
+{
+    const uint32_t step = p->f->depth / p->f->vace_blocks;
+    if (i % step)
+        return;
+    size_t mark = net_enter(r, "vace_blocks.%u.", i / step);
+    for (uint64_t j = 0; j < p->size.vace && !net_bad(r); j++) {
+        block(r, p, c[j]);
+        struct act z = net_linear(r, c[j], "after_proj");
+        net_add_scaled(r, &x, z, p->size.strength[j]);
+        net_drop(r, &z);
+    }
+    net_leave(r, mark);
+}
+
 /* ---- way in, way out ---- */
 
 static void embed_time(struct net_run *r, struct pass *p)
@@ -244,15 +289,30 @@ static void pictures_in(struct net_run *r, struct pass *p)
     net_leave(r, mark);
 }
 
-/* Rows of patches through a layer: [B, n, D]. */
-static struct act embed(struct net_run *r, const struct pass *p, const char *layer, uint64_t n,
-                        uint64_t channels, const float *from)
+/* x += how the camera stands to the pixels of each token, as their neighbours see it. */
+static void camera_in(struct net_run *r, const struct pass *p, struct act x)
 {
-    const struct shape s = shape3(p->B, n, channels * WAN_PATCH * WAN_PATCH);
-    struct act in = net_input(r, &s, from);
-    struct act x = net_linear(r, in, layer);
+    static const int swap[] = { 0, 2, 1 };
+    const uint64_t D = p->f->hidden, frames = p->B * p->size.frames;
+    const uint64_t hw = p->size.rows * p->size.columns;
+    const uint64_t pixels = WAN_CAMERA_SIDE * WAN_CAMERA_SIDE / (WAN_PATCH * WAN_PATCH);
+    const struct shape rows = shape3(frames, hw, D), planes = shape3(frames, D, hw);
+    const struct shape pictures = { 4, { frames, D, p->size.rows, p->size.columns } };
+    size_t mark = net_enter(r, "control_adapter.");
+    struct act in = embed(r, p, "conv", p->size.video, p->f->camera * pixels,
+                          p->host ? p->host->camera.p : NULL);
+    struct act y = net_permute(r, net_reshape(r, in, &rows), swap);
     net_drop(r, &in);
-    return x;
+    y = net_reshape(r, y, &pictures);
+    struct act h = net_conv2d(r, y, "residual_blocks.0.conv1", NET_PAD1);
+    net_unary(r, &h, OP_RELU);
+    y = net_conv2d_add(r, h, "residual_blocks.0.conv2", NET_PAD1, y);
+    net_drop(r, &h);
+    h = by_item(r, p, net_permute(r, net_reshape(r, y, &planes), swap));
+    net_drop(r, &y);
+    net_add(r, &x, h);
+    net_drop(r, &h);
+    net_leave(r, mark);
 }
 
 static struct act video_in(struct net_run *r, const struct pass *p)
@@ -260,6 +320,8 @@ static struct act video_in(struct net_run *r, const struct pass *p)
     const struct wan_host *host = p->host;
     struct act x = embed(r, p, "patch_embedding", p->size.video, p->f->in_channels,
                          host ? host->patches.p : NULL);
+    if (p->size.camera)
+        camera_in(r, p, x);
     if (!p->size.ref)
         return x;
     struct act part[] = {
@@ -311,12 +373,18 @@ static void forward(struct net_run *r, void *user)
     if (p.size.seen)
         pictures_in(r, &p);
     p.table = net_input_f32(r, &ts, p.host ? p.host->table.p : NULL);
+    struct act followed[WAN_VACE_MAX];
+    vace_in(r, &p, x, followed);
     for (uint32_t i = 0; i < p.f->depth && !net_bad(r); i++) {
         size_t mark = net_enter(r, "blocks.%u.", i);
         if (!patch_leaves_out(p.in, PATCH_DOUBLE, i))
             block(r, &p, x);
         net_leave(r, mark);
+        if (p.size.vace)
+            vace_turn(r, &p, i, x, followed);
     }
+    for (uint64_t j = 0; j < p.size.vace; j++)
+        net_drop(r, &followed[j]);
     net_drop(r, &p.table);
     net_drop(r, &p.text);
     net_drop(r, &p.pictures);

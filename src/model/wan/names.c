@@ -91,6 +91,12 @@ static bool patches(const struct wan_net *f, const char *layer, struct shape *as
     const uint64_t pixels = WAN_PATCH * WAN_PATCH;
     if (!strcmp(layer, "patch_embedding.weight"))
         *as = (struct shape) { .ndim = 2, .dim = { f->hidden, f->in_channels * pixels } };
+    else if (!strcmp(layer, "vace_patch_embedding.weight"))
+        *as = (struct shape) { .ndim = 2, .dim = { f->hidden, f->vace_channels * pixels } };
+    else if (!strcmp(layer, "control_adapter.conv.weight"))
+        *as =
+            (struct shape) { .ndim = 2,
+                             .dim = { f->hidden, f->camera * WAN_CAMERA_SIDE * WAN_CAMERA_SIDE } };
     else if (!strcmp(layer, "ref_conv.weight"))
         *as = (struct shape) { .ndim = 2, .dim = { f->hidden, f->ref_channels * pixels } };
     else

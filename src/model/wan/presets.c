@@ -5,6 +5,8 @@
 #define PIXELS 4       /* of a patch */
 #define SIDE 2
 #define SEEN 1280
+#define VACE_MASKS 64
+#define CAMERA 24 /* channels of a pixel */
 
 static void weight(struct keys *k, const char *name, uint64_t n)
 {
@@ -74,6 +76,23 @@ void keys_wan(struct keys *k, const struct wan_config *c)
         keys_norm(k, "proj.4", D);
         keys_leave(k, mark);
     }
+    for (int i = 0; i < c->vace; i++) {
+        size_t mark = keys_enter(k, "vace_blocks.%d", i);
+        block(k, c);
+        if (!i)
+            keys_linear(k, "before_proj", D, D, KEYS_BIAS);
+        keys_linear(k, "after_proj", D, D, KEYS_BIAS);
+        keys_leave(k, mark);
+    }
+    if (c->vace)
+        patches(k, "vace_patch_embedding", D, 2 * c->out + VACE_MASKS);
+    if (c->camera) {
+        size_t mark = keys_enter(k, "control_adapter");
+        keys_conv(k, "conv", D, CAMERA * 64, SIDE);
+        keys_conv(k, "residual_blocks.0.conv1", D, D, 3);
+        keys_conv(k, "residual_blocks.0.conv2", D, D, 3);
+        keys_leave(k, mark);
+    }
     if (c->ref)
         keys_conv(k, "ref_conv", D, c->ref, SIDE);
 }
@@ -86,6 +105,9 @@ static void build(struct keys *k, const void *config)
 /* What ComfyUI-GGUF's converter leaves unquantised: the ways in and out. */
 #define ENDS "patch_embedding.", "text_embedding.", "time_embedding.", "time_projection.", "head."
 static const char *const hiprec[] = { ENDS, NULL };
+static const char *const hiprec_vace[] = { ENDS, "vace_patch_embedding.", NULL };
+static const char *const hiprec_camera22[] = { ENDS, "control_adapter.", NULL };
+static const char *const hiprec_camera[] = { ENDS, "img_emb.", "control_adapter.", NULL };
 static const char *const hiprec_sees[] = { ENDS, "img_emb.", NULL };
 
 #define TINY .hidden = 256, .ffn = 512, .context_dim = 64, .depth = 2
@@ -116,6 +138,16 @@ const struct preset wan_presets[] = {
            .out = 16),
     PRESET("wan22-i2v-14b", "Wan 2.2 image to video 14B transformer, full size", hiprec, LARGE,
            .in = 36, .out = 16),
+    PRESET("wan-vace-tiny", "wan-tiny that follows videos (VACE)", hiprec_vace, TINY, .in = 16,
+           .out = 16, .vace = 1),
+    PRESET("wan-vace-1.3b", "Wan 2.1 VACE 1.3B transformer, full size", hiprec_vace, SMALL,
+           .in = 16, .out = 16, .vace = 15),
+    PRESET("wan-vace-14b", "Wan 2.1 VACE 14B transformer, full size", hiprec_vace, LARGE, .in = 16,
+           .out = 16, .vace = 8),
+    PRESET("wan-camera-tiny", "wan-i2v-tiny that is told of a camera", hiprec_camera, TINY,
+           .in = 32, .out = 16, .sees = true, .camera = true),
+    PRESET("wan22-camera-14b", "Wan 2.2 Fun-Camera 14B transformer, full size", hiprec_camera22,
+           LARGE, .in = 36, .out = 16, .camera = true),
     PRESET("wan22-ti2v-tiny", "wan-tiny over latents of Wan 2.2's VAE", hiprec, TINY, .in = 48,
            .out = 48),
     PRESET("wan22-ti2v-5b", "Wan 2.2 text and image to video 5B transformer, full size", hiprec,

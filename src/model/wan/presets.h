@@ -8,7 +8,9 @@ struct wan_config {
     int depth;
     bool sees;     /* what CLIP vision saw */
     uint64_t seen; /* tokens of it that have positions */
-    uint64_t ref;  /* channels of a picture to look at */
+    int vace;      /* blocks of VACE's */
+    bool camera;
+    uint64_t ref; /* channels of a picture to look at */
 };
 void keys_wan(struct keys *k, const struct wan_config *c);
 

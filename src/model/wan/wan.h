@@ -6,6 +6,9 @@
  *            Wan 2.2's 5B, whose latents are others.
  * Sequence   Every 2 x 2 pixels of a latent frame are a token. A picture to look at (ref_conv)
  *            stands in front, subjects (Phantom) behind, as further frames.
+ * VACE       has blocks of its own, whose tokens are made of latents and masks to follow. What they
+ *            give is added behind some of the blocks. Without any it is told of nothing.
+ * Camera     How it stands to every pixel is added to the patches.
  * Positions  Three numbers a token: frame, row, column. They are kept in F32, where ComfyUI rounds
  *            them to the type it computes in.
  * Times      One of each video, or of each latent frame where a noise mask keeps some (5B).
@@ -35,6 +38,9 @@ struct lora_table;
 #define WAN_PATCH TOKENS_PATCH  /* latent pixels a side */
 #define WAN_TIME_WIDTH 256      /* of the embedding of one number */
 #define WAN_SEEN_WIDTH 1280     /* of what CLIP vision sees */
+#define WAN_VACE_MAX 16         /* that are followed at once */
+#define WAN_VACE_MASKS 64       /* channels of a mask: 8 x 8 pixels */
+#define WAN_CAMERA_SIDE 16      /* pixels of a token */
 #define WAN_SEEN_MAX 1024       /* tokens of it that have positions */
 
 struct wan_net { /* what a file's transformer looks like; first of the family's own, for names */
@@ -46,6 +52,9 @@ struct wan_net { /* what a file's transformer looks like; first of the family's 
     bool sees;               /* takes what CLIP vision saw of pictures */
     uint64_t seen_most;      /* so many tokens of it, which have positions; 0: any, without */
     uint64_t ref_channels;   /* of a picture to look at, in front of the video; 0: it takes none */
+    uint32_t vace_blocks;    /* 0: none */
+    uint64_t vace_channels;  /* of what they follow: two latents and a mask */
+    uint64_t camera;         /* channels of a pixel; 0: it is told of none */
     bool diffusers;          /* the file has diffusers' names */
 };
 bool wan_at(const struct weights *w, const char *root);
@@ -68,6 +77,9 @@ struct wan_sizes {
     uint64_t ref;                   /* in front of them */
     uint64_t seen;                  /* by CLIP vision */
     uint64_t times;                 /* of one item: 1, or one for each latent frame */
+    uint64_t vace;                  /* that are followed */
+    float strength[WAN_VACE_MAX];   /* of each */
+    bool camera;                    /* is told */
 };
 /* BERTH_ELIMIT: too large. BERTH_EINVAL: what goes in does not fit the network or the latent. */
 berth_status wan_sizes(const struct wan_net *f, const struct family_batch *b, struct wan_sizes *out,
@@ -79,6 +91,8 @@ struct wan_host {
         patches,               /* [n, video, 4 * in_channels] */
         ref,                   /* [n, ref, 4 * ref_channels] */
         seen,                  /* [n, seen, WAN_SEEN_WIDTH] */
+        vace,                  /* [vace, n, video, 4 * vace_channels] */
+        camera,                /* [n, video, camera * WAN_CAMERA_SIDE^2] */
         result,                /* [n, kept, 4 * out_channels] */
         time;                  /* [n, times] */
     int32_t row[WAN_SEEN_MAX]; /* 0, 1, ... */

@@ -263,6 +263,28 @@ static void the_same_wherever_blocks_live(void **state)
                   (struct shape) { 5, { 1, 3, 9, 32, 32 } });
 }
 
+/* A long video takes hardly more than a short one. */
+static void memory_is_that_of_a_piece(void **state)
+{
+    static const struct vae_wan_config *const list[] = { &small, &staged };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(list); i++)
+        for (int decode = 0; decode < 2; decode++) {
+            struct rig r;
+            uint64_t peak[2];
+            rig_open(&r, "cpu=64m", file_of(list[i], "long", DT_F16), NULL);
+            for (uint64_t k = 0; k < 2; k++) {
+                const uint64_t t = k ? 300 : 12;
+                const struct shape z = { 5, { 1, list[i]->z_channels, t, 4, 6 } };
+                const struct shape x = { 5, { 1, 3, 4 * t - 3, 64, 96 } };
+                berth_err err = { 0 };
+                assert_ok(vae_predict(&r.j, decode, decode ? &z : &x, &peak[k], &err), err);
+            }
+            assert_true(peak[1] <= peak[0] * 5 / 4); /* places in memory do not fit as well */
+            rig_close(&r);
+        }
+}
+
 static void every_stored_type_computes(void **state)
 {
     static const struct {
@@ -379,6 +401,7 @@ int main(void)
         cmocka_unit_test(each_half_alone),
         cmocka_unit_test(time_goes_one_way),
         cmocka_unit_test(the_same_wherever_blocks_live),
+        cmocka_unit_test(memory_is_that_of_a_piece),
         cmocka_unit_test(every_stored_type_computes),
         cmocka_unit_test(pictures_may_be_transparent),
         cmocka_unit_test(tiles),

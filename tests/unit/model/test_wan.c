@@ -168,6 +168,14 @@ static void others_are_refused(void **state)
           "257 blocks, at most 256" },
         { { .hidden = 128,
             .ffn = 160,
+            .in = 16,
+            .out = 16,
+            .context_dim = 24,
+            .depth = 5,
+            .vace = 2 },
+          "of 5 blocks with 2 of VACE's" },
+        { { .hidden = 128,
+            .ffn = 160,
             .in = 36,
             .out = 16,
             .context_dim = 24,
@@ -283,11 +291,10 @@ static void diffusers_names_are_known(void **state)
 
 /* ---- passes ---- */
 
-/* What was seen counts; more of it than there are positions does not. Without any the text is
- * looked at twice. */
+/* What was seen counts, as far as there are positions. Without any the text is looked at twice. */
 static void what_was_seen_counts(void **state)
 {
-    enum { SEEN = 9, POSITIONS = 6 };
+    enum { SEEN = 6, POSITIONS = 9 };
     struct wan_config c = small;
     struct diff_rig r;
     struct diffusion_extra seen = { .kind = EXTRA_SEEN, .shape = { 3, { 2, SEEN, 1280 } } };
@@ -306,10 +313,7 @@ static void what_was_seen_counts(void **state)
     float *both = diff_run(&r);
     assert_int_equal(diffusion_report(r.d).passes - before, 1);
     assert_true(rel_error(both, none, 2 * EACH) > 1e-4);
-    x[(SEEN + POSITIONS) * 1280] += 1; /* of the second item, behind the last position */
-    float *same = diff_run(&r);
-    assert_memory_equal(same, both, 2 * EACH * sizeof *same);
-    x[(SEEN + POSITIONS - 1) * 1280] += 1;
+    x[(2 * SEEN - 1) * 1280] += 1; /* of the second item */
     float *other = diff_run(&r);
     assert_memory_equal(other, both, EACH * sizeof *other);
     assert_true(rel_error(other + EACH, both + EACH, EACH) > 1e-6);
@@ -317,11 +321,77 @@ static void what_was_seen_counts(void **state)
     float *one = diff_run(&r);
     assert_memory_equal(one, none, EACH * sizeof *one);
     assert_memory_equal(one + EACH, other + EACH, EACH * sizeof *one);
+    seen.shape.dim[1] = POSITIONS + 1;
+    assert_fails(diffusion_forward(r.d, &r.in, &err), err, BERTH_EINVAL,
+                 "seen as 10 tokens; Wan has positions for 9");
+    seen.shape.dim[1] = SEEN;
     seen.shape.dim[2] = 1024;
     assert_fails(diffusion_forward(r.d, &r.in, &err), err, BERTH_EINVAL,
-                 "as CLIP vision H sees them, [1, tokens, 1280], not [1, 9, 1024]");
-    free(none), free(both), free(same), free(other), free(one), free(x);
+                 "as CLIP vision H sees them, [1, tokens, 1280], not [1, 6, 1024]");
+    free(none), free(both), free(other), free(one), free(x);
     diff_close(&r);
+}
+
+/* Videos to follow, subjects and a camera count, the same wherever blocks are. */
+static void what_is_brought_along_counts(void **state)
+{
+    static const struct {
+        struct wan_config c;
+        struct diffusion_extra extra;
+        const char *wrong; /* when a dimension is another */
+    } list[] = {
+        { { .hidden = 128,
+            .ffn = 192,
+            .in = C,
+            .out = C,
+            .context_dim = 32,
+            .depth = 4,
+            .vace = 2 },
+          { .kind = EXTRA_VACE, .shape = { 5, { 1, 96, T, H, W } }, .strength = 0.5f },
+          "VACE follows" },
+        { { .hidden = 128, .ffn = 192, .in = C, .out = C, .context_dim = 32, .depth = 2 },
+          { .kind = EXTRA_SUBJECTS, .shape = { 5, { 2, C, 2, H, W } } },
+          "subjects" },
+        { { .hidden = 128,
+            .ffn = 192,
+            .in = C,
+            .out = C,
+            .context_dim = 32,
+            .depth = 2,
+            .camera = true },
+          { .kind = EXTRA_CAMERA, .shape = { 5, { 1, 24, T, 8 * H, 8 * W } } },
+          "a camera" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+        const char *path = file_of(&list[i].c, "along", DT_F32, "safetensors");
+        struct diffusion_extra extra = list[i].extra;
+        float *x = noise_floats(7, diff_values(&extra.shape)), *want = NULL;
+        extra.x = x;
+        for (int spread = 0; spread < 2; spread++) {
+            struct diff_rig r;
+            berth_err err = { 0 };
+            diff_open(&r, &spec, spread ? "cuda:0@cpu=64m,cpu=64m,null:0=64m" : "cpu=256m", path,
+                      spread ? "cuda:0,20%;null:0,50%;cpu,30%#cuda:0" : NULL, 2);
+            float *none = diff_run(&r);
+            r.cond[0].extra = r.cond[1].extra = &extra;
+            r.cond[0].extras = r.cond[1].extras = 1;
+            float *got = diff_run(&r);
+            assert_true(rel_error(got, none, 2 * EACH) > 1e-4);
+            if (want)
+                assert_memory_equal(got, want, 2 * EACH * sizeof *got);
+            else
+                want = got;
+            extra.shape.dim[4] -= 4;
+            assert_fails(diffusion_forward(r.d, &r.in, &err), err, BERTH_EINVAL, list[i].wrong);
+            extra.shape.dim[4] += 4;
+            free(none);
+            if (got != want)
+                free(got);
+            diff_close(&r);
+        }
+        free(want), free(x);
+    }
 }
 
 static void what_does_not_fit_is_refused(void **state)
@@ -422,6 +492,7 @@ int main(void)
         cmocka_unit_test(wrong_shapes_are_refused),
         cmocka_unit_test(diffusers_names_are_known),
         cmocka_unit_test(what_was_seen_counts),
+        cmocka_unit_test(what_is_brought_along_counts),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(items_of_a_batch_are_as_if_alone),
         cmocka_unit_test(blocks_stream_in_order),
