@@ -3,7 +3,7 @@
 weights.
 
 usage: wan.py FOLDER COMFYUI [--vae KEYS] [--seed N] [--text N N] [--size W H] [--length N]
-              [--steps N] [--cfg X] [--cases CASE ...]
+              [--steps N] [--cfg X] [--cases CASE ...] [--tiles N N N N] [--latent T H W]
        (written with torch 2.15, ComfyUI 0.33.0, on a cpu)
 
 COMFYUI is a checkout; its nodes, networks and sampler are run as they are, on weights made by the
@@ -16,6 +16,9 @@ negative one, --size and --length those of the video. Writes for each case of CA
                           latent: what it gives; out: a run over that latent by euler and simple
     wan_node_<case>_keys.json
                           names and shapes of the model's tensors
+
+    wan_tiled.safetensors z -> image: a latent of the size --latent through VAEDecodeTiled, whose
+                          sizes and overlaps in pixels and frames --tiles has
 
 and manifest.json, which says how each was made. tests/golden/node/test_wan_nodes.c reads any such
 folder:
@@ -155,7 +158,9 @@ def main():
     parse.add_argument("--length", type=int, default=9)
     parse.add_argument("--steps", type=int, default=2)
     parse.add_argument("--cfg", type=float, default=3.0)
-    parse.add_argument("--cases", nargs="+", default=list(CASES))
+    parse.add_argument("--cases", nargs="*", default=list(CASES))
+    parse.add_argument("--tiles", type=int, nargs=4, default=[64, 16, 8, 4])
+    parse.add_argument("--latent", type=int, nargs=3, default=[4, 5, 10])
     args = parse.parse_args()
     comfy = load_comfy(args.comfyui)
     import comfy.sd
@@ -177,6 +182,15 @@ def main():
             json.dump(keys, f)
         manifest["wan_node_" + name] = about | {
             "tensors": {k: ["float32", list(v.shape)] for k, v in tensors.items()}}
+    import nodes
+    z = torch.randn(1, 16, *args.latent, generator=torch.Generator().manual_seed(args.seed))
+    names = ["tile_size", "overlap", "temporal_size", "temporal_overlap"]
+    tiles = dict(zip(names, args.tiles))
+    with torch.inference_mode():
+        image = nodes.VAEDecodeTiled().decode(vae, {"samples": z}, **tiles)[0]
+    write(f"{args.folder}/wan_tiled.safetensors", {"z": z, "image": image.clone()})
+    manifest["wan_tiled"] = {"inputs": tiles, "tensors": {"z": ["float32", list(z.shape)],
+                                                          "image": ["float32", list(image.shape)]}}
     with open(f"{args.folder}/manifest.json", "w") as f:
         json.dump(manifest, f, indent=1)
 

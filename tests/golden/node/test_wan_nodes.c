@@ -188,8 +188,39 @@ static void every_case(void **state)
     json_decref(manifest);
 }
 
+/* A latent in tiles of pixels and of frames. */
+static void tiles_of_frames(void **state)
+{
+    static const char *const keys[] = { "wan_node_vae_keys.json" };
+    struct tiny t;
+    struct call vae, x;
+    berth_err err = { 0 };
+    (void)state;
+    where_or_skip();
+    tiny_open(&t, "wan_tiled");
+    char *inputs = json_dumps(json_object_get(t.settings, "inputs"), 0);
+    struct value *z = tiny_latent(tiny_tensor(&t, "z"), NULL);
+    struct htensor *want = tiny_tensor(&t, "image");
+    tiny_write(rig_path(&t.r, "vae/wan.safetensors"), keys, 1, 0);
+    assert_ok(rig_run(&t.r, &vae, "VAELoader", "{\"vae_name\": \"wan.safetensors\"}", &err), err);
+    rig_call(&t.r, &x, "VAEDecodeTiled", inputs);
+    call_give(&x, "samples", z);
+    call_give(&x, "vae", vae.out[0].at[0]);
+    assert_ok(x.c.cls->run(&x.c, &err), err);
+    const double off = tiny_off(x.out[0].at[0]->tensor, want);
+    print_message("tiles: %.3g off, at most %g\n", off, LIMIT);
+    assert_true(off <= LIMIT);
+    call_release(&x);
+    call_release(&vae);
+    value_unref(z);
+    htensor_unref(want);
+    free(inputs);
+    tiny_close(&t);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_case) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_case),
+                                        cmocka_unit_test(tiles_of_frames) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

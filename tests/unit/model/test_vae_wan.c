@@ -263,6 +263,34 @@ static void the_same_wherever_blocks_live(void **state)
                   (struct shape) { 5, { 1, 3, 9, 32, 32 } });
 }
 
+/* Tiles of frames begin anew: each is what it would be alone, and they are blended. */
+static void tiles_of_frames(void **state)
+{
+    const struct shape z = { 5, { 1, 16, 5, 8, 8 } };
+    struct rig r;
+    berth_err err = { 0 };
+    (void)state;
+    rig_open(&r, "cpu=64m", file_of(&small, "frames", DT_F32), NULL);
+    const struct shape made = vae_decoded(&r.v, &z);
+    float *in = noise_floats(6, count(&z)), *whole = run(&r, true, in, &z);
+    r.j.tile_x = r.j.tile_y = 8;
+    r.j.overlap = 2;
+    r.j.tile_t = 9; /* all of them: nothing changes */
+    r.j.overlap_t = 1;
+    float *same = run(&r, true, in, &z);
+    assert_memory_equal(same, whole, count(&made) * sizeof *same);
+    r.j.tile_t = 3;
+    float *tiled = run(&r, true, in, &z);
+    for (size_t c = 0; c < 3; c++) /* the first tile's own frames, which no other reaches */
+        assert_true(rel_error(tiled + c * 17 * 4096, whole + c * 17 * 4096, 8 * 4096) < 1e-6);
+    assert_true(rel_error(tiled, whole, count(&made)) > 1e-4);
+    r.j.overlap_t = 3;
+    assert_fails(vae_decode(&r.j, in, &z, tiled, &err), err, BERTH_EINVAL,
+                 "tiles of 3 latent frames overlapping by 3");
+    free(in), free(whole), free(same), free(tiled);
+    rig_close(&r);
+}
+
 /* A long video takes hardly more than a short one. */
 static void memory_is_that_of_a_piece(void **state)
 {
@@ -401,6 +429,7 @@ int main(void)
         cmocka_unit_test(each_half_alone),
         cmocka_unit_test(time_goes_one_way),
         cmocka_unit_test(the_same_wherever_blocks_live),
+        cmocka_unit_test(tiles_of_frames),
         cmocka_unit_test(memory_is_that_of_a_piece),
         cmocka_unit_test(every_stored_type_computes),
         cmocka_unit_test(pictures_may_be_transparent),
