@@ -1,5 +1,5 @@
-/* loader_lora: adapters put into model references. Nothing is merged here: whoever computes hands the
- * list to residency. */
+/* loader_lora: adapters put into model references. Nothing is merged here: whoever computes hands
+ * the list to residency. */
 #include "node/hooks.h"
 #include "node/loader_impl.h"
 

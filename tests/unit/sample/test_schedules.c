@@ -1,5 +1,5 @@
-/* Schedules: how steps, denoise and ranges cut them, and the quantile behind the beta schedule. The values
- * themselves: golden/sample/test_sigmas.c. */
+/* Schedules: how steps, denoise and ranges cut them, and the quantile behind the beta schedule. The
+ * values themselves: golden/sample/test_sigmas.c. */
 #include "support/oom.h"
 #include "support/test.h"
 
