@@ -212,9 +212,12 @@ void route_berth_models(struct http_req *r)
         return;
     }
     if (one) {
-        str_adds(&text, "{\"models\":[");
+        struct jsonout w = { .out = &text };
+        jo_open(&w, NULL, '{');
+        jo_open(&w, "models", '[');
         worker_model_json(r->server, id, query_is(r, "blocks", "1"), &text);
-        str_adds(&text, "]}");
+        jo_close(&w, ']');
+        jo_close(&w, '}');
     } else {
         worker_models_json(r->server, &text);
     }
@@ -270,7 +273,11 @@ void route_berth_memory(struct http_req *r)
 void health_json(struct server *s, struct str *out)
 {
     (void)s;
-    str_addf(out, "{\"status\":\"ok\",\"version\":\"%s\"}", berth_version());
+    struct jsonout w = { .out = out };
+    jo_open(&w, NULL, '{');
+    jo_str(&w, "status", "ok");
+    jo_str(&w, "version", berth_version());
+    jo_close(&w, '}');
 }
 
 void route_metrics(struct http_req *r)
