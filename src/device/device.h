@@ -19,7 +19,7 @@
  *             (2) the bytes of all owners == the pool's in-use bytes, after every call
  *             (3) an address handed out is a multiple of phys->align and overlaps no other
  *             (4) retired memory goes back to the pool only after its event
- *             (5) dev_trim() leaves 0 idle bytes on a device that can discard, but for less than
+ *             (5) dev_trim() leaves 0 idle bytes on a device that can discard, except for less than
  *                 one granule (or piece, see discardable) at each end of an idle range; with
  *                 nothing in use it leaves 0 bytes held on any device
  *             dev_check() asserts them; builds with BERTH_CHECKS call it after each change while

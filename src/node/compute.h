@@ -129,7 +129,7 @@ berth_status conditioning_join(const struct conditioning *a, const struct condit
                                struct conditioning **out, berth_err *err);
 berth_status conditioning_copy(const struct conditioning *x, struct conditioning **out,
                                berth_err *err);
-/* BERTH_ELIMIT: more than COND_TOKENS_MAX of them. For who makes prompts longer, before it does. */
+/* BERTH_ELIMIT: more than COND_TOKENS_MAX of them. Asked before a prompt is made longer. */
 berth_status conditioning_tokens_fit(size_t tokens, berth_err *err);
 size_t conditioning_tokens(const struct conditioning *x); /* of all prompts; x NULL: 0 */
 void conditioning_free(struct conditioning *x);           /* NULL is fine */

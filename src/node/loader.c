@@ -530,8 +530,8 @@ berth_status loader_open(struct node_call *c, const char *key, const char *name,
     return s;
 }
 
-/* A keep that becomes auto stays anchored; what was loose before shall be so again. What somebody
- * else marked while the node ran stays as he said. */
+/* A keep that becomes auto stays anchored; a model that was not anchored before must not be after.
+ * Marks that others set while the node ran stay. */
 static void take_back(const struct opened_part *p)
 {
     if (p->given == p->was || res_info(p->m).retention != p->given)

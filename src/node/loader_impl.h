@@ -33,7 +33,7 @@ struct placement {       /* placement_release() */
     const char *compute; /* borrowed from the call; NULL: the default device */
     enum res_retention retention;
     bool eject_others, high_precision;
-    bool unloaded; /* opened alone: its tensors are read one by one by who mixes with them */
+    bool unloaded; /* opened alone: whoever mixes with it reads its tensors one by one */
     const char *dtype; /* res_open_args.dtype; borrowed from the call, or static */
 };
 berth_status placement_read(struct node_call *c, const char *prefix, struct placement *out,

@@ -262,7 +262,7 @@ struct node_call { /* executor; filled for one call */
     const struct node_class *cls;
     const struct node_host *host;
     const char *id;          /* node id */
-    struct values *in;       /* one per input; n 0: not given. One value, but for INPUT_IS_LIST */
+    struct values *in;       /* one per input; n 0: not given. One value, but INPUT_IS_LIST */
     struct node_inputs live; /* those inputs; .in NULL: the class has no dynamic ones, cls->in */
     const json_t *raw;    /* the node's "inputs" as converted: undeclared names (NODE_ANY_INPUT) */
     const json_t *prompt; /* hidden PROMPT; NULL unless asked for */

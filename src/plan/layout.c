@@ -411,7 +411,7 @@ static uint64_t would_get(const struct spread *s, const struct aim *aim)
  * that must be due for them to get all that is meant for them, by doubling it until it is enough
  * and then FINE bits of it. Networks repeat themselves, and what the donors get jumps when one more
  * layer of every repetition is theirs: so more than the jump takes is due up to some block, and
- * less from there on. Who is capped gets all it may in the end. */
+ * less from there on. A capped side gets all it may in the end. */
 static void tune(const struct spread *s, struct aim *aim)
 {
     uint64_t low = 0, high = aim->due ? aim->due : 1;
