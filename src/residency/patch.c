@@ -336,8 +336,8 @@ static float through(enum dtype t, float x)
 }
 
 /* The scale that spreads values up to amax over all codes of an fp8 type, as type `stored` has it:
- * codes chosen for any other number would all be off by its rounding. Never 0 and never infinite.
- * */
+ * codes chosen for any other number would all be off by its rounding. Never 0 and never
+ * infinite. */
 static float choose_scale(float amax, enum dtype fp8, enum dtype stored)
 {
     float scale = (amax < FLT_MAX ? amax : FLT_MAX) / merge_fp8_most(fp8);

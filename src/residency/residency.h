@@ -366,8 +366,8 @@ struct res_free_args {
     bool unload_models, free_memory, force, automatic;
     bool dry_run; /* the receipt says what would happen; nothing does, no snapshot, serial 0 */
     /* With dry_run: what would happen to the models that are there when the running prompt has
-     * ended, which is when requested frees act. Its uses and loads are over then, nothing lingers.
-     * */
+     * ended, which is when requested frees act. Its uses and loads are over then, nothing
+     * lingers. */
     bool after_prompt;
     bool wait; /* wait for memory that queued work still reads, so that it is counted as freed */
     const char *const *models; /* ids ("7"), names, or both ("flux#7"); 0 of them: all */
