@@ -111,7 +111,7 @@ static const char *const our_free[] = { "unload_models", "free_memory", "wait", 
 
 /* Do two words differ in at most two letters (added, missing, changed, swapped neighbours)? One, if
  * a word is short: with two, "at" would match "wait". */
-static bool alike(const char *a, const char *b)
+static bool is_misspelt(const char *a, const char *b)
 {
     enum { WORD = 16 };
     size_t n = strlen(a), m = strlen(b), d[WORD + 1][WORD + 1]; /* [i][j]: of the first letters */
@@ -145,7 +145,7 @@ static bool is_strict(const json_t *body)
         if (body_is_one_of(key, plain_free))
             continue;
         for (size_t i = 0; our_free[i]; i++)
-            if (!body_is_one_of(our_free[i], plain_free) && alike(key, our_free[i]))
+            if (!body_is_one_of(our_free[i], plain_free) && is_misspelt(key, our_free[i]))
                 return true;
     }
     return false;
