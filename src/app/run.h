@@ -39,8 +39,8 @@ struct remote_run { /* borrowed for the call */
     json_t *prompt, *extra; /* extra may be NULL */
     const atomic_bool *stop;
     /* What the server's WebSocket says, as an executor here would: CACHED, NODE_START, PROGRESS,
-     * NODE_DONE. Where there is no WebSocket nothing is told, and the history alone says that it
-     * ended. */
+     * NODE_DONE. Where there is no WebSocket nothing is reported, and the history alone says that
+     * it ended. */
     exec_event_fn *event;
     void (*queued)(void *user); /* once, when others run first */
     /* Once, when it was taken without some of its outputs. */

@@ -157,7 +157,7 @@ struct diffusion_steer {    /* how one steers a pass; borrowed */
     const float *hint;
     struct shape hint_shape; /* [pictures, channels, h, w]; items share them out, over and over */
     float strength;
-    int type;  /* of pictures, below control_info.types; -1: nobody said */
+    int type;  /* of pictures, below control_info.types; -1: not given */
     bool mean; /* what it gives is the same everywhere: its mean */
 };
 

@@ -534,7 +534,7 @@ NODE_CLASS(DeviceSelectorMultiGPU, .category = "multigpu",
 /* ---- text encoders ---- */
 
 /* Do these files make what `type` wants, and are there tokenizers for it? Files that make no set
- * are placed all the same; that they make none is told when somebody computes. */
+ * are placed all the same; encoding with them fails, and says so. */
 static berth_status check_type(struct node_call *c, const char *key, const char *type,
                                berth_err *err)
 {

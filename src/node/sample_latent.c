@@ -1061,7 +1061,7 @@ static berth_status give_back(struct run *r, struct latent *out, berth_err *err)
     return BERTH_OK;
 }
 
-/* Prompts of another model are told before this one is loaded; those that count for a while only
+/* Prompts of another model are refused before this one is loaded; those that count for a while only
  * when it is their turn. */
 static berth_status check_prompts(const struct run *r, const struct conditioning *list,
                                   berth_err *err)
