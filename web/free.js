@@ -55,7 +55,7 @@ async function openFree(which) {
     show($('free-error'), false);
     show($('free-cache'), Boolean(kind.body.free_memory));
     put($('free-wait'),
-        {text: 'Looking what would go; a running prompt answers between its steps.'});
+        {text: 'Working out what would go; a running prompt answers between its steps.'});
     show($('free-wait'), Boolean(state.queue.running));
     $('btn-free-ok').disabled = true;
     put($('btn-free-ok'), {text: kind.title});
