@@ -28,7 +28,7 @@ berth_status run_dynamic_check(const struct node_class *c, json_t *inputs, const
                                berth_err *err);
 /* IN_SOCKET: not known. */
 enum input_kind run_dynamic_kind(const struct node_class *c, json_t *inputs, const char *input);
-/* What the choice of a combo requires and the node does not have becomes its default. */
+/* Adds the inputs that a combo's choice requires and the node lacks, with their defaults. */
 berth_status run_dynamic_fill(const struct node_class *c, json_t *inputs, const char *combo,
                               berth_err *err);
 

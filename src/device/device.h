@@ -117,8 +117,8 @@ struct dev_trimmed {
     uint64_t idle;      /* idle bytes still held, see invariant 5 */
 };
 struct dev_trimmed dev_trim(struct device *d);
-/* What dev_trim() would leave idle if all memory of the owners that `goes` names were free: to
- * foretell it. Retired memory counts as its owner's; changes nothing. Thread: the device's. */
+/* Predicts how much dev_trim() would leave idle if all memory of the owners that `goes` names were
+ * free. Retired memory counts as its owner's; changes nothing. Thread: the device's. */
 typedef bool dev_goes_fn(void *user, const char *owner, enum dev_kind kind);
 uint64_t dev_trim_leaves(const struct device *d, dev_goes_fn *goes, void *user);
 

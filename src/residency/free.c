@@ -504,7 +504,7 @@ static berth_status open_devices(struct flow *f, berth_err *err)
                            : err_set(err, BERTH_ENOMEM, "free: a receipt of %zu devices", n);
 }
 
-/* What a device no longer holds went back to its driver or the OS, pinned memory too. */
+/* Bytes that a device no longer holds went back to its driver or the OS, pinned ones too. */
 static void count_released(struct res_receipt_device *d)
 {
     uint64_t before = res_kinds_sum(d->before), after = res_kinds_sum(d->after);

@@ -92,7 +92,7 @@ berth_status cuda_check(struct cuda_phys *p, CUresult r, const char *what, berth
                       text, unused, total);
 }
 
-/* Whether the card is lost, by a call that no other card has part in and that does not wait. */
+/* Asks whether the card is lost, with a call that involves no other card and does not wait. */
 static bool is_lost(struct cuda_dev *d, const char *what)
 {
     const struct cuda_api *api = d->pub.api;

@@ -137,7 +137,7 @@ berth_status tx_job_drop(struct sqlite *s, uint64_t seq, const struct job_state 
 berth_status tx_entry(struct sqlite *s, uint64_t seq, const struct store_result *r, berth_err *err);
 berth_status tx_trim(struct sqlite *s, berth_err *err); /* entries beyond the bounds */
 berth_status tx_meta(struct sqlite *s, const char *key, int64_t value, berth_err *err);
-/* What the kernel has counted so far, where the database does not have it yet: for the recovery. */
+/* Stores the kernel's counts so far, where the database lacks them: for the recovery. */
 berth_status tx_oom_mark(struct sqlite *s, const struct oomkill *x, berth_err *err);
 
 /* ops.c; the rest of it is the table's */
