@@ -1,7 +1,7 @@
 /* lora: merging a rank-16 LoRA into every matrix and convolution of an SD1.5 UNet stored in F16, on
  * the CPU, against the same products alone in the same run: up . down of every layer into a float32
- * buffer, by our own low-rank update and, where the machine has a BLAS, by its sgemm. The merge also
- * reads the base weights, converts them to float32 and back, and writes them.
+ * buffer, by our own low-rank update and, where the machine has a BLAS, by its sgemm. The merge
+ * also reads the base weights, converts them to float32 and back, and writes them.
  *
  * Each number is the best of several tries, the three taking turns. All of them use every core. */
 #include "base/clock.h"

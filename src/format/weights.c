@@ -130,7 +130,7 @@ static berth_status open_into(struct opening *o, const char *path, berth_err *er
         return err->code; /* names the path */
     o->w->path = open_shard_at(o, 0)->path;
     if (open_content(o, err) || index_finish(o, err)) {
-        /* When the file shrank under us, that is the news, not the zeros we read. */
+        /* If the file shrank meanwhile, report that, not the zeros we read. */
         berth_err change;
         if (err->code != BERTH_ENOMEM && weights_check(o->w, &change)) {
             *err = change;

@@ -105,7 +105,8 @@ static enum lora_part first_part(const struct lora_base *b, enum lora_part from,
     return from;
 }
 
-/* Tensors of each kind that is made of factors; the first of them is always there but for LoKr. */
+/* Tensors of each kind that is made of factors; the first of them is always there except for
+ * LoKr. */
 static const struct {
     enum lora_part from, to;
 } parts[] = { [LORA_PAIR] = { PAIR_UP, HADA_W1_A },

@@ -144,8 +144,8 @@ berth_status diffusion_detect(const struct weights *w, const char *part, struct 
     return diffusion_look(w, part, out, err) ? explain(w, part, err) : BERTH_OK;
 }
 
-/* A dry run of everything there is: what is missing is said before anything is computed, and what
- * no layer asks for is told. */
+/* A dry run of everything there is: what is missing is reported before anything is computed, and
+ * what no layer asks for is logged. */
 static berth_status ask_for_all(struct diffusion *d, berth_err *err)
 {
     const struct family_batch b = usual_batch(d->family);

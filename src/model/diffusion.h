@@ -157,15 +157,14 @@ struct diffusion_steer {    /* how one steers a pass; borrowed */
     const float *hint;
     struct shape hint_shape; /* [pictures, channels, h, w]; items share them out, over and over */
     float strength;
-    int type;  /* of pictures, below control_info.types; -1: nobody said */
+    int type;  /* of pictures, below control_info.types; -1: not given */
     bool mean; /* what it gives is the same everywhere: its mean */
 };
 
-/* What SDXL is told about the picture. Any of the numbers may be 0, so what counts is said
- * apart. */
+/* What SDXL is told about the picture. 0 is a valid number, so flags say which ones count. */
 struct diffusion_size {
-    bool said; /* the next six count; else they are those of what is computed, so who computes a
-                  crop says them */
+    bool said; /* the next six count; else they are those of what is computed, so a crop must set
+                  them */
     uint32_t width, height, crop_w, crop_h, target_width, target_height;
     bool scored;     /* aesthetic counts; else it is 6, or 2.5 for negatives */
     float aesthetic; /* refiner */

@@ -100,7 +100,7 @@ static void look_forward(struct net_run *r, void *user)
     l->e->is->sight->forward(r, l->e->config, l->host, l->to);
 }
 
-static bool sees(const struct text_encoder *e)
+static bool has_vision(const struct text_encoder *e)
 {
     return e->is->sight && e->is->sight->there(e->config);
 }
@@ -127,7 +127,7 @@ berth_status text_encoder_look(const struct text_encoder *e, const struct text_p
 {
     struct look l = { .e = e };
     size_t width = (size_t)e->is->size(e->config).width, n;
-    if (!sees(e))
+    if (!has_vision(e))
         return err_set(err, BERTH_EUNSUPPORTED, "%s sees no pictures", e->is->name);
     berth_status s = e->is->sight->prepare(e->config, p, &l.host, rows, err);
     float *spare = NULL;
@@ -193,7 +193,7 @@ berth_status text_encoder_see(const struct text_encoder *e, const struct text_pi
 /* In the order that its layers run: pictures come first. */
 static berth_status predict_all(const struct text_encoder *e, berth_err *err)
 {
-    return sees(e) && predict_look(e, err) ? err->code : predict(e, err);
+    return has_vision(e) && predict_look(e, err) ? err->code : predict(e, err);
 }
 
 /* ---- chunks ---- */

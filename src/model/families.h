@@ -119,7 +119,7 @@ struct family {
 #include "model/families.def"
 #undef FAMILY
 
-/* family.arch but for what is the family's own. */
+/* family.arch except for what is the family's own. */
 #define FAMILY_ARCH(name_, about_)                                                                 \
     .base = { .name = name_, .about = about_, .trace = arch_trace, .aliases = arch_aliases },      \
     .role = "unet", .trace = family_trace

@@ -24,8 +24,8 @@
  *            attention and of products (op_env), feed-forwards by rows; (3) the model's own blocks
  *            move to its donors or the host (res_evict_own), where others make room for them by
  *            (1), and where the compute device cannot read them there they are streamed, through
- *            a ring of one or two blocks; (4) BERTH_ENODEVMEM with wanted and predicted bytes: who
- *            called splits the batch or tiles.
+ *            a ring of one or two blocks; (4) BERTH_ENODEVMEM with wanted and predicted bytes: the
+ *            caller splits the batch or tiles.
  *            Every rung is logged (net.rung) and counted in the report. A net stays thrifty, and
  *            its ring small, until net_close().
  * Same bits  Rungs 0, 1 and 3 never change a result: where blocks lie does not. Rung 2 does not on
@@ -55,10 +55,9 @@
  * Log        net.rung, net.again, net.unused as they happen; net.memory (model, device, predicted,
  *            peak ...) at net_close().
  * Files      net.c open, names, ways of storing; run.c passes, ladder; replay.c recorded
- *            kernels; slab.c places; acts.c
- *            activations; layers.c the doors of layers, frames.c of those over frames; use.c what
- *            an op holds while it runs; tensors.c tensors of layers; trace.c traces; use.h,
- *            net_impl.h what they share. */
+ *            kernels; slab.c places; acts.c activations; layers.c the doors of layers, frames.c of
+ *            those over frames; use.c what an op holds while it runs; tensors.c tensors of layers;
+ *            trace.c traces; use.h, net_impl.h what they share. */
 #pragma once
 
 #include "op/ops.h"

@@ -102,7 +102,7 @@ struct cond_entry {
     struct cond_control *control; /* the last one; NULL: none */
     bool control_to_all;          /* prompts without any get it from a positive one */
     struct htensor *control_text; /* [1, tokens, width] that they are told; NULL: the prompt's */
-    int guided; /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
+    int guided; /* as diffusion_cond: 0 not given, 1 `guidance`, -1 without */
     double guidance;
     /* Added to what attention makes of every query (row) and key: [tokens + 1, tokens + 1], the
      * last standing for the picture; NULL: none. */
@@ -129,7 +129,7 @@ berth_status conditioning_join(const struct conditioning *a, const struct condit
                                struct conditioning **out, berth_err *err);
 berth_status conditioning_copy(const struct conditioning *x, struct conditioning **out,
                                berth_err *err);
-/* BERTH_ELIMIT: more than COND_TOKENS_MAX of them. For who makes prompts longer, before it does. */
+/* BERTH_ELIMIT: more than COND_TOKENS_MAX of them. Asked before a prompt is made longer. */
 berth_status conditioning_tokens_fit(size_t tokens, berth_err *err);
 size_t conditioning_tokens(const struct conditioning *x); /* of all prompts; x NULL: 0 */
 void conditioning_free(struct conditioning *x);           /* NULL is fine */
@@ -186,7 +186,7 @@ extern const struct value_type type_guider;
 
 /* What people call the model, for messages; "a model without weights". */
 const char *ready_name(const struct model_ref *ref);
-/* Sets the patches of part i and loads it. Cancel is the call's; a load is told as text. */
+/* Sets the patches of part i and loads it. Cancel is the call's; a load is reported as text. */
 berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t i, berth_err *err);
 /* Says what a pass will take before it begins: a line in the log, a warning when it is more than
  * half of what the device has. batch: items of it. */

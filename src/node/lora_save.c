@@ -221,7 +221,7 @@ static berth_status fill(void *user, size_t i, uint64_t off, void *dst, size_t n
     return st;
 }
 
-static void told(void *user, uint64_t done, uint64_t total)
+static void on_progress(void *user, uint64_t done, uint64_t total)
 {
     struct lora_file *f = user;
     berth_err unread = { 0 }; /* an interrupt ends the next tensor */
@@ -241,7 +241,7 @@ static berth_status write_file(struct lora_file *f, const char *prefix, berth_er
                                     .count = f->spec.n,
                                     .fill = fill,
                                     .user = f,
-                                    .progress = told,
+                                    .progress = on_progress,
                                     .progress_user = f };
     if (!s)
         s = weights_write(&a, err);

@@ -94,7 +94,7 @@ static berth_status add_part(struct save_file *f, const struct model_ref *ref, s
 
 /* ---- names ---- */
 
-static berth_status foreign(const struct weights_entry *e, berth_err *err)
+static berth_status refuse_foreign(const struct weights_entry *e, berth_err *err)
 {
     return err_set(err, BERTH_EUNSUPPORTED,
                    "'%.80s' is not what ComfyUI's own files call it: such a model cannot be saved "
@@ -122,7 +122,7 @@ static berth_status vae_name(const struct res_model *m, const struct weights_ent
     for (size_t i = 0; i < ARRAY_LEN(fronts); i++)
         if (str_starts(e->name, e->name_len, fronts[i]))
             *out = e->name + strlen(fronts[i]);
-    return strstr(e->name, "down_blocks.") || strstr(e->name, "up_blocks.") ? foreign(e, err)
+    return strstr(e->name, "down_blocks.") || strstr(e->name, "up_blocks.") ? refuse_foreign(e, err)
                                                                             : BERTH_OK;
 }
 
@@ -204,7 +204,7 @@ static berth_status fill(void *user, size_t i, uint64_t off, void *dst, size_t n
     return BERTH_OK;
 }
 
-static void told(void *user, uint64_t done, uint64_t total)
+static void on_progress(void *user, uint64_t done, uint64_t total)
 {
     struct save_file *f = user;
     berth_err unread = { 0 }; /* an interrupt ends the next fetch() */
@@ -240,7 +240,7 @@ static berth_status write_file(struct save_file *f, struct saved *to, berth_err 
                                     .meta_count = f->meta.n,
                                     .fill = fill,
                                     .user = f,
-                                    .progress = told,
+                                    .progress = on_progress,
                                     .progress_user = f };
     berth_status s = weights_write(&a, err);
     if (!s)
@@ -368,7 +368,7 @@ static berth_status add_encoder(struct save_file *f, const struct model_ref *ref
                 if (!is_of(m, e, encoder, key))
                     continue;
                 if (strstr(key, "resblocks."))
-                    return foreign(e, err);
+                    return refuse_foreign(e, err);
                 const char *name = key + strlen(encoder);
                 name += strncmp(name, inner, sizeof inner - 1) == 0 ? sizeof inner - 1 : 0;
                 if (add(f, "", name, type_of(e), &e->shape, from, err))

@@ -26,7 +26,7 @@ berth_status host_room(const char *root, size_t bytes, berth_err *err)
                    bytes, left, total);
 }
 
-/* malloc() promises more than there is. Pages that are there count as used when the next one asks. */
+/* malloc() promises more than there is; only pages that are touched count as used. */
 static void populate(void *p, size_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE

@@ -106,7 +106,7 @@ struct model_ref {
         int clip_skip;       /* stop_at_clip_layer; 0: none */
         enum dtype act;  /* ModelComputeDtype: of activations; DT_NONE: nothing */
         bool fp8;        /* weight_dtype fp8_e4m3fn_fast: products in fp8 */
-        int picture; /* CONTROL_NET: 1 + the type of pictures a union net gets; 0: nobody said */
+        int picture; /* CONTROL_NET: 1 + the type of pictures a union net gets; 0: not given */
         bool no_network; /* VAE: taesd or pixel_space, which cannot be computed yet */
     } said;
 };
@@ -137,7 +137,7 @@ struct value {
         uint64_t u; /* V_UINT: above INT64_MAX only */
         double f;
         bool b;
-        char *why; /* V_NULL: why there is nothing, as a sentence; NULL: nobody said */
+        char *why; /* V_NULL: why there is nothing, as a sentence; NULL: not given */
         struct {
             char *p;
             size_t n;

@@ -166,7 +166,7 @@ static berth_status mix_terms(const struct res_adapter *a, const char *key, size
     double r;
     if (!ratio_of(x, key, n, &r) || !merge_matrix(shape, &t.rows, &t.cols))
         return BERTH_OK;
-    /* Strength is 1 but for MIX_TOWARDS. */
+    /* Strength is 1 except for MIX_TOWARDS. */
     t.scale = x->kind == MIX_ADD || x->kind == MIX_TOWARDS ? 1 : (float)r;
     if (t.scale != 1 && add_term(out, t, err))
         return err->code;

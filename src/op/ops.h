@@ -63,7 +63,7 @@ struct op_env {
     const atomic_bool *cancel;        /* may be NULL */
     const struct log *log;            /* may be NULL; op.slow, op.bounce: calls that take long */
     bool thrifty;                     /* little scratch rather than speed; the same bits */
-    bool checked; /* op_x_ready() or op_x_check() took the same call, but for addresses: only
+    bool checked; /* op_x_ready() or op_x_check() took the same call, except for addresses: only
                      builds with BERTH_CHECKS look at its arguments again */
     bool fp8;     /* linear layers whose weight is F8_E4M3 may round x to fp8, too, where the device
                  multiplies fp8: faster, and other numbers */

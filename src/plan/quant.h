@@ -15,7 +15,7 @@
 /* All weights behind `root` (NULL: of the whole file). */
 berth_status quant_check(const struct weights *w, const char *root, berth_err *err);
 
-/* The pieces of it, for who knows which layers are used. */
+/* Its pieces, for callers that know which layers are used. */
 berth_status quant_check_metadata(const struct weights *w, const char *root, berth_err *err);
 /* marker: the tensor <layer>.comfy_quant */
 berth_status quant_check_marker(const struct weights *w, const struct weights_entry *marker,

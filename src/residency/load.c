@@ -221,7 +221,7 @@ static void fill(void *user, unsigned b, size_t i)
     read_piece(s->l, vec_at(&s->buf[b].piece, i));
 }
 
-/* A failure of the way itself is told with a block that is on it. */
+/* A failure of the path itself is reported with a block that is on it. */
 static berth_status on_the_way(const struct sending *s, const struct vec *pieces, berth_status st,
                                berth_err *err)
 {

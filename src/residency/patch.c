@@ -95,8 +95,8 @@ static bool patch_on_block(const struct res_model *m, const struct res_patch *p,
 
 /* ---- what they make of a block ---- */
 
-/* Where the cpu computes ComfyUI holds diffusion models as F32, so it never rounds what it merged
- * to 16 bits; text encoders it holds, and rounds to, F16 everywhere. */
+/* On the cpu ComfyUI holds diffusion models as F32, so it never rounds merged weights to 16 bits.
+ * Text encoders it holds as F16, and rounds to that, everywhere. */
 static bool stays_exact(const struct res_model *m, const struct weights_entry *e)
 {
     char key[RES_KEY_MAX];
@@ -105,7 +105,7 @@ static bool stays_exact(const struct res_model *m, const struct weights_entry *e
            str_starts(key, res_tensor_key(m, e, key), "diffusion_model.");
 }
 
-/* What the tensors of a block that widen become when the patch set is merged in; DT_NONE: stay. */
+/* The type that widening tensors of a block get when the patch set is merged; DT_NONE: theirs. */
 static enum dtype patched_type(const struct res_model *m, size_t block)
 {
     enum dtype type = DT_NONE;
@@ -210,8 +210,9 @@ static berth_status widen_term(struct res_term *t, uint64_t wide, struct arena *
                : BERTH_OK;
 }
 
-/* The terms of one adapter. Of a matrix that is wider than in its file, an adapter in front of the
- * one that wanted it so may be for the file's columns; behind it, it is left out, as in ComfyUI. */
+/* The terms of one adapter. A matrix may be wider than in its file because an adapter wants it so.
+ * Adapters before that one may be for the file's columns; those after it are left out, as in
+ * ComfyUI. */
 static berth_status terms_of(const struct derive *d, const struct res_patch *p, const char *key,
                              size_t n, const struct weights_entry *e, bool *widened, struct job *j,
                              berth_err *err)
@@ -336,8 +337,8 @@ static float through(enum dtype t, float x)
 }
 
 /* The scale that spreads values up to amax over all codes of an fp8 type, as type `stored` has it:
- * codes chosen for any other number would all be off by its rounding. Never 0 and never infinite.
- * */
+ * codes chosen for any other number would all be off by its rounding. Never 0 and never
+ * infinite. */
 static float choose_scale(float amax, enum dtype fp8, enum dtype stored)
 {
     float scale = (amax < FLT_MAX ? amax : FLT_MAX) / merge_fp8_most(fp8);
@@ -593,7 +594,7 @@ static berth_status bound_of(struct derive *d, const struct weights_entry *e, do
     return s;
 }
 
-/* What the block will be stored as, and whether a scale has to follow its weight. */
+/* Chooses the type the block is stored in, and whether a scale has to follow its weight. */
 static berth_status decide(struct derive *d, berth_err *err)
 {
     berth_status s = BERTH_OK;

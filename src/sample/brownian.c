@@ -190,7 +190,7 @@ static void split(struct brownian *b, const struct level *v, size_t d, double mi
         left[i] = v->w[i] * fl * fh + spread * b->noise[i];
 }
 
-static bool want(const struct brownian *b, float **array)
+static bool ensure_array(const struct brownian *b, float **array)
 {
     if (!*array)
         *array = array_new(b);
@@ -207,7 +207,7 @@ static berth_status descend(struct brownian *b, struct walk *k, size_t d, bool r
         return BERTH_OK;
     k->levels = d + 1; /* until this one is made */
     double mid = middle(v);
-    if (!want(b, &c->w) || (right && !want(b, &v->left)))
+    if (!ensure_array(b, &c->w) || (right && !ensure_array(b, &v->left)))
         return err_set(err, BERTH_ENOMEM, "level %zu of a Brownian tree over %zu numbers", d + 1,
                        b->n);
     split(b, v, d, mid, right ? v->left : c->w);

@@ -3,10 +3,10 @@
 
 usage: lora_merge.py FOLDER COMFYUI
 
-The cases are those of lora_kinds.py, with larger weights in front. COMFYUI's comfy.weight_adapter and
-comfy.float run as they are, as ModelPatcher.patch_weight_to_device() calls them for a model on the
-CPU: the weight becomes float32, each adapter is computed and added in float32, the sum is rounded to
-the weight's own type.
+The cases are those of lora_kinds.py, with larger weights in front. COMFYUI's comfy.weight_adapter
+and comfy.float run as they are, as ModelPatcher.patch_weight_to_device() calls them for a model on
+the CPU: the weight becomes float32, each adapter is computed and added in float32, the sum is
+rounded to the weight's own type.
 
 Writes lora_merge.txt, a line a case as in lora_kinds.txt with the type of the weight in front, and
 lora_merge.bin: the merged weights, one after the other, little-endian. Weights are a tenth of
@@ -40,7 +40,13 @@ def patches(kinds, chain):
             lora["x." + name] = source(number, shape) * 0.1
             number += 1
         alpha = lora["x.alpha"].item() if "x.alpha" in lora else None
-        made = [a for a in (kind.load("x", lora, alpha, lora.get("x.dora_scale"), set()) for kind in kinds) if a]
+        made = [
+            a
+            for a in (
+                kind.load("x", lora, alpha, lora.get("x.dora_scale"), set()) for kind in kinds
+            )
+            if a
+        ]
         assert len(made) == 1, tensors
         out.append((strength, made[0], 1.0, None, None))
     return out
@@ -59,7 +65,9 @@ def main():
                 w = (source(0, weight) * 0.1).to(dtype)
                 merged = w.to(torch.float32, copy=True)
                 for strength, adapter, *_ in patches(kinds, chain):
-                    merged = adapter.calculate_weight(merged, "x", strength, 1.0, None, lambda a: a, torch.float32, None)
+                    merged = adapter.calculate_weight(
+                        merged, "x", strength, 1.0, None, lambda a: a, torch.float32, None
+                    )
                 merged = comfy.float.stochastic_rounding(merged, dtype, seed=0)
                 bits = torch.int32 if dtype == torch.float32 else torch.int16
                 out.write(merged.contiguous().view(bits).numpy().tobytes())

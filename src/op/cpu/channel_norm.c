@@ -42,7 +42,7 @@ struct job {
 };
 
 /* Runs [from, to) of all items. */
-static void some(const void *user, size_t from, size_t to)
+static void norm_pixels(const void *user, size_t from, size_t to)
 {
     const struct job *j = user;
     const struct op_channel_norm *a = j->op;
@@ -73,6 +73,6 @@ berth_status cpu_channel_norm(const struct op_env *env, const struct op_channel_
     j.inner = op_count_of(&a->x, 2, a->x.shape.ndim);
     j.runs = (j.inner + PIXELS - 1) / PIXELS;
     size_t n = (size_t)a->x.shape.dim[0] * j.runs;
-    cpu_ranges(env, n, op_count(&a->x) / n, some, &j);
+    cpu_ranges(env, n, op_count(&a->x) / n, norm_pixels, &j);
     return BERTH_OK;
 }

@@ -14,7 +14,7 @@ struct plan {
     int across; /* transpose: the dimension that is contiguous in x; -1: none */
 };
 
-/* Where unit r begins. Dimensions of the run or the tile do not count, but for the band in the
+/* Where unit r begins. Dimensions of the run or the tile do not count, except for the band in the
  * band's. */
 static void begin_of(const struct plan *p, size_t r, size_t *x, size_t *y, size_t *band)
 {

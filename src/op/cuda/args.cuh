@@ -54,7 +54,7 @@ struct group_norm_args {
     struct param w, b;
     uint64_t groups, per;   /* of one item; channels of one */
     uint64_t size;          /* elements of a group */
-    uint64_t chunk;         /* elements of one, but for the last of a group */
+    uint64_t chunk;         /* elements of one, except for the last of a group */
     struct fast_div chunks; /* of a group */
     uint64_t all;           /* chunks of all groups */
     struct fast_div inner;  /* elements of a channel */

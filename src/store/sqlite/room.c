@@ -7,8 +7,8 @@
  * Growing    What adds texts (a prompt, the end of one) never gets at it, and must leave as much
  *            room as moving the log will want: else it is refused as on a full disk.
  * Clearing   Where there is little room it gives back all it can before it returns: pages, log, and
- *            the reserve but for a quarter, so that a picture has room. The rest is made again when
- *            there is room for it and as much beside it.
+ *            the reserve except for a quarter, so that a picture has room. The rest is made again
+ *            when there is room for it and as much beside it.
  *
  * Somebody else may take the room in the moment when the reserve is gone: then it is as without
  * one. */

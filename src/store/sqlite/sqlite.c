@@ -50,8 +50,8 @@ static berth_status take_lock(struct sqlite *s, berth_err *err)
     return st;
 }
 
-/* Prompts are their owner's business: the file is made before SQLite would make it for all to read.
- * */
+/* Prompts are their owner's business: the file is made before SQLite would make it for all to
+ * read. */
 static berth_status make_file(const char *path, berth_err *err)
 {
     struct stat st;

@@ -136,7 +136,7 @@ static berth_status is_large(struct sqlite *s, bool *out, berth_err *err)
     return BERTH_OK;
 }
 
-/* Beyond the bounds the oldest go, but for the last one. */
+/* Beyond the bounds the oldest go, except for the last one. */
 berth_status tx_trim(struct sqlite *s, berth_err *err)
 {
     int64_t there = (int64_t)s->counts.history; /* changed under db only */

@@ -1,5 +1,5 @@
-/* Any bytes as an adapter file: refused, or terms that lie inside the weights and can be read to the
- * end, whatever shape the weights have. */
+/* Any bytes as an adapter file: refused, or terms that lie inside the weights and can be read to
+ * the end, whatever shape the weights have. */
 #include "format/format_impl.h"
 #include "lora/lora_impl.h"
 #include "merge/merge.h"

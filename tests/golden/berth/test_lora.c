@@ -328,8 +328,8 @@ static void the_same_bits_wherever_blocks_live(void **state)
     fixture_close(&f);
 }
 
-/* Whatever type the checkpoint is stored in: the same bits on every device. Of 16-bit weights the cpu
- * has more of them than cards, as ComfyUI has. */
+/* Whatever type the checkpoint is stored in: the same bits on every device. Of 16-bit weights the
+ * cpu has more of them than cards, as ComfyUI has. */
 static void every_stored_type_agrees(void **state)
 {
     const struct golden *g = *state;

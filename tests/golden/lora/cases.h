@@ -89,8 +89,8 @@ static size_t read_line(char *line, float factor, struct shape *w, struct adapte
 }
 
 /* Merges a line's adapters into its weight; every value that goes in is `factor` times what
- * lora_kinds.py says, the weight is of this type before and after. got: MOST elements. Returns how many
- * there are. */
+ * lora_kinds.py says, the weight is of this type before and after. got: MOST elements. Returns how
+ * many there are. */
 static size_t merge_line(char *line, float factor, enum dtype type, void *got)
 {
     float base[MOST], stored[MOST];

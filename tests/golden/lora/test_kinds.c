@@ -1,5 +1,5 @@
-/* Merged weights against ComfyUI's: data/, made by tools/golden/lora_kinds.py, which says what a line
- * is. */
+/* Merged weights against ComfyUI's: data/, made by tools/golden/lora_kinds.py, which says what a
+ * line is. */
 #include "cases.h"
 
 #include <math.h>

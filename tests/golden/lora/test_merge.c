@@ -1,5 +1,6 @@
-/* Merged 16-bit weights against ComfyUI's, to the bit: data/, made by tools/golden/lora_merge.py. Those
- * of F32 are counted and not judged: torch adds in another order, which 16 bits do not see. */
+/* Merged 16-bit weights against ComfyUI's, to the bit: data/, made by tools/golden/lora_merge.py.
+ * Those of F32 are counted and not judged: torch adds in another order, which 16 bits do not
+ * see. */
 #include "cases.h"
 
 struct tally {

@@ -1,7 +1,7 @@
 /* Kinds of adapters against their formulas (lora.md 5), written down plainly here and computed in
- * double: random shapes, weights and strengths, linear and convolutions, rows of a weight, halves that
- * trade places, weights kept the other way round, one adapter or several behind one another. Then what
- * a file may get wrong. */
+ * double: random shapes, weights and strengths, linear and convolutions, rows of a weight, halves
+ * that trade places, weights kept the other way round, one adapter or several behind one another.
+ * Then what a file may get wrong. */
 #include "lora_file.h"
 
 #include "support/oom.h"

@@ -449,7 +449,8 @@ static uint64_t work_of(const struct blocks *b, const char *name)
     return 0;
 }
 
-/* Microseconds on an H200, 1024x1024 and 512 tokens of text, attention and norms where they count. */
+/* Microseconds on an H200, 1024x1024 and 512 tokens of text, attention and norms where they
+ * count. */
 static void knows_where_a_step_of_flux_goes(void **state)
 {
     (void)state;

@@ -307,9 +307,9 @@ static bool make_conv2d(struct bag *b, size_t i, union any *a, double *tol)
 }
 
 /* One key outweighs each of the others by about e^17; the first column of q and k is there for that
- * alone, so that its scores are exact. empty: and its values are 0, so that the result is made of the
- * others' weights, which F16 has a bit or two for. Wider than any head that cuDNN is asked for: how it
- * rounds weights is not ours to say. */
+ * alone, so that its scores are exact. empty: and its values are 0, so that the result is made of
+ * the others' weights, which F16 has a bit or two for. Wider than any head that cuDNN is asked for:
+ * how it rounds weights is not ours to say. */
 static void outweigh(const struct op_attention *t, bool empty)
 {
     const size_t D = (size_t)t->k.shape.dim[3], keys = (size_t)t->k.shape.dim[1];

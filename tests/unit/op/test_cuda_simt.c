@@ -2,7 +2,8 @@
  * op/cuda through the fake driver, and held against the reference with the cases of op_cases.h.
  *
  * Orders     Each case runs with threads and blocks in three orders, the last on grids so small
- *            that kernels that can take turns must. All give the same bits, or a barrier is missing.
+ *            that kernels that can take turns must. All give the same bits, or a barrier is
+ *            missing.
  * Libraries  cuBLASLt is the stand-in: computes, has no epilogues, refuses all. cuDNN is missing,
  *            so attention is ours; of conv2d what surrounds a convolution is tried alone.
  * Coverage   Every kernel must have run by the end. */

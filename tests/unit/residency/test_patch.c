@@ -71,7 +71,8 @@ static void check_layer(struct res_model *m, size_t i, const struct toy *t, floa
     }
 }
 
-/* A look at a plan counts bytes as they are stored, wider ones too: the same plan changes nothing. */
+/* A look at a plan counts bytes as they are stored, wider ones too: the same plan changes
+ * nothing. */
 static void looks_as_stored(struct res_model *m, const char *alloc, size_t devices)
 {
     struct plan_args same = { .alloc = alloc };
@@ -472,8 +473,8 @@ static void norms_of_rows_and_columns(void **state)
     tpool_free(pool);
 }
 
-/* Every kind of term in rows wider than a tile, with and without norms. Where a tile begins, a row of
- * a Kronecker product's right matrix does not. */
+/* Every kind of term in rows wider than a tile, with and without norms. Where a tile begins, a row
+ * of a Kronecker product's right matrix does not. */
 static void every_kind_beyond_a_tile(void **state)
 {
     (void)state;
@@ -588,8 +589,8 @@ static void cancel_leaves_the_model(void **state)
     fixture_close(&f);
 }
 
-/* While a block of a load travels the next one is merged: the device is waited for once at the end of
- * the base weights and once at that of the patched ones, not for every tensor. */
+/* While a block of a load travels the next one is merged: the device is waited for once at the end
+ * of the base weights and once at that of the patched ones, not for every tensor. */
 static void patched_blocks_travel_meanwhile(void **state)
 {
     (void)state;

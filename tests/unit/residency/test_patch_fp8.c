@@ -79,7 +79,8 @@ static void codes_fit_the_stored_scale(void **state)
     assert_true(off > 1e-3); /* or this test could not fail */
 }
 
-/* Nothing but zeros, values too small or too large for the scale's type, a scale of 0 in the file. */
+/* Nothing but zeros, values too small or too large for the scale's type, a scale of 0 in the
+ * file. */
 static void scales_are_numbers(void **state)
 {
     (void)state;
