@@ -203,8 +203,8 @@ berth_status dev_check(const struct device *d, berth_err *err);
 
 /* ---- streams, events, copies ----
  * As the slots of the same name in driver.h. A device without BERTH_CAP_ASYNC does everything
- * before it returns. Streams and events belong to the phys: logical devices on it may share them.
- */
+ * before it returns. Streams and events belong to the phys: logical devices on it may share
+ * them. */
 
 berth_status dev_stream_new(struct device *d, struct dev_stream **out, berth_err *err);
 void dev_stream_free(struct dev_stream *s); /* NULL is fine; waits for its work */

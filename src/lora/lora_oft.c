@@ -89,7 +89,7 @@ static void invert(struct matrix m, size_t n, float *tmp)
     multiply(a, b, y, p, q, p, -1, false);
 }
 
-/* What all of Q is multiplied by, so that it is not longer than `most`. */
+/* The factor that makes Q no longer than `most`. */
 static double shortening(const float *q, size_t count, double most)
 {
     double sum = 0;

@@ -110,7 +110,7 @@ struct part { /* of a tile: the rows that a term is about */
     size_t col;
 };
 
-/* Of the part, rows from number r on, as many as PIECE floats hold. */
+/* The rows of a part from r on, as many as PIECE floats hold. */
 static struct part rows_of(const struct part *p, size_t r)
 {
     size_t fit = PIECE / p->cols, rows = fit < p->rows - r ? fit : p->rows - r;

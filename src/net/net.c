@@ -350,8 +350,9 @@ static berth_status find_device(struct net *n, const struct net_args *a, berth_e
                    text[0] ? text : "none of these devices");
 }
 
-/* What ops need on the device is there before the ring is, and before anybody counts on what is
- * free. Where that fails the first dry run asks again and says it, or has the ladder make room. */
+/* Makes what ops need on the device before the ring is made, and before anyone counts on free
+ * memory. If that fails, the first dry run tries again and reports it, or has the ladder make
+ * room. */
 static void open_ops(struct net *n)
 {
     struct op_env env = {

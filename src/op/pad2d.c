@@ -23,7 +23,7 @@ static void check(struct op_check *c, const struct op_pad2d *a)
     want_apart(c, "y", &a->y, "x", &a->x);
 }
 
-/* Where along a side of n the element i comes from, so many being in front; n: from nowhere. */
+/* The element of a side of n that element i comes from, behind `before` of padding; n: none. */
 static size_t from(size_t i, size_t before, size_t n, enum op_pad_kind kind)
 {
     if (i >= before && i - before < n)

@@ -255,7 +255,7 @@ static void sum_nodes(const struct brownian *b, const struct walk *p, size_t p_l
     bool any = false;
     while (fork < p_last && fork < q_last && p->at[fork + 1].key == q->at[fork + 1].key)
         fork++;
-    /* Where both go on, the fork's own children are the two walks' and nobody's sibling. */
+    /* If both go on, the fork's own children are on the two walks, and neither is a sibling. */
     size_t first = p_last > fork && q_last > fork ? fork + 1 : fork;
     if (p_last > fork || q_last == fork)
         emit(b, out, p->at[p_last].w, NULL, &any);

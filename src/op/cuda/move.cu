@@ -160,7 +160,7 @@ template <class T> DEV void resize2d_body(const struct resize2d_args &a)
 }
 KERNELS(resize2d, resize2d_args, 256)
 
-/* Where coordinate i of y looks in n of x, `before` of which are padding; n: nowhere. */
+/* The coordinate of x, which has n, that i of y comes from, behind `before` of padding; n: none. */
 DEV u64 pad_from(u64 i, u64 before, u64 n, int kind)
 {
     if (i >= before && i - before < n)
