@@ -1,11 +1,11 @@
 /* merge: base weights + terms -> stored weights, tile by tile. */
-#include "merge/merge.h"
+#include "merge/term_impl.h"
 
 #include "base/err.h"
 #include "base/mt19937.h"
-#include "op/op.h"
 #include "tensor/convert.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 #define TILE_ELEMS MERGE_TILE_ELEMS
@@ -37,9 +37,36 @@ bool merge_stores(enum dtype t)
 bool merge_mixes(const struct merge *m)
 {
     for (size_t i = 0; i < m->terms; i++)
-        if (m->term[i].kind == TERM_MIX)
+        if (term_mixes_rows(&m->term[i]))
             return true;
     return false;
+}
+
+bool merge_spans(const struct merge *m)
+{
+    for (size_t i = 0; i < m->terms; i++)
+        if (m->term[i].kind == TERM_INPUTS)
+            return true;
+    return false;
+}
+
+berth_status merge_take(struct merge *m, struct vec *terms, size_t first, struct arena *mem,
+                        berth_err *err)
+{
+    m->term = terms->p;
+    m->terms = terms->n;
+    for (size_t i = first; i < terms->n; i++) {
+        if (term_check(vec_at(terms, i), m->rows, m->cols, err))
+            return err->code;
+        if (!term_scratch(vec_at(terms, i), mem))
+            return err_set(err, BERTH_ENOMEM, "norms of %" PRIu64 " x %" PRIu64 " weights", m->rows,
+                           m->cols);
+    }
+    return merge_mixes(m) && merge_spans(m)
+               ? err_set(err, BERTH_EUNSUPPORTED,
+                         "one adapter mixes the weight's rows (OFT, BOFT) and another its columns "
+                         "(GLoRA): they cannot be merged together")
+               : BERTH_OK;
 }
 
 bool merge_matrix(const struct shape *s, uint64_t *rows, uint64_t *cols)
@@ -144,7 +171,9 @@ struct walk { /* over the tiles of rows [row, row + rows) */
 static struct walk walk_of(const struct merge *m, uint64_t row, uint64_t rows)
 {
     struct walk w = { .m = m, .row = row, .rows = rows };
-    size_t most = merge_mixes(m) ? TILE_ELEMS / (size_t)rows : MERGE_TILE_COLS;
+    size_t most = merge_mixes(m)   ? TILE_ELEMS / (size_t)rows
+                  : merge_spans(m) ? TILE_ELEMS
+                                   : MERGE_TILE_COLS;
     w.tile_cols = m->cols < most ? (size_t)m->cols : most;
     w.tile_rows = TILE_ELEMS / w.tile_cols;
     w.across = (size_t)((m->cols + w.tile_cols - 1) / w.tile_cols);

@@ -9,13 +9,9 @@
 #include "merge/adapter.h"
 #include "tensor/dtype.h"
 
-/* Does it lie inside a matrix of this size, with all it needs? */
-berth_status term_check(const struct res_term *t, uint64_t rows, uint64_t cols, berth_err *err);
-/* It changes no weight by more. Infinite of a mixture or a factor, whose
- * size is the weights'; not of dora. */
+/* It changes no weight by more. Infinite of mixtures and factors, whose size is the weights'; not
+ * of dora. */
 double term_bound(const struct res_term *t);
-/* Its scratch, if it needs any. False: out of memory. */
-WARN_UNUSED bool term_scratch(struct res_term *t, struct arena *mem);
 
 #define MERGE_TILE_ELEMS 32768 /* floats: 128 KiB on the stack of whoever works */
 #define MERGE_TILE_COLS 1024   /* most columns of a tile */
@@ -24,7 +20,7 @@ struct merge_tile {
     size_t rows, cols;
     float *w; /* [rows, cols] */
 };
-/* Of a mixture the tile has all rows. */
+/* Of a mixture the tile has all rows, of a TERM_INPUTS whole rows. */
 void term_apply(const struct res_term *x, const struct merge_tile *t);
 void term_change(const struct res_term *x, const struct merge_tile *t); /* without its dora */
 
@@ -44,8 +40,16 @@ struct merge { /* everything borrowed */
     uint32_t *chance;
 };
 
-/* Are there mixtures among the terms? Then tiles have all rows, and few columns. */
+/* Takes the terms from number `first` on, which are for m's rows and columns: each has to lie
+ * inside them with all it needs, and is given its scratch out of *mem; those before were taken
+ * already.
+ * BERTH_EFORMAT: one does not fit. BERTH_EUNSUPPORTED: they cannot be merged together. */
+berth_status merge_take(struct merge *m, struct vec *terms, size_t first, struct arena *mem,
+                        berth_err *err);
+/* Are there mixtures of rows among the terms? Then tiles have all rows, and few columns. */
 bool merge_mixes(const struct merge *m);
+/* Mixtures of columns? Then tiles have whole rows. */
+bool merge_spans(const struct merge *m);
 bool merge_stores(enum dtype t); /* can patched weights be stored in it? */
 bool merge_by_chance(enum dtype t);
 /* Is a tensor of type t stored wider in a block that is patched into type `patched`? 16-bit floats

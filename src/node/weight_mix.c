@@ -112,14 +112,10 @@ static berth_status read_other(const struct source *from, const struct weights_e
         if (from->patch[i].strength != 0 && a->ops->touches(a, key, n))
             s = a->ops->terms(a, key, n, &e->shape, from->patch[i].strength, tmp, &terms, err);
     }
-    for (size_t i = 0; !s && i < terms.n; i++)
-        if (!(s = term_check(vec_at(&terms, i), m.rows, m.cols, err)) &&
-            !term_scratch(vec_at(&terms, i), tmp))
-            s = err_set(err, BERTH_ENOMEM, "norms of '%.80s'", e->name);
+    if (!s && merge_take(&m, &terms, 0, tmp, err))
+        s = err_add(err, "'%.80s'", e->name);
     m.src = raw;
     m.dst = dense;
-    m.term = terms.p;
-    m.terms = terms.n;
     if (!s) {
         merge_norms(&m, NULL);
         merge_run(&m, NULL);

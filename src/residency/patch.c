@@ -252,12 +252,7 @@ static berth_status collect_terms(const struct derive *d, const struct weights_e
         if (!patch_on(p, key, n))
             continue;
         berth_status s = terms_of(d, p, key, n, e, &widened, j, err);
-        for (size_t k = first; !s && k < j->terms.n; k++)
-            if (!(s = term_check(vec_at(&j->terms, k), j->merge.rows, j->merge.cols, err)) &&
-                !term_scratch(vec_at(&j->terms, k), &j->tmp))
-                s = err_set(err, BERTH_ENOMEM, "norms of %" PRIu64 " x %" PRIu64 " weights",
-                            j->merge.rows, j->merge.cols);
-        if (s)
+        if (s || merge_take(&j->merge, &j->terms, first, &j->tmp, err))
             return err_add(err, "adapter %.60s", p->adapter->name);
     }
     return BERTH_OK;
@@ -319,8 +314,6 @@ static berth_status job_init(struct derive *d, const struct weights_entry *e, en
         j->rescale = true;
         j->scale = entry_of(d->m, d->block, d->scale_tensor)->dtype;
     }
-    m->term = j->terms.p;
-    m->terms = j->terms.n;
     uint64_t chances = merge_chances(m);
     if (chances && !(m->chance = arena_array(&j->tmp, (size_t)chances, sizeof *m->chance)))
         return err_set(err, BERTH_ENOMEM, "%" PRIu64 " random numbers", chances);
@@ -560,8 +553,6 @@ static float largest_of(struct derive *d, const struct weights_entry *e, struct 
     m->from = e->dtype;
     take_source(d, e, m);
     m->src_scale = scale;
-    m->term = j->terms.p;
-    m->terms = j->terms.n;
     merge_norms(m, d->r->pool);
     return merge_amax(m, d->r->pool);
 }

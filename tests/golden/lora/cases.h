@@ -110,10 +110,8 @@ static size_t merge_line(char *line, float factor, enum dtype type, void *got)
     dtype_desc(type)->from_f32(base, stored, count);
     for (size_t i = 0; i < n; i++)
         add_terms(&a[i], &w, &open[i], &tmp, &terms, &file[i]);
-    for (size_t i = 0; i < terms.n; i++)
-        assert_true(term_scratch(vec_at(&terms, i), &tmp));
-    m.term = terms.p;
-    m.terms = terms.n;
+    berth_err err = { 0 };
+    assert_ok(merge_take(&m, &terms, 0, &tmp, &err), err);
     merge_norms(&m, NULL);
     merge_run(&m, NULL);
     for (size_t i = 0; i < n; i++) {

@@ -165,6 +165,11 @@ static void every_kind_on_every_place(void **state)
         { .kind = TERM_MIX },
         { .kind = TERM_MIX, .dora = DORA_ROWS },
         { .kind = TERM_MIX, .dora = DORA_COLUMNS },
+        { .kind = TERM_BUTTERFLY },
+        { .kind = TERM_BUTTERFLY, .dora = DORA_COLUMNS },
+        { .kind = TERM_INPUTS },
+        { .kind = TERM_INPUTS, .dora = DORA_ROWS },
+        { .kind = TERM_INPUTS, .dora = DORA_COLUMNS },
     };
     struct tpool *pool;
     berth_err err = { 0 };
@@ -452,10 +457,8 @@ static void norms_of_rows_and_columns(void **state)
                 .size = size, .columns = columns, .before = before, .kernel = K, .strength = -0.7f
             };
             struct merge m = plain_merge(base, got, R, C);
-            m.term = term;
-            m.terms = 2;
-            assert_ok(term_check(&term[1], R, C, &err), err);
-            assert_true(term_scratch(&term[1], &tmp));
+            struct vec terms = { .p = term, .n = 2, .elem = sizeof *term };
+            assert_ok(merge_take(&m, &terms, 0, &tmp, &err), err);
             memcpy(want, base, sizeof want);
             toy_apply(&term[0], want);
             toy_apply(&term[1], want + 33 * C);
@@ -468,7 +471,9 @@ static void norms_of_rows_and_columns(void **state)
         }
     struct res_term bad = { .rows = R, .cols = C, .rank = 1, .up = up, .down = down };
     bad.dora = (struct res_dora) { .size = size, .kernel = 5 };
-    assert_fails(term_check(&bad, R, C, &err), err, BERTH_EFORMAT, "2304");
+    struct merge m = plain_merge(base, got, R, C);
+    struct vec terms = { .p = &bad, .n = 1, .elem = sizeof bad };
+    assert_fails(merge_take(&m, &terms, 0, NULL, &err), err, BERTH_EFORMAT, "2304");
     tpool_free(pool);
 }
 
@@ -497,11 +502,8 @@ static void every_kind_beyond_a_tile(void **state)
             struct res_term *x = vec_at(&terms, 0);
             assert_int_equal(x->right_cols, RIGHT);
             x->row = ROW;
-            assert_ok(term_check(x, R, C, &err), err);
-            assert_true(term_scratch(x, &tmp));
             struct merge m = plain_merge(base, got, R, C);
-            m.term = x;
-            m.terms = 1;
+            assert_ok(merge_take(&m, &terms, 0, &tmp, &err), err);
             memcpy(want, base, sizeof want);
             toy_apply(x, want + ROW * C);
             merge_norms(&m, NULL);
