@@ -25,7 +25,6 @@
 #include "base/sz.h"
 #include "format/places.h"
 
-#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 
@@ -166,10 +165,9 @@ struct derive {
 
 struct job { /* one tensor to merge */
     struct merge merge;
-    struct arena tmp; /* factors, draws */
-    struct vec terms; /* struct res_term */
-    bool rescale;     /* look for the largest value first and choose the scale by it */
-    enum dtype scale; /* how that one is stored */
+    struct merge_plain from, to; /* what it reads and writes */
+    struct arena tmp;            /* factors, draws */
+    struct vec terms;            /* struct res_term */
     struct tpool *pool;
 };
 
@@ -294,64 +292,61 @@ static bool is_scaled(const struct derive *d, const struct weights_entry *e)
            str_ends(e->name, e->name_len, ".weight");
 }
 
+/* The base where the file has it. */
+static struct merge_plain base_of(const struct derive *d, const struct weights_entry *e)
+{
+    struct merge_plain p = merge_numbers(e->dtype, weights_stored(d->m->weights, e));
+    p.stored = e->stored;
+    return p;
+}
+
+/* The forms of both sides: here a stored layout is told apart. A scale beside fp8 is chosen anew;
+ * where the codes become F16 it stays as it is. */
+static berth_status set_forms(struct derive *d, const struct weights_entry *e, enum dtype to,
+                              struct job *j, berth_err *err)
+{
+    struct merge *m = &j->merge;
+    if (!merge_stores(to) || !dtype_desc(e->dtype)->to_f32)
+        return err_set(err, BERTH_EUNSUPPORTED, "weights of type %s cannot be patched",
+                       dtype_name(e->dtype));
+    j->from = base_of(d, e);
+    j->to = merge_numbers(to, NULL);
+    m->from = &merge_plain;
+    m->to = merge_form_of(to);
+    if (is_scaled(d, e)) {
+        if (read_scale(d, &j->from.scale, err))
+            return err->code;
+        j->to.scale = j->from.scale != 0 ? j->from.scale : 1;
+        j->to.scale_type = entry_of(d->m, d->block, d->scale_tensor)->dtype;
+        if (m->to->chance)
+            m->to = &merge_fp8_scaled;
+    }
+    m->base = &j->from;
+    m->result = &j->to;
+    return BERTH_OK;
+}
+
+/* j stays where it is. */
 static berth_status job_init(struct derive *d, const struct weights_entry *e, enum dtype to,
                              struct job *j, berth_err *err)
 {
-    *j = (struct job) { .merge = { .from = e->dtype, .to = to, .src_scale = 1, .dst_scale = 1 },
-                        .terms = { .elem = sizeof(struct res_term) },
-                        .pool = d->r->pool };
     struct merge *m = &j->merge;
-    if (!merge_stores(m->to) || !dtype_desc(m->from)->to_f32)
-        return err_set(err, BERTH_EUNSUPPORTED, "weights of type %s cannot be patched",
-                       dtype_name(m->from));
+    *j = (struct job) { .terms = { .elem = sizeof(struct res_term) }, .pool = d->r->pool };
     if (!merge_matrix(&e->shape, &m->rows, &m->cols))
         return err_set(err, BERTH_EFORMAT, "its shape does not fit");
-    if (collect_terms(d, e, j, err))
+    if (set_forms(d, e, to, j, err) || collect_terms(d, e, j, err))
         return err->code;
-    if (is_scaled(d, e)) {
-        if (read_scale(d, &m->src_scale, err))
-            return err->code;
-        j->rescale = true;
-        j->scale = entry_of(d->m, d->block, d->scale_tensor)->dtype;
-    }
     uint64_t chances = merge_chances(m);
     if (chances && !(m->chance = arena_array(&j->tmp, (size_t)chances, sizeof *m->chance)))
         return err_set(err, BERTH_ENOMEM, "%" PRIu64 " random numbers", chances);
     return BERTH_OK;
 }
 
-static float through(enum dtype t, float x)
-{
-    uint8_t raw[8];
-    dtype_desc(t)->from_f32(&x, raw, 1);
-    dtype_desc(t)->to_f32(raw, &x, 1);
-    return x;
-}
-
-/* The scale that spreads values up to amax over all codes of an fp8 type, as type `stored` has it:
- * codes chosen for any other number would all be off by its rounding. Never 0 and never infinite.
- * */
-static float choose_scale(float amax, enum dtype fp8, enum dtype stored)
-{
-    float scale = (amax < FLT_MAX ? amax : FLT_MAX) / merge_fp8_most(fp8);
-    if (!(amax > 0))
-        return 1;
-    while (!isfinite(through(stored, scale)))
-        scale /= 2;
-    while (through(stored, scale) == 0)
-        scale = scale > 0 ? scale * 2 : FLT_MIN;
-    return through(stored, scale);
-}
-
 static void job_run(struct job *j)
 {
-    struct merge *m = &j->merge;
-    merge_norms(m, j->pool);
-    if (j->rescale && merge_by_chance(m->to))
-        m->dst_scale = choose_scale(merge_amax(m, j->pool), m->to, j->scale);
-    else if (j->rescale)
-        m->dst_scale = m->src_scale != 0 ? m->src_scale : 1;
-    merge_run(m, j->pool);
+    merge_norms(&j->merge, j->pool);
+    merge_look(&j->merge, j->pool);
+    merge_run(&j->merge, j->pool);
 }
 
 /* ---- parts of a block on their way to its memory ---- */
@@ -374,7 +369,7 @@ static berth_status make_part(const struct res_patching *x, char *to, berth_err 
     if (t->raw) {
         memcpy(to, t->raw, t->n);
     } else {
-        t->job->merge.dst = to;
+        t->job->to.data = to;
         job_run(t->job);
     }
     return BERTH_OK;
@@ -481,14 +476,6 @@ static berth_status take_as_is(struct derive *d, const struct weights_entry *e,
     return s;
 }
 
-/* The base where the file has it. */
-static void take_source(const struct derive *d, const struct weights_entry *e, struct merge *m)
-{
-    m->src = weights_stored(d->m->weights, e);
-    m->stored = e->stored;
-    m->converted = e->stored != e->dtype;
-}
-
 static berth_status merge_tensor(struct derive *d, const struct weights_entry *e,
                                  const struct res_tensor_at *at, berth_err *err)
 {
@@ -497,11 +484,10 @@ static berth_status merge_tensor(struct derive *d, const struct weights_entry *e
     berth_status s = job_init(d, e, at->dtype, &j, err);
     if (!s && !sz_from_u64(at->bytes, &n))
         s = err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes", at->bytes);
-    take_source(d, e, &j.merge);
     if (!s && n)
         s = put_part(d, &(struct part) { .job = &j, .off = at->off, .n = n }, err);
-    if (!s && j.rescale)
-        d->scale = j.merge.dst_scale;
+    if (!s && is_scaled(d, e))
+        d->scale = j.to.scale;
     job_release(&j);
     return s;
 }
@@ -550,9 +536,10 @@ bool res_scale_at(const struct res_model *m, size_t block, float *out)
 static float largest_of(struct derive *d, const struct weights_entry *e, struct job *j, float scale)
 {
     struct merge *m = &j->merge;
-    m->from = e->dtype;
-    take_source(d, e, m);
-    m->src_scale = scale;
+    j->from = base_of(d, e);
+    j->from.scale = scale;
+    m->from = &merge_plain;
+    m->base = &j->from;
     merge_norms(m, d->r->pool);
     return merge_amax(m, d->r->pool);
 }

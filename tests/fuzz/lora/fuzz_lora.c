@@ -39,13 +39,11 @@ static void check_terms(struct vec *terms, const struct shape *s)
     static float merged[MOST];
     berth_err err = { 0 };
     struct arena scratch = { 0 };
-    struct merge m = { .from = DT_F32,
-                       .to = DT_F32,
-                       .src = base,
-                       .dst = merged,
-                       .cols = 1,
-                       .src_scale = 1,
-                       .dst_scale = 1 };
+    const struct merge_plain from = merge_numbers(DT_F32, base);
+    struct merge_plain to = merge_numbers(DT_F32, merged);
+    struct merge m = {
+        .from = &merge_plain, .to = &merge_plain, .base = &from, .result = &to, .cols = 1
+    };
     m.rows = s->ndim ? s->dim[0] : 1;
     for (int i = 1; i < s->ndim; i++)
         m.cols *= s->dim[i];

@@ -108,14 +108,14 @@ static inline void compare(const struct weight *w, unsigned seed)
 static inline void merge_all(struct weight *w, struct vec *terms, struct arena *tmp)
 {
     berth_err err = { 0 };
-    struct merge m = { .from = DT_F32,
-                       .to = DT_F32,
-                       .src = w->base,
-                       .dst = w->got,
+    const struct merge_plain from = merge_numbers(DT_F32, w->base);
+    struct merge_plain to = merge_numbers(DT_F32, w->got);
+    struct merge m = { .from = &merge_plain,
+                       .to = &merge_plain,
+                       .base = &from,
+                       .result = &to,
                        .rows = w->rows,
-                       .cols = w->cols,
-                       .src_scale = 1,
-                       .dst_scale = 1 };
+                       .cols = w->cols };
     assert_ok(merge_take(&m, terms, 0, tmp, &err), err);
     merge_norms(&m, NULL);
     merge_run(&m, NULL);

@@ -360,22 +360,21 @@ static void odd_shapes_merge_like_whole_ones(void **state)
     berth_err err = { 0 };
     assert_ok(tpool_new(3, &pool, &err), err);
     for (size_t c = 0; c < ARRAY_LEN(cases); c++) {
-        struct merge m = { .from = cases[c].from,
-                           .to = cases[c].to,
+        const enum dtype type = cases[c].from, kept = cases[c].to;
+        struct merge m = { .from = &merge_plain,
+                           .to = merge_form_of(kept),
                            .rows = cases[c].rows,
                            .cols = cases[c].cols,
-                           .src_scale = 1,
-                           .dst_scale = 1,
                            .seed = 7 };
-        size_t n = (size_t)(m.rows * m.cols), in = n / dtype_desc(m.from)->elems;
-        uint8_t *src = malloc(in * dtype_desc(m.from)->bytes);
+        size_t n = (size_t)(m.rows * m.cols), in = n / dtype_desc(type)->elems;
+        uint8_t *src = malloc(in * dtype_desc(type)->bytes);
         float *flat = malloc(n * sizeof *flat), *up = malloc((size_t)m.rows * sizeof *up);
         float *down = malloc((size_t)m.cols * sizeof *down);
         uint8_t *got = malloc(n * 4), *want = malloc(n * 4);
         uint64_t chances = merge_chances(&m);
         m.chance = malloc((chances + 1) * sizeof *m.chance);
         assert_true(src && flat && up && down && got && want && m.chance);
-        for (size_t i = 0; i < in * dtype_desc(m.from)->bytes; i++)
+        for (size_t i = 0; i < in * dtype_desc(type)->bytes; i++)
             src[i] = (uint8_t)(i * 7 & 0x3b); /* small finite values in every type */
         for (size_t i = 0; i < m.rows; i++)
             up[i] = (float)(int)(i % 9) / 8;
@@ -389,8 +388,10 @@ static void odd_shapes_merge_like_whole_ones(void **state)
                                  .scale = 0.5f,
                                  .up = up,
                                  .down = down };
-        m.src = src, m.term = &term, m.terms = 1;
-        dtype_desc(m.from)->to_f32(src, flat, n);
+        const struct merge_plain from = merge_numbers(type, src);
+        struct merge_plain to = merge_numbers(kept, got);
+        m.base = &from, m.result = &to, m.term = &term, m.terms = 1;
+        dtype_desc(type)->to_f32(src, flat, n);
         ref_lowrank_add(flat + term.row * m.cols, term.rows, m.cols, up, down, 1, 0.5f);
         if (chances) {
             uint32_t *all = malloc(n * sizeof *all);
@@ -398,16 +399,15 @@ static void odd_shapes_merge_like_whole_ones(void **state)
             assert_non_null(all);
             mt19937_init(&g, 7);
             mt19937_fill(&g, all, n);
-            ref_fp8_round(m.to, flat, all, want, n);
+            ref_fp8_round(kept, flat, all, want, n);
             free(all);
         } else {
-            dtype_desc(m.to)->from_f32(flat, want, n);
+            dtype_desc(kept)->from_f32(flat, want, n);
         }
         for (int threads = 0; threads < 2; threads++) {
-            m.dst = got;
             merge_run(&m, threads ? pool : NULL);
-            if (memcmp(got, want, n * dtype_desc(m.to)->bytes) != 0)
-                fail_msg("case %zu, %s to %s", c, dtype_name(m.from), dtype_name(m.to));
+            if (memcmp(got, want, n * dtype_desc(kept)->bytes) != 0)
+                fail_msg("case %zu, %s to %s", c, dtype_name(type), dtype_name(kept));
         }
         free(src), free(flat), free(up), free(down), free(got), free(want), free(m.chance);
     }
@@ -417,14 +417,15 @@ static void odd_shapes_merge_like_whole_ones(void **state)
 /* F32 as it is, for terms to be set. */
 static struct merge plain_merge(const float *src, float *dst, size_t rows, size_t cols)
 {
-    return (struct merge) { .from = DT_F32,
-                            .to = DT_F32,
-                            .src = src,
-                            .dst = dst,
+    static struct merge_plain from, to;
+    from = merge_numbers(DT_F32, src);
+    to = merge_numbers(DT_F32, dst);
+    return (struct merge) { .from = &merge_plain,
+                            .to = &merge_plain,
+                            .base = &from,
+                            .result = &to,
                             .rows = rows,
-                            .cols = cols,
-                            .src_scale = 1,
-                            .dst_scale = 1 };
+                            .cols = cols };
 }
 
 /* Norms over more than one tile, in rows of which only some are meant, behind another term; threads
