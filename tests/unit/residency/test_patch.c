@@ -225,6 +225,69 @@ static void only_touched_blocks_are_read_again(void **state)
     }
 }
 
+#define BLOCKS_MOST 8
+
+struct lying { /* where blocks lie */
+    uint64_t addr[BLOCKS_MOST];
+    size_t device[BLOCKS_MOST];
+};
+
+static struct lying look_where(const struct res_model *m)
+{
+    struct lying l;
+    assert_true(m->blocks.n <= BLOCKS_MOST);
+    for (size_t i = 0; i < m->blocks.n; i++) {
+        l.addr[i] = m->block[i].mem.addr;
+        l.device[i] = m->block[i].device;
+    }
+    return l;
+}
+
+/* A change of one of two adapters on layers of their own: what the other touches, and what nobody
+ * does, lies where it lay, and no byte is read or moved for it. */
+static void the_others_stay_where_they_are(void **state)
+{
+    (void)state;
+    const char *path = write_file("stay", (struct stored)STORED(DT_F16, false));
+    for (size_t p = 0; p < ARRAY_LEN(places); p++) {
+        struct fixture f;
+        berth_err err = { 0 };
+        struct toy a = toy_of("layers.1.weight", 0.1f, 1), b = toy_of("layers.2.weight", 0.3f, 2);
+        struct res_patch both[] = { { &a.base, 1 }, { &b.base, 0.5f } };
+        static const float strengths[][2] = { { 1, 0.75f }, { 0.5f, 0.75f }, { 0.5f, 0 },
+                                              { 0.25f, 0 }, { 0.25f, 1 },    { 0.25f, 1 } };
+        fixture_open(&f, places[p].devices, NULL);
+        struct res_model *m = model_open(&f, path, places[p].alloc, RES_AUTO);
+        assert_ok(res_set_patches(m, both, 2, &err), err);
+        model_load(m);
+        for (size_t i = 0; i < ARRAY_LEN(strengths); i++) {
+            const struct lying was = look_where(m);
+            const struct res_patch old[] = { both[0], both[1] };
+            uint64_t read = 0, most = 0;
+            both[0].strength = strengths[i][0];
+            both[1].strength = strengths[i][1];
+            assert_ok(res_set_patches(m, both, 2, &err), err);
+            struct res_load_result got = model_load(m);
+            const struct lying is = look_where(m);
+            for (size_t k = 0; k < m->blocks.n; k++) {
+                const bool mine = both[0].strength != old[0].strength &&
+                                  strcmp(m->blocks.at[k].name, "layers.1") == 0,
+                           other = both[1].strength != old[1].strength &&
+                                   strcmp(m->blocks.at[k].name, "layers.2") == 0;
+                read += mine || other ? m->blocks.at[k].bytes : 0;
+                most += mine || other ? m->block[k].bytes : 0;
+                if (!mine && !other && (is.addr[k] != was.addr[k] || is.device[k] != was.device[k]))
+                    fail_msg("%s, change %zu: %s has moved", places[p].alloc, i,
+                             m->blocks.at[k].name);
+            }
+            assert_int_equal(got.read, read);
+            assert_true(got.moved <= most);
+        }
+        res_unref(m);
+        fixture_close(&f);
+    }
+}
+
 /* What is merged for the cpu is exact, for a card it has 16 bits: who computes is part of what a
  * block is, wherever it lies, and after a plan with another one the next load derives it again. */
 static void who_computes_decides(void **state)
@@ -711,6 +774,7 @@ int main(void)
         cmocka_unit_test(every_type_on_every_place),
         cmocka_unit_test(every_kind_on_every_place),
         cmocka_unit_test(only_touched_blocks_are_read_again),
+        cmocka_unit_test(the_others_stay_where_they_are),
         cmocka_unit_test(who_computes_decides),
         cmocka_unit_test(stacked_adapters_apply_in_order),
         cmocka_unit_test(fp8_is_seeded_by_the_key),
