@@ -100,16 +100,16 @@ static void run_merge(struct bench *b, const struct layer *l)
                           .scale = 0.8f,
                           .up = b->up,
                           .down = b->down };
-    struct merge m = { .from = DT_F16,
-                       .to = DT_F16,
-                       .src = b->base + l->at,
-                       .dst = b->merged + l->at,
+    const struct merge_plain from = merge_numbers(DT_F16, b->base + l->at);
+    struct merge_plain to = merge_numbers(DT_F16, b->merged + l->at);
+    struct merge m = { .from = &merge_plain,
+                       .to = &merge_plain,
+                       .base = &from,
+                       .result = &to,
                        .rows = l->rows,
                        .cols = l->cols,
                        .term = &t,
-                       .terms = 1,
-                       .src_scale = 1,
-                       .dst_scale = 1 };
+                       .terms = 1 };
     merge_run(&m, b->pool);
 }
 

@@ -96,7 +96,7 @@ static berth_status read_other(const struct source *from, const struct weights_e
                                const char *key, size_t n, struct res_term *t, struct arena *tmp,
                                berth_err *err)
 {
-    struct merge m = { .from = e->dtype, .to = DT_F32, .src_scale = 1, .dst_scale = 1 };
+    struct merge m = { .from = &merge_plain, .to = &merge_plain };
     struct vec terms = { .elem = sizeof(struct res_term) };
     float *dense = NULL;
     void *raw = arena_array(tmp, (size_t)e->size, 1);
@@ -112,14 +112,12 @@ static berth_status read_other(const struct source *from, const struct weights_e
         if (from->patch[i].strength != 0 && a->ops->touches(a, key, n))
             s = a->ops->terms(a, key, n, &e->shape, from->patch[i].strength, tmp, &terms, err);
     }
-    for (size_t i = 0; !s && i < terms.n; i++)
-        if (!(s = term_check(vec_at(&terms, i), m.rows, m.cols, err)) &&
-            !term_scratch(vec_at(&terms, i), tmp))
-            s = err_set(err, BERTH_ENOMEM, "norms of '%.80s'", e->name);
-    m.src = raw;
-    m.dst = dense;
-    m.term = terms.p;
-    m.terms = terms.n;
+    if (!s && merge_take(&m, &terms, 0, tmp, err))
+        s = err_add(err, "'%.80s'", e->name);
+    const struct merge_plain stored = merge_numbers(e->dtype, raw);
+    struct merge_plain plain = merge_numbers(DT_F32, dense);
+    m.base = &stored;
+    m.result = &plain;
     if (!s) {
         merge_norms(&m, NULL);
         merge_run(&m, NULL);

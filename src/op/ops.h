@@ -254,6 +254,14 @@ struct op_copy {
     struct view x, y;
 };
 
+/* w[R, C] += scale * up[R, K] . down[K, C]: what adapters add to weights. All F32, rows without
+ * gaps and evenly apart. A sum is in order, one rounding a step, as op_lowrank_tile() (op.h) has
+ * it: the same bits from every backend. */
+struct op_add_product {
+    struct view w, up, down;
+    float scale;
+};
+
 /* op_x(): checks, then computes. op_x_check(): the checks alone. op_x_ready(): the checks, and
  * everything the call needs beside its operands and scratch is loaded and chosen. BERTH_ENODEVMEM:
  * there was no room for that on the device; nothing is decided, and once there is room it can be

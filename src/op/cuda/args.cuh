@@ -219,6 +219,22 @@ struct product_args {
 #define GEMM_THREADS 256
 #define FINISH_THREADS 256
 
+/* ---- merge.cu ---- */
+
+/* w[rows, cols] += scale * up[rows, rank] . down[rank, cols]; ld: floats from row to row. */
+struct merge_args {
+    float *w;
+    const float *up, *down;
+    uint64_t rows, cols, rank;
+    uint64_t ld_w, ld_up, ld_down;
+    float scale;
+    int32_t pad;
+};
+
+#define MERGE_TILE 128 /* rows and columns of w of a block */
+#define MERGE_DEPTH 16 /* of the rank at a time */
+#define MERGE_THREADS 256
+
 /* ---- attention.cu ---- */
 
 enum {

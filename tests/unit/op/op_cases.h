@@ -796,6 +796,29 @@ static bool make_copy(struct bag *b, size_t i, union any *a, double *tol)
     return true;
 }
 
+/* Exact: every backend adds in the same order. Ranks of adapters, sides beyond a block; rows of
+ * something wider, as pieces of a weight are. */
+static bool make_add_product(struct bag *b, size_t i, union any *a, double *tol)
+{
+    static const uint64_t at[][3] = {
+        /* rows, cols, rank */
+        { 1, 1, 1 },   { 3, 5, 2 },      { 17, 31, 4 },    { 2, 320, 16 }, { 130, 257, 40 },
+        { 1, 300, 7 }, { 129, 128, 64 }, { 300, 96, 130 }, { 64, 64, 33 }, { 257, 3, 1 }
+    };
+    enum { SHAPES = sizeof at / sizeof *at };
+    *tol = 0;
+    if (i >= 2 * SHAPES)
+        return false;
+    const uint64_t rows = at[i / 2][0], cols = at[i / 2][1], rank = at[i / 2][2];
+    struct op_add_product *p = &a->add_product;
+    *p = (struct op_add_product) { .up = wide(b, S2(rows, rank)),
+                                   .down = wide(b, S2(rank, cols)),
+                                   .scale = uniform(&b->rng) };
+    struct view whole = wide(b, S2(rows, cols + i % 2 * 8));
+    p->w = i % 2 ? piece(&whole, 0, cols) : whole;
+    return true;
+}
+
 /* ---- the ops ---- */
 
 #define OP(x)                                                                                      \
@@ -850,6 +873,8 @@ OPERANDS_OF(resize2d, Y(resize2d, y), EACH(resize2d, x))
 OPERANDS_OF(concat, IS(concat, y, WRITTEN)) /* and a list; nothing is computed */
 OPERANDS_OF(pad2d, Y(pad2d, y), EACH(pad2d, x))
 OPERANDS_OF(copy, IS(copy, y, WRITTEN), ALL(copy, x))
+OPERANDS_OF(add_product, IS(add_product, w, WRITTEN | IN_PLACE), ALL(add_product, up),
+            ALL(add_product, down))
 
 static const struct op_case {
     const char *name;

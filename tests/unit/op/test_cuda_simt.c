@@ -40,7 +40,7 @@ static void turn_order(unsigned run)
     const bool narrow = run == SIMT_SHUFFLED;
     simt_in_order((enum simt_order)run);
     simt_norm.most[0] = simt_pointwise.most[0] = simt_move.most[0] = narrow ? 3 : 0;
-    simt_product.most[1] = narrow ? 2 : 0;
+    simt_product.most[1] = simt_merge.most[1] = narrow ? 2 : 0;
 }
 
 static void card_open(struct stand *s, enum fake_refuses refuses, struct tally *t)

@@ -61,7 +61,7 @@ static void codes_fit_the_stored_scale(void **state)
             expected(m, 1, 0, &toy, 1, 0.25f, want);
             for (size_t k = 0; k < ROWS * COLS; k++) {
                 amax = fabsf(want[k]) > amax ? fabsf(want[k]) : amax;
-                over[k] = want[k] / scale;
+                over[k] = want[k] * (1 / scale);
             }
             float exact = amax / merge_fp8_most(row[i].weight);
             off = fmax(off, fabs((double)scale / (double)exact - 1));
