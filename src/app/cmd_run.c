@@ -5,6 +5,7 @@
 #include "app/run_view.h"
 #include "berth/ctx.h"
 #include "engine/engine.h"
+#include "media/media.h"
 
 #include <inttypes.h>
 
@@ -341,6 +342,7 @@ static int open_engine(struct app *a, const struct options *o, struct parts *p)
                                  .folders = p->folders.folders,
                                  .tokenizers = (const char *const *)p->folders.tokenizers.at,
                                  .tokenizers_n = p->folders.tokenizers.n,
+                                 .media_helper = MEDIA_SELF,
                                  .clock = a->clock,
                                  .log = &a->log,
                                  .disable_metadata = o->no_metadata,

@@ -7,7 +7,7 @@
 #define VHS_MODULE "custom_nodes.ComfyUI-VideoHelperSuite"
 
 /* What a format wants beside these arrives as undeclared inputs: pix_fmt, crf, save_metadata, ... */
-NO_VIDEO(VHS_VideoCombine, .display = "Video Combine " VHS, .category = "Video Helper Suite " VHS,
+NOT_YET(VHS_VideoCombine, .display = "Video Combine " VHS, .category = "Video Helper Suite " VHS,
          .module = VHS_MODULE,
          .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO | NODE_UNIQUE_ID | NODE_ANY_INPUT,
          INS(SOCKET("images", "IMAGE,LATENT"),
@@ -22,7 +22,7 @@ NO_VIDEO(VHS_VideoCombine, .display = "Video Combine " VHS, .category = "Video H
              OPTIONAL("meta_batch", "VHS_BatchManager"), OPTIONAL("vae", "VAE")),
          OUTS({ .type = "VHS_FILENAMES", .name = "Filenames" }));
 
-NO_VIDEO(VHS_LoadVideo, .display = "Load Video (Upload) " VHS,
+NOT_YET(VHS_LoadVideo, .display = "Load Video (Upload) " VHS,
          .category = "Video Helper Suite " VHS, .module = VHS_MODULE, .flags = NODE_UNIQUE_ID,
          INS({ .name = "video",
                .kind = IN_COMBO,
