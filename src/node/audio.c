@@ -130,11 +130,13 @@ static berth_status match_rates(const struct audio *a, const struct audio *b, st
         two_release(t);
         return err->code;
     }
-    if (dim(t->a, 0) == dim(t->b, 0))
-        return BERTH_OK;
-    err_set(err, BERTH_EINVAL, "batches of %zu and %zu sounds", dim(t->a, 0), dim(t->b, 0));
-    two_release(t);
-    return err->code;
+    return BERTH_OK;
+}
+
+static berth_status same_batch(const struct two *t, berth_err *err)
+{
+    size_t a = dim(t->a, 0), b = dim(t->b, 0);
+    return a == b ? BERTH_OK : err_set(err, BERTH_EINVAL, "batches of %zu and %zu sounds", a, b);
 }
 
 /* The inputs; false: the node is done, since one of them is None. */
@@ -167,7 +169,9 @@ static berth_status join_run(struct node_call *c, berth_err *err)
     if (match_rates(l, r, &t, err))
         return err->code;
     size_t na = dim(t.a, 2), nb = dim(t.b, 2), n = na < nb ? na : nb, items = dim(t.a, 0);
-    s = wave_new(items, 2, n, &o, err);
+    s = same_batch(&t, err);
+    if (!s)
+        s = wave_new(items, 2, n, &o, err);
     for (size_t i = 0; !s && n && i < items; i++) {
         memcpy(o->data + 2 * i * n, t.a->data + i * na, n * sizeof(float));
         memcpy(o->data + (2 * i + 1) * n, t.b->data + i * nb, n * sizeof(float));
@@ -210,7 +214,7 @@ static berth_status concat_run(struct node_call *c, berth_err *err)
         return s;
     if (match_rates(a, b, &t, err))
         return err->code;
-    if (widen(&t.a, err) || widen(&t.b, err))
+    if (same_batch(&t, err) || widen(&t.a, err) || widen(&t.b, err))
         s = err->code;
     else if (dim(t.a, 1) != dim(t.b, 1))
         s = err_set(err, BERTH_EINVAL, "sounds of %zu and %zu channels", dim(t.a, 1), dim(t.b, 1));
@@ -240,22 +244,30 @@ static float merged(float x, float y, char how)
     return how == 'a' ? x + y : how == 's' ? x - y : how == 'u' ? x * y : (x + y) / 2;
 }
 
-/* y of one channel counts for each channel of x. What is above 1 makes everything softer. */
+/* One item counts for each of a batch, one channel for each of several. What is above 1 makes
+ * everything softer. */
 static void merge(const struct htensor *x, const struct htensor *y, char how, struct htensor *o)
 {
     size_t c = dim(o, 1), n = dim(o, 2), m = dim(y, 2);
     float most = 0;
     for (size_t i = 0; i < dim(o, 0) * c; i++) {
-        const float *from = x->data + (dim(x, 1) == 1 ? i / c : i) * n;
-        const float *other = y->data + (dim(y, 1) == 1 ? i / c : i) * m;
-        for (size_t k = 0; k < n; k++) {
-            float v = merged(from[k], k < m ? other[k] : 0, how);
-            o->data[i * n + k] = v;
+        size_t item = i / c, k = i % c;
+        const float *from = x->data + (item % dim(x, 0) * dim(x, 1) + k % dim(x, 1)) * n;
+        const float *other = y->data + (item % dim(y, 0) * dim(y, 1) + k % dim(y, 1)) * m;
+        for (size_t at = 0; at < n; at++) {
+            float v = merged(from[at], at < m ? other[at] : 0, how);
+            o->data[i * n + at] = v;
             most = fabsf(v) > most ? fabsf(v) : most;
         }
     }
     for (size_t i = 0; most > 1 && i < htensor_count(o); i++)
         o->data[i] /= most;
+}
+
+/* The longer of two that are the same, or of which one is 1; 0: they do not fit. */
+static size_t together(size_t a, size_t b)
+{
+    return a == b || b == 1 ? a : a == 1 ? b : 0;
 }
 
 static berth_status merge_run(struct node_call *c, berth_err *err)
@@ -269,13 +281,16 @@ static berth_status merge_run(struct node_call *c, berth_err *err)
         return s;
     if (match_rates(a, b, &t, err))
         return err->code;
-    size_t ca = dim(t.a, 1), cb = dim(t.b, 1), n = dim(t.a, 2);
+    size_t n = dim(t.a, 2), items = together(dim(t.a, 0), dim(t.b, 0));
+    size_t channels = together(dim(t.a, 1), dim(t.b, 1));
     uint32_t rate = t.rate;
     if (!n || !dim(t.b, 2)) {
         o = htensor_ref(t.a);
-    } else if (ca != cb && ca != 1 && cb != 1) {
-        s = err_set(err, BERTH_EINVAL, "sounds of %zu and %zu channels", ca, cb);
-    } else if (!(s = wave_new(dim(t.a, 0), ca > cb ? ca : cb, n, &o, err))) {
+    } else if (!channels) {
+        s = err_set(err, BERTH_EINVAL, "sounds of %zu and %zu channels", dim(t.a, 1), dim(t.b, 1));
+    } else if (!items) {
+        s = same_batch(&t, err);
+    } else if (!(s = wave_new(items, channels, n, &o, err))) {
         merge(t.a, t.b, !strcmp(method, "multiply") ? 'u' : *method, o);
     }
     two_release(&t);
@@ -309,8 +324,8 @@ AUDIO_NODE(AudioAdjustVolume, .description = "Louder or softer, in decibels.",
 
 /* ---- AudioEqualizer3Band ---- */
 
-struct biquad {
-    double b[3], a[3];
+struct biquad { /* as torchaudio computes it: in float32, which the lowest tones show */
+    float b[3], a[3];
 };
 
 static void filter(const struct biquad *q, struct htensor *t)
@@ -318,13 +333,15 @@ static void filter(const struct biquad *q, struct htensor *t)
     size_t n = dim(t, 2);
     float b[3], a[3];
     for (int i = 0; i < 3; i++) {
-        b[i] = (float)(q->b[i] / q->a[0]);
-        a[i] = (float)(q->a[i] / q->a[0]);
+        b[i] = q->b[i] / q->a[0];
+        a[i] = q->a[i] / q->a[0];
     }
     for (size_t r = 0; r < dim(t, 0) * dim(t, 1); r++) {
         float *x = t->data + r * n, x1 = 0, x2 = 0, y1 = 0, y2 = 0;
         for (size_t i = 0; i < n; i++) {
-            float v = b[0] * x[i] + b[1] * x1 + b[2] * x2 - a[1] * y1 - a[2] * y2;
+            float v = b[2] * x2 + b[1] * x1 + b[0] * x[i];
+            v -= a[2] * y2;
+            v -= a[1] * y1;
             x2 = x1;
             x1 = x[i];
             y2 = y1;
@@ -335,22 +352,24 @@ static void filter(const struct biquad *q, struct htensor *t)
 }
 
 /* The audio equaliser cookbook's filters; high: 1, low: -1. */
-static struct biquad shelf(double gain, double freq, double rate, int high)
+static struct biquad shelf(double gain, double freq, double rate, float high)
 {
-    double w = 2 * M_PI * freq / rate, A = pow(10, gain / 40), c = cos(w) * high;
-    double t = 2 * sqrt(A) * sin(w) / (2 * 0.707);
+    float w = (float)(2 * M_PI) * (float)freq / (float)rate;
+    float A = expf((float)gain / 40 * (float)log(10)), alpha = sinf(w) / 2 / 0.707f;
+    float t = 2 * sqrtf(A) * alpha, less = (A - 1) * cosf(w), more = (A + 1) * cosf(w);
     return (struct biquad) {
-        { A * ((A + 1) + (A - 1) * c + t), -2 * high * A * ((A - 1) + (A + 1) * c),
-          A * ((A + 1) + (A - 1) * c - t) },
-        { (A + 1) - (A - 1) * c + t, 2 * high * ((A - 1) - (A + 1) * c), (A + 1) - (A - 1) * c - t }
+        { A * ((A + 1) + high * less + t), -2 * high * A * ((A - 1) + high * more),
+          A * ((A + 1) + high * less - t) },
+        { (A + 1) - high * less + t, 2 * high * ((A - 1) - high * more), (A + 1) - high * less - t }
     };
 }
 
 static struct biquad peak(double gain, double freq, double rate, double q)
 {
-    double w = 2 * M_PI * freq / rate, A = pow(10, gain / 40), alpha = sin(w) / (2 * q);
-    return (struct biquad) { { 1 + alpha * A, -2 * cos(w), 1 - alpha * A },
-                             { 1 + alpha / A, -2 * cos(w), 1 - alpha / A } };
+    float w = (float)(2 * M_PI) * (float)freq / (float)rate;
+    float A = expf((float)gain / 40 * (float)log(10)), alpha = sinf(w) / 2 / (float)q;
+    return (struct biquad) { { 1 + alpha * A, -2 * cosf(w), 1 - alpha * A },
+                             { 1 + alpha / A, -2 * cosf(w), 1 - alpha / A } };
 }
 
 static berth_status equalizer_run(struct node_call *c, berth_err *err)

@@ -49,6 +49,51 @@ static berth_status colors(struct painter *p, const AVFrame *f, berth_err *err)
     return BERTH_OK;
 }
 
+/* Where a sample of colour lies among the pixels it is for, in 256ths; -513: the scaler's own. */
+static void chroma_place(const AVFrame *f, const AVPixFmtDescriptor *d, int *x, int *y)
+{
+    enum AVChromaLocation at = f->chroma_location;
+    bool left =
+        at == AVCHROMA_LOC_LEFT || at == AVCHROMA_LOC_TOPLEFT || at == AVCHROMA_LOC_BOTTOMLEFT;
+    bool top = at == AVCHROMA_LOC_TOP || at == AVCHROMA_LOC_TOPLEFT;
+    bool bottom = at == AVCHROMA_LOC_BOTTOM || at == AVCHROMA_LOC_BOTTOMLEFT;
+    int right = (1 << d->log2_chroma_w) - 1, down = (1 << d->log2_chroma_h) - 1;
+    *x = right ? right * (left ? 0 : 128) : -513;
+    *y = down ? down * (top ? 0 : bottom ? 256 : 128) : -513;
+}
+
+/* NULL: there is no such way. */
+static struct SwsContext *scaler(const struct av *av, const AVFrame *f, int w, int h,
+                                 enum AVPixelFormat to)
+{
+    const AVPixFmtDescriptor *d = av->av_pix_fmt_desc_get((enum AVPixelFormat)f->format);
+    struct SwsContext *sws = d ? av->sws_alloc_context() : NULL;
+    int x, y;
+    if (!sws)
+        return NULL;
+    chroma_place(f, d, &x, &y);
+    const struct {
+        const char *name;
+        int value;
+    } option[] = { { "srcw", w },
+                   { "srch", h },
+                   { "src_format", f->format },
+                   { "dstw", w },
+                   { "dsth", h },
+                   { "dst_format", (int)to },
+                   { "sws_flags", SWS_BILINEAR },
+                   { "src_h_chr_pos", x },
+                   { "src_v_chr_pos", y } };
+    int k = 0;
+    for (size_t i = 0; k >= 0 && i < ARRAY_LEN(option); i++)
+        k = av->av_opt_set_int(sws, option[i].name, option[i].value, 0);
+    if (k < 0 || av->sws_init_context(sws, NULL, NULL) < 0) {
+        av->sws_freeContext(sws);
+        return NULL;
+    }
+    return sws;
+}
+
 static berth_status painter_for(struct painter *p, const AVFrame *f, int w, int h, berth_err *err)
 {
     if (p->sws && p->w == w && p->h == h && p->fmt == f->format)
@@ -58,9 +103,7 @@ static berth_status painter_for(struct painter *p, const AVFrame *f, int w, int 
     p->h = h;
     p->fmt = f->format;
     p->bytes = p->q->bytes || is_8bit((enum AVPixelFormat)f->format);
-    p->sws = p->av->sws_getContext(w, h, (enum AVPixelFormat)f->format, w, h,
-                                   p->bytes ? AV_PIX_FMT_RGB24 : AV_PIX_FMT_GBRPF32, SWS_BILINEAR,
-                                   NULL, NULL, NULL);
+    p->sws = scaler(p->av, f, w, h, p->bytes ? AV_PIX_FMT_RGB24 : AV_PIX_FMT_GBRPF32);
     if (!p->sws)
         return err_set(err, BERTH_EUNSUPPORTED, "no way from its pixels (%s) to RGB",
                        p->av->av_pix_fmt_desc_get((enum AVPixelFormat)f->format)
