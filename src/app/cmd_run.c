@@ -479,8 +479,8 @@ const struct command command_run = {
     .args = "WORKFLOW.json",
     .guesses = guesses,
     .more =
-        "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes, or a PNG that\n"
-        "was saved with one; - reads standard input.\n"
+        "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes, or a PNG, a\n"
+        "video or a sound that was saved with one; - reads standard input.\n"
         "Prints the files it wrote, one per line; with --server their addresses.\n"
         "VALUE is read as JSON if it is JSON (3, true, \"3\"), otherwise as text.\n" TOKENIZERS_HELP
         "\n"
