@@ -32,8 +32,7 @@ bool media_built(void);
 /* main() of a program that is a helper calls this first when argv[1] is MEDIA_HELPER, and returns
  * what it gives. */
 #define MEDIA_HELPER "--media-helper"
-    int
-    media_helper(void);
+int media_helper(void);
 
 struct media_host { /* zero: the default of every field */
     /* A program whose main() calls media_helper(); NULL: there is none, BERTH_EUNSUPPORTED. */
@@ -54,7 +53,8 @@ struct media_text {
     char *key, *value; /* UTF-8 */
 };
 
-enum media_color { MEDIA_COLOR_UNKNOWN, MEDIA_SRGB, MEDIA_HLG, MEDIA_PQ };
+/* MEDIA_BT709 is for writing alone: sRGB's pixels under the tags that players of video expect. */
+enum media_color { MEDIA_COLOR_UNKNOWN, MEDIA_SRGB, MEDIA_HLG, MEDIA_PQ, MEDIA_BT709 };
 
 /* What a file is, by its headers. */
 struct media_info {

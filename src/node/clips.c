@@ -318,25 +318,35 @@ struct media_text *clip_tags(const struct saved *to, berth_err *err)
     return t;
 }
 
-/* Picture i in the writer's samples: fractions cut, NaN 0. */
+/* Sample j of a pixel that has `has` of them. */
+static float sample_of(const float *px, size_t has, size_t j)
+{
+    return j < has ? px[j] : j == 3 ? 1.0f : has == 1 ? px[0] : 0.0f;
+}
+
+/* Picture i in the writer's samples: fractions cut, NaN 0. Where the writer's frames are larger the
+ * picture stands in the middle, and its edge is repeated. */
 static void frame_samples(const struct htensor *t, size_t i, const struct media_write_video *v,
                           void *px)
 {
-    size_t n = dim(t, 1) * dim(t, 2), has = dim(t, 3), c = v->channels;
-    const float *from = t->data + i * n * has;
+    size_t h = dim(t, 1), w = dim(t, 2), has = dim(t, 3), c = v->channels;
+    size_t top = (v->h - h) / 2, left = (v->w - w) / 2;
+    const float *from = t->data + i * h * w * has;
     float most = v->bits == 16 ? 65535.0f : 255.0f;
     uint8_t *bytes = px;
     uint16_t *words = px;
-    for (size_t k = 0; k < n; k++)
-        for (size_t j = 0; j < c; j++) {
-            float x = j < has ? from[k * has + j] : j == 3 ? 1.0f : has == 1 ? from[k] : 0.0f;
-            x *= most;
-            x = x > 0 ? (x < most ? x : most) : 0;
-            if (v->bits == 16)
-                words[k * c + j] = (uint16_t)x;
-            else
-                bytes[k * c + j] = (uint8_t)x;
-        }
+    for (size_t y = 0; y < v->h; y++)
+        for (size_t x = 0; x < v->w; x++)
+            for (size_t j = 0; j < c; j++) {
+                size_t fy = y < top ? 0 : y - top < h ? y - top : h - 1;
+                size_t fx = x < left ? 0 : x - left < w ? x - left : w - 1;
+                float s = sample_of(from + (fy * w + fx) * has, has, j) * most;
+                s = s > 0 ? (s < most ? s : most) : 0;
+                if (v->bits == 16)
+                    words[(y * v->w + x) * c + j] = (uint16_t)s;
+                else
+                    bytes[(y * v->w + x) * c + j] = (uint8_t)s;
+            }
 }
 
 static berth_status put_frames(struct node_call *c, const struct clip_out *f,
@@ -415,9 +425,10 @@ berth_status clip_save(struct node_call *c, struct saved *to, const struct clip_
         *err = closed;
         s = closed.code;
     }
-    if (!s && f->path) {
-        str_addf(f->path, "%s/%s", str_c(&to->path.folder), str_c(&name));
-        s = f->path->bad ? err_set(err, BERTH_ENOMEM, "a path") : BERTH_OK;
+    if (!s && f->name) {
+        str_clear(f->name);
+        str_adds(f->name, str_c(&name));
+        s = f->name->bad ? err_set(err, BERTH_ENOMEM, "the name of a file") : BERTH_OK;
     }
     if (!s && f->key)
         s = ui_add_file(c, f->key, str_c(&name), str_c(&to->path.subfolder), to->kind, err);

@@ -86,7 +86,7 @@ struct clip_out {
     const char *key;           /* of the ui */
     size_t batch;              /* for %batch_num% */
     bool plain;                /* without the prompt */
-    struct str *path;          /* where it is, if that is asked for; NULL: not */
+    struct str *name;          /* gets the file's name; NULL: nobody asks */
 };
 berth_status clip_save(struct node_call *c, struct saved *to, const struct clip_out *f,
                        berth_err *err);

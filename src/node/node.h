@@ -200,7 +200,7 @@ struct node_class {
 };
 
 #define NODE_INPUTS_MAX 72 /* of a class, dynamic ones counted as one */
-#define NODE_OUTPUTS_MAX 8
+#define NODE_OUTPUTS_MAX 10
 
 /* The inputs of one node: those of its class, where the dynamic ones are replaced by plain inputs
  * with dotted names, as its own "inputs" (NULL: none) in the prompt call for:

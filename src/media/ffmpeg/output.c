@@ -226,9 +226,10 @@ void color_tags(enum media_color color, AVCodecContext *c)
     if (color == MEDIA_COLOR_UNKNOWN)
         return;
     c->color_primaries = hdr ? AVCOL_PRI_BT2020 : AVCOL_PRI_BT709;
-    c->color_trc = color == MEDIA_HLG  ? AVCOL_TRC_ARIB_STD_B67
-                   : color == MEDIA_PQ ? AVCOL_TRC_SMPTE2084
-                                       : AVCOL_TRC_IEC61966_2_1;
+    c->color_trc = color == MEDIA_HLG     ? AVCOL_TRC_ARIB_STD_B67
+                   : color == MEDIA_PQ    ? AVCOL_TRC_SMPTE2084
+                   : color == MEDIA_BT709 ? AVCOL_TRC_BT709
+                                          : AVCOL_TRC_IEC61966_2_1;
     c->colorspace = hdr ? AVCOL_SPC_BT2020_NCL : AVCOL_SPC_BT709;
     c->color_range = AVCOL_RANGE_MPEG;
 }

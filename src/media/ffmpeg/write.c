@@ -35,8 +35,9 @@ static berth_status open_scaler(struct film *m, enum AVPixelFormat to, berth_err
                                      &saturation) >= 0)
         av->sws_setColorspaceDetails(
             m->sws, inv, from_full,
-            av->sws_getCoefficients(q->color == MEDIA_SRGB ? SWS_CS_ITU709 : SWS_CS_BT2020), 0,
-            bright, contrast, saturation);
+            av->sws_getCoefficients(q->color == MEDIA_HLG || q->color == MEDIA_PQ ? SWS_CS_BT2020
+                                                                                  : SWS_CS_ITU709),
+            0, bright, contrast, saturation);
     m->bytes = (size_t)q->w * q->h * q->channels * (q->bits / 8);
     m->px = malloc(m->bytes + 64);
     return m->px ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a frame of %ux%u", q->w, q->h);
