@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +79,7 @@ static berth_status open_libraries(struct av *av, berth_err *err)
     };
     void *lib[LIBRARIES], *f;
     for (int i = 0; i < LIBRARIES; i++)
-        if (!(lib[i] = dlopen(name[i], RTLD_NOW | RTLD_LOCAL)))
+        if (!(lib[i] = dlopen(name[i], RTLD_LAZY | RTLD_LOCAL)))
             return err_set(err, BERTH_EUNSUPPORTED,
                            "files of video and sound need FFmpeg's libraries: %s", dlerror());
 #define AV(library, function)                                                                      \
@@ -145,6 +146,8 @@ int media_helper(void)
     struct helper h = { 0 };
     berth_err err = { 0 };
     signal(SIGPIPE, SIG_IGN);
+    mallopt(M_ARENA_MAX, 1);              /* encoders have threads, and each would keep a heap */
+    mallopt(M_MMAP_THRESHOLD, 256 << 10); /* frames go back to the system */
     sandbox_close_others();
 #ifndef SANITIZED
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC); /* encoders tell about themselves */

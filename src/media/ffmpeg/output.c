@@ -173,6 +173,8 @@ berth_status encoder_new(struct output *o, const char *name, struct encoder *e, 
     e->frame = av->av_frame_alloc();
     if (!e->st || !e->c || !e->frame)
         return err_set(err, BERTH_ENOMEM, "an encoder");
+    e->c->thread_count = helper_threads();
+    e->c->thread_type = FF_THREAD_SLICE; /* threads that take frames hold some each, too */
     if (o->f->oformat->flags & AVFMT_GLOBALHEADER)
         e->c->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
     return BERTH_OK;
