@@ -464,6 +464,9 @@ typedef struct berth_engine_config { /* { .size = sizeof(berth_engine_config), .
     berth_log_level log_level;
     berth_log_fn *log;
     void *log_user;
+    /* An installed berth, which reads and writes files of video and sound for this program, one
+     * process for each: "/usr/bin/berth". NULL: nodes that need one fail, and say so. */
+    const char *media_helper;
 } berth_engine_config;
 
 /* ctx: where to run, one engine per context at a time (BERTH_EBUSY); it outlives the engine. NULL:

@@ -20,8 +20,9 @@
  *            (text_overlay.c bounding_boxes.c), what has layers layers.h (compositor.c). Those that
  *            run networks share compute.h, which lists them: text_encode.c conditioning.c
  *            sampling.c sampler.c noise.c guider.c model_sampling.c vae.c.
- *            Texts, numbers and logic share texts.h, and Python's ways py.h: logic.c number.c
- *            math.c (expr.h) string.c (pyformat.h) regex.c (pyre.h) json_text.c.
+ *            Texts, numbers and logic share texts.h, and Python's ways py.h: logic.c number.c math.c
+ *            (expr.h) string.c (pyformat.h) regex.c (pyre.h) json_text.c.
+ *            Sound and video share clips.h, which lists their files.
  *            video.c wanvideo.c third_party.c later.c declare what cannot be computed yet.
  * Checked    tests/golden/node holds every class that ComfyUI has too to its own definition. */
 #pragma once
@@ -65,6 +66,9 @@ struct node_env { /* owner: whoever runs the executor; constant while it runs */
     size_t tokenizers_n;
     struct node_assets *assets; /* executor thread only; NULL: opened again for every call */
     struct node_looks *looks;   /* any thread; NULL: node_look() reads headers each time */
+    /* The program that reads and writes video and sound (media_host.helper); NULL: none, and nodes
+     * that need one say so. */
+    const char *media_helper;
     bool previews;              /* pictures of sampling steps are made for clients */
     struct node_numbers numbers;
     bool disable_metadata;
@@ -162,6 +166,7 @@ enum {                              /* flags */
        NODE_CHECKS_TYPES = 1 << 11, /* its validator takes over type checks of links */
        NODE_INTERMEDIATE = 1 << 12, /* no output, yet what it shows is sent again when cached */
        NODE_DEV_ONLY = 1 << 13,     /* frontends hide it */
+       NODE_MEDIA = 1 << 14,        /* reads or writes video or sound: media/media.h */
 };
 
 struct node_call;
@@ -195,7 +200,7 @@ struct node_class {
 };
 
 #define NODE_INPUTS_MAX 72 /* of a class, dynamic ones counted as one */
-#define NODE_OUTPUTS_MAX 8
+#define NODE_OUTPUTS_MAX 10
 
 /* The inputs of one node: those of its class, where the dynamic ones are replaced by plain inputs
  * with dotted names, as its own "inputs" (NULL: none) in the prompt call for:

@@ -76,6 +76,19 @@ berth_status htensor_zeros(const struct shape *s, struct htensor **out, berth_er
     return tensor_new(s, true, out, err);
 }
 
+berth_status htensor_take(const struct shape *s, float *taken, struct htensor **out,
+                          berth_err *err)
+{
+    struct htensor *t = malloc(sizeof *t);
+    *out = t;
+    if (!t) {
+        free(taken);
+        return err_set(err, BERTH_ENOMEM, "a tensor");
+    }
+    *t = (struct htensor) { .refs = 1, .shape = *s, .data = taken };
+    return BERTH_OK;
+}
+
 struct htensor *htensor_ref(struct htensor *t)
 {
     t->refs++;

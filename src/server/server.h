@@ -37,6 +37,7 @@ struct server_config { /* borrowed until server_free(), except for what says oth
     struct folders *folders;
     const char *const *tokenizers; /* folders, see struct node_env */
     size_t tokenizers_n;
+    const char *media_helper; /* see struct node_env; NULL: none */
     const char *const *listen; /* addresses; 0 of them: 127.0.0.1 */
     size_t listens;
     unsigned port; /* 0: any free one, server_port() tells */
