@@ -84,6 +84,10 @@ static struct family_batch usual_batch(const struct family *f)
 {
     return (struct family_batch) { .shape = f->usual,
                                    .tokens = f->usual_tokens,
+                                   .extra = f->usual_extra,
+                                   .extras = f->usual_extras,
+                                   .ref = f->usual_ref,
+                                   .refs = f->usual_refs,
                                    .guidance = &default_guidance };
 }
 
@@ -436,6 +440,12 @@ static size_t values(const struct diffusion_in *in)
     return (size_t)n;
 }
 
+/* Of one item, without its channels. */
+static size_t positions(const struct diffusion_in *in)
+{
+    return (size_t)shape_inner(&in->shape, 2);
+}
+
 static size_t values_beside(const struct diffusion *d, const struct diffusion_in *in)
 {
     return (size_t)((d->info.in_channels - d->info.latent.channels) * shape_inner(&in->shape, 2));
@@ -462,6 +472,21 @@ static bool same_refs(const struct diffusion_cond *a, const struct diffusion_con
         struct shape s = a->ref[i].shape;
         s.dim[0] = b->ref[i].shape.dim[0];
         if (!shape_eq(&s, &b->ref[i].shape))
+            return false;
+    }
+    return true;
+}
+
+/* Do they bring along things of the same kinds and sizes? */
+static bool same_extras(const struct diffusion_cond *a, const struct diffusion_cond *b)
+{
+    if (a->extras != b->extras)
+        return false;
+    for (size_t i = 0; i < a->extras; i++) {
+        struct shape s = a->extra[i].shape;
+        s.dim[0] = b->extra[i].shape.dim[0];
+        if (a->extra[i].kind != b->extra[i].kind || a->extra[i].strength != b->extra[i].strength ||
+            !shape_eq(&s, &b->extra[i].shape))
             return false;
     }
     return true;
@@ -509,8 +534,9 @@ static void next_batch(const struct diffusion *d, const struct diffusion_in *in,
         bool guided = is_guided(d, in->cond[i]);
         if (taken[i] ||
             (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
-                      !same_hidden(d, first, in->cond[i]) || !same_bias(first, in->cond[i]) ||
-                      !same_control(first, in->cond[i]) || first->box != in->cond[i]->box)))
+                      !same_extras(first, in->cond[i]) || !same_hidden(d, first, in->cond[i]) ||
+                      !same_bias(first, in->cond[i]) || !same_control(first, in->cond[i]) ||
+                      first->box != in->cond[i]->box)))
             continue;
         b->guided = guided;
         if (!b->n) {
@@ -528,7 +554,9 @@ struct gathered { /* a batch in contiguous memory */
     const float *x, *context;
     float *t, *y, *guidance, *out;    /* y, guidance: NULL without */
     float *copied_x, *copied_context; /* NULL: the caller's own are read */
+    float *mask;                      /* [n, positions]; NULL: none */
     struct diffusion_ref *ref;        /* [n, refs]; NULL without */
+    struct diffusion_extra *extra;    /* [n, extras]; NULL without */
     bool *negative;                   /* for patches; NULL: there are none */
     float *boxes;                     /* [n, gligen_features_n()]; NULL without */
     size_t chunk;
@@ -585,14 +613,18 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     g->guidance = guided ? arena_array(mem, n, sizeof(float)) : NULL;
     size_t refs = in->cond[b->item[0]]->refs;
     g->ref = refs ? arena_array(mem, n, refs * sizeof *g->ref) : NULL;
+    size_t extras = in->cond[b->item[0]]->extras;
+    g->extra = extras ? arena_array(mem, n, extras * sizeof *g->extra) : NULL;
     g->negative = in->patches.n ? arena_array(mem, n, sizeof *g->negative) : NULL;
+    g->mask = in->mask ? arena_array(mem, n, positions(in) * sizeof(float)) : NULL;
     const bool boxes = in->cond[b->item[0]]->boxes;
     g->boxes =
         boxes ? arena_array(mem, n, (size_t)gligen_features_n(d->gligen) * sizeof(float)) : NULL;
     if (in->steers && steered_room(d, in, b, mem, g, err))
         return err->code;
-    if ((refs && !g->ref) || (boxes && !g->boxes) || (in->patches.n && !g->negative) || !g->x ||
-        !g->out || !g->context || !g->t || (adm && !g->y) || (guided && !g->guidance))
+    if ((refs && !g->ref) || (extras && !g->extra) || (in->mask && !g->mask) ||
+        (boxes && !g->boxes) || (in->patches.n && !g->negative) || !g->x || !g->out ||
+        !g->context || !g->t || (adm && !g->y) || (guided && !g->guidance))
         return err_set(err, BERTH_ENOMEM, "%zu latents of %s", n,
                        sides(in, (char[SIDES_MAX]) { 0 }));
     return BERTH_OK;
@@ -626,6 +658,14 @@ static struct diffusion_ref ref_of(const struct diffusion_ref *of, size_t item)
     return r;
 }
 
+static struct diffusion_extra extra_of(const struct diffusion_extra *of, size_t item)
+{
+    struct diffusion_extra e = *of;
+    e.x += item % (size_t)e.shape.dim[0] * (size_t)shape_inner(&e.shape, 1);
+    e.shape.dim[0] = 1;
+    return e;
+}
+
 /* What control nets get of the k-th. */
 static void gather_steered(const struct diffusion *d, const struct diffusion_in *in,
                            const struct batch *b, size_t k, const struct gathered *g)
@@ -654,10 +694,15 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
             gather_steered(d, in, b, k, g);
         for (size_t r = 0; r < cond->refs; r++)
             g->ref[k * cond->refs + r] = ref_of(&cond->ref[r], in->item ? in->item[i] : i);
+        for (size_t r = 0; r < cond->extras; r++)
+            g->extra[k * cond->extras + r] = extra_of(&cond->extra[r], in->item ? in->item[i] : i);
         if (g->boxes)
             gligen_features(d->gligen, cond->box, cond->boxes, shape_last(&in->shape, 2),
                             shape_last(&in->shape, 1),
                             g->boxes + k * (size_t)gligen_features_n(d->gligen));
+        if (g->mask)
+            memcpy(g->mask + k * positions(in), in->mask + i * positions(in),
+                   positions(in) * sizeof(float));
         if (g->negative)
             g->negative[k] = cond->negative;
         g->chunk += g->chunk == k && cond == in->cond[b->item[0]];
@@ -683,6 +728,9 @@ static struct family_batch batch_of(const struct diffusion *d, const struct diff
                               .ref = like->ref,
                               .refs = like->refs,
                               .ref_method = like->ref_method,
+                              .extra = like->extra,
+                              .extras = like->extras,
+                              .mask = in->mask,
                               .gligen = like->boxes ? d->gligen : NULL,
                               .patches = in->patches,
                               .sigma = in->sigma };
@@ -736,6 +784,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
             n = piece = (n + 1) / 2;
         struct family_batch part = batch_of(d, in, in->cond[b->item[0]], n, b->tokens);
         part.ref = g->ref ? g->ref + first * part.refs : NULL;
+        part.extra = g->extra ? g->extra + first * part.extras : NULL;
         if (g->boxes)
             part.boxes = g->boxes + first * (size_t)gligen_features_n(d->gligen);
         part.exact_guidance = d->exact_guidance;
@@ -743,6 +792,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
         part.controls = d->controls;
         part.x = g->x + first * whole;
         part.t = g->t + first;
+        part.mask = g->mask ? g->mask + first * positions(in) : NULL;
         part.context = g->context + first * b->tokens * (size_t)info->context_dim;
         part.y = g->y ? g->y + first * (size_t)info->adm_channels : NULL;
         part.guidance = b->guided ? g->guidance + first : NULL;
@@ -798,6 +848,27 @@ static berth_status check_refs(const struct diffusion *d, const struct diffusion
     return BERTH_OK;
 }
 
+static berth_status check_extras(const struct diffusion *d, const struct diffusion_cond *c,
+                                 berth_err *err)
+{
+    for (size_t i = 0; i < c->extras; i++) {
+        uint64_t n;
+        if (!(d->info.extras >> c->extra[i].kind & 1) || !shape_count(&c->extra[i].shape, &n) || !n)
+            return err_set(err, BERTH_EINVAL, "%s takes nothing of kind %d", d->info.family,
+                           (int)c->extra[i].kind);
+    }
+    return BERTH_OK;
+}
+
+static berth_status check_video(const struct diffusion *d, const struct diffusion_in *in,
+                                berth_err *err)
+{
+    if (in->mask && !d->info.own_times)
+        return err_set(err, BERTH_EINVAL, "%s has one noise level for all of a latent",
+                       d->info.family);
+    return BERTH_OK;
+}
+
 static berth_status check(const struct diffusion *d, const struct diffusion_in *in, berth_err *err)
 {
     char text[SHAPE_TEXT_MAX];
@@ -809,8 +880,11 @@ static berth_status check(const struct diffusion *d, const struct diffusion_in *
             in->more[i].dim[0] != in->shape.dim[0])
             return err_set(err, BERTH_EINVAL, "%s does not sample latents %s with its own",
                            d->info.family, shape_text(&in->more[i], text));
+    if (check_video(d, in, err))
+        return err->code;
     for (size_t i = 0; i < latents(in); i++)
-        if (check_refs(d, in->cond[i], err) || check_boxes(d, in->cond[i], err))
+        if (check_refs(d, in->cond[i], err) || check_extras(d, in->cond[i], err) ||
+            check_boxes(d, in->cond[i], err))
             return err->code;
     for (size_t i = 0; i < latents(in); i++)
         if (diffusion_text_fits(&d->info, in->cond[i]->tokens, in->cond[i]->width, err))

@@ -63,7 +63,15 @@ struct diffusion_info {
      * for ADM_UNCLIP with the noise level behind them. 0: takes none. */
     uint64_t unclip;
     double unclip_merge;
-    bool refs;       /* takes pictures to look at (diffusion_cond.ref) */
+    bool refs; /* takes pictures to look at (diffusion_cond.ref) */
+    /* Takes diffusion_in.mask: what is known of a latent has noise levels of its own. */
+    bool own_times;
+    bool clean;      /* what is known stays free of noise while the rest is made */
+    unsigned extras; /* kinds of diffusion_cond.extra that it takes, a bit each */
+    /* What is beside a video's latent is others of the same size, each in the model's scale, with
+     * or without a mask of 4 channels: in_channels says how many. masked: with one, unless they
+     * fill it alone. */
+    bool video_concat, video_masked;
     bool biases;     /* takes diffusion_cond.bias */
     unsigned places; /* PATCH_*: where nodes can change it */
     bool renamed;    /* the file has other names than ours (diffusers) */
@@ -173,6 +181,20 @@ struct diffusion_ref {  /* a picture to look at */
     struct shape shape; /* [items, latent channels, ..., h, w], of any size; items repeat */
     const float *x;     /* scaled for the network */
 };
+/* What else a prompt brings along, by what it is to the network. */
+enum diffusion_extra_kind {
+    EXTRA_SEEN, /* [items, tokens, width]: what leaves CLIP vision's last layer but one */
+    EXTRA_SUBJECTS, /* [items, channels, n, h, w]: frames to look at, behind the video */
+    EXTRA_CAMERA,   /* [items, channels, t, H, W]: how the camera stands to each pixel */
+    EXTRA_VACE,     /* [items, channels, t, h, w]: latents and masks to follow; any number of them */
+    EXTRA_KINDS
+};
+struct diffusion_extra {
+    enum diffusion_extra_kind kind;
+    struct shape shape; /* items repeat */
+    const float *x;
+    float strength;
+};
 struct gligen_box;
 struct diffusion_cond {   /* one prompt as the network gets it; host memory, borrowed */
     const float *context; /* [tokens, context_dim] */
@@ -184,6 +206,8 @@ struct diffusion_cond {   /* one prompt as the network gets it; host memory, bor
     const struct diffusion_ref *ref; /* [refs]: what it is to look at */
     size_t refs;
     enum diffusion_ref_method ref_method;
+    const struct diffusion_extra *extra; /* [extras] */
+    size_t extras;
     const struct gligen_box *box; /* [boxes]: after diffusion_add_gligen() */
     size_t boxes;
     const float *pooled; /* NULL: zeros */
@@ -208,6 +232,9 @@ struct diffusion_in {               /* n latents of one size, each with its own 
     const size_t *item; /* [n]: of their batch, for what differs among those; NULL: 0, 1, ... */
     /* [n, in_channels - channels, ..., h, w] of inpainting models; NULL: theirs for "no mask" */
     const float *concat;
+    /* [n, ..., h, w] of models with noise levels of their own for what is known: how much of it is
+     * made, usually 0 or 1; NULL: all. */
+    const float *mask;
     struct net_patches patches;
     float sigma;                         /* for patches */
     const struct diffusion_steer *steer; /* [steers] control nets, in the order of their nodes */

@@ -154,6 +154,9 @@ struct encoder_class {
     const struct encoder_speech *speech; /* NULL: it writes no text */
     bool takes_padding; /* T5TokenizerOptions is about it */
     bool hides_pads; /* what prompts are padded with is hidden from text (encoder_pass.shown) */
+    /* And what stands behind text is left out of passes, which then have one chunk each: its rows
+     * of z are zeros. */
+    bool drops_pads;
     /* The network, as net.h says; gives p->z and p->pooled as far as they are wanted. */
     void (*forward)(struct net_run *r, const struct encoder_pass *p);
 };

@@ -36,6 +36,17 @@ static size_t mark_text(const struct slots *s, size_t chunk, int32_t pad, uint8_
     return hidden;
 }
 
+/* Cuts the only chunk behind its text; returns by how much. */
+static size_t drop_pads(struct encoder_pass *p, const uint8_t *shown)
+{
+    const size_t all = p->in.len;
+    if (p->in.n != 1)
+        BUG("%s: pads of %zu chunks", p->is->name, p->in.n);
+    while (p->in.len > 1 && !shown[p->in.len - 1])
+        p->in.len--;
+    return all - p->in.len;
+}
+
 /* What a pass needs beside its slots. shown: [slots], where it hides pads. */
 static berth_status pass_prepare(struct encoder_pass *p, int32_t pad, uint8_t *shown,
                                  berth_err *err)
@@ -43,6 +54,8 @@ static berth_status pass_prepare(struct encoder_pass *p, int32_t pad, uint8_t *s
     size_t hidden = 0;
     for (size_t i = 0; shown && i < p->in.n; i++)
         hidden += mark_text(&p->in, i, pad, shown);
+    if (hidden && p->is->drops_pads)
+        hidden -= drop_pads(p, shown);
     p->shown = hidden ? shown : NULL;
     if ((p->is->lookup && !(p->lookup = p->is->lookup(p->in.len))) ||
         (p->is->prepare && !(p->own = p->is->prepare(p))))
@@ -259,6 +272,8 @@ static berth_status run_pass(const struct text_encoder *e, struct encoder_job *j
     p.in.scale = size->scale;
     if (!s)
         s = pass_prepare(&p, job->in->rules.pad, shown, err);
+    if (p.z && p.in.len < len)
+        memset(p.z + p.in.len * size->width, 0, (len - p.in.len) * size->width * sizeof *p.z);
     p.text_end = end_of_text(job->in->chunk[0], len, size->width, job->in->rules.end);
     if (!s)
         s = net_forward(e->net, forward, &p, err);

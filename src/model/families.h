@@ -54,6 +54,10 @@ struct family_batch {
     const struct diffusion_ref *ref; /* [n, refs]: of every item its own, [1, channels, ...] each */
     size_t refs;
     enum diffusion_ref_method ref_method;
+    const struct diffusion_extra *extra; /* [n, extras]: likewise, [1, ...] each */
+    size_t extras;
+    /* [n, ..., h, w], as of diffusion_in. In a prediction only whether there is one counts. */
+    const float *mask;
     const float *y;        /* [n, adm_channels]; NULL without */
     const float *guidance; /* [n]; NULL: without that term. In a prediction only that counts */
     bool exact_guidance;   /* diffusion_args */
@@ -89,6 +93,12 @@ struct family {
      * them. How many channels a network has its file says. */
     struct shape usual;
     uint32_t usual_tokens;
+    /* What a usual prompt brings along, so that every layer is asked for; those are shapes. Models
+     * that take none of it leave it out. */
+    const struct diffusion_extra *usual_extra;
+    size_t usual_extras;
+    const struct diffusion_ref *usual_ref;
+    size_t usual_refs;
 
     /* Is the network behind root, or one so like it that config() can tell what it is instead? */
     bool (*at)(const struct weights *w, const char *root);

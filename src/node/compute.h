@@ -75,6 +75,18 @@ struct cond_control {
 };
 void cond_control_unref(struct cond_control *k); /* NULL is fine */
 
+/* A video to follow (VACE), behind those that were said before it; lists share their
+ * beginnings. */
+struct cond_vace {
+    unsigned counts;
+    struct htensor *frames; /* [1, 2 * channels, t, h, w]: latents as the VAE gives them */
+    struct htensor *mask;   /* [1, 64, t, h, w] */
+    double strength;
+    struct cond_vace *before; /* NULL: it is the first */
+};
+/* Adds one to the list; its tensors are shared, counts and before are not looked at. */
+berth_status cond_vace_add(struct cond_vace **list, struct cond_vace vace, berth_err *err);
+
 struct hooks;
 struct cond_entry {
     struct htensor *cond;   /* [1, tokens, width] */
@@ -95,6 +107,9 @@ struct cond_entry {
     bool clip_ranged;
     bool otherwise; /* counts where the other prompts of its list do not */
     struct htensor *concat_latent, *concat_mask; /* inpaint models: [n, c, h, w], [n, h, w]; NULL */
+    size_t concat_mask_index; /* of video: so many channels of the latents come before the mask */
+    struct htensor *extra[EXTRA_KINDS]; /* diffusion_cond.extra, raw; NULL: none */
+    struct cond_vace *vace;             /* the last one; NULL: none */
     struct cond_ref *ref;                        /* pictures to look at, the last one; NULL: none */
     enum diffusion_ref_method ref_method;
     struct cond_box *box; /* the last one; NULL: none */
@@ -347,6 +362,19 @@ bool all_zero(const float *x, size_t n);
  * repeated. out: of shape s. */
 berth_status latent_mask(struct node_call *c, const struct htensor *mask, const struct shape *s,
                          float *out, berth_err *err);
+
+/* sample_video.c: what is beside a video's latent, [batch, in_channels - channels, t, h, w]. NULL:
+ * nothing was said of it. */
+struct cond_scene;
+berth_status video_concat(struct node_call *c, const struct cond_entry *e,
+                          const struct cond_scene *scene, const float **out, berth_err *err);
+/* What else a prompt brings along, in the model's scale; what the model takes nothing of is left
+ * out, and said. */
+berth_status video_extras(struct node_call *c, const struct cond_entry *e,
+                          const struct cond_scene *scene, struct diffusion_cond *to,
+                          berth_err *err);
+/* Which of `have` items is item i of `want`: spread evenly, as ComfyUI's resize_to_batch_size(). */
+size_t cond_spread(size_t i, size_t have, size_t want);
 
 /* sample_conds.c: conditionings as the guide wants them. */
 struct sampled_cond { /* guide_cond.cond */

@@ -78,6 +78,33 @@ size_t cond_boxes(const struct cond_box *list)
     return n;
 }
 
+/* ---- videos to follow ---- */
+
+static void vace_release(struct cond_vace *x)
+{
+    while (x && --x->counts == 0) {
+        struct cond_vace *before = x->before;
+        htensor_unref(x->frames);
+        htensor_unref(x->mask);
+        free(x);
+        x = before;
+    }
+}
+
+berth_status cond_vace_add(struct cond_vace **list, struct cond_vace vace, berth_err *err)
+{
+    struct cond_vace *x = malloc(sizeof *x);
+    if (!x)
+        return err_set(err, BERTH_ENOMEM, "a video to follow");
+    *x = vace;
+    x->counts = 1;
+    x->before = *list;
+    htensor_ref(x->frames);
+    htensor_ref(x->mask);
+    *list = x;
+    return BERTH_OK;
+}
+
 /* ---- life ---- */
 
 static void entry_release(struct cond_entry *e)
@@ -90,8 +117,11 @@ static void entry_release(struct cond_entry *e)
     htensor_unref(e->concat_mask);
     htensor_unref(e->control_text);
     htensor_unref(e->bias);
+    for (size_t i = 0; i < EXTRA_KINDS; i++)
+        htensor_unref(e->extra[i]);
     refs_release(e->ref);
     boxes_release(e->box);
+    vace_release(e->vace);
     value_unref(e->gligen);
     unclip_release(e->unclip);
     cond_control_unref(e->control);
@@ -115,10 +145,14 @@ static struct cond_entry entry_copy(const struct cond_entry *e)
     share(e->concat_mask);
     share(e->bias);
     share(e->control_text);
+    for (size_t i = 0; i < EXTRA_KINDS; i++)
+        share(e->extra[i]);
     if (e->control)
         e->control->counts++;
     if (e->ref)
         e->ref->counts++;
+    if (e->vace)
+        e->vace->counts++;
     if (e->box)
         e->box->counts++;
     if (e->gligen)
@@ -232,8 +266,12 @@ static size_t object_bytes(const void *obj)
              tensor_bytes(x->at[i].shown) + tensor_bytes(x->at[i].mask) +
              tensor_bytes(x->at[i].concat_latent) + tensor_bytes(x->at[i].concat_mask) +
              tensor_bytes(x->at[i].bias);
+        for (size_t k = 0; k < EXTRA_KINDS; k++)
+            n += tensor_bytes(x->at[i].extra[k]);
         for (const struct cond_ref *r = x->at[i].ref; r; r = r->before)
             n += tensor_bytes(r->latent);
+        for (const struct cond_vace *v = x->at[i].vace; v; v = v->before)
+            n += tensor_bytes(v->frames) + tensor_bytes(v->mask);
     }
     return n;
 }

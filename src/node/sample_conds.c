@@ -175,8 +175,7 @@ static berth_status resolve_mask(struct node_call *c, const struct cond_entry *e
 
 /* ---- what inpainting networks see ---- */
 
-/* Which of `have` items is item i of `want`: spread evenly, as ComfyUI's resize_to_batch_size(). */
-static size_t spread(size_t i, size_t have, size_t want)
+size_t cond_spread(size_t i, size_t have, size_t want)
 {
     if (have == want || want <= 1)
         return i;
@@ -238,7 +237,7 @@ static berth_status resolve_edited(struct node_call *c, const struct cond_entry 
     if (!p)
         return err->code;
     for (size_t i = 0; i < b; i++)
-        memcpy(p + i * each, latent + spread(i, latents, b) * each, each * sizeof *p);
+        memcpy(p + i * each, latent + cond_spread(i, latents, b) * each, each * sizeof *p);
     *out = p;
     return BERTH_OK;
 }
@@ -319,8 +318,8 @@ static berth_status resolve_fill(struct node_call *c, const struct cond_entry *e
     float *p = take(scene, b * (n + m), sizeof *p, err);
     const size_t masks = mask ? htensor_count(mask) / m : 0;
     for (size_t i = 0; p && i < b; i++)
-        fill_item(scene, latent ? latent + spread(i, latents, b) * n : NULL,
-                  mask ? mask->data + spread(i, masks, b) * m : NULL, p + i * (n + m));
+        fill_item(scene, latent ? latent + cond_spread(i, latents, b) * n : NULL,
+                  mask ? mask->data + cond_spread(i, masks, b) * m : NULL, p + i * (n + m));
     htensor_unref(mask);
     *out = p;
     return p ? BERTH_OK : err->code;
@@ -336,6 +335,8 @@ static berth_status resolve_concat(struct node_call *c, const struct cond_entry 
     size_t masks = b, latents, apart = e->concat_mask ? hw : ch * hw; /* the first channel's */
     const float *mask = scene->mask, *latent;
     *out = NULL;
+    if (scene->info->video_concat)
+        return video_concat(c, e, scene, out, err);
     if (!scene->info->inpaint && scene->info->in_channels == 2 * ch)
         return resolve_edited(c, e, scene, out, err);
     if (scene->info->mask_fold)
@@ -356,8 +357,8 @@ static berth_status resolve_concat(struct node_call *c, const struct cond_entry 
     *out = p;
     for (size_t i = 0; i < b; i++, p += (1 + ch) * hw) {
         for (size_t k = 0; k < hw; k++)
-            p[k] = nearbyintf(mask[spread(i, masks, b) * apart + k]);
-        memcpy(p + hw, latent + spread(i, latents, b) * ch * hw, ch * hw * sizeof *p);
+            p[k] = nearbyintf(mask[cond_spread(i, masks, b) * apart + k]);
+        memcpy(p + hw, latent + cond_spread(i, latents, b) * ch * hw, ch * hw * sizeof *p);
     }
     return BERTH_OK;
 }
@@ -592,7 +593,8 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                .sigma_start = HUGE_VAL };
     if (resolve_refs(c, e, scene, &x->cond, err) || resolve_shown(e, scene, &x->cond, err) ||
         resolve_bias(e, scene, &x->cond, err) || resolve_unclip(c, e, scene, &x->cond, err) ||
-        resolve_boxes(e, scene, x, err) || resolve_told(e, scene, &x->cond, err))
+        resolve_boxes(e, scene, x, err) || resolve_told(e, scene, &x->cond, err) ||
+        video_extras(c, e, scene, &x->cond, err))
         return err->code;
     if (scene->several) {
         if (g->has_area || e->mask || e->concat_latent || e->concat_mask || e->control)

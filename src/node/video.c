@@ -24,33 +24,6 @@ NOT_YET(LTXVCropGuides, .category = "conditioning/video_models", V3("lt"),
         INS(PAIR_IN, SOCKET("latent", "LATENT")),
         OUTS(PAIR_OUT, { .type = "LATENT", .name = "latent" }));
 
-NOT_YET(WanImageToVideo, .category = "conditioning/video_models", V3("wan"),
-        INS(PAIR_IN, SOCKET("vae", "VAE"), SIZE_IN(832, 480, 16, 16),
-            INT_IN("length", 81, 1, MAX_SIDE, 4), BATCH_IN,
-            OPTIONAL("clip_vision_output", "CLIP_VISION_OUTPUT"), OPTIONAL("start_image", "IMAGE")),
-        OUTS(PAIR_OUT, { .type = "LATENT", .name = "latent" }));
-
-NOT_YET(WanFirstLastFrameToVideo, .category = "conditioning/video_models", V3("wan"),
-        INS(PAIR_IN, SOCKET("vae", "VAE"), SIZE_IN(832, 480, 16, 16),
-            INT_IN("length", 81, 1, MAX_SIDE, 4), BATCH_IN,
-            OPTIONAL("clip_vision_start_image", "CLIP_VISION_OUTPUT"),
-            OPTIONAL("clip_vision_end_image", "CLIP_VISION_OUTPUT"),
-            OPTIONAL("start_image", "IMAGE"), OPTIONAL("end_image", "IMAGE")),
-        OUTS(PAIR_OUT, { .type = "LATENT", .name = "latent" }));
-
-NOT_YET(WanVaceToVideo, .category = "conditioning/video_models", V3("wan"),
-        INS(PAIR_IN, SOCKET("vae", "VAE"), SIZE_IN(832, 480, 16, 16),
-            INT_IN("length", 81, 1, MAX_SIDE, 4), BATCH_IN,
-            FLOAT_IN("strength", 1.0, 0.0, 1000.0, 0.01), OPTIONAL("control_video", "IMAGE"),
-            OPTIONAL("control_masks", "MASK"), OPTIONAL("reference_image", "IMAGE")),
-        OUTS(PAIR_OUT, { .type = "LATENT", .name = "latent" },
-             { .type = "INT", .name = "trim_latent" }));
-
-NOT_YET(Wan22ImageToVideoLatent, .category = "conditioning/inpaint", V3("wan"),
-        INS(SOCKET("vae", "VAE"), SIZE_IN(1280, 704, 32, 32), INT_IN("length", 49, 1, MAX_SIDE, 4),
-            BATCH_IN, OPTIONAL("start_image", "IMAGE")),
-        OUT_OF("LATENT"));
-
 NOT_YET(HunyuanImageToVideo, .category = "conditioning/video_models", V3("hunyuan"),
         INS(SOCKET("positive", "CONDITIONING"), SOCKET("vae", "VAE"), SIZE_IN(848, 480, 16, 16),
             INT_IN("length", 53, 1, MAX_SIDE, 4), BATCH_IN,

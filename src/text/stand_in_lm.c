@@ -245,9 +245,22 @@ static berth_status write_one(const char *dir, size_t which, berth_err *err)
     return s;
 }
 
+/* umT5's is written as T5's: its first pieces have the same ids. */
+static berth_status write_umt5(const char *dir, berth_err *err)
+{
+    struct str path = { 0 };
+    str_addf(&path, "%s/umt5", dir);
+    berth_status s =
+        path.bad ? err_set(err, BERTH_ENOMEM, "writing a tokenizer") : file_make_dirs(path.p, err);
+    if (!s)
+        s = unigram_write_stand_in(path.p, err);
+    str_release(&path);
+    return s;
+}
+
 berth_status stand_ins_write(const char *dir, berth_err *err)
 {
-    if (bpe_write_stand_in(dir, err) || unigram_write_stand_in(dir, err))
+    if (bpe_write_stand_in(dir, err) || unigram_write_stand_in(dir, err) || write_umt5(dir, err))
         return err->code;
     for (size_t i = 0; i < ARRAY_LEN(kind); i++)
         if (write_one(dir, i, err))

@@ -140,17 +140,18 @@ static struct encoder_size size(const void *config)
                                    .vocab = t->vocab,
                                    .tokens = TOKENS_MAX,
                                    .layers = t->layers,
-                                   .chunks = 2, /* the prompt and the empty one */
+                                   /* the prompt and the empty one; without pads one at a time */
+                                   .chunks = t->own_bias ? 1 : 2,
                                    .zero_nans = t->fp8 };
 }
 
 const struct encoder_class encoder_t5 = {
-    .arch = { ENCODER_ARCH("t5", "T5 and umT5 encoder"), .detect = t5_detect, .lora = t5_lora,
+    .arch = { ENCODER_ARCH("t5", "T5 encoder"), .detect = t5_detect, .lora = t5_lora,
               .presets = t5_presets },
     .name = "T5",
     .key = "t5xxl",
     .family = "T5",
-    .what = "a T5 or umT5 text encoder",
+    .what = "a T5 text encoder",
     .te = LORA_TE2 | LORA_TE3, /* beside CLIP-L it is Flux's second, or the third */
     .te_beside = LORA_TE2 | LORA_TE3,
     .tokenizer = &tokenizer_t5,
@@ -160,5 +161,24 @@ const struct encoder_class encoder_t5 = {
     .names = t5_names,
     .lookup = buckets,
     .takes_padding = true,
+    .forward = forward,
+};
+
+const struct encoder_class encoder_umt5 = {
+    .arch = { ENCODER_ARCH("umt5", "umT5 encoder"), .detect = umt5_detect, .lora = t5_lora,
+              .presets = umt5_presets },
+    .name = "umT5",
+    .key = "umt5xxl",
+    .family = "T5",
+    .what = "a umT5 text encoder",
+    .tokenizer = &tokenizer_umt5,
+    .config_bytes = sizeof(struct t5_net),
+    .configure = t5_configure,
+    .size = size,
+    .names = t5_names,
+    .lookup = buckets,
+    .takes_padding = true,
+    .hides_pads = true,
+    .drops_pads = true,
     .forward = forward,
 };

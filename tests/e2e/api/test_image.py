@@ -46,13 +46,13 @@ QWEN = {
 }
 STEER = {"controlnet/control_v11p_sd15_canny_fp16.safetensors": "controlnet-sd15-tiny"}
 UPSCALE = {"upscale_models/RealESRGAN_x4plus.safetensors": "esrgan-tiny"}
-FLUX2 = {
-    "diffusion_models/flux-2-klein-9b.safetensors": "flux2-klein-tiny",
-    "diffusion_models/flux2-dev.safetensors": "flux2-tiny",
-    "text_encoders/qwen_3_8b.safetensors": "qwen3-klein-tiny",
-    "text_encoders/mistral_3_small_flux2_bf16.safetensors": "mistral3-tiny",
-    "vae/flux2-vae.safetensors": "flux2-tiny-vae",
-}
+FLUX2 = {"diffusion_models/flux-2-klein-9b.safetensors": "flux2-klein-tiny",
+         "diffusion_models/flux2-dev.safetensors": "flux2-tiny", "text_encoders/qwen_3_8b.safetensors": "qwen3-klein-tiny",
+         "text_encoders/mistral_3_small_flux2_bf16.safetensors": "mistral3-tiny", "vae/flux2-vae.safetensors": "flux2-tiny-vae"}
+WAN = {"diffusion_models/wan2.1_t2v_1.3B_fp16.safetensors": "wan-tiny",
+       "diffusion_models/wan2.2_i2v_high_noise_14B_fp8_scaled.safetensors": "wan22-i2v-tiny",
+       "diffusion_models/wan2.2_i2v_low_noise_14B_fp8_scaled.safetensors": "wan22-i2v-tiny",
+       "text_encoders/umt5_xxl_fp8_e4m3fn_scaled.safetensors": "umt5-tiny", "vae/wan_2.1_vae.safetensors": "wan-tiny-vae"}
 SD15 = "v1-5-pruned-emaonly-fp16.safetensors"
 DEVICES = "cuda:0@cpu=512m,cuda:1@cpu=512m,cpu"
 
@@ -101,10 +101,8 @@ def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("image") / "base"
     for name, preset in TINY.items():
         synth(folder / "models" / "checkpoints" / name, preset, "--dtype", "f16")
-    for name, preset in {**FLUX, **FLUX2, **QWEN, **STEER}.items():
-        synth(
-            folder / "models" / name, preset, "--dtype", "q8_0" if name.endswith("gguf") else "f16"
-        )
+    for name, preset in {**FLUX, **FLUX2, **QWEN, **WAN, **STEER}.items():
+        synth(folder / "models" / name, preset, "--dtype", "q8_0" if name.endswith("gguf") else "f16")
     for name, preset in UPSCALE.items():
         synth(folder / "models" / name, preset)
     os.makedirs(folder / "tokenizers")
@@ -148,6 +146,8 @@ def workflow(name, steps=4, side=64):
                 "EmptyLatentImage", "EmptySD3LatentImage", "EmptyFlux2LatentImage"
             ):
                 i[key] = side
+        if "length" in i:  # of a video
+            i.update(width=side, height=side, length=9)
         if node["class_type"] == "FluxKontextImageScale":  # to a megapixel
             node["class_type"] = "ImageScale"
             i.update(upscale_method="bilinear", width=side, height=side, crop="disabled")
@@ -174,12 +174,10 @@ def make(server, w):
     return picture(server, server.run(w))
 
 
-ALL = [
-    "txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "sdxl_refiner",
-    "distorch2", "custom_sampler", "flux_dev", "flux_schnell", "flux_gguf_distorch2",
-    "z_image_turbo", "qwen_image", "qwen_image_edit", "krea2_turbo", "flux2_klein", "flux2_edit",
-    "upscale", "controlnet"
-]
+ALL = ["txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "sdxl_refiner", "distorch2", "custom_sampler",
+       "flux_dev", "flux_schnell", "flux_gguf_distorch2", "z_image_turbo", "qwen_image", "qwen_image_edit",
+       "krea2_turbo", "flux2_klein", "flux2_edit", "upscale", "controlnet"]
+VIDEOS = ["wan_t2v", "wan22_i2v"]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -196,17 +194,17 @@ def test_example_makes_a_picture(server, name):
     assert len(set(data)) > 20, "a picture of one colour"
 
 
+@pytest.mark.parametrize("name", VIDEOS)
+def test_example_makes_a_video(server, name):
+    webp = make(server, workflow(name))
+    assert webp[:4] == b"RIFF" and webp[8:12] == b"WEBP" and webp.count(b"ANMF") == 9
+    assert make(server, workflow(name)) == webp
+
+
 def test_every_example_is_tried():
     there = {f[:-5] for f in os.listdir(EXAMPLES) if f.endswith(".json")}
-    elsewhere = {
-        "card",
-        "load",
-        "demo",
-        "demo-two",
-        "demo-sheet",
-        "write_text",
-    }  # test_cli.py, test_demo.py
-    assert there - elsewhere == set(ALL)
+    elsewhere = {"card", "load", "demo", "demo-two", "demo-sheet", "write_text"}  # test_cli.py, test_demo.py
+    assert there - elsewhere == set(ALL + VIDEOS)
 
 
 def test_what_a_seed_gives(server):

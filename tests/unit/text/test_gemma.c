@@ -317,6 +317,9 @@ static void stand_ins(void **state)
     tokenizer_clip.close(t);
     assert_ok(tokenizer_t5.open(tmp_dir(), &t, &err), err);
     tokenizer_t5.close(t);
+    assert_ok(tokenizer_umt5.open(tmp_path("umt5"), &t, &err), err);
+    assert_true(tokenizer_umt5.ids(t).end == 1 && tokenizer_umt5.ids(t).pad == 0);
+    tokenizer_umt5.close(t);
     assert_fails(stand_ins_write(tmp_path("nowhere"), &err), err, BERTH_ENOTFOUND, "nowhere");
 }
 
