@@ -10,6 +10,19 @@
 void ref_resize2d_rows(const void *args, size_t from, size_t to);
 void ref_pad2d_rows(const void *args, size_t from, size_t to);
 
+/* Rows [from, to) of y, on this thread. */
+berth_status ref_decode_rows(const struct op_decode *a, size_t from, size_t to, berth_err *err);
+/* What a->how says, with the addresses and columns of the operands. */
+static inline struct coded coded_of(const struct op_decode *a)
+{
+    struct coded c = a->how;
+    c.codes = a->codes.data;
+    c.cols = a->codes.shape.ndim == 2 ? a->codes.shape.dim[1] : 0;
+    c.rows = a->rows.data;
+    c.blocks = a->blocks.data;
+    return c;
+}
+
 /* y of a copy under x's shape; where they differ, y has no gaps. */
 berth_status op_copy_target(const struct op_copy *a, struct view *y, berth_err *err);
 /* Concatenation as copies of one operand after the other into its part of y. */

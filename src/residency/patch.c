@@ -23,6 +23,7 @@
 
 #include "base/hash.h"
 #include "base/sz.h"
+#include "format/layout.h"
 #include "format/places.h"
 
 #include <float.h>
@@ -306,6 +307,10 @@ static berth_status job_init(struct derive *d, const struct weights_entry *e, en
                         .terms = { .elem = sizeof(struct res_term) },
                         .pool = d->r->pool };
     struct merge *m = &j->merge;
+    if (e->layout && !layout_is_plain(e->layout))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "adapters cannot be merged into weights stored as %s yet",
+                       e->layout->kind->format);
     if (!merge_stores(m->to) || !dtype_desc(m->from)->to_f32)
         return err_set(err, BERTH_EUNSUPPORTED, "weights of type %s cannot be patched",
                        dtype_name(m->from));

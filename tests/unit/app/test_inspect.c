@@ -199,10 +199,8 @@ static void the_largest_come_first(void **state)
 /* A model of a family that runs, stored in a way that does not. */
 static void a_layout_that_cannot_be_computed_is_said(void **state)
 {
-    struct quant_layer q = { .layer = "img_in",
-                             .dtype = DT_U8,
-                             .marker = "{\"format\": \"nvfp4\"}" };
-    const char *path = tmp_path("nvfp4.safetensors");
+    struct quant_layer q = { .layer = "img_in", .dtype = DT_U8, .marker = "{\"format\": \"hqq\"}" };
+    const char *path = tmp_path("hqq.safetensors");
     struct weights *w;
     struct summary s;
     struct str out = { 0 };
@@ -214,7 +212,7 @@ static void a_layout_that_cannot_be_computed_is_said(void **state)
     summary_make(w, &s);
     assert_ok(inspect_json(&j, w, &s, false, &err), err);
     assert_non_null(strstr(str_c(&out), "\"runs\": false"));
-    assert_non_null(strstr(str_c(&out), "stored in the layout 'nvfp4', which cannot be computed"));
+    assert_non_null(strstr(str_c(&out), "stored in the layout 'hqq', which cannot be computed"));
     str_release(&out);
     weights_close(w);
 }
