@@ -61,6 +61,7 @@ berth_status net_find_codes(struct net *n, const struct weights_entry *e, struct
     c->blocks = beside(n, how->blocks);
     c->blocks.dtype = how->block_type;
     c->by_scale = layout_is_plain(how);
+    c->exact = how->exact;
     if (c->by_scale && l->scale.there)
         c->how.scale = l->scale_value; /* a merge may have chosen another */
     uint64_t count;
@@ -169,6 +170,28 @@ static void in_pieces(struct use *u, const struct net_tensor *t, const struct sh
     }
 }
 
+/* Products of whole numbers, where that is wanted and can be. */
+static bool in_ints(struct use *u, const struct net_tensor *t, const struct shape *w,
+                    const struct op_linear *a)
+{
+    const struct net *n = u->r->n;
+    const struct net_coded *c = t->coded;
+    if (!n->int8 || !n->host || c->exact || !coded_is_int(&c->how) || a->x.dtype != DT_F32 ||
+        a->y.dtype != DT_F32 || w->dim[1] != c->codes.shape.dim[1] || w->dim[1] > OP_INT_COLUMNS)
+        return false;
+    use_op_int_linear(u, &(struct op_int_linear) { .x = a->x,
+                                                   .codes = packed_part(u, &c->codes),
+                                                   .rows = packed_part(u, &c->rows),
+                                                   .blocks = packed_part(u, &c->blocks),
+                                                   .bias = a->bias,
+                                                   .add = a->add,
+                                                   .y = a->y,
+                                                   .row = t->row,
+                                                   .how = c->how,
+                                                   .after = a->after });
+    return true;
+}
+
 void use_linear(struct use *u, const struct net_layer *l, const struct net_tensor *t,
                 struct shape w, struct op_linear *a)
 {
@@ -178,7 +201,8 @@ void use_linear(struct use *u, const struct net_layer *l, const struct net_tenso
     if (l->pre.there)
         a->x = with_pre(u, l, a->x);
     if (t->coded && !t->coded->by_scale && !t->transpose && shape_eq(&t->shape, &t->stored)) {
-        in_pieces(u, t, &w, a);
+        if (!in_ints(u, t, &w, a))
+            in_pieces(u, t, &w, a);
         return;
     }
     a->w = use_weight(u, t, &w);

@@ -373,6 +373,7 @@ berth_status net_open(const struct net_args *a, struct net **out, berth_err *err
     n->cancel = a->cancel;
     n->log = a->log;
     n->fp8 = a->fp8;
+    n->int8 = a->int8;
     n->times = a->times;
     res_ref(n->m);
     struct res_model_info info = res_info(n->m);

@@ -26,6 +26,7 @@ struct net_tensor { /* a tensor of the file as a forward means it; constant whil
 struct net_coded { /* a weight whose numbers are codes, and what stands beside it */
     struct coded how;
     struct net_tensor codes, rows, blocks; /* whole ones */
+    bool exact;                            /* the file asks for products of values */
     bool by_scale;                         /* ops that multiply by a scale need nothing of this */
 };
 
@@ -80,7 +81,7 @@ struct net {
     struct tpool *pool;
     const atomic_bool *cancel;
     const struct log *log;
-    bool fp8;
+    bool fp8, int8;
     enum dtype act; /* of activations */
     struct net_times *times;
     struct map tensors; /* name in the file -> block << 32 | tensor of the block */

@@ -234,6 +234,17 @@ struct op_decode {
     uint64_t row;       /* without ids */
     struct coded how;   /* its addresses and cols do not count */
 };
+/* y[..., N] = after(x . w^T + bias[N]) + add[..., N], x and w being whole numbers: w the codes [N,
+ * K] from `row` on (coded_is_int()), x rounded to 8 bits, each row by the scale that its largest
+ * value asks for, turned before where the codes are. ComfyUI's product with such weights: faster
+ * than the values', and other numbers. x, y, add as of op_linear. */
+#define OP_INT_COLUMNS 131072 /* most of them: sums stay below 2^31 */
+struct op_int_linear {
+    struct view x, codes, rows, blocks, bias, add, y; /* codes, rows, blocks as of op_decode */
+    uint64_t row;
+    struct coded how;    /* as of op_decode */
+    enum op_after after; /* not together with add */
+};
 /* y[n, dim]: [cos(t f) | sin(t f)], f_k = exp(-ln(period) k / (dim/2)); an odd dim ends with 0. t:
  * [n] F32, whatever y is */
 struct op_timestep {

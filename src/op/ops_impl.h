@@ -23,6 +23,14 @@ static inline struct coded coded_of(const struct op_decode *a)
     return c;
 }
 
+static inline struct coded int_coded_of(const struct op_int_linear *a)
+{
+    return coded_of(&(struct op_decode) {
+        .codes = a->codes, .rows = a->rows, .blocks = a->blocks, .how = a->how });
+}
+/* n values, turned first, as whole numbers of 8 bits; returns what one is worth. */
+float ref_int_row(float *x, size_t n, uint32_t turn, int8_t *q);
+
 /* y of a copy under x's shape; where they differ, y has no gaps. */
 berth_status op_copy_target(const struct op_copy *a, struct view *y, berth_err *err);
 /* Concatenation as copies of one operand after the other into its part of y. */

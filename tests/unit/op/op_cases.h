@@ -802,6 +802,58 @@ static bool make_decode(struct bag *b, size_t i, union any *a, double *tol)
     return true;
 }
 
+/* Codes with x and everything around: few rows and many, odd sides, a turn, four bits. */
+static bool make_int_linear(struct bag *b, size_t i, union any *a, double *tol)
+{
+    static const struct {
+        struct coded how;
+        uint64_t m, k, n;
+    } at[] = {
+        { { .type = DT_I8 }, 1, 1, 1 },
+        { { .type = DT_I8 }, 5, 33, 17 },
+        { { .type = DT_I8 }, 77, 130, 50 },
+        { { .type = DT_I8, .turn = 64 }, 35, 192, 33 },
+        { { .type = DT_I8, .turn = 256 }, 4, 768, 64 },
+        { { .type = DT_I4, .turn = 16 }, 9, 48, 20 },
+        { { .type = DT_U4, .how = BLOCKS_STEPS, .block_type = DT_F8_E4M3, .group = 16,
+            .turn = 64, .booked = true }, 6, 128, 31 },
+    };
+    *tol = 1e-5; /* rows are turned and scaled alike; gelu is not */
+    if (i >= sizeof at / sizeof *at)
+        return false;
+    struct op_int_linear *l = &a->int_linear;
+    struct coded c = at[i].how;
+    const uint64_t m = at[i].m, k = at[i].k, n = at[i].n, first = i % 2 * 2;
+    uint64_t bytes;
+    c.scale = 0.02F;
+    c.cols = k;
+    for (int e = 0; e < CODED_BOOK; e++)
+        c.book[e] = 0.125F * (float)(e - 7);
+    assert_true(dtype_bytes(c.type, (n + first) * k, &bytes));
+    *l = (struct op_int_linear) { .x = i == 2 ? slice_of_wider(b, S3(1, m, k), 2)
+                                              : tensor(b, S3(1, m, k)),
+                                  .codes = tensor_of(b, c.type, S2(n + first, k)),
+                                  .rows = i % 3 ? wide(b, S1(n + first)) : (struct view) { 0 },
+                                  .y = i == 3 ? slice_of_wider(b, S3(1, m, n), 2)
+                                              : tensor(b, S3(1, m, n)),
+                                  .row = first,
+                                  .how = c };
+    for (uint64_t e = 0; e < bytes; e++)
+        ((uint8_t *)l->codes.data)[e] = (uint8_t)rng_below(&b->rng, 256);
+    if (c.how != BLOCKS_NONE) {
+        l->blocks = tensor_of(b, c.block_type, S1(coded_blocks_stored(&c, n + first)));
+        for (size_t e = 0; e < op_count(&l->blocks); e++)
+            ((uint8_t *)l->blocks.data)[e] = (uint8_t)rng_below(&b->rng, 120);
+    }
+    if (i % 2)
+        l->bias = wide(b, S1(n));
+    if (i % 4 == 2)
+        l->add = tensor(b, l->y.shape);
+    else if (i == 4)
+        l->after = OP_AFTER_GELU_TANH;
+    return true;
+}
+
 static bool make_timestep(struct bag *b, size_t i, union any *a, double *tol)
 {
     static const uint64_t dim[] = { 1, 2, 7, 320, 256 };
@@ -948,6 +1000,9 @@ OPERANDS_OF(geglu, Y(geglu, y), EACH(geglu, x))
 OPERANDS_OF(embedding, Y(embedding, y), EACH(embedding, ids), ALL(embedding, table))
 OPERANDS_OF(decode, IS(decode, y, WRITTEN), ALL(decode, codes), ALL(decode, rows),
             ALL(decode, blocks), ALL(decode, ids))
+OPERANDS_OF(int_linear, Y(int_linear, y), EACH(int_linear, x), EACH(int_linear, add),
+            ALL(int_linear, codes), ALL(int_linear, rows), ALL(int_linear, blocks),
+            ALL(int_linear, bias))
 OPERANDS_OF(timestep, Y(timestep, y), EACH(timestep, t))
 OPERANDS_OF(resize2d, Y(resize2d, y), EACH(resize2d, x))
 OPERANDS_OF(concat, IS(concat, y, WRITTEN)) /* and a list; nothing is computed */
