@@ -74,8 +74,7 @@ FAMILIES = [
 ]
 # What a file's name says of how its weights are stored, where Berth cannot read that.
 STORED = [
-    (r"convrot", "int8 with rotation"), (r"nvfp4|fp4_mixed|_fp4", "fp4"), (r"mxfp8", "mxfp8"),
-    (r"w4a8|w4a4|svdq", "4-bit layouts"), (r"fp8_?mixed", "mixed fp8"),
+    (r"svdq", "SVDQuant"), (r"bnb|nf4", "bitsandbytes"),
 ]
 
 

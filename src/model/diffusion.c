@@ -186,6 +186,7 @@ berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **o
                              .act = act,
                              .act_else = act != i->act ? i->act : i->act_else,
                              .fp8 = a->fp8,
+                             .int8 = a->int8,
                              .times = a->times };
     d->args = args;
     if (net_open(&args, &d->net, err) || ask_for_all(d, err))

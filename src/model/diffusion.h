@@ -102,7 +102,7 @@ struct diffusion_args {
     const struct log *log;
     enum dtype act; /* of activations, if the device is made for it; DT_NONE, and else: as the
                        family prefers */
-    bool fp8;       /* net_args.fp8 */
+    bool fp8, int8; /* net_args.fp8, .int8 */
     /* Embed guidance as it is. By default we follow ComfyUI, which rounds it to the type of
      * activations before multiplying by 1000: 3.5 becomes 3504 in BF16. For comparisons with
      * numbers computed in another type. */

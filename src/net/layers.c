@@ -69,8 +69,7 @@ static struct act linear(struct net_run *r, struct act x, const char *layer, boo
         a.bias = use_param(&u, &l->bias);
     a.scaled = l->scale.there;
     a.scale = l->scale_value;
-    a.w = use_weight(&u, &l->weight, &w);
-    use_op_linear(&u, &a);
+    use_linear(&u, l, &l->weight, w, &a);
     return result(&u, y);
 }
 
@@ -106,6 +105,7 @@ static bool some_rows(const struct net_tensor *t, uint64_t row, uint64_t rows,
     if (t->transpose || t->stored.ndim < 1 || row > t->stored.dim[0] ||
         rows > t->stored.dim[0] - row || !dtype_bytes(t->dtype, net_unit(&t->stored), &each))
         return false;
+    out->row += row;
     out->off += row * each;
     out->bytes = rows * each;
     out->stored.dim[0] = out->shape.dim[0] = rows;
@@ -130,8 +130,7 @@ static void product(struct use *u, const struct net_layer *l, struct shape ws,
     };
     if (!p->no_bias)
         a.bias = use_param(u, &bias);
-    a.w = use_weight(u, &w, &ws);
-    use_op_linear(u, &a);
+    use_linear(u, l, &w, ws, &a);
     use_give(u, before);
 }
 
@@ -646,7 +645,7 @@ struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const 
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
-    const struct net_layer *l = net_layer_plain(r, layer, 2, false);
+    const struct net_layer *l = net_layer_table(r, layer);
     if (!l)
         return (struct act) { 0 };
     const struct net_tensor *t = &l->weight;
@@ -661,6 +660,12 @@ struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const 
         }
     struct act y = net_new(r, &s);
     struct op_embedding a = { .y = view_of(y), .ids = host_operand(&u, DT_I32, ids, n) };
+    if (t->coded) {
+        u.keep = t->block;
+        struct view rows = use_decoded_rows(&u, t, &a.ids, y.dtype);
+        use_op_copy(&u, &(struct op_copy) { .x = rows, .y = a.y });
+        return result(&u, y);
+    }
     a.table = use_weight(&u, t, &t->shape);
     use_op_embedding(&u, &a);
     return result(&u, y);

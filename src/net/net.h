@@ -103,7 +103,10 @@ struct net_args {
     /* Of activations: the first that the device is made for (op_acts()), else F32. */
     enum dtype act, act_else; /* DT_NONE: F32 */
     bool fp8;                 /* op_env.fp8 */
-    struct net_times *times;  /* filled; NULL: nobody asks */
+    bool int8; /* products with weights that are whole numbers round their inputs to 8 bits, too, as
+                  ComfyUI's: faster, and other numbers; where the host computes, and the file does
+                  not ask for exact ones */
+    struct net_times *times; /* filled; NULL: nobody asks */
 };
 /* BERTH_EINVAL: not resident. BERTH_EUNSUPPORTED: its compute device cannot compute (names it and
  * those that can), or the file says its weights are in a layout nobody here knows. BERTH_ENODEVMEM:

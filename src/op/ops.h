@@ -48,6 +48,7 @@
 
 #include "base/err.h"
 #include "base/tpool.h"
+#include "tensor/coded.h"
 #include "tensor/tensor.h"
 
 #include <stdatomic.h>
@@ -221,6 +222,28 @@ struct op_geglu {
  * (BERTH_EINVAL); asynchronous ones give zeros for others, so callers check their ids. */
 struct op_embedding {
     struct view table, ids, y;
+};
+/* y[i] = row ids[i], or row + i, of a weight [N, K] whose numbers are codes (tensor/coded.h); y may
+ * have fewer columns: those behind are padding. */
+struct op_decode {
+    struct view codes;  /* [N, K] of how.type */
+    struct view rows;   /* F32, N of them; optional */
+    struct view blocks; /* of how.block_type, coded_blocks_stored(); there where how.how says so */
+    struct view ids;    /* [n] I32, as of op_embedding; optional */
+    struct view y;      /* [n, k] */
+    uint64_t row;       /* without ids */
+    struct coded how;   /* its addresses and cols do not count */
+};
+/* y[..., N] = after(x . w^T + bias[N]) + add[..., N], x and w being whole numbers: w the codes [N,
+ * K] from `row` on (coded_is_int()), x rounded to 8 bits, each row by the scale that its largest
+ * value asks for, turned before where the codes are. ComfyUI's product with such weights: faster
+ * than the values', and other numbers. x, y, add as of op_linear. */
+#define OP_INT_COLUMNS 131072 /* most of them: sums stay below 2^31 */
+struct op_int_linear {
+    struct view x, codes, rows, blocks, bias, add, y; /* codes, rows, blocks as of op_decode */
+    uint64_t row;
+    struct coded how;    /* as of op_decode */
+    enum op_after after; /* not together with add */
 };
 /* y[n, dim]: [cos(t f) | sin(t f)], f_k = exp(-ln(period) k / (dim/2)); an odd dim ends with 0. t:
  * [n] F32, whatever y is */

@@ -194,6 +194,28 @@ struct expand_args {
     int32_t wide, type; /* what moves by 16 bytes lies at multiples of it; expand_any: of src */
 };
 
+/* ---- decode.cu ---- */
+
+#define DECODE_THREADS 256 /* of a block; each turns four columns */
+#define DECODE_COLS (4 * DECODE_THREADS)
+
+struct decode_args { /* rows of y, as struct coded says */
+    const uint8_t *codes;
+    const float *rows; /* NULL: none, as blocks and ids */
+    const uint8_t *blocks;
+    const int32_t *ids;
+    void *y;
+    uint64_t tiles, across; /* in all, of a row */
+    uint64_t first, n;      /* row of y's first, without ids; rows of codes */
+    uint64_t cols, out;     /* of codes, of y */
+    uint64_t in_row;        /* block scales */
+    float scale, book[16];
+    int32_t type, pairs;     /* enum dtype; two codes in a byte */
+    int32_t how, block_type; /* enum coded_blocks, enum dtype */
+    int32_t group_log, swizzled, booked;
+    uint32_t turn;
+};
+
 /* ---- product.cu ---- */
 
 /* y[m][n] = after(sum over k of x[m][k] w[n][k] * scale + bias[n]) + add[m][n], for each of a batch

@@ -148,7 +148,7 @@ static void layouts_that_cannot(void **state)
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct quant_layer q = { .layer = row[i].layer,
                                  .dtype = DT_U8,
-                                 .marker = "{\"format\": \"nvfp4\"}" };
+                                 .marker = "{\"format\": \"hqq\"}" };
         const char *path = tmp_path("layout.safetensors");
         struct family_info is = { 0 };
         struct weights *w;
@@ -160,7 +160,7 @@ static void layouts_that_cannot(void **state)
             assert_string_equal(is.role, row[i].role);
             assert_false(is.runs);
             assert_non_null(strstr(is.why, row[i].layer));
-            assert_non_null(strstr(is.why, "layout 'nvfp4', which cannot be computed yet"));
+            assert_non_null(strstr(is.why, "layout 'hqq', which cannot be computed yet"));
         }
         if (!strcmp(row[i].preset, "sd15-tiny")) { /* its VAE is stored as ever */
             assert_ok(family_find(w, "vae", &is, &err), err);

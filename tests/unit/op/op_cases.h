@@ -701,6 +701,159 @@ static bool make_embedding(struct bag *b, size_t i, union any *a, double *tol)
     return true;
 }
 
+/* Codes of every layout that files have, wide and narrow, whole and cut, in order and looked up. */
+static bool make_decode(struct bag *b, size_t i, union any *a, double *tol)
+{
+    static const struct {
+        struct coded how;
+        bool rows;
+        uint64_t n, stored, cols; /* rows, and columns with and without padding */
+    } at[] = {
+        { { .type = DT_I8 }, true, 21, 45, 45 },
+        { { .type = DT_I8 }, false, 3, 1, 1 },
+        { { .type = DT_I8, .turn = 4 }, true, 7, 52, 52 },
+        { { .type = DT_I8, .turn = 16 }, true, 5, 48, 48 },
+        { { .type = DT_I8, .turn = 64 }, true, 9, 192, 192 },
+        { { .type = DT_I8, .turn = 256 }, true, 33, 768, 768 },
+        { { .type = DT_I8, .turn = 1024 }, true, 2, 2048, 2048 },
+        { { .type = DT_F8_E4M3 }, true, 6, 33, 33 },
+        { { .type = DT_F8_E5M2 }, false, 6, 33, 33 },
+        { { .type = DT_I4, .turn = 64 }, true, 12, 128, 128 },
+        { { .type = DT_F8_E4M3,
+            .how = BLOCKS_TIMES,
+            .block_type = DT_F8_E8M0,
+            .group = 32,
+            .swizzled = true },
+          false,
+          160,
+          160,
+          150 },
+        { { .type = DT_F4_E2M1,
+            .how = BLOCKS_TIMES,
+            .block_type = DT_F8_E4M3,
+            .group = 16,
+            .swizzled = true },
+          false,
+          32,
+          48,
+          40 },
+        { { .type = DT_F4_E2M1,
+            .how = BLOCKS_TIMES,
+            .block_type = DT_F8_E4M3,
+            .group = 16,
+            .swizzled = true },
+          false,
+          272,
+          512,
+          512 },
+        { { .type = DT_U4,
+            .how = BLOCKS_STEPS,
+            .block_type = DT_F8_E4M3,
+            .group = 16,
+            .turn = 64,
+            .booked = true },
+          true,
+          10,
+          128,
+          128 },
+        { { .type = DT_U4, .how = BLOCKS_STEPS, .block_type = DT_F32, .group = 8, .turn = 16 },
+          true,
+          10,
+          32,
+          32 },
+    };
+    enum { KINDS = sizeof at / sizeof *at };
+    *tol = 0;
+    if (i >= 2 * KINDS)
+        return false;
+    struct op_decode *d = &a->decode;
+    struct coded c = at[i % KINDS].how;
+    const uint64_t n = at[i % KINDS].n, cols = at[i % KINDS].stored, first = i % 2 && n > 2;
+    c.scale = 0.37F;
+    c.cols = cols;
+    for (int k = 0; k < CODED_BOOK; k++)
+        c.book[k] = 0.125F * (float)(k - 7);
+    d->codes = tensor_of(b, c.type, S2(n, cols));
+    uint64_t bytes;
+    assert_true(dtype_bytes(c.type, n * cols, &bytes));
+    for (uint64_t k = 0; k < bytes && dtype_desc(c.type)->elems > 1; k++)
+        ((uint8_t *)d->codes.data)[k] = (uint8_t)rng_below(&b->rng, 256);
+    for (uint64_t k = 0; k < bytes && c.type == DT_I8; k++)
+        ((uint8_t *)d->codes.data)[k] = (uint8_t)rng_below(&b->rng, 256);
+    if (at[i % KINDS].rows)
+        d->rows = wide(b, S1(n));
+    if (c.how != BLOCKS_NONE) {
+        d->blocks = tensor_of(b, c.block_type, S1(coded_blocks_stored(&c, n)));
+        for (size_t k = 0; k < op_count(&d->blocks) && c.block_type != DT_F32; k++)
+            ((uint8_t *)d->blocks.data)[k] =
+                (uint8_t)(c.block_type == DT_F8_E8M0 ? (k % 5 ? 120u : 0u) + rng_below(&b->rng, 9)
+                                                     : rng_below(&b->rng, 120));
+        for (size_t k = 0; k < op_count(&d->blocks) && c.block_type == DT_F32; k++)
+            op_f32(&d->blocks)[k] *= 20;
+    }
+    d->row = first;
+    d->y = tensor(b, S2(i < KINDS ? n - first : 13, at[i % KINDS].cols));
+    d->how = c;
+    if (i >= KINDS) {
+        d->ids = tensor_of(b, DT_I32, S1(13));
+        for (size_t k = 0; k < 13; k++)
+            ((int32_t *)d->ids.data)[k] = (int32_t)rng_below(&b->rng, n);
+    }
+    return true;
+}
+
+/* Codes with x and everything around: few rows and many, odd sides, a turn, four bits. */
+static bool make_int_linear(struct bag *b, size_t i, union any *a, double *tol)
+{
+    static const struct {
+        struct coded how;
+        uint64_t m, k, n;
+    } at[] = {
+        { { .type = DT_I8 }, 1, 1, 1 },
+        { { .type = DT_I8 }, 5, 33, 17 },
+        { { .type = DT_I8 }, 77, 130, 50 },
+        { { .type = DT_I8, .turn = 64 }, 35, 192, 33 },
+        { { .type = DT_I8, .turn = 256 }, 4, 768, 64 },
+        { { .type = DT_I4, .turn = 16 }, 9, 48, 20 },
+        { { .type = DT_U4, .how = BLOCKS_STEPS, .block_type = DT_F8_E4M3, .group = 16,
+            .turn = 64, .booked = true }, 6, 128, 31 },
+    };
+    *tol = 1e-5; /* rows are turned and scaled alike; gelu is not */
+    if (i >= sizeof at / sizeof *at)
+        return false;
+    struct op_int_linear *l = &a->int_linear;
+    struct coded c = at[i].how;
+    const uint64_t m = at[i].m, k = at[i].k, n = at[i].n, first = i % 2 * 2;
+    uint64_t bytes;
+    c.scale = 0.02F;
+    c.cols = k;
+    for (int e = 0; e < CODED_BOOK; e++)
+        c.book[e] = 0.125F * (float)(e - 7);
+    assert_true(dtype_bytes(c.type, (n + first) * k, &bytes));
+    *l = (struct op_int_linear) { .x = i == 2 ? slice_of_wider(b, S3(1, m, k), 2)
+                                              : tensor(b, S3(1, m, k)),
+                                  .codes = tensor_of(b, c.type, S2(n + first, k)),
+                                  .rows = i % 3 ? wide(b, S1(n + first)) : (struct view) { 0 },
+                                  .y = i == 3 ? slice_of_wider(b, S3(1, m, n), 2)
+                                              : tensor(b, S3(1, m, n)),
+                                  .row = first,
+                                  .how = c };
+    for (uint64_t e = 0; e < bytes; e++)
+        ((uint8_t *)l->codes.data)[e] = (uint8_t)rng_below(&b->rng, 256);
+    if (c.how != BLOCKS_NONE) {
+        l->blocks = tensor_of(b, c.block_type, S1(coded_blocks_stored(&c, n + first)));
+        for (size_t e = 0; e < op_count(&l->blocks); e++)
+            ((uint8_t *)l->blocks.data)[e] = (uint8_t)rng_below(&b->rng, 120);
+    }
+    if (i % 2)
+        l->bias = wide(b, S1(n));
+    if (i % 4 == 2)
+        l->add = tensor(b, l->y.shape);
+    else if (i == 4)
+        l->after = OP_AFTER_GELU_TANH;
+    return true;
+}
+
 static bool make_timestep(struct bag *b, size_t i, union any *a, double *tol)
 {
     static const uint64_t dim[] = { 1, 2, 7, 320, 256 };
@@ -868,6 +1021,11 @@ OPERANDS_OF(unary, Y(unary, y), EACH(unary, x))
 OPERANDS_OF(binary, Y(binary, y), EACH(binary, a), EACH(binary, b))
 OPERANDS_OF(geglu, Y(geglu, y), EACH(geglu, x))
 OPERANDS_OF(embedding, Y(embedding, y), EACH(embedding, ids), ALL(embedding, table))
+OPERANDS_OF(decode, IS(decode, y, WRITTEN), ALL(decode, codes), ALL(decode, rows),
+            ALL(decode, blocks), ALL(decode, ids))
+OPERANDS_OF(int_linear, Y(int_linear, y), EACH(int_linear, x), EACH(int_linear, add),
+            ALL(int_linear, codes), ALL(int_linear, rows), ALL(int_linear, blocks),
+            ALL(int_linear, bias))
 OPERANDS_OF(timestep, Y(timestep, y), EACH(timestep, t))
 OPERANDS_OF(resize2d, Y(resize2d, y), EACH(resize2d, x))
 OPERANDS_OF(concat, IS(concat, y, WRITTEN)) /* and a list; nothing is computed */
