@@ -436,6 +436,12 @@ static size_t values(const struct diffusion_in *in)
     return (size_t)n;
 }
 
+/* Of one item, without its channels. */
+static size_t positions(const struct diffusion_in *in)
+{
+    return (size_t)shape_inner(&in->shape, 2);
+}
+
 static size_t values_beside(const struct diffusion *d, const struct diffusion_in *in)
 {
     return (size_t)((d->info.in_channels - d->info.latent.channels) * shape_inner(&in->shape, 2));
@@ -488,6 +494,22 @@ static bool same_bias(const struct diffusion_cond *a, const struct diffusion_con
            !memcmp(a->bias, b->bias, side * side * sizeof *a->bias);
 }
 
+/* Are they about a video of the same kind, with the same places at its end? */
+static bool same_video(const struct diffusion_cond *a, const struct diffusion_cond *b)
+{
+    if (a->frame_rate != b->frame_rate || a->guides != b->guides)
+        return false;
+    for (size_t i = 0; i < a->guides; i++) {
+        const struct diffusion_guide *x = &a->guide[i], *y = &b->guide[i];
+        if (x->frames != y->frames || x->rows != y->rows || x->columns != y->columns ||
+            x->at != y->at || x->first != y->first || x->spread != y->spread ||
+            x->strength != y->strength || x->weights != y->weights || !x->weight != !y->weight ||
+            (x->weight && memcmp(x->weight, y->weight, x->weights * sizeof *x->weight) != 0))
+            return false;
+    }
+    return true;
+}
+
 /* Are control nets told texts of one length? */
 static bool same_control(const struct diffusion_cond *a, const struct diffusion_cond *b)
 {
@@ -510,7 +532,8 @@ static void next_batch(const struct diffusion *d, const struct diffusion_in *in,
         if (taken[i] ||
             (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
                       !same_hidden(d, first, in->cond[i]) || !same_bias(first, in->cond[i]) ||
-                      !same_control(first, in->cond[i]) || first->box != in->cond[i]->box)))
+                      !same_control(first, in->cond[i]) || !same_video(first, in->cond[i]) ||
+                      first->box != in->cond[i]->box)))
             continue;
         b->guided = guided;
         if (!b->n) {
@@ -528,6 +551,7 @@ struct gathered { /* a batch in contiguous memory */
     const float *x, *context;
     float *t, *y, *guidance, *out;    /* y, guidance: NULL without */
     float *copied_x, *copied_context; /* NULL: the caller's own are read */
+    float *mask;                      /* [n, positions]; NULL: none */
     struct diffusion_ref *ref;        /* [n, refs]; NULL without */
     bool *negative;                   /* for patches; NULL: there are none */
     float *boxes;                     /* [n, gligen_features_n()]; NULL without */
@@ -586,13 +610,15 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     size_t refs = in->cond[b->item[0]]->refs;
     g->ref = refs ? arena_array(mem, n, refs * sizeof *g->ref) : NULL;
     g->negative = in->patches.n ? arena_array(mem, n, sizeof *g->negative) : NULL;
+    g->mask = in->mask ? arena_array(mem, n, positions(in) * sizeof(float)) : NULL;
     const bool boxes = in->cond[b->item[0]]->boxes;
     g->boxes =
         boxes ? arena_array(mem, n, (size_t)gligen_features_n(d->gligen) * sizeof(float)) : NULL;
     if (in->steers && steered_room(d, in, b, mem, g, err))
         return err->code;
-    if ((refs && !g->ref) || (boxes && !g->boxes) || (in->patches.n && !g->negative) || !g->x ||
-        !g->out || !g->context || !g->t || (adm && !g->y) || (guided && !g->guidance))
+    if ((refs && !g->ref) || (boxes && !g->boxes) || (in->mask && !g->mask) ||
+        (in->patches.n && !g->negative) || !g->x || !g->out || !g->context || !g->t ||
+        (adm && !g->y) || (guided && !g->guidance))
         return err_set(err, BERTH_ENOMEM, "%zu latents of %s", n,
                        sides(in, (char[SIDES_MAX]) { 0 }));
     return BERTH_OK;
@@ -658,6 +684,9 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
             gligen_features(d->gligen, cond->box, cond->boxes, shape_last(&in->shape, 2),
                             shape_last(&in->shape, 1),
                             g->boxes + k * (size_t)gligen_features_n(d->gligen));
+        if (g->mask)
+            memcpy(g->mask + k * positions(in), in->mask + i * positions(in),
+                   positions(in) * sizeof(float));
         if (g->negative)
             g->negative[k] = cond->negative;
         g->chunk += g->chunk == k && cond == in->cond[b->item[0]];
@@ -683,6 +712,9 @@ static struct family_batch batch_of(const struct diffusion *d, const struct diff
                               .ref = like->ref,
                               .refs = like->refs,
                               .ref_method = like->ref_method,
+                              .frame_rate = like->frame_rate,
+                              .guide = like->guide,
+                              .guides = like->guides,
                               .gligen = like->boxes ? d->gligen : NULL,
                               .patches = in->patches,
                               .sigma = in->sigma };
@@ -702,7 +734,7 @@ static berth_status take_turns(struct diffusion *d, const struct diffusion_in *i
 {
     struct family_batch b = *pass;
     b.patches = (struct net_patches) { .n = 0 };
-    b.steers = b.controls = b.refs = 0;
+    b.steers = b.controls = b.refs = b.guides = 0;
     b.hidden = NULL;
     b.guidance = g->guidance + first;
     b.shape.dim[1] = d->info.latent.channels;
@@ -743,6 +775,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
         part.controls = d->controls;
         part.x = g->x + first * whole;
         part.t = g->t + first;
+        part.mask = g->mask ? g->mask + first * positions(in) : NULL;
         part.context = g->context + first * b->tokens * (size_t)info->context_dim;
         part.y = g->y ? g->y + first * (size_t)info->adm_channels : NULL;
         part.guidance = b->guided ? g->guidance + first : NULL;
@@ -798,6 +831,18 @@ static berth_status check_refs(const struct diffusion *d, const struct diffusion
     return BERTH_OK;
 }
 
+static berth_status check_video(const struct diffusion *d, const struct diffusion_in *in,
+                                berth_err *err)
+{
+    if (in->mask && !d->info.own_times)
+        return err_set(err, BERTH_EINVAL, "%s has one noise level for all of a latent",
+                       d->info.family);
+    for (size_t i = 0; i < latents(in); i++)
+        if (in->cond[i]->guides && !d->info.guides)
+            return err_set(err, BERTH_EINVAL, "%s takes no guides", d->info.family);
+    return BERTH_OK;
+}
+
 static berth_status check(const struct diffusion *d, const struct diffusion_in *in, berth_err *err)
 {
     char text[SHAPE_TEXT_MAX];
@@ -809,6 +854,8 @@ static berth_status check(const struct diffusion *d, const struct diffusion_in *
             in->more[i].dim[0] != in->shape.dim[0])
             return err_set(err, BERTH_EINVAL, "%s does not sample latents %s with its own",
                            d->info.family, shape_text(&in->more[i], text));
+    if (check_video(d, in, err))
+        return err->code;
     for (size_t i = 0; i < latents(in); i++)
         if (check_refs(d, in->cond[i], err) || check_boxes(d, in->cond[i], err))
             return err->code;

@@ -63,7 +63,11 @@ struct diffusion_info {
      * for ADM_UNCLIP with the noise level behind them. 0: takes none. */
     uint64_t unclip;
     double unclip_merge;
-    bool refs;       /* takes pictures to look at (diffusion_cond.ref) */
+    bool refs;   /* takes pictures to look at (diffusion_cond.ref) */
+    bool guides; /* takes diffusion_cond.guide */
+    /* Takes diffusion_in.mask: what is known of a latent has noise levels of its own. */
+    bool own_times;
+    bool clean;      /* what is known stays free of noise while the rest is made */
     bool biases;     /* takes diffusion_cond.bias */
     unsigned places; /* PATCH_*: where nodes can change it */
     bool renamed;    /* the file has other names than ours (diffusers) */
@@ -174,6 +178,17 @@ struct diffusion_ref {  /* a picture to look at */
     struct shape shape; /* [items, latent channels, ..., h, w], of any size; items repeat */
     const float *x;     /* scaled for the network */
 };
+/* Latent frames at the end that stand for other places of the video than behind it. */
+struct diffusion_guide {
+    uint64_t frames, rows, columns;
+    int64_t at; /* frame of the video that they begin with */
+    bool first; /* the first of them stands for a single one */
+    uint32_t
+        spread; /* of so many cells along each side one is there (1: all); the mask says which */
+    float strength;      /* how much it is looked at; 1: as all else */
+    const float *weight; /* [weights]: times that, of those that are there; NULL: 1 */
+    size_t weights;
+};
 struct gligen_box;
 struct diffusion_cond {   /* one prompt as the network gets it; host memory, borrowed */
     const float *context; /* [tokens, context_dim] */
@@ -185,6 +200,9 @@ struct diffusion_cond {   /* one prompt as the network gets it; host memory, bor
     const struct diffusion_ref *ref; /* [refs]: what it is to look at */
     size_t refs;
     enum diffusion_ref_method ref_method;
+    double frame_rate;                   /* of the video; 0: nobody said */
+    const struct diffusion_guide *guide; /* [guides], in the order of their frames */
+    size_t guides;
     const struct gligen_box *box; /* [boxes]: after diffusion_add_gligen() */
     size_t boxes;
     const float *pooled; /* NULL: zeros */
@@ -209,6 +227,9 @@ struct diffusion_in {               /* n latents of one size, each with its own 
     const size_t *item; /* [n]: of their batch, for what differs among those; NULL: 0, 1, ... */
     /* [n, in_channels - channels, ..., h, w] of inpainting models; NULL: theirs for "no mask" */
     const float *concat;
+    /* [n, ..., h, w] of models with noise levels of their own for what is known: how much of it is
+     * made, usually 0 or 1; NULL: all. */
+    const float *mask;
     struct net_patches patches;
     float sigma;                         /* for patches */
     const struct diffusion_steer *steer; /* [steers] control nets, in the order of their nodes */

@@ -54,6 +54,10 @@ struct family_batch {
     const struct diffusion_ref *ref; /* [n, refs]: of every item its own, [1, channels, ...] each */
     size_t refs;
     enum diffusion_ref_method ref_method;
+    double frame_rate;                   /* as of diffusion_cond, of all items */
+    const struct diffusion_guide *guide; /* [guides], likewise */
+    size_t guides;
+    const float *mask;     /* [n, ..., h, w], as of diffusion_in; a prediction leaves it out */
     const float *y;        /* [n, adm_channels]; NULL without */
     const float *guidance; /* [n]; NULL: without that term. In a prediction only that counts */
     bool exact_guidance;   /* diffusion_args */

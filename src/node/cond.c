@@ -45,6 +45,46 @@ size_t cond_refs(const struct cond_ref *list)
     return n;
 }
 
+/* ---- frames at the end of a video ---- */
+
+static void guides_release(struct cond_guide *x)
+{
+    while (x && --x->counts == 0) {
+        struct cond_guide *before = x->before;
+        htensor_unref(x->weight);
+        free(x);
+        x = before;
+    }
+}
+
+berth_status cond_guide_add(struct cond_guide **list, struct cond_guide guide, berth_err *err)
+{
+    struct cond_guide *x = malloc(sizeof *x);
+    if (!x)
+        return err_set(err, BERTH_ENOMEM, "a guide of a prompt");
+    *x = guide;
+    x->counts = 1;
+    x->before = *list;
+    if (x->weight)
+        htensor_ref(x->weight);
+    *list = x;
+    return BERTH_OK;
+}
+
+void cond_guides_drop(struct cond_guide **list)
+{
+    guides_release(*list);
+    *list = NULL;
+}
+
+size_t cond_guides(const struct cond_guide *list)
+{
+    size_t n = 0;
+    for (; list; list = list->before)
+        n++;
+    return n;
+}
+
 /* ---- boxes with texts ---- */
 
 static void boxes_release(struct cond_box *x)
@@ -91,6 +131,7 @@ static void entry_release(struct cond_entry *e)
     htensor_unref(e->control_text);
     htensor_unref(e->bias);
     refs_release(e->ref);
+    guides_release(e->guide);
     boxes_release(e->box);
     value_unref(e->gligen);
     unclip_release(e->unclip);
@@ -119,6 +160,8 @@ static struct cond_entry entry_copy(const struct cond_entry *e)
         e->control->counts++;
     if (e->ref)
         e->ref->counts++;
+    if (e->guide)
+        e->guide->counts++;
     if (e->box)
         e->box->counts++;
     if (e->gligen)
@@ -234,6 +277,8 @@ static size_t object_bytes(const void *obj)
              tensor_bytes(x->at[i].bias);
         for (const struct cond_ref *r = x->at[i].ref; r; r = r->before)
             n += tensor_bytes(r->latent);
+        for (const struct cond_guide *g = x->at[i].guide; g; g = g->before)
+            n += tensor_bytes(g->weight);
     }
     return n;
 }

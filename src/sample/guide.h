@@ -155,6 +155,7 @@ struct guide { /* filled by the caller, constant while sampling; everything borr
     /* inpainting; NULL: none */
     const float *mask;           /* of the latent's shape, 1 = denoise */
     const float *latent, *noise; /* in the model's scale; only with a mask */
+    bool clean;                  /* what the mask keeps is seen without noise */
     struct windows *windows;     /* a latent longer than these is predicted in pieces; NULL: none */
     const float *sigmas;         /* [levels] of the run, for them */
     size_t levels;
