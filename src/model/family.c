@@ -46,8 +46,6 @@ static const struct row {
          "blocks.0.modulation"),
     UNET("LTX-2", "an LTX-2 audio and video model", "audio_patchify_proj.weight",
          "patchify_proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight"),
-    UNET("LTX-Video", "an LTX-Video video model", "patchify_proj.weight",
-         "adaln_single.emb.timestep_embedder.linear_1.weight"),
     UNET("Mochi", "a Mochi video model", "t5_yproj.weight"),
     UNET("MiniMax H3", "a MiniMax H3 audio and video model", "video_patch_proj.weight",
          "audio_patch_proj.weight", "condition_proj.weight"),
@@ -68,9 +66,8 @@ static const struct row {
     UNET("SVD", "a Stable Video Diffusion model",
          "input_blocks.1.1.time_stack.0.attn1.to_q.weight"),
     CODEC("Wan", "a Wan 2.2 VAE", "decoder.upsamples.0.upsamples.0.residual.0.gamma"),
-    CODEC("LTX-Video", "an LTX-Video VAE", "per_channel_statistics.std-of-means",
-          "decoder.conv_in.conv.weight"),
-    CODEC("HunyuanVideo", "a HunyuanVideo VAE", "decoder.conv_in.conv.weight"),
+    CODEC("HunyuanVideo", "a HunyuanVideo VAE", "decoder.conv_in.conv.weight",
+          "decoder.mid.block_1.conv1.conv.weight"),
     TEXT("Gemma 4", "a Gemma 4 text encoder", "model.layers.0.layer_scalar"),
     TEXT("Qwen3.5", "a Qwen3.5 text encoder", "model.language_model.layers.0.linear_attn.A_log"),
     TEXT("GPT-OSS", "a GPT-OSS text encoder", "layers.0.self_attn.sinks"),
@@ -141,7 +138,7 @@ static bool find_row(const struct weights *w, const char *role, struct family_in
 
 static const char *article(const char *name)
 {
-    return strncmp(name, "SD", 2) == 0 ? "an" : "a";
+    return strncmp(name, "SD", 2) == 0 || strncmp(name, "LTX", 3) == 0 ? "an" : "a";
 }
 
 /* Is there more than the diffusion model? */

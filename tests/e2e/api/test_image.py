@@ -32,6 +32,7 @@ QWEN = {"diffusion_models/z_image_turbo_bf16.safetensors": "z-image-tiny", "text
         "text_encoders/qwen3vl_4b_fp8_scaled.safetensors": "qwen3vl-krea2-tiny",
         "vae/qwen_image_vae.safetensors": "wan-tiny-vae"}
 STEER = {"controlnet/control_v11p_sd15_canny_fp16.safetensors": "controlnet-sd15-tiny"}
+LTX = {"checkpoints/ltx-video-2b-v0.9.5.safetensors": "ltxv-checkpoint-tiny"}
 UPSCALE = {"upscale_models/RealESRGAN_x4plus.safetensors": "esrgan-tiny"}
 FLUX2 = {"diffusion_models/flux-2-klein-9b.safetensors": "flux2-klein-tiny",
          "diffusion_models/flux2-dev.safetensors": "flux2-tiny", "text_encoders/qwen_3_8b.safetensors": "qwen3-klein-tiny",
@@ -76,7 +77,7 @@ def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("image") / "base"
     for name, preset in TINY.items():
         synth(folder / "models" / "checkpoints" / name, preset, "--dtype", "f16")
-    for name, preset in {**FLUX, **FLUX2, **QWEN, **STEER}.items():
+    for name, preset in {**FLUX, **FLUX2, **QWEN, **STEER, **LTX}.items():
         synth(folder / "models" / name, preset, "--dtype", "q8_0" if name.endswith("gguf") else "f16")
     for name, preset in UPSCALE.items():
         synth(folder / "models" / name, preset)
@@ -109,6 +110,8 @@ def workflow(name, steps=4, side=64):
         for key in ("width", "height", "target_width", "target_height"):
             if key in i and node["class_type"] in ("EmptyLatentImage", "EmptySD3LatentImage", "EmptyFlux2LatentImage"):
                 i[key] = side
+        if "length" in i:  # of a video
+            i.update(width=side, height=side, length=9)
         if node["class_type"] == "FluxKontextImageScale":  # to a megapixel
             node["class_type"] = "ImageScale"
             i.update(upscale_method="bilinear", width=side, height=side, crop="disabled")
@@ -140,6 +143,16 @@ ALL = ["txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "s
        "krea2_turbo", "flux2_klein", "flux2_edit", "upscale", "controlnet"]
 
 
+VIDEOS = ["ltx_video", "ltx_video_i2v"]
+
+
+@pytest.mark.parametrize("name", VIDEOS)
+def test_example_makes_a_video(server, name):
+    webp = make(server, workflow(name))
+    assert webp[:4] == b"RIFF" and webp[8:12] == b"WEBP" and webp.count(b"ANMF") == 9
+    assert make(server, workflow(name)) == webp
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_example_makes_a_picture(server, name):
     png = make(server, workflow(name))
@@ -152,7 +165,7 @@ def test_example_makes_a_picture(server, name):
 def test_every_example_is_tried():
     there = {f[:-5] for f in os.listdir(EXAMPLES) if f.endswith(".json")}
     elsewhere = {"card", "load", "demo", "demo-two", "demo-sheet", "write_text"}  # test_cli.py, test_demo.py
-    assert there - elsewhere == set(ALL)
+    assert there - elsewhere == set(ALL + VIDEOS)
 
 
 def test_what_a_seed_gives(server):
