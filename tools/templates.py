@@ -64,6 +64,8 @@ FAMILIES = [
     (r"v1-5|sd1\.?5|dreamshaper_8|512-inpainting|v2-1|768-v", "SD1.x and SD2.x", "sd15"),
     (r"sd3", "SD3", None),
     (r"mistral", "Mistral 3", "mistral3-24b"),
+    (r"hunyuan_?video_(t2v|vae)", "HunyuanVideo", "hunyuan-video"),
+    (r"llava_llama3", "Llama 3", "llama3-8b"),
     (r"hunyuan", "Hunyuan", None),
     (r"mochi", "Mochi", None),
     (r"esrgan|4x[-_]?ultrasharp", "ESRGAN", "esrgan-x4"),

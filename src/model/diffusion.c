@@ -691,7 +691,9 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
             g->negative[k] = cond->negative;
         g->chunk += g->chunk == k && cond == in->cond[b->item[0]];
         if (g->guidance)
-            g->guidance[k] = cond->guided > 0 ? cond->guidance : default_guidance;
+            g->guidance[k] = cond->guided > 0           ? cond->guidance
+                             : info->usual_guidance > 0 ? (float)info->usual_guidance
+                                                        : default_guidance;
         if (g->y &&
             d->family->vector(info, cond, &in->shape, g->y + k * (size_t)info->adm_channels, err))
             return err->code;

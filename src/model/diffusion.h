@@ -48,6 +48,7 @@ struct diffusion_info {
         act_else;  /* what ComfyUI computes it in on cards, and on those without that: F16
                                  then BF16 for UNets, BF16 then F16 for Flux; F32 comes last */
     bool guidance; /* has a guidance embedding */
+    double usual_guidance; /* where a prompt says none; 0: 3.5 */
     bool inpaint;  /* takes a mask and a masked latent beside x; in_channels says if something else
                        is */
     /* A picture to edit, beside x, is in the model's scale (CosXL, Flux); else as the VAE gives

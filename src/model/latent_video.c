@@ -77,3 +77,31 @@ const struct latent_format latent_ltxv = { .name = "LTX-Video",
                                            .scale = 1.0,
                                            .rgb = ltxv_rgb,
                                            .rgb_bias = ltxv_bias };
+
+static const float hunyuan_rgb[][3] = {
+    { -0.0395f, -0.0331f, 0.0445f },
+    { 0.0696f, 0.0795f, 0.0518f },
+    { 0.0135f, -0.0945f, -0.0282f },
+    { 0.0108f, -0.025f, -0.0765f },
+    { -0.0209f, 0.0032f, 0.0224f },
+    { -0.0804f, -0.0254f, -0.0639f },
+    { -0.0991f, 0.0271f, -0.0669f },
+    { -0.0646f, -0.0422f, -0.04f },
+    { -0.0696f, -0.0595f, -0.0894f },
+    { -0.0799f, -0.0208f, -0.0375f },
+    { 0.1166f, 0.1627f, 0.0962f },
+    { 0.1165f, 0.0432f, 0.0407f },
+    { -0.2315f, -0.192f, -0.1355f },
+    { -0.027f, 0.0401f, -0.0821f },
+    { -0.0616f, -0.0997f, -0.0727f },
+    { 0.0249f, -0.0469f, -0.1703f },
+};
+static const float hunyuan_bias[3] = { 0.0259f, -0.0192f, -0.0761f };
+const struct latent_format latent_hunyuan_video = { .name = "HunyuanVideo",
+                                                    .channels = 16,
+                                                    .rank = 3,
+                                                    .ratio = 8,
+                                                    .time_ratio = 4,
+                                                    .scale = 0.476986,
+                                                    .rgb = hunyuan_rgb,
+                                                    .rgb_bias = hunyuan_bias };

@@ -429,6 +429,13 @@ void net_rms_norm_to(struct net_run *r, const struct net_norm *n)
                                      .from_one = n->from_one });
 }
 
+void net_norm_to(struct net_run *r, const struct net_norm *n)
+{
+    norm_rows(r, n->layer,
+              (struct op_row_norm) {
+                  .x = n->x, .y = n->y, .scale = n->scale, .shift = n->shift, .eps = n->eps });
+}
+
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer, float eps)
 {
     return row_norm(r, x, layer, (struct view) { 0 }, eps, false, false);

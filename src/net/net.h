@@ -323,6 +323,8 @@ struct net_norm {
     bool from_one; /* its weights count from 1 */
 };
 void net_rms_norm_to(struct net_run *r, const struct net_norm *n);
+/* The same with a layer norm. layer NULL, here as there: without parameters. */
+void net_norm_to(struct net_run *r, const struct net_norm *n);
 void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind); /* in place */
 void net_add(struct net_run *r, struct act *x, struct act b);              /* x += b, broadcast */
 struct act net_sum_f32(struct net_run *r, struct act a, struct act b);     /* a + b, in F32 */

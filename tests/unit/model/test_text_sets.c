@@ -39,6 +39,7 @@ static const struct row rows[] = {
     { { &encoder_clip_l, &encoder_clip_g }, "sdxl", "SDXL", "", BERTH_OK },
     { { &encoder_t5, &encoder_clip_l }, "flux", "Flux", "", BERTH_OK },
     { { &encoder_t5 }, "ltxv", "LTX-Video", "", BERTH_OK },
+    { { &encoder_llama, &encoder_clip_l }, "hunyuan_video", "HunyuanVideo", "", BERTH_OK },
     { { &encoder_t5 }, "mochi", "Mochi", "", BERTH_OK },
     /* and may choose one that is not there */
     { { &encoder_clip_l }, "sd3", NOT_YET("sd3") },
