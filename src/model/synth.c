@@ -180,7 +180,8 @@ static berth_status refuse(enum dtype dtype, const struct weights_writer *format
 static bool is_hiprec(const struct key *k, const char *const *hiprec)
 {
     for (; hiprec && *hiprec; hiprec++)
-        if (str_starts(k->name, k->name_len, *hiprec))
+        if (str_starts(k->name, k->name_len, *hiprec) ||
+            (**hiprec == '.' && str_ends(k->name, k->name_len, *hiprec)))
             return true;
     return false;
 }

@@ -327,6 +327,32 @@ void net_group_norm_in_place(struct net_run *r, struct act *x, const char *layer
     *x = group_norm(r, *x, *x, layer, groups, eps, silu);
 }
 
+/* All its values as one vector; empty stays empty. */
+static struct view vector_of(struct act a)
+{
+    uint64_t n;
+    if (!a.shape.ndim || !shape_count(&a.shape, &n))
+        return (struct view) { 0 };
+    a.shape = (struct shape) { 1, { n } };
+    return view_of(a);
+}
+
+void net_channel_modulate(struct net_run *r, struct act *x, struct act scale, struct act shift,
+                          float eps, bool silu)
+{
+    struct use u;
+    if (!use_begin(&u, r, "channel norm"))
+        return;
+    use_op_channel_norm(&u, &(struct op_channel_norm) { .x = view_of(*x),
+                                                        .y = view_of(*x),
+                                                        .scale = vector_of(scale),
+                                                        .shift = vector_of(shift),
+                                                        .eps = eps,
+                                                        .rooted = true,
+                                                        .silu = silu });
+    use_end(&u);
+}
+
 /* Into y; y may be x. */
 static struct act channel_norm(struct net_run *r, struct act x, struct act y, const char *layer,
                                float eps, bool silu)
@@ -400,6 +426,13 @@ void net_rms_norm_to(struct net_run *r, const struct net_norm *n)
                                      .eps = n->eps,
                                      .rms = true,
                                      .from_one = n->from_one });
+}
+
+void net_norm_to(struct net_run *r, const struct net_norm *n)
+{
+    norm_rows(r, n->layer,
+              (struct op_row_norm) {
+                  .x = n->x, .y = n->y, .scale = n->scale, .shift = n->shift, .eps = n->eps });
 }
 
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer, float eps)
@@ -634,9 +667,24 @@ struct act net_linear_given(struct net_run *r, struct act x, const float *w, con
     struct view held = host_operand(&u, DT_F32, w, (size_t)(ws.dim[0] * ws.dim[1]));
     struct op_linear a = { .x = view_of(x),
                            .y = view_of(y),
-                           .w = net_packed(DT_F32, &ws, held.data),
-                           .bias = host_operand(&u, DT_F32, bias, (size_t)rows) };
+                           .w = net_packed(DT_F32, &ws, held.data) };
+    if (bias)
+        a.bias = host_operand(&u, DT_F32, bias, (size_t)rows);
     use_op_linear(&u, &a);
+    return result(&u, y);
+}
+
+struct act net_param(struct net_run *r, const char *layer)
+{
+    struct use u;
+    if (!use_begin(&u, r, layer))
+        return (struct act) { 0 };
+    const struct net_layer *l = net_layer_plain(r, layer, 1, false);
+    if (!l)
+        return (struct act) { 0 };
+    u.keep = l->weight.block;
+    struct act y = net_new(r, &l->weight.shape);
+    use_op_copy(&u, &(struct op_copy) { .x = use_param(&u, &l->weight), .y = view_of(y) });
     return result(&u, y);
 }
 

@@ -42,6 +42,23 @@ struct cond_ref {
 berth_status cond_ref_add(struct cond_ref **list, struct htensor *latent, berth_err *err);
 size_t cond_refs(const struct cond_ref *list); /* how many */
 
+/* Latent frames at the end of a video that stand for others (struct diffusion_guide), behind those
+ * before them: shared as those are. */
+struct cond_guide {
+    unsigned counts;
+    uint64_t frames, rows, columns;
+    int64_t at;
+    bool first;
+    uint32_t spread;
+    double strength;
+    struct htensor *weight;    /* of every cell that is there; NULL: 1 */
+    struct cond_guide *before; /* NULL: it is the first */
+};
+/* Adds one to the list; guide.weight is shared, counts and before are not looked at. */
+berth_status cond_guide_add(struct cond_guide **list, struct cond_guide guide, berth_err *err);
+void cond_guides_drop(struct cond_guide **list); /* leaves none */
+size_t cond_guides(const struct cond_guide *list);
+
 /* A box of the picture with its text (GLIGEN), behind those before it: shared as those are. */
 struct cond_box {
     unsigned counts;
@@ -112,8 +129,10 @@ struct cond_entry {
     struct cond_vace *vace;             /* the last one; NULL: none */
     struct cond_ref *ref;                        /* pictures to look at, the last one; NULL: none */
     enum diffusion_ref_method ref_method;
-    struct cond_box *box; /* the last one; NULL: none */
-    struct value *gligen; /* the GLIGEN that they are for; a reference; NULL without boxes */
+    double frame_rate;        /* of the video; 0: nobody said */
+    struct cond_guide *guide; /* the last one; NULL: none */
+    struct cond_box *box;     /* the last one; NULL: none */
+    struct value *gligen;     /* the GLIGEN that they are for; a reference; NULL without boxes */
     struct cond_control *control; /* the last one; NULL: none */
     bool control_to_all;          /* prompts without any get it from a positive one */
     struct htensor *control_text; /* [1, tokens, width] that they are told; NULL: the prompt's */

@@ -148,11 +148,13 @@ struct op_group_norm { /* x, y: [n, C, ...]; w, b: [C] */
     bool silu; /* y = silu(norm(x)) */
 };
 /* Over the channels of each pixel: y = w[c] * sqrt(C) * x / max(|x|, eps), |x| being the length of
- * all C of them. x, y: [n, C, ...], of one type; w: [C] */
+ * all C of them. x, y: [n, C, ...], of one type; w: [C], optional */
 struct op_channel_norm {
     struct view x, w, y;
+    struct view scale, shift; /* [C] each, both or none: y = norm(x) * (1 + scale[c]) + shift[c] */
     float eps;
-    bool silu; /* y = silu(norm(x)) */
+    bool rooted; /* by sqrt(|x|^2 / C + eps) instead, as rms norms have it */
+    bool silu;   /* of all that */
 };
 struct op_row_norm { /* over rows: layer norm, or without mean RMS norm; w, b: [row], optional */
     struct view x, w, b, y;
@@ -263,8 +265,9 @@ struct op_concat { /* y = x[0..n) one behind the other along axis; any strides *
     int axis;
     struct view y;
 };
-/* Around the last two dimensions: zeros, the other side, or what is at the border. */
-enum op_pad_kind { OP_PAD_ZERO, OP_PAD_CIRCULAR, OP_PAD_EDGE };
+/* Around the last two dimensions: zeros, the other side, what is at the border, or a mirror there,
+ * which is less wide than the picture. */
+enum op_pad_kind { OP_PAD_ZERO, OP_PAD_CIRCULAR, OP_PAD_EDGE, OP_PAD_REFLECT };
 struct op_pad2d {
     struct view x, y;
     uint32_t top, left; /* bottom and right follow from the shapes */

@@ -25,11 +25,11 @@ struct param {       /* parameters, as they are stored */
 struct channel_norm_args {
     const void *x;
     void *y;
-    struct param w;
-    uint64_t channels, pixels; /* pixels of all items */
+    struct param w, scale, shift; /* p NULL: none */
+    uint64_t channels, pixels;    /* pixels of all items */
     struct fast_div inner;     /* of one */
-    float root, eps;           /* root of channels */
-    uint32_t silu;
+    float root, eps;              /* root of channels */
+    uint32_t silu, rooted;
 };
 
 /* ---- norm.cu ---- */

@@ -472,13 +472,20 @@ static bool make_group_norm(struct bag *b, size_t i, union any *a, double *tol)
 static bool make_channel_norm(struct bag *b, size_t i, union any *a, double *tol)
 {
     *tol = 4e-6;
-    if (i >= 2 * MANY)
+    if (i >= 6 * MANY)
         return false;
-    size_t s = i / 2;
+    size_t s = i / 2 % MANY, how = i / 2 / MANY;
     struct op_channel_norm *g = &a->channel_norm;
+    const struct shape channels = S1(many[s].dim[1]);
     *g = (struct op_channel_norm) {
-        .x = tensor(b, many[s]), .w = param(b, S1(many[s].dim[1])), .eps = 1e-12f, .silu = i % 2
+        .x = tensor(b, many[s]), .eps = how ? 1e-8f : 1e-12f, .silu = i % 2, .rooted = how
     };
+    if (how != 1)
+        g->w = param(b, channels);
+    if (how) {
+        g->scale = param(b, channels);
+        g->shift = param(b, channels);
+    }
     for (size_t e = 0; s == 2 && e < op_count(&g->x); e++)
         op_f32(&g->x)[e] = 0; /* a length of 0 */
     g->y = s % 2 ? g->x : tensor(b, many[s]);
@@ -905,14 +912,16 @@ static bool make_concat(struct bag *b, size_t i, union any *a, double *tol)
 static bool make_pad2d(struct bag *b, size_t i, union any *a, double *tol)
 {
     *tol = 0;
-    if (i >= 6)
+    const bool mirror = i >= 6;
+    if (i >= 8)
         return false;
-    uint64_t top = (i + 1) % 3, left = i, bottom = i / 2, right = 7 * (i % 2);
+    uint64_t top = (i + 1) % 3, left = mirror ? i - 5 : i, bottom = i / 2, right = 7 * (i % 2);
+    right = mirror ? 3 : right;
     a->pad2d = (struct op_pad2d) { .x = tensor(b, S4(2, 3, 3 + i, 4)),
                                    .y = tensor(b, S4(2, 3, 3 + i + top + bottom, 4 + left + right)),
                                    .top = (uint32_t)top,
                                    .left = (uint32_t)left,
-                                   .kind = (enum op_pad_kind)(i % 3) };
+                                   .kind = mirror ? OP_PAD_REFLECT : (enum op_pad_kind)(i % 3) };
     return true;
 }
 
@@ -1010,7 +1019,8 @@ OPERANDS_OF(attention, Y(attention, y), EACH(attention, q), EACH(attention, k), 
             EACH(attention, mask))
 OPERANDS_OF(group_norm, Y(group_norm, y), EACH(group_norm, x), ALL(group_norm, w),
             ALL(group_norm, b))
-OPERANDS_OF(channel_norm, Y(channel_norm, y), EACH(channel_norm, x), ALL(channel_norm, w))
+OPERANDS_OF(channel_norm, Y(channel_norm, y), EACH(channel_norm, x), ALL(channel_norm, w),
+            ALL(channel_norm, scale), ALL(channel_norm, shift))
 OPERANDS_OF(row_norm, Y(row_norm, y), EACH(row_norm, x), EACH(row_norm, scale),
             EACH(row_norm, shift), ALL(row_norm, w), ALL(row_norm, b))
 OPERANDS_OF(qk_rope, IS(qk_rope, q, WRITTEN | BATCHED | IN_PLACE),
