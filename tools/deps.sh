@@ -4,7 +4,8 @@ set -eu
 case ${1:-build} in
 build) packages="gcc libc6-dev cmake ninja-build pkg-config libjansson-dev
     libwebsockets-dev libsqlite3-dev libpng-dev libjpeg-dev libwebp-dev libtiff-dev zlib1g-dev
-    libyaml-dev libcurl4-openssl-dev" ;;
+    libyaml-dev libcurl4-openssl-dev
+    libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libswresample-dev" ;;
 test) packages="libcmocka-dev binutils curl python3 python3-pytest python3-requests python3-websocket python3-yaml
     chromium chromium-driver python3-selenium
     zsh fish groff-base mandoc dpkg-dev file" ;; # not systemd: where it runs it is there, elsewhere one test is skipped

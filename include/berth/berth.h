@@ -182,8 +182,8 @@ typedef struct berth_device_info {
 } berth_device_info;
 
 BERTH_API size_t berth_ctx_device_count(const berth_ctx *ctx);
-/* index: 0 .. count-1, in the order they were asked for; BERTH_EINVAL beyond. May ask the driver.
- */
+/* index: 0 .. count-1, in the order they were asked for; BERTH_EINVAL beyond. May ask the
+ * driver. */
 BERTH_API berth_status berth_ctx_device_info(berth_ctx *ctx, size_t index, berth_device_info *out,
                                              berth_err *err);
 /* BERTH_ENOTFOUND lists the names there are. */
@@ -464,6 +464,9 @@ typedef struct berth_engine_config { /* { .size = sizeof(berth_engine_config), .
     berth_log_level log_level;
     berth_log_fn *log;
     void *log_user;
+    /* An installed berth, which reads and writes files of video and sound for this program, one
+     * process for each: "/usr/bin/berth". NULL: nodes that need one fail, and say so. */
+    const char *media_helper;
 } berth_engine_config;
 
 /* ctx: where to run, one engine per context at a time (BERTH_EBUSY); it outlives the engine. NULL:

@@ -5,6 +5,7 @@
 #include "app/run_view.h"
 #include "berth/ctx.h"
 #include "engine/engine.h"
+#include "media/media.h"
 
 #include <inttypes.h>
 
@@ -341,6 +342,7 @@ static int open_engine(struct app *a, const struct options *o, struct parts *p)
                                  .folders = p->folders.folders,
                                  .tokenizers = (const char *const *)p->folders.tokenizers.at,
                                  .tokenizers_n = p->folders.tokenizers.n,
+                                 .media_helper = MEDIA_SELF,
                                  .clock = a->clock,
                                  .log = &a->log,
                                  .disable_metadata = o->no_metadata,
@@ -477,8 +479,8 @@ const struct command command_run = {
     .args = "WORKFLOW.json",
     .guesses = guesses,
     .more =
-        "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes, or a PNG that\n"
-        "was saved with one; - reads standard input.\n"
+        "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes, or a PNG, a\n"
+        "video or a sound that was saved with one; - reads standard input.\n"
         "Prints the files it wrote, one per line; with --server their addresses.\n"
         "VALUE is read as JSON if it is JSON (3, true, \"3\"), otherwise as text.\n" TOKENIZERS_HELP
         "\n"

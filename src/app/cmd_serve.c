@@ -6,6 +6,7 @@
 #include "app/serve_log.h"
 #include "base/file.h"
 #include "device/cpu/meminfo.h"
+#include "media/media.h"
 #include "node/node.h"
 #include "server/server.h"
 
@@ -409,6 +410,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
     cfg.folders = p->folders.folders;
     cfg.tokenizers = (const char *const *)p->folders.tokenizers.at;
     cfg.tokenizers_n = p->folders.tokenizers.n;
+    cfg.media_helper = MEDIA_SELF;
     cfg.frontend = p->folders.frontend.n ? str_c(&p->folders.frontend) : NULL;
     cfg.packages = p->folders.packages.n ? str_c(&p->folders.packages) : NULL;
     cfg.comfyui = p->folders.comfyui.n ? str_c(&p->folders.comfyui) : NULL;

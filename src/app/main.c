@@ -1,10 +1,14 @@
 /* berth: one binary, many commands. See app.h for the way through this folder. */
 #include "app/describe.h"
+#ifdef BERTH_SERVER
+#include "media/media.h"
+#endif
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,6 +82,10 @@ static int finish_output(const struct app *a, int code)
 
 int main(int argc, char **argv)
 {
+#ifdef BERTH_SERVER
+    if (argc > 1 && strcmp(argv[1], MEDIA_HELPER) == 0) /* we were started to read one file */
+        return media_helper();
+#endif
     hold_standard_streams();
     signal(SIGPIPE, SIG_IGN); /* a closed pipe must not end us in the middle of a file, */
     signal(SIGXFSZ, SIG_IGN); /* and one that grew over the process's limit is an error to report */

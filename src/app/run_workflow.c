@@ -3,15 +3,18 @@
 #include "base/file.h"
 #include "engine/engine.h"
 #include "image/image.h"
+#include "media/media.h"
 
+#include <fcntl.h>
+#include <strings.h>
 #include <unistd.h>
 
 #define WORKFLOW_MAX ((size_t)64 << 20)
 #define NAMES_MAX 200 /* bytes of nodes in a message, roughly */
 
 #define WHAT_IT_IS                                                                                 \
-    "a workflow is JSON, as ComfyUI's Workflow > Export (API) writes it, or a PNG that was saved " \
-    "with one"
+    "a workflow is JSON, as ComfyUI's Workflow > Export (API) writes it, or a PNG, a video or a "  \
+    "sound that was saved with one"
 
 static berth_status read_stdin(struct str *all, berth_err *err)
 {
@@ -56,6 +59,39 @@ static berth_status parse_png(const struct str *all, json_t **out, berth_err *er
     return s;
 }
 
+/* MP4, Matroska and WebM, FLAC, MP3, Ogg: by their first bytes. */
+static bool is_clip(const char *path)
+{
+    static const char *const begins[] = { "\x1a\x45\xdf\xa3", "fLaC", "OggS", "ID3" };
+    char p[8] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd < 0 ? -1 : read(fd, p, sizeof p);
+    if (fd >= 0)
+        close(fd);
+    bool is = n == sizeof p && memcmp(p + 4, "ftyp", 4) == 0;
+    for (size_t i = 0; n == sizeof p && !is && i < ARRAY_LEN(begins); i++)
+        is = memcmp(p, begins[i], strlen(begins[i])) == 0;
+    return is;
+}
+
+/* What SaveVideo and SaveAudio write beside frames and samples. Matroska has its names in capitals. */
+static berth_status parse_clip(const char *path, json_t **out, berth_err *err)
+{
+    const struct media_host host = { .helper = MEDIA_SELF };
+    struct media_info i;
+    const char *text = NULL;
+    berth_status s = media_probe(&host, path, &i, err);
+    for (size_t k = 0; !s && k < i.texts; k++)
+        if (strcasecmp(i.text[k].key, "prompt") == 0)
+            text = i.text[k].value;
+    if (!s && !text)
+        s = err_set(err, BERTH_EUNSUPPORTED, "'%s': no workflow was saved in this file", path);
+    if (!s && js_parse(text, strlen(text), NULL, out, err))
+        s = err_add(err, "'%s': its prompt", path);
+    media_info_release(&i);
+    return s;
+}
+
 static berth_status parse(const struct str *all, json_t **out, berth_err *err)
 {
     static const char png[] = "\x89PNG\r\n\x1a\n";
@@ -72,8 +108,9 @@ berth_status run_workflow_read(const char *path, json_t **prompt, json_t **extra
     json_t *all = NULL;
     struct str text = { 0 };
     *prompt = *extra = NULL;
-    berth_status s = read_all(path, &text, err);
-    if (!s && (s = parse(&text, &all, err)))
+    bool clip = strcmp(path, "-") != 0 && is_clip(path);
+    berth_status s = clip ? parse_clip(path, &all, err) : read_all(path, &text, err);
+    if (!s && !clip && (s = parse(&text, &all, err)))
         strcmp(path, "-") ? err_add(err, "'%s'", path) : err_add(err, "standard input");
     str_release(&text);
     if (s == BERTH_EFORMAT || s == BERTH_ELIMIT)

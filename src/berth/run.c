@@ -7,6 +7,7 @@ struct berth_engine {
     bool own_ctx;
     struct folders *folders;
     struct names tokenizers;
+    char *media_helper; /* NULL: none */
     struct engine *engine; /* under the lock */
 };
 
@@ -88,6 +89,7 @@ static berth_status open_engine(berth_engine *e, const berth_engine_config *cfg,
                                      .folders = e->folders,
                                      .tokenizers = (const char *const *)e->tokenizers.at,
                                      .tokenizers_n = e->tokenizers.n,
+                                     .media_helper = e->media_helper,
                                      .log = &e->ctx->log,
                                      .numbers = node_numbers_own,
                                      .disable_metadata = cfg->no_metadata,
@@ -115,6 +117,8 @@ berth_status berth_engine_new(berth_ctx *ctx, const berth_engine_config *cfg, be
         return err_set(err, BERTH_ENOMEM, "an engine");
     e->ctx = ctx;
     berth_status s = ctx ? BERTH_OK : open_ctx(e, &own, err);
+    if (!s && own.media_helper && !(e->media_helper = strdup(own.media_helper)))
+        s = err_set(err, BERTH_ENOMEM, "an engine");
     if (!s)
         s = open_folders(e, &own, err);
     if (!s && !(s = ctx_lock(e->ctx, err))) {
@@ -142,6 +146,7 @@ void berth_engine_free(berth_engine *e)
             ctx_unlock(e->ctx, BERTH_OK);
     }
     names_release(&e->tokenizers);
+    free(e->media_helper);
     folders_free(e->folders);
     if (e->own_ctx)
         berth_ctx_free(e->ctx);

@@ -39,6 +39,7 @@ static berth_status fill_env(struct engine *e, berth_err *err)
     env->log = c->log;
     env->tokenizers = c->tokenizers;
     env->tokenizers_n = c->tokenizers_n;
+    env->media_helper = c->media_helper;
     env->numbers = c->numbers;
     env->disable_metadata = c->disable_metadata;
     if (getrandom(&env->temp_seed, sizeof env->temp_seed, 0) < 0)

@@ -24,6 +24,7 @@ struct engine_config { /* zero: the default of every field. Borrowed until engin
     struct folders *folders;
     const char *const *tokenizers; /* folders, see struct node_env */
     size_t tokenizers_n;
+    const char *media_helper;  /* see struct node_env; NULL: none */
     const struct clock *clock; /* NULL: the system's */
     const struct log *log;     /* may be NULL */
     struct node_numbers numbers;

@@ -148,8 +148,8 @@ berth_status diffusion_detect(const struct weights *w, const char *part, struct 
     return diffusion_look(w, part, out, err) ? explain(w, part, err) : BERTH_OK;
 }
 
-/* A dry run of everything there is: what is missing is said before anything is computed, and what
- * no layer asks for is told. */
+/* A dry run of everything there is: what is missing is reported before anything is computed, and
+ * what no layer asks for is logged. */
 static berth_status ask_for_all(struct diffusion *d, berth_err *err)
 {
     const struct family_batch b = usual_batch(d->family);
@@ -186,6 +186,7 @@ berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **o
                              .act = act,
                              .act_else = act != i->act ? i->act : i->act_else,
                              .fp8 = a->fp8,
+                             .int8 = a->int8,
                              .times = a->times };
     d->args = args;
     if (net_open(&args, &d->net, err) || ask_for_all(d, err))
@@ -513,6 +514,22 @@ static bool same_bias(const struct diffusion_cond *a, const struct diffusion_con
            !memcmp(a->bias, b->bias, side * side * sizeof *a->bias);
 }
 
+/* Are they about a video of the same kind, with the same places at its end? */
+static bool same_video(const struct diffusion_cond *a, const struct diffusion_cond *b)
+{
+    if (a->frame_rate != b->frame_rate || a->guides != b->guides)
+        return false;
+    for (size_t i = 0; i < a->guides; i++) {
+        const struct diffusion_guide *x = &a->guide[i], *y = &b->guide[i];
+        if (x->frames != y->frames || x->rows != y->rows || x->columns != y->columns ||
+            x->at != y->at || x->first != y->first || x->spread != y->spread ||
+            x->strength != y->strength || x->weights != y->weights || !x->weight != !y->weight ||
+            (x->weight && memcmp(x->weight, y->weight, x->weights * sizeof *x->weight) != 0))
+            return false;
+    }
+    return true;
+}
+
 /* Are control nets told texts of one length? */
 static bool same_control(const struct diffusion_cond *a, const struct diffusion_cond *b)
 {
@@ -534,8 +551,9 @@ static void next_batch(const struct diffusion *d, const struct diffusion_in *in,
         bool guided = is_guided(d, in->cond[i]);
         if (taken[i] ||
             (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
-                      !same_extras(first, in->cond[i]) || !same_hidden(d, first, in->cond[i]) ||
-                      !same_bias(first, in->cond[i]) || !same_control(first, in->cond[i]) ||
+                      !same_extras(first, in->cond[i]) || !same_video(first, in->cond[i]) ||
+                      !same_hidden(d, first, in->cond[i]) || !same_bias(first, in->cond[i]) ||
+                      !same_control(first, in->cond[i]) ||
                       first->box != in->cond[i]->box)))
             continue;
         b->guided = guided;
@@ -707,7 +725,9 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
             g->negative[k] = cond->negative;
         g->chunk += g->chunk == k && cond == in->cond[b->item[0]];
         if (g->guidance)
-            g->guidance[k] = cond->guided > 0 ? cond->guidance : default_guidance;
+            g->guidance[k] = cond->guided > 0           ? cond->guidance
+                             : info->usual_guidance > 0 ? (float)info->usual_guidance
+                                                        : default_guidance;
         if (g->y &&
             d->family->vector(info, cond, &in->shape, g->y + k * (size_t)info->adm_channels, err))
             return err->code;
@@ -731,6 +751,9 @@ static struct family_batch batch_of(const struct diffusion *d, const struct diff
                               .extra = like->extra,
                               .extras = like->extras,
                               .mask = in->mask,
+                              .frame_rate = like->frame_rate,
+                              .guide = like->guide,
+                              .guides = like->guides,
                               .gligen = like->boxes ? d->gligen : NULL,
                               .patches = in->patches,
                               .sigma = in->sigma };
@@ -750,7 +773,7 @@ static berth_status take_turns(struct diffusion *d, const struct diffusion_in *i
 {
     struct family_batch b = *pass;
     b.patches = (struct net_patches) { .n = 0 };
-    b.steers = b.controls = b.refs = 0;
+    b.steers = b.controls = b.refs = b.guides = 0;
     b.hidden = NULL;
     b.guidance = g->guidance + first;
     b.shape.dim[1] = d->info.latent.channels;
@@ -866,6 +889,9 @@ static berth_status check_video(const struct diffusion *d, const struct diffusio
     if (in->mask && !d->info.own_times)
         return err_set(err, BERTH_EINVAL, "%s has one noise level for all of a latent",
                        d->info.family);
+    for (size_t i = 0; i < latents(in); i++)
+        if (in->cond[i]->guides && !d->info.guides)
+            return err_set(err, BERTH_EINVAL, "%s takes no guides", d->info.family);
     return BERTH_OK;
 }
 

@@ -48,6 +48,7 @@ struct diffusion_info {
         act_else;  /* what ComfyUI computes it in on cards, and on those without that: F16
                                  then BF16 for UNets, BF16 then F16 for Flux; F32 comes last */
     bool guidance; /* has a guidance embedding */
+    double usual_guidance; /* where a prompt says none; 0: 3.5 */
     bool inpaint;  /* takes a mask and a masked latent beside x; in_channels says if something else
                        is */
     /* A picture to edit, beside x, is in the model's scale (CosXL, Flux); else as the VAE gives
@@ -64,6 +65,7 @@ struct diffusion_info {
     uint64_t unclip;
     double unclip_merge;
     bool refs; /* takes pictures to look at (diffusion_cond.ref) */
+    bool guides; /* takes diffusion_cond.guide */
     /* Takes diffusion_in.mask: what is known of a latent has noise levels of its own. */
     bool own_times;
     bool clean;      /* what is known stays free of noise while the rest is made */
@@ -102,7 +104,7 @@ struct diffusion_args {
     const struct log *log;
     enum dtype act; /* of activations, if the device is made for it; DT_NONE, and else: as the
                        family prefers */
-    bool fp8;       /* net_args.fp8 */
+    bool fp8, int8; /* net_args.fp8, .int8 */
     /* Embed guidance as it is. By default we follow ComfyUI, which rounds it to the type of
      * activations before multiplying by 1000: 3.5 becomes 3504 in BF16. For comparisons with
      * numbers computed in another type. */
@@ -165,15 +167,14 @@ struct diffusion_steer {    /* how one steers a pass; borrowed */
     const float *hint;
     struct shape hint_shape; /* [pictures, channels, h, w]; items share them out, over and over */
     float strength;
-    int type;  /* of pictures, below control_info.types; -1: nobody said */
+    int type;  /* of pictures, below control_info.types; -1: not given */
     bool mean; /* what it gives is the same everywhere: its mean */
 };
 
-/* What SDXL is told about the picture. Any of the numbers may be 0, so what counts is said
- * apart. */
+/* What SDXL is told about the picture. 0 is a valid number, so flags say which ones count. */
 struct diffusion_size {
-    bool said; /* the next six count; else they are those of what is computed, so who computes a
-                  crop says them */
+    bool said; /* the next six count; else they are those of what is computed, so a crop must set
+                  them */
     uint32_t width, height, crop_w, crop_h, target_width, target_height;
     bool scored;     /* aesthetic counts; else it is 6, or 2.5 for negatives */
     float aesthetic; /* refiner */
@@ -196,6 +197,17 @@ struct diffusion_extra {
     const float *x;
     float strength;
 };
+/* Latent frames at the end that stand for other places of the video than behind it. */
+struct diffusion_guide {
+    uint64_t frames, rows, columns;
+    int64_t at; /* frame of the video that they begin with */
+    bool first; /* the first of them stands for a single one */
+    uint32_t
+        spread; /* of so many cells along each side one is there (1: all); the mask says which */
+    float strength;      /* how much it is looked at; 1: as all else */
+    const float *weight; /* [weights]: times that, of those that are there; NULL: 1 */
+    size_t weights;
+};
 struct gligen_box;
 struct diffusion_cond {   /* one prompt as the network gets it; host memory, borrowed */
     const float *context; /* [tokens, context_dim] */
@@ -209,6 +221,9 @@ struct diffusion_cond {   /* one prompt as the network gets it; host memory, bor
     enum diffusion_ref_method ref_method;
     const struct diffusion_extra *extra; /* [extras] */
     size_t extras;
+    double frame_rate;                   /* of the video; 0: nobody said */
+    const struct diffusion_guide *guide; /* [guides], in the order of their frames */
+    size_t guides;
     const struct gligen_box *box; /* [boxes]: after diffusion_add_gligen() */
     size_t boxes;
     const float *pooled; /* NULL: zeros */

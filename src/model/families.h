@@ -56,6 +56,9 @@ struct family_batch {
     enum diffusion_ref_method ref_method;
     const struct diffusion_extra *extra; /* [n, extras]: likewise, [1, ...] each */
     size_t extras;
+    double frame_rate;                   /* as of diffusion_cond, of all items */
+    const struct diffusion_guide *guide; /* [guides], likewise */
+    size_t guides;
     /* [n, ..., h, w], as of diffusion_in. In a prediction only whether there is one counts. */
     const float *mask;
     const float *y;        /* [n, adm_channels]; NULL without */
@@ -129,7 +132,7 @@ struct family {
 #include "model/families.def"
 #undef FAMILY
 
-/* family.arch but for what is the family's own. */
+/* family.arch except for what is the family's own. */
 #define FAMILY_ARCH(name_, about_)                                                                 \
     .base = { .name = name_, .about = about_, .trace = arch_trace, .aliases = arch_aliases },      \
     .role = "unet", .trace = family_trace

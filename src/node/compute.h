@@ -42,6 +42,23 @@ struct cond_ref {
 berth_status cond_ref_add(struct cond_ref **list, struct htensor *latent, berth_err *err);
 size_t cond_refs(const struct cond_ref *list); /* how many */
 
+/* Latent frames at the end of a video that stand for others (struct diffusion_guide), behind those
+ * before them: shared as those are. */
+struct cond_guide {
+    unsigned counts;
+    uint64_t frames, rows, columns;
+    int64_t at;
+    bool first;
+    uint32_t spread;
+    double strength;
+    struct htensor *weight;    /* of every cell that is there; NULL: 1 */
+    struct cond_guide *before; /* NULL: it is the first */
+};
+/* Adds one to the list; guide.weight is shared, counts and before are not looked at. */
+berth_status cond_guide_add(struct cond_guide **list, struct cond_guide guide, berth_err *err);
+void cond_guides_drop(struct cond_guide **list); /* leaves none */
+size_t cond_guides(const struct cond_guide *list);
+
 /* A box of the picture with its text (GLIGEN), behind those before it: shared as those are. */
 struct cond_box {
     unsigned counts;
@@ -112,12 +129,14 @@ struct cond_entry {
     struct cond_vace *vace;             /* the last one; NULL: none */
     struct cond_ref *ref;                        /* pictures to look at, the last one; NULL: none */
     enum diffusion_ref_method ref_method;
-    struct cond_box *box; /* the last one; NULL: none */
-    struct value *gligen; /* the GLIGEN that they are for; a reference; NULL without boxes */
+    double frame_rate;        /* of the video; 0: nobody said */
+    struct cond_guide *guide; /* the last one; NULL: none */
+    struct cond_box *box;     /* the last one; NULL: none */
+    struct value *gligen;     /* the GLIGEN that they are for; a reference; NULL without boxes */
     struct cond_control *control; /* the last one; NULL: none */
     bool control_to_all;          /* prompts without any get it from a positive one */
     struct htensor *control_text; /* [1, tokens, width] that they are told; NULL: the prompt's */
-    int guided; /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
+    int guided; /* as diffusion_cond: 0 not given, 1 `guidance`, -1 without */
     double guidance;
     /* Added to what attention makes of every query (row) and key: [tokens + 1, tokens + 1], the
      * last standing for the picture; NULL: none. */
@@ -144,7 +163,7 @@ berth_status conditioning_join(const struct conditioning *a, const struct condit
                                struct conditioning **out, berth_err *err);
 berth_status conditioning_copy(const struct conditioning *x, struct conditioning **out,
                                berth_err *err);
-/* BERTH_ELIMIT: more than COND_TOKENS_MAX of them. For who makes prompts longer, before it does. */
+/* BERTH_ELIMIT: more than COND_TOKENS_MAX of them. Asked before a prompt is made longer. */
 berth_status conditioning_tokens_fit(size_t tokens, berth_err *err);
 size_t conditioning_tokens(const struct conditioning *x); /* of all prompts; x NULL: 0 */
 void conditioning_free(struct conditioning *x);           /* NULL is fine */
@@ -201,7 +220,7 @@ extern const struct value_type type_guider;
 
 /* What people call the model, for messages; "a model without weights". */
 const char *ready_name(const struct model_ref *ref);
-/* Sets the patches of part i and loads it. Cancel is the call's; a load is told as text. */
+/* Sets the patches of part i and loads it. Cancel is the call's; a load is reported as text. */
 berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t i, berth_err *err);
 /* Says what a pass will take before it begins: a line in the log, a warning when it is more than
  * half of what the device has. batch: items of it. */

@@ -45,6 +45,46 @@ size_t cond_refs(const struct cond_ref *list)
     return n;
 }
 
+/* ---- frames at the end of a video ---- */
+
+static void guides_release(struct cond_guide *x)
+{
+    while (x && --x->counts == 0) {
+        struct cond_guide *before = x->before;
+        htensor_unref(x->weight);
+        free(x);
+        x = before;
+    }
+}
+
+berth_status cond_guide_add(struct cond_guide **list, struct cond_guide guide, berth_err *err)
+{
+    struct cond_guide *x = malloc(sizeof *x);
+    if (!x)
+        return err_set(err, BERTH_ENOMEM, "a guide of a prompt");
+    *x = guide;
+    x->counts = 1;
+    x->before = *list;
+    if (x->weight)
+        htensor_ref(x->weight);
+    *list = x;
+    return BERTH_OK;
+}
+
+void cond_guides_drop(struct cond_guide **list)
+{
+    guides_release(*list);
+    *list = NULL;
+}
+
+size_t cond_guides(const struct cond_guide *list)
+{
+    size_t n = 0;
+    for (; list; list = list->before)
+        n++;
+    return n;
+}
+
 /* ---- boxes with texts ---- */
 
 static void boxes_release(struct cond_box *x)
@@ -120,6 +160,7 @@ static void entry_release(struct cond_entry *e)
     for (size_t i = 0; i < EXTRA_KINDS; i++)
         htensor_unref(e->extra[i]);
     refs_release(e->ref);
+    guides_release(e->guide);
     boxes_release(e->box);
     vace_release(e->vace);
     value_unref(e->gligen);
@@ -153,6 +194,8 @@ static struct cond_entry entry_copy(const struct cond_entry *e)
         e->ref->counts++;
     if (e->vace)
         e->vace->counts++;
+    if (e->guide)
+        e->guide->counts++;
     if (e->box)
         e->box->counts++;
     if (e->gligen)
@@ -272,6 +315,8 @@ static size_t object_bytes(const void *obj)
             n += tensor_bytes(r->latent);
         for (const struct cond_vace *v = x->at[i].vace; v; v = v->before)
             n += tensor_bytes(v->frames) + tensor_bytes(v->mask);
+        for (const struct cond_guide *g = x->at[i].guide; g; g = g->before)
+            n += tensor_bytes(g->weight);
     }
     return n;
 }

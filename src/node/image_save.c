@@ -56,9 +56,7 @@ NODE_CLASS(SaveImage, .display = "Save Image", .category = "image", .module = "n
            INS(SOCKET("images", "IMAGE"), TEXT_IN("filename_prefix", "ComfyUI")), OUT(out_images),
            .run = save_run);
 
-/* "<base>_temp_" and five letters that stay with the node while its id stays in prompts. */
-static berth_status preview_prefix(struct node_call *c, const char *base, struct str *out,
-                                   berth_err *err)
+berth_status preview_prefix(struct node_call *c, const char *base, struct str *out, berth_err *err)
 {
     char letters[6] = "";
     if (!c->state || !*c->state) {

@@ -33,7 +33,6 @@
     }
 /* Nodes that are declared and cannot be computed yet, all in one statement. */
 #define NOT_YET(c, ...) NODE_CLASS(c, .run = node_not_yet, __VA_ARGS__)
-#define NO_VIDEO(c, ...) NODE_CLASS(c, .run = node_no_video, __VA_ARGS__)
 #define INS(...) IN(((const struct node_input[]) { __VA_ARGS__ }))
 #define OUTS(...) OUT(((const struct node_output[]) { __VA_ARGS__ }))
 #define CHOICES(...) ((const char *const[]) { __VA_ARGS__, NULL })
@@ -267,9 +266,6 @@ berth_status input_list(const struct node_env *env, bool (*wanted)(const char *n
                         struct names *out, berth_err *err);
 node_options_fn input_videos; /* by their MIME type */
 
-/* video.c: run() of nodes whose codecs are not there. */
-berth_status node_no_video(struct node_call *c, berth_err *err);
-
 /* save.c: files that nodes leave behind: whole, numbered, never in place of another, and not waited
  * for on the disk (paths/paths.h). */
 struct saved { /* between save_begin() and save_end(); zeroed is fine */
@@ -296,7 +292,11 @@ berth_status load_picture(struct node_call *c, const char *name, bool as_stored,
 /* A frame as RGB into the picture `at` of t. */
 berth_status put_rgb(const struct image *im, struct htensor *t, size_t at, berth_err *err);
 
-/* image_save.c: pictures of the temp folder below the node, without the prompt in them. */
+/* image_save.c: "<base>_temp_" and five letters that stay with the node while its id stays in
+ * prompts. */
+berth_status preview_prefix(struct node_call *c, const char *base, struct str *out,
+                            berth_err *err);
+/* Pictures of the temp folder below the node, without the prompt in them. */
 berth_status show_images(struct node_call *c, const struct htensor *t, berth_err *err);
 /* The files alone, under another key of the ui. */
 berth_status show_images_as(struct node_call *c, const struct htensor *t, const char *key,

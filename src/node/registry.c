@@ -1,6 +1,7 @@
 /* registry.c: classes by name. Both lists are in strcmp() order of their names, so that looking one
  * up in a prompt of ten thousand nodes is a binary search over a table that nobody has to build; the
  * all-nodes test holds them to it. */
+#include "media/media.h"
 #include "node/node_impl.h"
 
 #include <stdlib.h>
@@ -23,9 +24,8 @@ static const struct node_class *const nodes[] = {
 const char *node_cannot_run(const struct node_class *c)
 {
     return c->run == node_not_yet ? "cannot be computed yet"
-           : c->run == node_no_video
-               ? "cannot be computed: reading and writing video is not built in"
-               : NULL;
+           : c->flags & NODE_MEDIA && !media_built() ? "cannot be computed: " MEDIA_ABSENT
+                                                     : NULL;
 }
 
 size_t node_count(void)

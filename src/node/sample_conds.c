@@ -400,6 +400,42 @@ static berth_status resolve_refs(struct node_call *c, const struct cond_entry *e
     return BERTH_OK;
 }
 
+/* ---- frames at the end of a video ---- */
+
+static berth_status resolve_guides(struct node_call *c, const struct cond_entry *e,
+                                   const struct cond_scene *scene, struct diffusion_cond *to,
+                                   berth_err *err)
+{
+    size_t n = cond_guides(e->guide);
+    if (!n)
+        return BERTH_OK;
+    if (!scene->info->guides) { /* as in ComfyUI; here it is said */
+        log_warn(c->env->log, "node.conditioning",
+                 "node=%s guides=%zu why=\"%s takes none: left out\"", c->id, n,
+                 scene->info->family);
+        return BERTH_OK;
+    }
+    if (e->area_kind != AREA_NONE)
+        return err_set(err, BERTH_EUNSUPPORTED, "guides together with areas of prompts");
+    struct diffusion_guide *list = take(scene, n, sizeof *list, err);
+    if (!list)
+        return err->code;
+    to->guide = list;
+    to->guides = n;
+    for (const struct cond_guide *g = e->guide; g; g = g->before)
+        list[--n] =
+            (struct diffusion_guide) { .frames = g->frames,
+                                       .rows = g->rows,
+                                       .columns = g->columns,
+                                       .at = g->at,
+                                       .first = g->first,
+                                       .spread = g->spread,
+                                       .strength = (float)g->strength,
+                                       .weight = g->weight ? g->weight->data : NULL,
+                                       .weights = g->weight ? htensor_count(g->weight) : 0 };
+    return BERTH_OK;
+}
+
 /* ---- boxes with texts ---- */
 
 static berth_status resolve_boxes(const struct cond_entry *e, const struct cond_scene *scene,
@@ -580,6 +616,7 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                            .pooled_n = e->pooled ? htensor_count(e->pooled) : 0,
                                            .size = size_of(e, scene),
                                            .negative = negative,
+                                           .frame_rate = e->frame_rate,
                                            .guided = e->guided,
                                            .guidance = (float)e->guidance },
                                  .with = scene->model,
@@ -592,9 +629,9 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                .has_area = e->area_kind != AREA_NONE,
                                .sigma_start = HUGE_VAL };
     if (resolve_refs(c, e, scene, &x->cond, err) || resolve_shown(e, scene, &x->cond, err) ||
-        resolve_bias(e, scene, &x->cond, err) || resolve_unclip(c, e, scene, &x->cond, err) ||
-        resolve_boxes(e, scene, x, err) || resolve_told(e, scene, &x->cond, err) ||
-        video_extras(c, e, scene, &x->cond, err))
+        resolve_guides(c, e, scene, &x->cond, err) || resolve_bias(e, scene, &x->cond, err) ||
+        resolve_unclip(c, e, scene, &x->cond, err) || resolve_boxes(e, scene, x, err) ||
+        resolve_told(e, scene, &x->cond, err) || video_extras(c, e, scene, &x->cond, err))
         return err->code;
     if (scene->several) {
         if (g->has_area || e->mask || e->concat_latent || e->concat_mask || e->control)

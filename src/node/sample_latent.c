@@ -377,9 +377,9 @@ static berth_status open_net(struct run *r, const struct model_ref *ref, struct 
     return err->code;
 }
 
-/* The network of a model, loaded and open. One model has one set of patches at a time, so who wants
- * it with others waits until it is closed; a second one that has no room beside the first takes
- * turns with it. */
+/* The network of a model, loaded and open. A model has one set of patches at a time: to use it with
+ * others, it must be closed first. A second model that has no room beside the first takes turns
+ * with it. */
 static berth_status net_for(struct run *r, const struct model_ref *ref, struct diffusion **out,
                             berth_err *err)
 {
@@ -1076,7 +1076,7 @@ static berth_status give_back(struct run *r, struct latent *out, berth_err *err)
     return BERTH_OK;
 }
 
-/* Prompts of another model are told before this one is loaded; those that count for a while only
+/* Prompts of another model are refused before this one is loaded; those that count for a while only
  * when it is their turn. */
 static berth_status check_prompts(const struct run *r, const struct conditioning *list,
                                   berth_err *err)

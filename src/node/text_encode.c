@@ -5,7 +5,7 @@
 
 /* ---- embedding:name ---- */
 
-/* Is this listed file what a prompt calls `name`, but for this ending, in any sub-folder? */
+/* Is this listed file what a prompt calls `name`, except for this ending, in any sub-folder? */
 static bool is_called(const char *file, const char *name, size_t n, const char *ext)
 {
     const char *base = strrchr(file, '/');

@@ -1,46 +1,7 @@
-/* third_party.c: nodes of other packs that workflows in the field use: VideoHelperSuite, Florence2.
- * Declared, so that those workflows validate; computed when codecs and networks are there. */
+/* third_party.c: nodes of other packs that workflows in the field use: Florence2. Declared, so that
+ * those workflows validate; computed when the networks are there. */
 #include "node/loader_impl.h"
 #include "node/node_impl.h"
-
-#define VHS "\xf0\x9f\x8e\xa5\xf0\x9f\x85\xa5\xf0\x9f\x85\x97\xf0\x9f\x85\xa2" /* its badge */
-#define VHS_MODULE "custom_nodes.ComfyUI-VideoHelperSuite"
-
-/* What a format wants beside these arrives as undeclared inputs: pix_fmt, crf, save_metadata, ... */
-NO_VIDEO(VHS_VideoCombine, .display = "Video Combine " VHS, .category = "Video Helper Suite " VHS,
-         .module = VHS_MODULE,
-         .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO | NODE_UNIQUE_ID | NODE_ANY_INPUT,
-         INS(SOCKET("images", "IMAGE,LATENT"),
-             FLOAT_IN("frame_rate", 8.0, 0.0, 0.0, 1.0, .no_range = true, .more = "\"min\":1"),
-             INT_IN("loop_count", 0, 0, 100, 1), TEXT_IN("filename_prefix", "AnimateDiff"),
-             COMBO_IN("format", CHOICES("image/gif", "image/webp", "video/16bit-png",
-                                        "video/8bit-png", "video/av1-webm", "video/ffmpeg-gif",
-                                        "video/ffv1-mkv", "video/h264-mp4", "video/h265-mp4",
-                                        "video/nvenc_av1-mp4", "video/nvenc_h264-mp4",
-                                        "video/nvenc_hevc-mp4", "video/ProRes", "video/webm")),
-             BOOL_IN("pingpong", false), BOOL_IN("save_output", true), OPTIONAL("audio", "AUDIO"),
-             OPTIONAL("meta_batch", "VHS_BatchManager"), OPTIONAL("vae", "VAE")),
-         OUTS({ .type = "VHS_FILENAMES", .name = "Filenames" }));
-
-NO_VIDEO(VHS_LoadVideo, .display = "Load Video (Upload) " VHS,
-         .category = "Video Helper Suite " VHS, .module = VHS_MODULE, .flags = NODE_UNIQUE_ID,
-         INS({ .name = "video",
-               .kind = IN_COMBO,
-               .options_fn = input_videos,
-               .more = "\"video_upload\":true" },
-             FLOAT_IN("force_rate", 0.0, 0.0, 60.0, 1.0), INT_IN("custom_width", 0, 0, MAX_SIDE, 0),
-             INT_IN("custom_height", 0, 0, MAX_SIDE, 0),
-             INT_IN("frame_load_cap", 0, 0, INT32_MAX, 1),
-             INT_IN("skip_first_frames", 0, 0, INT32_MAX, 1),
-             INT_IN("select_every_nth", 1, 1, INT32_MAX, 1),
-             OPTIONAL("meta_batch", "VHS_BatchManager"), OPTIONAL("vae", "VAE"),
-             COMBO_IN("format",
-                      CHOICES("None", "AnimateDiff", "Mochi", "LTXV", "Hunyuan", "Cosmos", "Wan"),
-                      .optional = true)),
-         OUTS({ .type = "IMAGE" }, { .type = "INT", .name = "frame_count" },
-              { .type = "AUDIO", .name = "audio" },
-              { .type = "VHS_VIDEOINFO", .name = "video_info" }),
-         .validate = input_validate, .validates = "video");
 
 #define DEVICE(n, ...)                                                                             \
     {                                                                                              \

@@ -26,7 +26,7 @@ berth_status host_room(const char *root, size_t bytes, berth_err *err)
                    bytes, left, total);
 }
 
-/* malloc() promises more than there is. Pages that are there count as used when the next one asks. */
+/* malloc() promises more than there is; only pages that are touched count as used. */
 static void populate(void *p, size_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -74,6 +74,19 @@ berth_status htensor_new(const struct shape *s, struct htensor **out, berth_err 
 berth_status htensor_zeros(const struct shape *s, struct htensor **out, berth_err *err)
 {
     return tensor_new(s, true, out, err);
+}
+
+berth_status htensor_take(const struct shape *s, float *taken, struct htensor **out,
+                          berth_err *err)
+{
+    struct htensor *t = malloc(sizeof *t);
+    *out = t;
+    if (!t) {
+        free(taken);
+        return err_set(err, BERTH_ENOMEM, "a tensor");
+    }
+    *t = (struct htensor) { .refs = 1, .shape = *s, .data = taken };
+    return BERTH_OK;
 }
 
 struct htensor *htensor_ref(struct htensor *t)

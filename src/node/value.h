@@ -5,7 +5,8 @@
  *            values  a list of values: everything travels as a list (comfyui-api.md 5)
  * Kinds      IMAGE, MASK, SIGMAS: V_TENSOR, float32 on the host (IMAGE [n,h,w,c] 0..1, MASK
  *            [n,h,w]). LATENT: V_LATENT. MODEL, CLIP, VAE, ...: V_MODEL. CONDITIONING, GUIDER,
- *            NOISE, SAMPLER: V_OBJECT, each with a type of its own (compute.h).
+ *            NOISE, SAMPLER: V_OBJECT, each with a type of its own (compute.h). AUDIO, VIDEO:
+ *            likewise (clips.h).
  * Threads    Executor only; counts are plain. */
 #pragma once
 
@@ -28,6 +29,9 @@ berth_status htensor_new(const struct shape *s, struct htensor **out, berth_err 
 berth_status htensor_zeros(const struct shape *s, struct htensor **out, berth_err *err);
 struct htensor *htensor_ref(struct htensor *t);
 void htensor_unref(struct htensor *t); /* NULL is fine */
+/* Of data that malloc() gave; takes it, also on failure. */
+berth_status htensor_take(const struct shape *s, float *taken, struct htensor **out,
+                          berth_err *err);
 /* What was made and ended with s, which comes back: after an error it is gone and *t is NULL. */
 berth_status htensor_made(berth_status s, struct htensor **t);
 /* A new one with the same values. */
@@ -106,7 +110,7 @@ struct model_ref {
         int clip_skip;       /* stop_at_clip_layer; 0: none */
         enum dtype act;  /* ModelComputeDtype: of activations; DT_NONE: nothing */
         bool fp8;        /* weight_dtype fp8_e4m3fn_fast: products in fp8 */
-        int picture; /* CONTROL_NET: 1 + the type of pictures a union net gets; 0: nobody said */
+        int picture; /* CONTROL_NET: 1 + the type of pictures a union net gets; 0: not given */
         bool no_network; /* VAE: taesd or pixel_space, which cannot be computed yet */
     } said;
 };
@@ -137,7 +141,7 @@ struct value {
         uint64_t u; /* V_UINT: above INT64_MAX only */
         double f;
         bool b;
-        char *why; /* V_NULL: why there is nothing, as a sentence; NULL: nobody said */
+        char *why; /* V_NULL: why there is nothing, as a sentence; NULL: not given */
         struct {
             char *p;
             size_t n;

@@ -69,9 +69,9 @@ static berth_status output_new(const struct vision_net *v, uint64_t n, struct vi
     return s;
 }
 
-static berth_status see(struct node_call *c, struct net *net, const struct vision_net *v,
-                        const struct htensor *image, bool crop, struct vision_output **out,
-                        berth_err *err)
+static berth_status look_at(struct node_call *c, struct net *net, const struct vision_net *v,
+                            const struct htensor *image, bool crop, struct vision_output **out,
+                            berth_err *err)
 {
     if (output_new(v, dim(image, 0), out, err))
         return err->code;
@@ -109,7 +109,7 @@ static berth_status run_vision(struct node_call *c, berth_err *err)
         in_text(c, "crop", &crop, err) || ready_net(c, ref, "CLIP_VISION", &args, err) ||
         vision_open(&args, res_info(ref->part[0]).part, &v, &net, err))
         return err->code;
-    berth_status s = see(c, net, &v, image, strcmp(crop, "center") == 0, &seen, err);
+    berth_status s = look_at(c, net, &v, image, strcmp(crop, "center") == 0, &seen, err);
     struct net_report done = net_report(net);
     ready_done(c, ref->part[0], "vision", &done);
     net_close(net);

@@ -94,3 +94,15 @@ void save_path_release(struct save_path *p); /* zeroed is fine */
 berth_status path_save_file(struct save_cache *cache, struct save_path *p, uint64_t batch,
                             const char *ext, const void *data, size_t n, struct str *filename,
                             berth_err *err);
+
+/* The same for a file that is written piece by piece, or by another process: it has no name in the
+ * folder before path_save_close(), which gives it one, or with keep false throws it away. Closing
+ * twice is fine. */
+struct save_stream {
+    int dir, fd;   /* fd: to write to, and to read again; -1: closed */
+    char temp[64]; /* where files must have names; "": it has none */
+};
+berth_status path_save_open(struct save_path *p, struct save_stream *out, berth_err *err);
+berth_status path_save_close(struct save_cache *cache, struct save_path *p, uint64_t batch,
+                             const char *ext, bool keep, struct save_stream *f,
+                             struct str *filename, berth_err *err);

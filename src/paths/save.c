@@ -199,8 +199,8 @@ static void replace_words(const char *prefix, uint64_t width, uint64_t height,
 }
 
 /* The prefix as a path below root, from which no ".." leads out: *rel points into *full. */
-static berth_status below(const char *root, const struct str *prefix, struct str *full,
-                          const char **rel, berth_err *err)
+static berth_status path_below(const char *root, const struct str *prefix, struct str *full,
+                               const char **rel, berth_err *err)
 {
     struct str top = { 0 };
     path_join(root, "", 0, &top);
@@ -225,7 +225,7 @@ static berth_status split(const char *root, const struct str *prefix, struct sav
 {
     struct str full = { 0 };
     const char *rel = NULL;
-    berth_status s = below(root, prefix, &full, &rel, err);
+    berth_status s = path_below(root, prefix, &full, &rel, err);
     if (!s) {
         const char *slash = strrchr(rel, '/');
         if (slash)
@@ -326,9 +326,23 @@ static int write_named(int dir, const char *name, const void *data, size_t n)
     return why;
 }
 
+struct whole {        /* what gets a name */
+    int fd;           /* its bytes; -1: none, they are data */
+    const char *temp; /* the name it has meanwhile; "": none */
+    const void *data; /* NULL: all is in fd */
+    size_t n;
+};
+
+static int give_name(int dir, const struct whole *f, const char *name)
+{
+    if (f->temp[0])
+        return linkat(dir, f->temp, dir, name, 0) ? errno : 0;
+    return f->fd >= 0 ? name_it(dir, f->fd, name) : ENOENT;
+}
+
 /* errno. The first name that nobody has, from p->counter on. */
-static int place(int dir, int nameless, struct save_path *p, uint64_t batch, const char *ext,
-                 const void *data, size_t n, struct str *name)
+static int place(int dir, const struct whole *f, struct save_path *p, uint64_t batch,
+                 const char *ext, struct str *name)
 {
     for (unsigned tries = 0; tries < TRIES_MAX; tries++, p->counter++) {
         berth_err unread = { 0 };
@@ -338,9 +352,9 @@ static int place(int dir, int nameless, struct save_path *p, uint64_t batch, con
         file_name(p, batch, ext, name);
         if (name->bad)
             return ENOMEM;
-        int why = nameless >= 0 ? name_it(dir, nameless, name->p) : ENOENT;
-        if (why && why != EEXIST) /* no /proc, no links: some file systems and sandboxes */
-            why = write_named(dir, name->p, data, n);
+        int why = give_name(dir, f, name->p);
+        if (why && why != EEXIST && f->data) /* no /proc, no links: some file systems, sandboxes */
+            why = write_named(dir, name->p, f->data, f->n);
         if (why != EEXIST)
             return why;
     }
@@ -363,6 +377,25 @@ static void cache_saved(struct save_cache *c, const struct save_path *p, struct 
     }
 }
 
+/* What came of it: `why` is errno. */
+static berth_status saved(struct save_cache *cache, struct save_path *p, int why, size_t n,
+                          const struct str *name, struct timespec before, struct str *filename,
+                          berth_err *err)
+{
+    if (why == ENOMEM)
+        return err_set(err, BERTH_ENOMEM, "writing '%s/%s'", str_c(&p->folder), str_c(name));
+    if (why)
+        return err_sys(err, BERTH_EIO, why, "writing '%s/%s', %zu bytes", str_c(&p->folder),
+                       name->n ? name->p : str_c(&p->name), n);
+    p->counter++;
+    cache_saved(cache, p, before);
+    if (!filename)
+        return BERTH_OK;
+    str_clear(filename);
+    str_add(filename, name->p, name->n);
+    return filename->bad ? err_set(err, BERTH_ENOMEM, "the name of '%s'", name->p) : BERTH_OK;
+}
+
 berth_status path_save_file(struct save_cache *cache, struct save_path *p, uint64_t batch,
                             const char *ext, const void *data, size_t n, struct str *filename,
                             berth_err *err)
@@ -377,26 +410,59 @@ berth_status path_save_file(struct save_cache *cache, struct save_path *p, uint6
     int nameless = openat(dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
     int why = nameless < 0 ? 0 : write_all(nameless, data, n);
     if (!why)
-        why = place(dir, nameless, p, batch, ext, data, n, &name);
+        why =
+            place(dir, &(struct whole) { nameless, "", data ? data : "", n }, p, batch, ext, &name);
     if (nameless >= 0 && close(nameless) && !why)
         why = errno;
     close(dir);
-    berth_status s = BERTH_OK;
-    if (why == ENOMEM)
-        s = err_set(err, BERTH_ENOMEM, "writing '%s/%s'", str_c(&p->folder), str_c(&name));
-    else if (why)
-        s = err_sys(err, BERTH_EIO, why, "writing '%s/%s', %zu bytes", str_c(&p->folder),
-                    name.n ? name.p : str_c(&p->name), n);
-    if (!s) {
-        p->counter++;
-        cache_saved(cache, p, before);
-        if (filename) {
-            str_clear(filename);
-            str_add(filename, name.p, name.n);
-            if (filename->bad)
-                s = err_set(err, BERTH_ENOMEM, "the name of '%s'", name.p);
-        }
+    berth_status s = saved(cache, p, why, n, &name, before, filename, err);
+    str_release(&name);
+    return s;
+}
+
+berth_status path_save_open(struct save_path *p, struct save_stream *out, berth_err *err)
+{
+    *out = (struct save_stream) { .fd = -1 };
+    out->dir = open(str_c(&p->folder), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (out->dir < 0)
+        return err_sys(err, BERTH_EIO, errno, "folder '%s'", str_c(&p->folder));
+    out->fd = openat(out->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+    for (unsigned i = 0; out->fd < 0 && i < TRIES_MAX; i++) { /* a file system without such files */
+        snprintf(out->temp, sizeof out->temp, ".berth-%ld-%u.part", (long)getpid(), i);
+        out->fd = openat(out->dir, out->temp, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
+        if (out->fd < 0 && errno != EEXIST)
+            break;
     }
+    if (out->fd >= 0)
+        return BERTH_OK;
+    int why = errno;
+    close(out->dir);
+    *out = (struct save_stream) { .fd = -1, .dir = -1 };
+    return err_sys(err, BERTH_EIO, why, "a file in '%s'", str_c(&p->folder));
+}
+
+berth_status path_save_close(struct save_cache *cache, struct save_path *p, uint64_t batch,
+                             const char *ext, bool keep, struct save_stream *f,
+                             struct str *filename, berth_err *err)
+{
+    struct timespec before = { 0 };
+    struct str name = { 0 };
+    struct stat st = { 0 };
+    berth_status s = BERTH_OK;
+    if (f->fd < 0)
+        return BERTH_OK;
+    if (keep) {
+        folder_time(str_c(&p->folder), &before);
+        int why = fstat(f->fd, &st) ? errno : 0;
+        if (!why)
+            why = place(f->dir, &(struct whole) { f->fd, f->temp, NULL, 0 }, p, batch, ext, &name);
+        s = saved(cache, p, why, (size_t)st.st_size, &name, before, filename, err);
+    }
+    if (f->temp[0])
+        unlinkat(f->dir, f->temp, 0);
+    close(f->fd);
+    close(f->dir);
+    *f = (struct save_stream) { .fd = -1, .dir = -1 };
     str_release(&name);
     return s;
 }

@@ -33,8 +33,8 @@ struct guide_cond {
     double strength;  /* 1 */
     bool has_area;
     struct guide_area area; /* cut to the latent; outside of it: never active */
-    /* [mask_n, ..., h, w], of the latent's size but for its channels, 0..1; NULL: none. With a mask
-     * the area's edges are not feathered */
+    /* [mask_n, ..., h, w], of the latent's size except for its channels, 0..1; NULL: none. With a
+     * mask the area's edges are not feathered */
     const float *mask;
     size_t mask_n;        /* 1, or the batch; 0 as 1 */
     double mask_strength; /* 1 */

@@ -33,6 +33,7 @@ static berth_status open_engine(struct server *s, berth_err *err)
                                        .folders = s->cfg.folders,
                                        .tokenizers = s->cfg.tokenizers,
                                        .tokenizers_n = s->cfg.tokenizers_n,
+                                       .media_helper = s->cfg.media_helper,
                                        .clock = s->cfg.clock,
                                        .log = &s->log,
                                        .numbers = s->cfg.numbers,

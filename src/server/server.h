@@ -32,11 +32,12 @@
 
 struct server;
 
-struct server_config { /* borrowed until server_free(), but for what says otherwise */
+struct server_config { /* borrowed until server_free(), except for what says otherwise */
     berth_ctx *ctx; /* the worker takes its registry over: nobody else calls into ctx meanwhile */
     struct folders *folders;
     const char *const *tokenizers; /* folders, see struct node_env */
     size_t tokenizers_n;
+    const char *media_helper; /* see struct node_env; NULL: none */
     const char *const *listen; /* addresses; 0 of them: 127.0.0.1 */
     size_t listens;
     unsigned port; /* 0: any free one, server_port() tells */

@@ -51,12 +51,16 @@ static const char *const graph_plain[] = {
     "LoadImageMask",
     "CheckpointLoaderSimple",
     "ImageToMask",
+    "EmptyAudio",
+    "LoadVideo",
 };
 
 /* What takes a picture, a latent, anything. */
-static const char *const graph_sinks[] = { "PreviewAny",      "PreviewImage",      "SaveImage",
-                                           "SaveAnimatedPNG", "SaveAnimatedWEBP",  "SaveLatent",
-                                           "PreviewAny",      "SaveImageWebsocket" };
+static const char *const graph_sinks[] = {
+    "PreviewAny", "PreviewImage", "SaveImage",    "SaveAnimatedPNG", "SaveAnimatedWEBP",
+    "SaveLatent", "PreviewAny",   "SaveVideo",    "PreviewAudio",    "SaveAudioAdvanced",
+    "SaveWEBM",   "SaveVideo",    "PreviewAudio", "PreviewAny",      "SaveImageWebsocket"
+};
 
 static inline size_t graph_die(struct graph *g, size_t sides)
 {
@@ -108,6 +112,8 @@ static inline const char *graph_literal(const char *type, size_t which)
         { "CURVE", "{\"points\": [[0.5]]}" },
         { "WEBCAM", "\"0.png\"" },
         { "WEBCAM", "\"../x\"" },
+        { "AUDIO_RECORD", "\"clip.mp4\"" },
+        { "AUDIO_RECORD", "\"broken.mp4\"" },
         { "BOUNDING_BOXES",
           "{\"__value__\": [{\"x\": 9, \"y\": -3, \"width\": 50, \"height\": 3}]}" },
         { "BOUNDING_BOXES", "{\"__value__\": [{\"x\": \"a\"}, 7]}" },

@@ -15,8 +15,10 @@
 #ifndef SUPPORT_GRAPH_WORLD_H
 #define SUPPORT_GRAPH_WORLD_H
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "graph/graph.h"
+#include "node/clips.h"
 #include "node/compute.h"
 #include "support/graph_dice.h"
 #include "support/loader_rig.h"
@@ -94,6 +96,14 @@ static inline void world_conditioning(const struct conditioning *x, const char *
     }
 }
 
+static inline void world_audio(const struct value *v, const char *cls)
+{
+    const struct audio *a = v->object.obj;
+    if (a->wave->shape.ndim != 3 || !a->rate)
+        world_broken("no such sound", cls);
+    world_tensor(a->wave, cls);
+}
+
 static inline void world_value(const struct value *v, const char *type, const char *cls)
 {
     int want = !strcmp(type, "IMAGE") ? 4 : !strcmp(type, "MASK") ? 3 : 0;
@@ -111,6 +121,16 @@ static inline void world_value(const struct value *v, const char *type, const ch
     }
     if (v->kind == V_OBJECT && v->object.type == &type_conditioning)
         world_conditioning(v->object.obj, cls);
+    if (v->kind == V_OBJECT && v->object.type == &type_audio)
+        world_audio(v, cls);
+    if (v->kind == V_OBJECT && v->object.type == &type_video) {
+        const struct video *clip = v->object.obj;
+        if (!clip->path == !clip->images ||
+            (clip->images && clip->at + clip->n > dim(clip->images, 0)))
+            world_broken("no such video", cls);
+        if (clip->audio)
+            world_audio(clip->audio, cls);
+    }
 }
 
 static inline berth_status world_checkpoint(struct node_call *c, berth_err *err)
@@ -194,6 +214,25 @@ static inline void world_pictures(void)
     world_put("broken.png", &(struct str) { .p = (char[]) { "\x89PNG\r\n\x1a\nrest" }, .n = 12 });
 }
 
+/* Clips of golden/data, which need not be read to be there. */
+static inline void world_clips(void)
+{
+    static const char *const from[] = { "media_odd.mp4", "media_deep.mkv" };
+    for (size_t i = 0; i < ARRAY_LEN(from); i++) {
+        char path[512];
+        struct str bytes = { 0 };
+        size_t n;
+        berth_err err;
+        snprintf(path, sizeof path, BERTH_SOURCE_DIR "/tests/golden/data/%s", from[i]);
+        assert_ok(file_read_all(path, 1 << 20, &bytes.p, &n, &err), err);
+        bytes.n = n;
+        world_put(i ? "deep.mkv" : "clip.mp4", &bytes);
+        bytes.n = n / 2;
+        world_put(i ? "cut.mkv" : "broken.mp4", &bytes);
+        free(bytes.p);
+    }
+}
+
 static inline void world_latents(void)
 {
     static const struct weights_spec spec[][2] = {
@@ -266,6 +305,8 @@ static inline void world_open(void)
     world_tokenizers();
     world_pictures();
     world_latents();
+    world_clips();
+    world.r.env.media_helper = *BERTH_BINARY && media_built() ? BERTH_BINARY : NULL;
     world.cls = calloc(node_count(), sizeof *world.cls);
     assert_non_null(world.cls);
     for (size_t i = 0; i < node_count(); i++) {

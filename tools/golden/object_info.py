@@ -17,12 +17,15 @@ import json
 import re
 import sys
 
+SPACED = {"VideoSlice": "Video Slice"}  # names that are no identifiers
 WORDS = ("tooltip", "placeholder")  # of inputs
 
 
 def without_words(v):
     if isinstance(v, dict):
         return {k: without_words(x) for k, x in v.items() if k not in WORDS}
+    if isinstance(v, int) and v < -2**63:
+        return float(v)  # further down than our integers go; browsers have floats anyway
     return [without_words(x) for x in v] if isinstance(v, list) else v
 
 
@@ -44,6 +47,7 @@ def ours(answer, lists):
     wanted = set()
     for path in lists:
         wanted |= set(re.findall(r"^NODE\((\w+)\)", open(path).read(), re.M))
+    wanted = {SPACED.get(name, name) for name in wanted}
     with (gzip.open if answer.endswith(".gz") else open)(answer) as f:
         got = json.load(f)
     return wanted, got
@@ -55,9 +59,11 @@ def text(v):
 
 def menu(answer, *lists):
     wanted, got = ours(answer, lists)
-    print("""/* menu.def: where ComfyUI 0.33 lists the classes that we have too: MENU(class, category,
+    print(
+        """/* menu.def: where ComfyUI 0.33 lists the classes that we have too: MENU(class, category,
  * shown name, list of essentials), and which inputs are folded away there: FOLD(class, input).
- * Written by tools/golden/object_info.py --menu, in strcmp() order. */""")
+ * Written by tools/golden/object_info.py --menu, in strcmp() order. */"""
+    )
     for k in sorted(wanted & set(got)):
         c = got[k]
         v3 = "output_matchtypes" in c  # older classes without a name are shown by their own

@@ -172,7 +172,8 @@ LM(qwen3vl_4b, qwen3vl, "Qwen3-VL 4B", "Qwen3-VL", .arch = { QWEN3VL, .presets =
 LM(qwen3vl_8b, qwen3vl, "Qwen3-VL 8B", "Qwen3-VL", .arch = { QWEN3VL },
    .tokenizer = &tokenizer_qwen25, .sight = &lm_sight);
 
-LM(llama, llama3, "Llama 3", "Llama 3", .arch = { ARCH(llama3, "llama", "Llama 3 language model") },
+LM(llama, llama3, "Llama 3", "Llama 3",
+   .arch = { ARCH(llama3, "llama", "Llama 3 language model"), .presets = llama3_presets },
    .tokenizer = &tokenizer_llama3);
 LM(mistral3_24b, mistral3, "Mistral 3 24B", "Mistral 3",
    .arch = { ARCH(mistral3, "mistral3", "Mistral 3 language model"), .presets = mistral3_presets },

@@ -166,6 +166,15 @@ const struct preset mistral3_presets[] = {
     { .name = NULL },
 };
 
+#define LLAMA3 .vocab = 128320, .head_dim = 128
+const struct preset llama3_presets[] = {
+    PRESET("llama3-tiny", "llama", "Llama 3 text encoder for hunyuan-video-tiny", LLAMA3,
+           .width = 64, .heads = 2, .kv_heads = 1, .mlp = 96, .layers = 4),
+    PRESET("llama3-8b", "llama", "Llama 3 8B text encoder of HunyuanVideo, full size", LLAMA3,
+           .width = 4096, .heads = 32, .kv_heads = 8, .mlp = 14336, .layers = 32),
+    { .name = NULL },
+};
+
 #define GEMMA .head_dim = 256, .sandwich = true
 #define GEMMA2 GEMMA, .vocab = 256000
 #define GEMMA3 GEMMA, .vocab = 262208, .qk_norm = true

@@ -17,5 +17,5 @@ struct lm_config {
 void keys_lm(struct keys *k, const struct lm_config *c);
 
 /* Of their descriptors. */
-extern const struct preset qwen3_presets[], qwen25_presets[], qwen3vl_presets[], mistral3_presets[],
-    gemma_presets[];
+extern const struct preset qwen3_presets[], llama3_presets[], qwen25_presets[], qwen3vl_presets[],
+    mistral3_presets[], gemma_presets[];

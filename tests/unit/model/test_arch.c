@@ -73,6 +73,23 @@ static void detects_every_preset(void **state)
         { "qwen-layered-tiny", &family_qwen_image.arch },
         { "krea2-tiny", &family_krea2.arch },
         { "krea2", &family_krea2.arch },
+        { "hunyuan-video-tiny", &family_hunyuan_video.arch },
+        { "hunyuan-video", &family_hunyuan_video.arch },
+        { "hunyuan-video-tiny-vae", &vae_hunyuan.arch },
+        { "hunyuan-video-vae", &vae_hunyuan.arch },
+        { "llama3-tiny", &encoder_llama.arch },
+        { "llama3-8b", &encoder_llama.arch },
+        { "ltxv-tiny", &family_ltxv.arch },
+        { "ltxv-2b", &family_ltxv.arch },
+        { "ltxv-13b", &family_ltxv.arch },
+        { "ltxv-checkpoint-tiny", &family_ltxv.checkpoint },
+        { "ltxv-checkpoint-2b", &family_ltxv.checkpoint },
+        { "ltxv-tiny-vae", &vae_ltxv.arch },
+        { "ltxv-vae", &vae_ltxv.arch },
+        { "ltxv-091-tiny-vae", &vae_ltxv.arch },
+        { "ltxv-091-vae", &vae_ltxv.arch },
+        { "ltxv-09-tiny-vae", &vae_ltxv.arch },
+        { "ltxv-09-vae", &vae_ltxv.arch },
         { "wan-tiny-vae", &vae_wan.arch },
         { "wan-vae", &vae_wan.arch },
         { "wan-rgba-tiny-vae", &vae_wan.arch },
@@ -468,7 +485,8 @@ static uint64_t work_of(const struct blocks *b, const char *name)
     return 0;
 }
 
-/* Microseconds on an H200, 1024x1024 and 512 tokens of text, attention and norms where they count. */
+/* Microseconds on an H200, 1024x1024 and 512 tokens of text, attention and norms where they
+ * count. */
 static void knows_where_a_step_of_flux_goes(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The Flux transformer: what files it is read from, patches, batches, placements, memory. Its numbers
- * are in tests/golden/model/test_flux.c. */
+/* The Flux transformer: what files it is read from, patches, batches, placements, memory. Its
+ * numbers are in tests/golden/model/test_flux.c. */
 #include "support/flux_files.h"
 #include "support/oom.h"
 #include "support/presets.h"
@@ -378,8 +378,8 @@ static void pooled_text(void **state)
     rig_close(&r);
 }
 
-/* Everything on a donor, through a ring with room for two blocks: each of them comes once a pass, in
- * the order that the forward asks. */
+/* Everything on a donor, through a ring with room for two blocks: each of them comes once a pass,
+ * in the order that the forward asks. */
 static void streams_in_order(const char *path, size_t n)
 {
     struct rig r;

@@ -262,7 +262,7 @@ static void guidance_per_step(void **state)
     rig_close(&r);
 }
 
-/* What cannot be computed says why; a video is not a matter of networks. */
+/* What cannot be computed says so. */
 static void reasons(void **state)
 {
     struct node_rig r;
@@ -270,12 +270,6 @@ static void reasons(void **state)
     rig_open(&r);
     rig_node(&r, "GLSLShader");
     assert_fails(rig_run(&r), r.err, BERTH_EUNSUPPORTED, "GLSLShader cannot be computed yet");
-    static const char *const video[] = { "CreateVideo", "SaveVideo", "SaveWEBM",
-                                         "VHS_VideoCombine" };
-    for (size_t i = 0; i < sizeof video / sizeof *video; i++) {
-        rig_node(&r, video[i]);
-        assert_fails(rig_run(&r), r.err, BERTH_EUNSUPPORTED, "video is not built in");
-    }
     rig_close(&r);
 }
 

@@ -135,7 +135,8 @@ static void missing_things_are_named(void **state)
     scene_close(&s);
 }
 
-/* One file as both encoders of SDXL: two of a kind, which are wanted, and that before it is loaded. */
+/* One file as both encoders of SDXL: two of a kind, which are wanted, and that before it is
+ * loaded. */
 static void the_same_file_twice(void **state)
 {
     struct scene s;
@@ -248,8 +249,8 @@ static void unreadable_embeddings_fail(void **state)
     scene_close(&s);
 }
 
-/* A whole checkpoint as .ckpt: found, told apart, and of the same numbers. Metadata, which presets have
- * and pickles have not, is left behind on both sides. */
+/* A whole checkpoint as .ckpt: found, told apart, and of the same numbers. Metadata, which presets
+ * have and pickles have not, is left behind on both sides. */
 static void pickled_checkpoints_open(void **state)
 {
     struct scene s;

@@ -70,6 +70,36 @@ static const char *save(struct save_cache *c, const char *prefix, uint64_t batch
     return name;
 }
 
+/* A file that is written piece by piece has no name before it is closed, then one that nobody has;
+ * or none, where it is thrown away. */
+static void streams(void **state)
+{
+    struct save_path p;
+    struct save_stream f;
+    struct str file = { 0 };
+    char path[800];
+    struct stat st;
+    berth_err err = { 0 };
+    (void)state;
+    assert_ok(open_save(NULL, "clip", &p, &err), err);
+    for (int keep = 0; keep < 3; keep++) {
+        assert_ok(path_save_open(&p, &f, &err), err);
+        assert_int_equal(write(f.fd, "some", 4), 4);
+        assert_int_equal(pread(f.fd, path, 4, 0), 4); /* muxers read what they wrote */
+        assert_ok(path_save_close(NULL, &p, 0, ".mp4", keep, &f, &file, &err), err);
+        assert_int_equal(f.fd, -1);
+        assert_ok(path_save_close(NULL, &p, 0, ".mp4", true, &f, NULL, &err), err);
+        if (!keep)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", root, str_c(&file));
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_size, 4);
+    }
+    assert_string_equal(str_c(&file), "clip_00002_.mp4");
+    str_release(&file);
+    save_path_release(&p);
+}
+
 static void prefixes(void **state)
 {
     static const struct {
@@ -324,8 +354,8 @@ static void survives_oom(void **state)
     }
 }
 
-/* A path stands between quotes wherever it is named: that is how the server finds what it keeps from
- * clients. mode: of the folder output/sub. */
+/* A path stands between quotes wherever it is named: that is how the server finds what it keeps
+ * from clients. mode: of the folder output/sub. */
 static void refused_in_quotes(const char *prefix, mode_t mode)
 {
     struct save_path p = { 0 };
@@ -362,6 +392,7 @@ static void folders_without_permission(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(streams, setup),
         cmocka_unit_test_setup(prefixes, setup),
         cmocka_unit_test_setup(prefixes_that_leave, setup),
         cmocka_unit_test_setup(counters_follow_what_is_there, setup),
