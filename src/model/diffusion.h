@@ -63,10 +63,12 @@ struct diffusion_info {
      * for ADM_UNCLIP with the noise level behind them. 0: takes none. */
     uint64_t unclip;
     double unclip_merge;
-    bool refs;       /* takes pictures to look at (diffusion_cond.ref) */
-    bool biases;     /* takes diffusion_cond.bias */
-    unsigned places; /* PATCH_*: where nodes can change it */
-    bool renamed;    /* the file has other names than ours (diffusers) */
+    bool refs;         /* takes pictures to look at (diffusion_cond.ref) */
+    bool beside;       /* and what is said around them (diffusion_cond.beside) */
+    uint64_t seen_dim; /* of that, what an encoder of pictures saw: so wide; 0: nothing */
+    bool biases;       /* takes diffusion_cond.bias */
+    unsigned places;   /* PATCH_*: where nodes can change it */
+    bool renamed;      /* the file has other names than ours (diffusers) */
 };
 
 struct diffusion; /* loaded and ready */
@@ -174,6 +176,17 @@ struct diffusion_ref {  /* a picture to look at */
     struct shape shape; /* [items, latent channels, ..., h, w], of any size; items repeat */
     const float *x;     /* scaled for the network */
 };
+struct diffusion_rows { /* a text, or a picture as an encoder sees it */
+    const float *x;     /* [n, width] */
+    uint64_t n, width;
+    uint64_t rows, cols; /* of a picture: n of them, as they lie in it */
+};
+/* What is said around the pictures to look at (Z-Image Omni): the k-th text stands in front of the
+ * k-th picture, those that are left over behind the prompt; seen[k] is picture k. */
+struct diffusion_beside {
+    const struct diffusion_rows *text, *seen;
+    size_t texts, seens;
+};
 struct gligen_box;
 struct diffusion_cond {   /* one prompt as the network gets it; host memory, borrowed */
     const float *context; /* [tokens, context_dim] */
@@ -185,7 +198,8 @@ struct diffusion_cond {   /* one prompt as the network gets it; host memory, bor
     const struct diffusion_ref *ref; /* [refs]: what it is to look at */
     size_t refs;
     enum diffusion_ref_method ref_method;
-    const struct gligen_box *box; /* [boxes]: after diffusion_add_gligen() */
+    const struct diffusion_beside *beside; /* info.beside; NULL: nothing is said around them */
+    const struct gligen_box *box;          /* [boxes]: after diffusion_add_gligen() */
     size_t boxes;
     const float *pooled; /* NULL: zeros */
     size_t pooled_n;

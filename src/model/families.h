@@ -54,7 +54,8 @@ struct family_batch {
     const struct diffusion_ref *ref; /* [n, refs]: of every item its own, [1, channels, ...] each */
     size_t refs;
     enum diffusion_ref_method ref_method;
-    const float *y;        /* [n, adm_channels]; NULL without */
+    const struct diffusion_beside *beside; /* of all items; NULL: none */
+    const float *y;                        /* [n, adm_channels]; NULL without */
     const float *guidance; /* [n]; NULL: without that term. In a prediction only that counts */
     bool exact_guidance;   /* diffusion_args */
     const struct family_control *control; /* [controls]; a prediction leaves them out */
@@ -89,6 +90,9 @@ struct family {
      * them. How many channels a network has its file says. */
     struct shape usual;
     uint32_t usual_tokens;
+    /* Adds what a prompt must have for all layers of such a network to be asked for; static. NULL:
+     * nothing. */
+    void (*usual_more)(const struct family_config *cfg, struct family_batch *b);
 
     /* Is the network behind root, or one so like it that config() can tell what it is instead? */
     bool (*at)(const struct weights *w, const char *root);

@@ -9,7 +9,7 @@
 
 /* ---- CLIP_VISION_OUTPUT ---- */
 
-static void output_free(void *obj)
+void vision_output_free(void *obj)
 {
     struct vision_output *o = obj;
     htensor_unref(o->last);
@@ -30,7 +30,7 @@ static size_t output_bytes(const void *obj)
 }
 
 const struct value_type type_vision_output = { .name = "CLIP_VISION_OUTPUT",
-                                               .free = output_free,
+                                               .free = vision_output_free,
                                                .bytes = output_bytes };
 
 berth_status in_vision_output(const struct node_call *c, const char *name,
@@ -63,9 +63,10 @@ static berth_status output_new(const struct vision_net *v, uint64_t n, struct vi
         o->embeds = htensor_ref(o->last);
     if (!s && v->projected_rows)
         s = htensor_new(&projected, &o->projected, err);
+    o->side = v->side;
     *out = s ? NULL : o;
     if (s)
-        output_free(o);
+        vision_output_free(o);
     return s;
 }
 
@@ -90,10 +91,28 @@ static berth_status see(struct node_call *c, struct net *net, const struct visio
                                         (*out)->projected ? (*out)->projected->data : NULL };
     berth_status s = vision_see(net, v, &job, err);
     if (s) {
-        output_free(*out);
+        vision_output_free(*out);
         *out = NULL;
     }
     return s;
+}
+
+berth_status see_picture(struct node_call *c, const struct model_ref *ref,
+                         const struct htensor *image, bool crop, struct vision_output **out,
+                         berth_err *err)
+{
+    struct vision_net v;
+    struct net_args args;
+    struct net *net = NULL;
+    *out = NULL;
+    if (ready_net(c, ref, "CLIP_VISION", &args, err) ||
+        vision_open(&args, res_info(ref->part[0]).part, &v, &net, err))
+        return err->code;
+    berth_status s = see(c, net, &v, image, crop, out, err);
+    struct net_report done = net_report(net);
+    ready_done(c, ref->part[0], "vision", &done);
+    net_close(net);
+    return s ? err_add(err, "'%.80s'", ready_name(ref)) : BERTH_OK;
 }
 
 static berth_status run_vision(struct node_call *c, berth_err *err)
@@ -101,20 +120,12 @@ static berth_status run_vision(struct node_call *c, berth_err *err)
     const struct model_ref *ref;
     struct htensor *image;
     struct vision_output *seen = NULL;
-    struct vision_net v;
-    struct net_args args;
-    struct net *net = NULL;
     const char *crop;
     if (in_model(c, "clip_vision", &ref, err) || in_image(c, "image", &image, err) ||
-        in_text(c, "crop", &crop, err) || ready_net(c, ref, "CLIP_VISION", &args, err) ||
-        vision_open(&args, res_info(ref->part[0]).part, &v, &net, err))
+        in_text(c, "crop", &crop, err) ||
+        see_picture(c, ref, image, strcmp(crop, "center") == 0, &seen, err))
         return err->code;
-    berth_status s = see(c, net, &v, image, strcmp(crop, "center") == 0, &seen, err);
-    struct net_report done = net_report(net);
-    ready_done(c, ref->part[0], "vision", &done);
-    net_close(net);
-    return s ? err_add(err, "'%.80s'", ready_name(ref))
-             : out_value(c, 0, value_object(&type_vision_output, seen), err);
+    return out_value(c, 0, value_object(&type_vision_output, seen), err);
 }
 
 NODE_CLASS(CLIPVisionEncode, .display = "CLIP Vision Encode", .category = "conditioning",

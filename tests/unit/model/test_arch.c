@@ -83,6 +83,8 @@ static void detects_every_preset(void **state)
         { "qwen3-8b", &encoder_qwen3_4b.arch },
         { "z-image-tiny", &family_zimage.arch },
         { "z-image-turbo", &family_zimage.arch },
+        { "z-image-omni-tiny", &family_zimage.arch },
+        { "z-image-omni", &family_zimage.arch },
         { "lumina2-tiny", &family_zimage.arch },
         { "lumina2", &family_zimage.arch },
         { "qwen25vl-tiny", &encoder_qwen25_7b.arch },
