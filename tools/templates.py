@@ -31,7 +31,7 @@ FAMILIES = [
     (r"qwen[_-]image.*(instantx|inpaint.*control)", "InstantX's control nets", "controlnet-qwen"),
     (r"qwen[_-]image.*fun.*control", "Fun-Control of Qwen-Image", None),
     (r"qwen[_-]image|firered", "Qwen-Image", "qwen-image"),
-    (r"qwen3[._]5", "Qwen3.5", None),
+    (r"qwen3[._]5", "Qwen3.5", "qwen35-4b"),
     (r"qwen3_?vl_32b", "Qwen3-VL 32B", None),
     (r"qwen3_?vl", "Qwen3-VL", "qwen3vl-4b"),
     (r"qwen_2\.5_vl|qwen2\.5.?vl", "Qwen2.5-VL", "qwen25vl-7b"),
