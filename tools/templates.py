@@ -44,7 +44,7 @@ FAMILIES = [
     (r"flux[-_.]?2|klein", "Flux.2", "flux2-dev"),
     (r"flux.*kontext", "Flux.1 Kontext", "flux-dev"),
     (r"flux.*redux", "Flux.1 Redux", "flux-redux"),
-    (r"flux.*uso|uso-flux", "USO", None),
+    (r"flux.*uso|uso-flux", "USO", "flux-uso"),
     (r"flux.*(fill|canny|depth)", "Flux.1 tools", "flux-fill-dev"),
     (r"flux", "Flux.1", "flux-dev"),
     (r"^ae\.|flux.*vae", "VAE of Flux.1", "flux-vae"),

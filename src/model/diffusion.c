@@ -28,6 +28,8 @@ struct diffusion { /* owner: executor */
     struct control *net_of[DIFFUSION_STEERS]; /* control nets of prompts */
     size_t nets;
     struct control_out *given[DIFFUSION_STEERS]; /* by those that steer a pass */
+    const float *tokens;                         /* diffusion_add_tokens(); borrowed */
+    size_t tokens_n;
 };
 
 /* Of models that have an embedding of it, where the conditioning says nothing. */
@@ -285,6 +287,21 @@ berth_status diffusion_add_control(struct diffusion *d, const struct diffusion_c
         return err_add(err, "'%.120s'", weights_path(w));
     }
     d->controls++;
+    return BERTH_OK;
+}
+
+berth_status diffusion_add_tokens(struct diffusion *d, const float *x, size_t rows, size_t width,
+                                  berth_err *err)
+{
+    if (!d->info.token_dim)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "%s takes no tokens of a style in front of its text", d->info.family);
+    if (width != d->info.token_dim)
+        return err_set(err, BERTH_EINVAL,
+                       "a style of width %zu in front of the text of %s, which is %llu wide inside",
+                       width, d->info.family, (unsigned long long)d->info.token_dim);
+    d->tokens = x;
+    d->tokens_n = rows;
     return BERTH_OK;
 }
 
@@ -689,6 +706,8 @@ static struct family_batch batch_of(const struct diffusion *d, const struct diff
                               .refs = like->refs,
                               .ref_method = like->ref_method,
                               .beside = like->beside,
+                              .tokens_before = d->tokens,
+                              .tokens_before_n = d->tokens_n,
                               .gligen = like->boxes ? d->gligen : NULL,
                               .patches = in->patches,
                               .sigma = in->sigma };
@@ -710,6 +729,7 @@ static berth_status take_turns(struct diffusion *d, const struct diffusion_in *i
     b.patches = (struct net_patches) { .n = 0 };
     b.steers = b.controls = b.refs = 0;
     b.beside = NULL;
+    b.tokens_before_n = 0;
     b.hidden = NULL;
     b.guidance = g->guidance + first;
     b.shape.dim[1] = d->info.latent.channels;

@@ -68,7 +68,9 @@ struct diffusion_info {
     uint64_t seen_dim; /* of that, what an encoder of pictures saw: so wide; 0: nothing */
     bool biases;       /* takes diffusion_cond.bias */
     unsigned places;   /* PATCH_*: where nodes can change it */
-    bool renamed;      /* the file has other names than ours (diffusers) */
+    /* Of tokens that can stand in front of the text's (diffusion_add_tokens()); 0: none can. */
+    uint64_t token_dim;
+    bool renamed; /* the file has other names than ours (diffusers) */
 };
 
 struct diffusion; /* loaded and ready */
@@ -121,6 +123,11 @@ berth_status diffusion_control_channels(const struct weights *w, const char *par
 /* From now on it steers every pass; latents have the hint's size then. */
 berth_status diffusion_add_control(struct diffusion *d, const struct diffusion_control *a,
                                    berth_err *err);
+/* These [rows, width] stand in front of every prompt's tokens from now on, as the network has them
+ * inside; they stay until diffusion_close(). BERTH_EUNSUPPORTED, BERTH_EINVAL: it takes none, or
+ * others. */
+berth_status diffusion_add_tokens(struct diffusion *d, const float *x, size_t rows, size_t width,
+                                  berth_err *err);
 /* The network that makes it keep to boxes (gligen.h): m, loaded, behind part. The same again is
  * fine; BERTH_EUNSUPPORTED: another one is there, or the model takes none. */
 berth_status diffusion_add_gligen(struct diffusion *d, struct res_model *m, const char *part,

@@ -55,7 +55,9 @@ struct family_batch {
     size_t refs;
     enum diffusion_ref_method ref_method;
     const struct diffusion_beside *beside; /* of all items; NULL: none */
-    const float *y;                        /* [n, adm_channels]; NULL without */
+    const float *tokens_before; /* [tokens_before_n, token_dim], of every item; NULL: none */
+    size_t tokens_before_n;
+    const float *y;        /* [n, adm_channels]; NULL without */
     const float *guidance; /* [n]; NULL: without that term. In a prediction only that counts */
     bool exact_guidance;   /* diffusion_args */
     const struct family_control *control; /* [controls]; a prediction leaves them out */

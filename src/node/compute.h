@@ -161,6 +161,7 @@ struct vision_output {    /* CLIP_VISION_OUTPUT: vision.h, Results */
     struct htensor *penultimate;
     struct htensor *embeds;    /* [n, width], or as last */
     struct htensor *projected; /* NULL: none */
+    struct htensor *mid, *low; /* as penultimate, of layers before it; NULL: none */
     size_t side;               /* pixels of the square it looked at */
 };
 extern const struct value_type type_vision_output;

@@ -98,6 +98,8 @@ const struct preset clip_vision_presets[] = {
            .patch = 14, .tokens = 16, .layers = 3, .siglip = true),
     PRESET("siglip-16-tiny", "SigLIP vision of width 64, 4 x 4 patches of 16 pixels", 4,
            .width = 64, .mlp = 96, .patch = 16, .tokens = 16, .layers = 3, .siglip = true),
+    PRESET("siglip-deep-tiny", "SigLIP vision of width 64, 4 x 4 patches, 21 layers", 4,
+           .width = 64, .mlp = 96, .patch = 14, .tokens = 16, .layers = 21, .siglip = true),
     PRESET("siglip-384", "SigLIP so400m vision for 384 pixels, full size", 0, .width = 1152,
            .mlp = 4304, .patch = 14, .tokens = 729, .layers = 27, .siglip = true),
     PRESET("siglip-512", "SigLIP so400m vision for 512 pixels, full size", 0, .width = 1152,
