@@ -4,8 +4,8 @@
  * batch of those convolutions, so that each runs over many frames at once, and a filter whose frame
  * is all zeros, before the first one, does not run at all: of a single picture only the last one
  * does. Pictures whose edges go on are copied with their surroundings first, since a convolution
- * of pictures knows zeros alone. One filter at a time is copied out of the weight, which has the frames of each channel
- * side by side. */
+ * of pictures knows zeros alone. One filter at a time is copied out of the weight, which has the
+ * frames of each channel side by side. */
 #include "net/use.h"
 
 struct frames { /* one such convolution */

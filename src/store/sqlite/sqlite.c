@@ -282,6 +282,7 @@ static struct sqlite *sqlite_new(const struct store_config *cfg)
     pthread_mutex_init(&s->db, NULL);
     pthread_mutex_init(&s->read_lock, NULL);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->moving, NULL);
     return s;
 }
 
@@ -334,6 +335,7 @@ void sqlite_close(struct store_backend *b)
     pthread_mutex_destroy(&s->db);
     pthread_mutex_destroy(&s->read_lock);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->moving);
     free(s->path);
     free(s);
 }

@@ -106,6 +106,7 @@ struct sqlite {
     pthread_mutex_t read_lock;
     struct db read;
     struct db ckpt; /* the store's thread */
+    pthread_mutex_t moving; /* the log is being moved; a leaf, taken after db and read_lock */
 
     pthread_mutex_t lock; /* all below */
     struct store_counts counts;
