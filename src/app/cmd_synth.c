@@ -599,7 +599,7 @@ const struct command command_synth = {
             "The file appears when it is whole; an interrupted run leaves nothing behind.\n"
             "--tokenizer DIR writes vocab.json and merges.txt for people who have no CLIP\n"
             "tokenizer at hand, tokenizer.json for those without T5's, and folders for\n"
-            "language models (qwen25, llama3, tekken, gemma2, gemma3, gemma4). These know\n"
+            "language models (qwen25, qwen35, llama3, tekken, gemma2, gemma3, gemma4). They know\n"
             "letters but no words: prompts run, but mean nothing.\n\n"
             "JSON: file, preset, format, dtype, dtypes (tensors of each), tensors,\n"
             "parameters, bytes, data_bytes, seconds, threads; with --list an array with the\n"

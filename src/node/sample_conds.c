@@ -365,6 +365,48 @@ static berth_status resolve_concat(struct node_call *c, const struct cond_entry 
 
 /* ---- pictures to look at ---- */
 
+/* First to last; of a batch of pictures that were seen the first counts. */
+static berth_status resolve_rows(const struct cond_ref *from, const struct cond_scene *scene,
+                                 const struct diffusion_rows **out, size_t *count, berth_err *err)
+{
+    size_t n = cond_refs(from);
+    struct diffusion_rows *list = n ? take(scene, n, sizeof *list, err) : NULL;
+    if (n && !list)
+        return err->code;
+    *out = list;
+    *count = n;
+    for (; from; from = from->before) {
+        const struct shape *s = &from->latent->shape;
+        const bool seen = s->ndim == 4;
+        if (seen && s->dim[0] > 1)
+            return err_set(err, BERTH_EUNSUPPORTED,
+                           "%llu pictures seen at once: one picture at a time is looked at here",
+                           (unsigned long long)s->dim[0]);
+        list[--n] = (struct diffusion_rows) { .x = from->latent->data,
+                                              .n = seen ? s->dim[1] * s->dim[2] : s->dim[1],
+                                              .width = s->dim[s->ndim - 1],
+                                              .rows = seen ? s->dim[1] : 0,
+                                              .cols = seen ? s->dim[2] : 0 };
+    }
+    return BERTH_OK;
+}
+
+/* Texts around pictures, and what an encoder saw of them. */
+static berth_status resolve_beside(const struct cond_entry *e, const struct cond_scene *scene,
+                                   struct diffusion_cond *to, berth_err *err)
+{
+    if (!scene->info->beside || (!e->ref_text && !e->ref_seen))
+        return BERTH_OK;
+    struct diffusion_beside *b = take(scene, 1, sizeof *b, err);
+    if (!b)
+        return err->code;
+    *b = (struct diffusion_beside) { .texts = 0 };
+    to->beside = b;
+    if (scene->info->seen_dim && resolve_rows(e->ref_seen, scene, &b->seen, &b->seens, err))
+        return err->code;
+    return resolve_rows(e->ref_text, scene, &b->text, &b->texts, err);
+}
+
 /* In the model's scale, first to last. A picture is video of one frame. */
 static berth_status resolve_refs(struct node_call *c, const struct cond_entry *e,
                                  const struct cond_scene *scene, struct diffusion_cond *to,
@@ -397,7 +439,7 @@ static berth_status resolve_refs(struct node_call *c, const struct cond_entry *e
         latent_in(f, x, &s);
         list[--n] = (struct diffusion_ref) { .shape = s, .x = x };
     }
-    return BERTH_OK;
+    return resolve_beside(e, scene, to, err);
 }
 
 /* ---- frames at the end of a video ---- */

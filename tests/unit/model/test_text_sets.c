@@ -28,6 +28,8 @@ static const struct row rows[] = {
     { { &encoder_qwen3_8b }, "wan", "Flux.2 klein", "", BERTH_OK },
     { { &encoder_qwen3vl_4b }, "boogu", "Qwen3-VL", "", BERTH_OK },
     { { &encoder_qwen3vl_8b }, "krea2", "Qwen3-VL", "", BERTH_OK },
+    { { &encoder_qwen35_4b }, "stable_diffusion", "Qwen3.5", "", BERTH_OK },
+    { { &encoder_qwen35_9b }, "qwen_image", "Qwen3.5", "", BERTH_OK },
     { { &encoder_clip_l }, "wan", "SD1", "", BERTH_OK },
     { { &encoder_clip_l }, "stable_cascade", "SD1", "", BERTH_OK },
     { { &encoder_clip_h }, "sd3", "SD2", "", BERTH_OK },
