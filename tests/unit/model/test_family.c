@@ -37,7 +37,6 @@ static void families_that_cannot_be_computed(void **state)
           { "img_in.proj.weight", "vision_in.proj.0.weight", "byt5_in.fc1.weight",
             "txt_in.individual_token_refiner.blocks.0.norm1.weight" } },
         { "unet",
-        { "unet",
           "an LTX-2 audio and video model",
           { "patchify_proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight",
             "audio_patchify_proj.weight" } },
@@ -52,7 +51,6 @@ static void families_that_cannot_be_computed(void **state)
           "a Stable Video Diffusion model",
           { "input_blocks.0.0.weight", "time_embed.0.weight", "out.2.weight",
             "input_blocks.1.1.time_stack.0.attn1.to_q.weight" } },
-        { "vae",
     };
     static const char *const front[][2] = { { "", "" },
                                             { "model.diffusion_model.", "first_stage_model." },
