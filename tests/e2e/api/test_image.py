@@ -53,7 +53,8 @@ FLUX2 = {"diffusion_models/flux-2-klein-9b.safetensors": "flux2-klein-tiny",
 WAN = {"diffusion_models/wan2.1_t2v_1.3B_fp16.safetensors": "wan-tiny",
        "diffusion_models/wan2.2_i2v_high_noise_14B_fp8_scaled.safetensors": "wan22-i2v-tiny",
        "diffusion_models/wan2.2_i2v_low_noise_14B_fp8_scaled.safetensors": "wan22-i2v-tiny",
-       "text_encoders/umt5_xxl_fp8_e4m3fn_scaled.safetensors": "umt5-tiny", "vae/wan_2.1_vae.safetensors": "wan-tiny-vae"}
+       "text_encoders/umt5_xxl_fp8_e4m3fn_scaled.safetensors": "umt5-tiny",
+       "vae/wan_2.1_vae.safetensors": "wan-tiny-vae"}
 SD15 = "v1-5-pruned-emaonly-fp16.safetensors"
 DEVICES = "cuda:0@cpu=512m,cuda:1@cpu=512m,cpu"
 
