@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""What streaming costs on this machine's card: SD1.5, SDXL and FLUX.1-dev at full size, both layouts.
+"""What streaming costs on this machine's card: SD1.5, SDXL and FLUX.1-dev at full size, both
+layouts.
 
     python3 bench/card_stream.py --berth build/berth --dir /dev/shm
 
-Runs `berth bench stream` with 0, 20, 50 and 100 % of each model in pinned RAM and holds every row against two limits of
-the same run: own 0 % (all layers, nothing copied) and the link (the row's bytes at the speed of one large pinned copy).
-Ends with 1 if a row failed, gave other numbers than 0 %, or is beyond --slack times the larger of the two.
+Runs `berth bench stream` with 0, 20, 50 and 100 % of each model in pinned RAM and holds every row
+against two limits of the same run: own 0 % (all layers, nothing copied) and the link (the row's
+bytes at the speed of one large pinned copy). Ends with 1 if a row failed, gave other numbers than 0
+%, or is beyond --slack times the larger of the two.
 """
 import argparse
 import json
@@ -22,12 +24,17 @@ MODELS = {  # preset: options
 def measure(args, model, layout):
     """The rows of one model, 0 % first."""
     steps = args.steps if model != "flux-dev" else min(args.steps, 9)
-    cmd = [args.berth, "bench", "stream", "--preset", model, "--layout", layout, "--offload", args.offload, "--dir", args.dir,
-           "--pin-budget", args.pin, "--steps", str(steps), "--warmup", "3", "--json"] + MODELS[model]
+    cmd = [
+        args.berth, "bench", "stream", "--preset", model, "--layout", layout, "--offload",
+        args.offload, "--dir", args.dir, "--pin-budget", args.pin, "--steps", str(steps),
+        "--warmup", "3", "--json"
+    ] + MODELS[model]
     out = subprocess.run(cmd, stdout=subprocess.PIPE, text=True)
     got = json.loads(out.stdout) if out.stdout.strip() else {}
     if out.returncode:
-        print(f"{model} {layout}: exit {out.returncode}: {got.get('error', out.stdout)}", flush=True)
+        print(
+            f"{model} {layout}: exit {out.returncode}: {got.get('error', out.stdout)}", flush=True
+        )
     return got.get("rows", []), out.returncode == 0 and got.get("same_output", True)
 
 
@@ -39,16 +46,26 @@ def tell(model, layout, rows, slack):
         over = r["ms"] / limit if limit else 0
         fine = r["offload"] == 0 or over <= slack
         ok = ok and fine
-        print(f"{model:9} {layout:7} {r['offload']:4} % {r['ms']:8.2f} ms ({r['ms_min']:.2f}..{r['ms_max']:.2f}) "
-              f"{r['ms'] / compute if compute else 0:6.3f} x own 0 %  link {r['limit_ms']:7.2f} ms  {over:6.3f} x limit "
-              f"{'ok  ' if fine else 'OVER'} {r['gbps']:5.1f} of {r['link_gbps']:.1f} GB/s  exposed {100 * r['exposed']:5.1f} %  "
-              f"runs {r['runs']:.0f} copies {r['copies']:.0f} out of order {r['out_of_order']} dropped {r['dropped'] / 2**20:.0f} MiB "
-              f"ring {r['ring'] / 2**20:6.1f} MiB  peak {r['peak'] / 2**20:7.1f} MiB  {r['output'][:8]}", flush=True)
+        print(
+            f"{model:9} {layout:7} {r['offload']:4} % {r['ms']:8.2f} ms "
+            f"({r['ms_min']:.2f}..{r['ms_max']:.2f}) "
+            f"{r['ms'] / compute if compute else 0:6.3f} x own 0 %  link {r['limit_ms']:7.2f} ms  "
+            f"{over:6.3f} x limit "
+            f"{'ok  ' if fine else 'OVER'} {r['gbps']:5.1f} of {r['link_gbps']:.1f} GB/s  exposed "
+            f"{100 * r['exposed']:5.1f} %  "
+            f"runs {r['runs']:.0f} copies {r['copies']:.0f} out of order {r['out_of_order']} "
+            f"dropped {r['dropped'] / 2**20:.0f} MiB "
+            f"ring {r['ring'] / 2**20:6.1f} MiB  peak {r['peak'] / 2**20:7.1f} MiB  "
+            f"{r['output'][:8]}",
+            flush=True,
+        )
     return ok
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("--berth", default="build/berth")
     p.add_argument("--dir", default="/dev/shm", help="where the weights are written meanwhile")
     p.add_argument("--models", default="sd15,sdxl,flux-dev")
@@ -64,7 +81,10 @@ def main():
             rows, ran = measure(args, model, layout)
             fine = tell(model, layout, rows, args.slack)
             good = good and ran and fine
-            print(f"{model:9} {layout:7} same output in every row: {'yes' if ran else 'NO'}", flush=True)
+            print(
+                f"{model:9} {layout:7} same output in every row: {'yes' if ran else 'NO'}",
+                flush=True,
+            )
     return 0 if good else 1
 
 

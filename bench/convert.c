@@ -1,7 +1,7 @@
 /* convert: how fast elements change type on one thread, against memcpy of as many bytes in the same
  * run. GB/s count bytes written. Once with everything in the second-level cache, once with far more
- * than any cache holds; each number is the best of several tries, conversion and memcpy taking turns.
- * "plain" is the portable version of the same conversion, in cache.
+ * than any cache holds; each number is the best of several tries, conversion and memcpy taking
+ * turns. "plain" is the portable version of the same conversion, in cache.
  *
  * Quantisers spend their time searching, so only the cached size is tried. */
 #include "tensor/convert.h"

@@ -1,9 +1,10 @@
-/* cuda: kernels of one card at the shapes of a FLUX.1-dev step (1024x1024, 512 tokens) and of a VAE, each against a
- * ceiling measured in the same run: products and attention against one large product, everything that only moves
- * bytes against a copy within the card. Says which library computes attention.
+/* cuda: kernels of one card at the shapes of a FLUX.1-dev step (1024x1024, 512 tokens) and of a
+ * VAE, each against a ceiling measured in the same run: products and attention against one large
+ * product, everything that only moves bytes against a copy within the card. Says which library
+ * computes attention.
  *
- * A time is the median of some, each between two events of the stream, after a warm-up; operands are random and
- * larger together than the caches. */
+ * A time is the median of some, each between two events of the stream, after a warm-up; operands
+ * are random and larger together than the caches. */
 #include "bench.h"
 #include "device/devset.h"
 #include "op/ops.h"
@@ -192,7 +193,7 @@ static void pictures(struct rig *r)
     attention(r, "attention of a VAE, 1 x 512, 16384", 16384, 1, 512);
 }
 
-/* Random numbers of tame size under every type: bytes below 64 are small floats and small scales. */
+/* Random numbers of tame size in every type: bytes below 64 are small floats and scales. */
 static void fill(struct rig *r)
 {
     size_t n = (size_t)64 << 20;

@@ -1,14 +1,17 @@
-/* engine: the networks of SD1.5 on the CPU with synthetic weights, against PyTorch eager in the same run.
+/* engine: the networks of SD1.5 on the CPU with synthetic weights, against PyTorch eager in the
+ * same run.
  *
- *   load    reading the UNet's weights into memory, F16, page cache warm, against memcpy of as many bytes
- *   unet    one step, 64x64 latent, batch 2 (a cfg step of a 512x512 picture), F32 math; weights stored as
- *           F32, F16 and Q8_0
+ *   load    reading the UNet's weights into memory, F16, page cache warm, against memcpy of as many
+ *           bytes
+ *   unet    one step, 64x64 latent, batch 2 (a cfg step of a 512x512 picture), F32 math; weights
+ *           stored as F32, F16 and Q8_0
  *   vae     decoding 64x64 to 512x512
  *
- * The reference is bench/torch_sd15.py under BERTH_TORCH_PYTHON (default python3), where PyTorch is installed, with
- * as many threads. Each number is the best of several tries; ours and PyTorch's take turns by network, not by try.
- * Files are written to a folder of their own under TMPDIR and removed: 8 GB; with BERTH_BENCH_DIR they are kept there for
- * the next time. BERTH_BENCH_ONLY=load|unet|vae: one of them. */
+ * The reference is bench/torch_sd15.py under BERTH_TORCH_PYTHON (default python3), where PyTorch is
+ * installed, with as many threads. Each number is the best of several tries; ours and PyTorch's
+ * take turns by network, not by try. Files are written to a folder of their own under TMPDIR and
+ * removed: 8 GB; with BERTH_BENCH_DIR they are kept there for the next time.
+ * BERTH_BENCH_ONLY=load|unet|vae: one of them. */
 #include "bench.h"
 
 #include "base/file.h"

@@ -1,7 +1,7 @@
 /* lora: merging a rank-16 LoRA into every matrix and convolution of an SD1.5 UNet stored in F16, on
  * the CPU, against the same products alone in the same run: up . down of every layer into a float32
- * buffer, by our own low-rank update and, where the machine has a BLAS, by its sgemm. The merge also
- * reads the base weights, converts them to float32 and back, and writes them.
+ * buffer, by our own low-rank update and, where the machine has a BLAS, by its sgemm. The merge
+ * also reads the base weights, converts them to float32 and back, and writes them.
  *
  * Each number is the best of several tries, the three taking turns. All of them use every core. */
 #include "base/clock.h"
@@ -100,16 +100,16 @@ static void run_merge(struct bench *b, const struct layer *l)
                           .scale = 0.8f,
                           .up = b->up,
                           .down = b->down };
-    struct merge m = { .from = DT_F16,
-                       .to = DT_F16,
-                       .src = b->base + l->at,
-                       .dst = b->merged + l->at,
+    const struct merge_plain from = merge_numbers(DT_F16, b->base + l->at);
+    struct merge_plain to = merge_numbers(DT_F16, b->merged + l->at);
+    struct merge m = { .from = &merge_plain,
+                       .to = &merge_plain,
+                       .base = &from,
+                       .result = &to,
                        .rows = l->rows,
                        .cols = l->cols,
                        .term = &t,
-                       .terms = 1,
-                       .src_scale = 1,
-                       .dst_scale = 1 };
+                       .terms = 1 };
     merge_run(&m, b->pool);
 }
 

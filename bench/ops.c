@@ -1,8 +1,8 @@
 /* ops: attention, norms, functions and copies at the sizes of an SD1.5 UNet (64x64 latent, batch
- * 2), its text encoder and its VAE, and what a block of Flux does beside its products (512x512: 1024
- * tokens and 512 of text). GFLOP/s of the two products of attention; the others in GB/s read and
- * written once, beside memcpy of as many bytes in the same run. Every core; each number is the best
- * of several tries. Products have a program of their own. */
+ * 2), its text encoder and its VAE, and what a block of Flux does beside its products (512x512:
+ * 1024 tokens and 512 of text). GFLOP/s of the two products of attention; the others in GB/s read
+ * and written once, beside memcpy of as many bytes in the same run. Every core; each number is the
+ * best of several tries. Products have a program of their own. */
 #include "base/tpool.h"
 #include "bench.h"
 #include "op/cpu/cpu_impl.h"

@@ -4,9 +4,10 @@
  * machines that are not here. In the same run, the same way: `berth inspect`, which only opens the
  * file, and `berth version`, which is what starting a process costs.
  *
- * Then the steps alone, for FLUX.1-dev and for a Flux of 10,000 blocks, as people write it and with its
- * tensors in any order: opening the file, its blocks in execution order, quotas and layout. In the same run: memcpy of the block table, the least that
- * anything looking at all blocks could cost. */
+ * Then the steps alone, for FLUX.1-dev and for a Flux of 10,000 blocks, as people write it and with
+ * its tensors in any order: opening the file, its blocks in execution order, quotas and layout. In
+ * the same run: memcpy of the block table, the least that anything looking at all blocks could
+ * cost. */
 #include "plan/plan.h"
 #include "../tests/support/sparse.h"
 #include "base/clock.h"

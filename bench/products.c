@@ -1,9 +1,10 @@
-/* products: linear and conv2d at the sizes of an SD1.5 UNet (64x64 latent, batch 2) and its VAE, with
- * weights stored as F32, F16 and Q8_0; beside them, where this was built with oneDNN, its convolution (weights
- * reordered beforehand, pictures on each call, as a caller with plain pictures must) and its sgemm.
+/* products: linear and conv2d at the sizes of an SD1.5 UNet (64x64 latent, batch 2) and its VAE,
+ * with weights stored as F32, F16 and Q8_0; beside them, where this was built with oneDNN, its
+ * convolution (weights reordered beforehand, pictures on each call, as a caller with plain pictures
+ * must) and its sgemm.
  *
- * Each number is the best of several tries, in GFLOP/s of the plain sum: Winograd does fewer multiplications
- * than are counted. All use every core. */
+ * Each number is the best of several tries, in GFLOP/s of the plain sum: Winograd does fewer
+ * multiplications than are counted. All use every core. */
 #include "base/tpool.h"
 #include "bench.h"
 #include "op/cpu/cpu_impl.h"

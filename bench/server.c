@@ -1,9 +1,9 @@
 /* bench/server: the program's server through its sockets, as clients see it.
  *
  * Start, idle memory, prompts per second with everything durable, a free that waits, and what idle
- * WebSockets cost. One reference in the same run: how many times a second this disk writes 4 KiB and
- * says so (fdatasync), which is what one prompt after another without group commit could reach at
- * best. The server is the one built beside this program. */
+ * WebSockets cost. One reference in the same run: how many times a second this disk writes 4 KiB
+ * and says so (fdatasync), which is what one prompt after another without group commit could reach
+ * at best. The server is the one built beside this program. */
 #include "bench.h"
 
 #include <arpa/inet.h>

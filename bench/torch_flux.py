@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""A step of a FLUX.1-dev sized transformer in plain PyTorch, for `berth bench stream` to be held against.
+"""A step of a FLUX.1-dev sized transformer in plain PyTorch, for `berth bench stream` to be held
+against.
 
 Three ways, on the same card and in the same run as Berth's:
   resident   all weights on the card
-  pageable   weights of a share of the blocks in ordinary RAM, each moved with .to() when its block runs
-  pinned     those weights in pinned RAM, copied on a second stream into two buffers while the block before runs
+  pageable   weights of a share of the blocks in ordinary RAM, each moved with .to() when its block
+             runs
+  pinned     those weights in pinned RAM, copied on a second stream into two buffers while the block
+             before runs
 
     python3 bench/torch_flux.py --berth build/release/berth --dtype bf16,q8_0 --out results.json
 
-runs Berth first (--berth; its options behind --), then PyTorch, prints both with their ratios and writes the JSON
-that bench/plot_stream.py draws. Random weights and inputs: nothing here draws pictures.
+runs Berth first (--berth; its options behind --), then PyTorch, prints both with their ratios and
+writes the JSON that bench/plot_stream.py draws. Random weights and inputs: nothing here draws
+pictures.
 """
 import argparse
 import json
@@ -33,7 +37,10 @@ def linear(out, inp, bias=True):
 def stream_weights():
     """One of the two streams of a double block."""
     w = linear(6 * D, D) + linear(3 * D, D) + linear(D, D) + linear(4 * D, D) + linear(D, 4 * D)
-    return w + [torch.ones(D // HEADS, device="cuda", dtype=DT), torch.ones(D // HEADS, device="cuda", dtype=DT)]
+    return w + [
+        torch.ones(D // HEADS, device="cuda", dtype=DT),
+        torch.ones(D // HEADS, device="cuda", dtype=DT),
+    ]
 
 
 def double_weights():
@@ -42,7 +49,10 @@ def double_weights():
 
 def single_weights():
     w = linear(3 * D, D) + linear(7 * D, D) + linear(D, 5 * D)
-    return w + [torch.ones(D // HEADS, device="cuda", dtype=DT), torch.ones(D // HEADS, device="cuda", dtype=DT)]
+    return w + [
+        torch.ones(D // HEADS, device="cuda", dtype=DT),
+        torch.ones(D // HEADS, device="cuda", dtype=DT),
+    ]
 
 
 def rope(x, cos, sin):
@@ -76,7 +86,9 @@ def double_block(w, img, txt, vec, cos, sin):
     q, k, val = (torch.cat([p[i] for p in part], 2) for i in (2, 3, 4))
     a = attention(rope(q, cos, sin), rope(k, cos, sin), val)
     out = []
-    for (x, m, _, _, _, pw, pb, uw, ub, dw, db), y in zip(part, (a[:, : txt.shape[1]], a[:, txt.shape[1] :])):
+    for (x, m, _, _, _, pw, pb, uw, ub, dw, db), y in zip(
+        part, (a[:, : txt.shape[1]], a[:, txt.shape[1] :])
+    ):
         x = x + m[2] * F.linear(y, pw, pb)
         h = F.gelu(F.linear((1 + m[4]) * norm(x) + m[3], uw, ub), approximate="tanh")
         out.append(x + m[5] * F.linear(h, dw, db))
@@ -94,7 +106,9 @@ def single_block(w, x, vec, cos, sin):
 
 class Model:
     def __init__(self, tokens, side):
-        self.blocks = [double_weights() for _ in range(DOUBLE)] + [single_weights() for _ in range(SINGLE)]
+        self.blocks = [double_weights() for _ in range(DOUBLE)] + [
+            single_weights() for _ in range(SINGLE)
+        ]
         self.n = side * side
         self.img_in, self.txt_in = linear(D, 64), linear(D, TEXT_DIM)
         self.vec_in, self.out = linear(D, VEC_DIM), linear(64, D)
@@ -105,7 +119,8 @@ class Model:
         self.y = torch.randn(1, VEC_DIM, device="cuda", dtype=DT)
 
     def step(self, fetch):
-        """fetch(i): the weights of block i on the card; told when the block is queued by fetch.done(i)."""
+        """fetch(i): the weights of block i on the card; told when the block is queued by
+        fetch.done(i)."""
         vec = F.linear(self.y, *self.vec_in)
         img, txt = F.linear(self.x, *self.img_in), F.linear(self.txt, *self.txt_in)
         for i in range(DOUBLE):
@@ -143,7 +158,8 @@ class Pageable(Resident):
 
 
 class Pinned(Resident):
-    """Two buffers of one block each; the copy of the next block that is away runs beside the current one."""
+    """Two buffers of one block each; the copy of the next block that is away runs beside the
+    current one."""
 
     def __init__(self, blocks, away):
         super().__init__(blocks)
@@ -221,7 +237,10 @@ def torch_rows(offload, steps, ways):
 def berth_rows(program, offload, dtypes, more):
     out = {}
     for dtype in dtypes:
-        cmd = [program, "bench", "stream", "--json", "--dtype", dtype, "--offload", ",".join(map(str, offload)), *more]
+        cmd = [
+            program, "bench", "stream", "--json", "--dtype", dtype, "--offload",
+            ",".join(map(str, offload)), *more
+        ]
         print(" ".join(cmd), flush=True)
         done = subprocess.run(cmd, stdout=subprocess.PIPE, check=False)
         out[dtype] = json.loads(done.stdout)
@@ -232,7 +251,10 @@ def berth_rows(program, offload, dtypes, more):
 
 def table(result):
     print(f"\n{result['card']}, {result['date']}, PyTorch {result['torch']}; ms a step")
-    print(f"{'offload':>8} {'weights':>7} {'Berth':>9} {'limit':>7} {'PyTorch pinned':>16} {'ratio':>6} {'pageable':>9} {'ratio':>6}")
+    print(
+        f"{'offload':>8} {'weights':>7} {'Berth':>9} {'limit':>7} {'PyTorch pinned':>16} "
+        f"{'ratio':>6} {'pageable':>9} {'ratio':>6}"
+    )
     theirs = {r["offload"]: r for r in result["pytorch"]}
     for dtype, run in result["berth"].items():
         for row in run["rows"]:
@@ -240,7 +262,10 @@ def table(result):
             fast, slow = t.get("pinned", t.get("resident")), t.get("pageable")
             cell = lambda v, w: f"{v:{w}.1f}" if v else " " * w
             ratio = lambda v: f"{row['ms'] / v:6.2f}" if v else " " * 6
-            print(f"{row['offload']:6} % {dtype:>7} {row['ms']:9.1f} {row['limit_ms']:7.1f} {cell(fast, 16)} {ratio(fast)} {cell(slow, 9)} {ratio(slow)}")
+            print(
+                f"{row['offload']:6} % {dtype:>7} {row['ms']:9.1f} {row['limit_ms']:7.1f} "
+                f"{cell(fast, 16)} {ratio(fast)} {cell(slow, 9)} {ratio(slow)}"
+            )
 
 
 def main():
@@ -254,7 +279,12 @@ def main():
     p.add_argument("more", nargs="*", help="behind --: options for `berth bench stream`")
     a = p.parse_args()
     offload = [int(x) for x in a.offload.split(",")]
-    result = {"card": torch.cuda.get_device_name(), "date": time.strftime("%Y-%m-%d"), "torch": torch.__version__, "berth": {}}
+    result = {
+        "card": torch.cuda.get_device_name(),
+        "date": time.strftime("%Y-%m-%d"),
+        "torch": torch.__version__,
+        "berth": {},
+    }
     if a.berth:
         result["berth"] = berth_rows(a.berth, offload, a.dtype.split(","), a.more)
     result["pytorch"] = torch_rows(offload, a.steps, a.ways.split(","))

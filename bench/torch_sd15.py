@@ -2,8 +2,8 @@
 
     python3 torch_sd15.py unet|vae [--threads 2] [--repeat 3] [--dtype f32]
 
-Random weights of the real shapes; prints one JSON line: seconds of the best and of every step, peak resident
-bytes of the process above what it had with the weights alone, and those weights' bytes.
+Random weights of the real shapes; prints one JSON line: seconds of the best and of every step, peak
+resident bytes of the process above what it had with the weights alone, and those weights' bytes.
 """
 
 import argparse
@@ -49,7 +49,9 @@ class Attn(nn.Module):
 class Transformer(nn.Module):
     def __init__(self, c, ctx, heads=8):
         super().__init__()
-        self.norm, self.pi, self.po = nn.GroupNorm(32, c, eps=1e-6), nn.Conv2d(c, c, 1), nn.Conv2d(c, c, 1)
+        self.norm, self.pi, self.po = (
+            nn.GroupNorm(32, c, eps=1e-6), nn.Conv2d(c, c, 1), nn.Conv2d(c, c, 1)
+        )
         self.n1, self.n2, self.n3 = nn.LayerNorm(c), nn.LayerNorm(c), nn.LayerNorm(c)
         self.a1, self.a2 = Attn(c, c, heads), Attn(c, ctx, heads)
         self.f1, self.f2 = nn.Linear(c, 8 * c), nn.Linear(4 * c, c)
@@ -71,7 +73,10 @@ class UNet(nn.Module):
         emb = 4 * m
         self.t1, self.t2 = nn.Linear(m, emb), nn.Linear(emb, emb)
         self.m = m
-        self.down, self.up = nn.ModuleList([nn.ModuleList([nn.Conv2d(4, m, 3, padding=1)])]), nn.ModuleList()
+        self.down, self.up = (
+            nn.ModuleList([nn.ModuleList([nn.Conv2d(4, m, 3, padding=1)])]),
+            nn.ModuleList(),
+        )
         stack, c = [m], m
         for level, k in enumerate(mult):
             for _ in range(2):
@@ -140,7 +145,10 @@ class Decoder(nn.Module):
     def __init__(self, ch=128, mult=(1, 2, 4, 4), z=4):
         super().__init__()
         c = ch * mult[-1]
-        mods = [nn.Conv2d(z, z, 1), nn.Conv2d(z, c, 3, padding=1), Res(c, c, 0), VaeAttn(c), Res(c, c, 0)]
+        mods = [
+            nn.Conv2d(z, z, 1), nn.Conv2d(z, c, 3, padding=1), Res(c, c, 0), VaeAttn(c),
+            Res(c, c, 0)
+        ]
         for level, k in reversed(list(enumerate(mult))):
             for _ in range(3):
                 mods.append(Res(c, ch * k, 0))
@@ -162,7 +170,8 @@ def rss():
 
 
 class Peak(threading.Thread):
-    """Highest resident size while it runs; sampling is enough, activations live for many milliseconds."""
+    """Highest resident size while it runs; sampling is enough, activations live for many
+    milliseconds."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -184,8 +193,11 @@ def main():
     torch.set_num_threads(a.threads)
     torch.manual_seed(0)
     net = (UNet() if a.what == "unet" else Decoder()).eval()
-    args = (torch.randn(2, 4, 64, 64), torch.tensor([500.0, 500.0]), torch.randn(2, 77, 768)) if a.what == "unet" \
+    args = (
+        (torch.randn(2, 4, 64, 64), torch.tensor([500.0, 500.0]), torch.randn(2, 77, 768))
+        if a.what == "unet"
         else (torch.randn(1, 4, 64, 64),)
+    )
     base, times, peak = rss(), [], Peak()
     with torch.inference_mode():
         peak.start()
@@ -195,9 +207,18 @@ def main():
             times.append(time.perf_counter() - start)
     peak.stop = True
     peak.join()
-    print(json.dumps({"torch": torch.__version__, "threads": a.threads, "best": min(times), "all": times,
-                      "peak": peak.high - base,
-                      "weights": sum(x.numel() * x.element_size() for x in net.parameters())}))
+    print(
+        json.dumps(
+            {
+                "torch": torch.__version__,
+                "threads": a.threads,
+                "best": min(times),
+                "all": times,
+                "peak": peak.high - base,
+                "weights": sum(x.numel() * x.element_size() for x in net.parameters()),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

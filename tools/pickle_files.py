@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/unit/format/pickles: small files as people have them, each beside a .safetensors with
-the same tensors under the names Berth gives them. Needs torch, numpy and safetensors; the tests read
-what is committed and need none of them.
+the same tensors under the names Berth gives them. Needs torch, numpy and safetensors; the tests
+read what is committed and need none of them.
 
     tools/pickle_files.py tests/unit/format/pickles
 """
@@ -17,7 +17,11 @@ from safetensors.torch import save_file
 OUT = sys.argv[1]
 
 # Files from before 2020 carry the source of the classes in them: PyTorch's stays out of ours.
-torch.serialization.get_source_lines_and_file = lambda *a, **k: (["class ParameterDict: pass"], 1, "container.py")
+torch.serialization.get_source_lines_and_file = lambda *a, **k: (
+    ["class ParameterDict: pass"],
+    1,
+    "container.py",
+)
 
 
 def save(name, obj, tensors, **how):
@@ -53,10 +57,18 @@ def kinds():
 def views():
     base = numbers(4, 6)
     return {
-        "base": base, "tied": base, "row": base[1], "rows": base[1:3], "columns": base[:, 1:3],
-        "turned": base.t(), "every_second": base[::2], "wide": base[0:1].expand(3, 6),
-        "one": base[2:3, 3:4], "channels_last": numbers(2, 3, 2, 2).to(memory_format=torch.channels_last),
-        "nothing": base[4:], "own": numbers(3),
+        "base": base,
+        "tied": base,
+        "row": base[1],
+        "rows": base[1:3],
+        "columns": base[:, 1:3],
+        "turned": base.t(),
+        "every_second": base[::2],
+        "wide": base[0:1].expand(3, 6),
+        "one": base[2:3, 3:4],
+        "channels_last": numbers(2, 3, 2, 2).to(memory_format=torch.channels_last),
+        "nothing": base[4:],
+        "own": numbers(3),
     }
 
 
@@ -82,13 +94,22 @@ def lightning(stream):
     net(torch.ones(1, 3)).sum().backward()
     adam.step()
     whole = {
-        "epoch": 12, "global_step": 2 ** 33 + 470000, "pytorch-lightning_version": "1.4.2",
+        "epoch": 12,
+        "global_step": 2**33 + 470000,
+        "pytorch-lightning_version": "1.4.2",
         "state_dict": state,
-        "callbacks": {ModelCheckpoint: {
-            "monitor": "val/loss_simple_ema", "best_model_score": torch.tensor(0.15),
-            "best_model_path": "/tmp/epoch=12.ckpt", "current_score": numpy.float64(0.25)}},
+        "callbacks": {
+            ModelCheckpoint: {
+                "monitor": "val/loss_simple_ema",
+                "best_model_score": torch.tensor(0.15),
+                "best_model_path": "/tmp/epoch=12.ckpt",
+                "current_score": numpy.float64(0.25),
+            }
+        },
         "optimizer_states": [adam.state_dict()],
-        "lr_schedulers": [{"base_lrs": [1e-4], "last_epoch": -1, "milestones": collections.Counter({3: 1})}],
+        "lr_schedulers": [
+            {"base_lrs": [1e-4], "last_epoch": -1, "milestones": collections.Counter({3: 1})}
+        ],
         "hyper_parameters": {"seen": {1, 2}, "none": None, "pair": (True, False)},
     }
     save("lightning_stream.ckpt" if stream else "lightning.ckpt", whole, dict(state),
@@ -120,7 +141,9 @@ def main():
     save("list.pt", [{"a": vectors}, {"b": numbers(1, 8)}], {"0.a": vectors, "1.b": numbers(1, 8)})
     lightning(False)
     lightning(True)
-    up = collections.OrderedDict([("conv_first.weight", numbers(4, 3, 3, 3)), ("conv_first.bias", numbers(4))])
+    up = collections.OrderedDict(
+        [("conv_first.weight", numbers(4, 3, 3, 3)), ("conv_first.bias", numbers(4))]
+    )
     save("upscaler.pth", {"params_ema": up}, up)
     save("upscaler_two.pth", {"params": {"conv_first.weight": numbers(1)}, "params_ema": up}, up)
     save("upscaler_model.pth", {"model": up, "iter": 400000}, up)
@@ -129,10 +152,24 @@ def main():
     tagged.note = "an attribute"
     save("attribute.pt", {"a": tagged}, {"a": vectors})
     for protocol in (1, 3, 4, 5):
-        save(f"protocol{protocol}.pt", {"a": vectors, "b": {"c": v["turned"], "big": 2 ** 40, "yes": True,
-                                                            "no": False, "f": 0.5, "bytes": b"xyz",
-                                                            "set": {1, "two"}, "neg": -5}},
-             {"a": vectors, "b.c": v["turned"]}, pickle_protocol=protocol)
+        save(
+            f"protocol{protocol}.pt",
+            {
+                "a": vectors,
+                "b": {
+                    "c": v["turned"],
+                    "big": 2**40,
+                    "yes": True,
+                    "no": False,
+                    "f": 0.5,
+                    "bytes": b"xyz",
+                    "set": {1, "two"},
+                    "neg": -5,
+                },
+            },
+            {"a": vectors, "b.c": v["turned"]},
+            pickle_protocol=protocol,
+        )
 
 
 main()

@@ -16,7 +16,9 @@ def colour256(n):
     if n >= 232:
         return "#%02x%02x%02x" % ((8 + (n - 232) * 10,) * 3)
     n -= 16
-    return "#%02x%02x%02x" % tuple(0 if v == 0 else 55 + 40 * v for v in (n // 36, n // 6 % 6, n % 6))
+    return "#%02x%02x%02x" % tuple(
+        0 if v == 0 else 55 + 40 * v for v in (n // 36, n // 6 % 6, n % 6)
+    )
 
 
 def run(columns, argv):
@@ -77,18 +79,28 @@ def main():
                 continue
             left, top = pad + x * w, pad + y * h
             if "bg" in style:
-                parts.append(f'<rect x="{left:.1f}" y="{top}" width="{len(text) * w:.1f}" height="{h}" fill="{style["bg"]}"/>')
+                parts.append(
+                    f'<rect x="{left:.1f}" y="{top}" width="{len(text) * w:.1f}" height="{h}" '
+                    f'fill="{style["bg"]}"/>'
+                )
             if text.strip():
                 extra = ' font-weight="bold"' if style.get("bold") else ""
                 extra += ' opacity="0.6"' if style.get("dim") else ""
-                parts.append(f'<text x="{left:.1f}" y="{top + 13}" textLength="{len(text) * w:.1f}" '
-                             f'fill="{style.get("fg", BASIC[7])}"{extra}>{escape(text)}</text>')
+                parts.append(
+                    f'<text x="{left:.1f}" y="{top + 13}" textLength="{len(text) * w:.1f}" '
+                    f'fill="{style.get("fg", BASIC[7])}"{extra}>{escape(text)}</text>'
+                )
             x += len(text)
     width, height = columns * w + 2 * pad, len(lines) * h + 2 * pad
     with open(out, "w", encoding="utf-8") as f:
-        f.write(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" '
-                f'font-family="ui-monospace,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="14" xml:space="preserve">\n'
-                f'<rect width="100%" height="100%" rx="8" fill="{BASIC[0]}"/>\n' + "\n".join(parts) + "\n</svg>\n")
+        f.write(
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" '
+            f'font-family="ui-monospace,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="14" '
+            f'xml:space="preserve">\n'
+            f'<rect width="100%" height="100%" rx="8" fill="{BASIC[0]}"/>\n'
+            + "\n".join(parts)
+            + "\n</svg>\n"
+        )
 
 
 main()

@@ -3,7 +3,8 @@
 point, and from the unicodedata of the Python that runs it.
 
     tools/unicode_tables.py > src/text/unicode_tables.h      run by hand; the result is committed
-    tools/unicode_tables.py --digest                         what tests/unit/text/test_unicode.c expects
+    tools/unicode_tables.py --digest                         what tests/unit/text/test_unicode.c
+                                                             expects
 
 CLIP prompts go through that library in ComfyUI. Its regular expressions, lower case and normal form
 come from three packages with three Unicode versions, so it is asked for each of them. Digits and
@@ -77,7 +78,8 @@ def runs(value, none):
 
 
 def lower_runs():
-    """first, count, step, delta of simple lower case; U+0130 alone becomes two and is left to code."""
+    """first, count, step, delta of simple lower case; U+0130 alone becomes two and is left to
+    code."""
     many = [c for c in POINTS if len(lower(chr(c))) != 1]
     assert many == [0x130], many
     out = []

@@ -2,9 +2,9 @@
  * server's own words. Seeds go up to 2^64-1, more than a double holds, so integers that would lose
  * digits are read and written as BigInt.
  *
- * A browser opens six connections to a server, for all its tabs together. What frees or moves memory
- * is answered between prompts, maybe in minutes: those requests go through slow(), two at a time, so
- * that Interrupt always finds a connection. */
+ * A browser opens six connections to a server, for all its tabs together. What frees or moves
+ * memory is answered between prompts, maybe in minutes: those requests go through slow(), two at a
+ * time, so that Interrupt always finds a connection. */
 
 import {because} from './format.js';
 

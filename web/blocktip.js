@@ -1,6 +1,7 @@
 /* blocktip: which block is under the pointer, or chosen with the arrow keys, in a bar or a strip.
- * Blocks stand side by side, each as wide as its bytes. To a screen reader such a drawing is a slider
- * that changes nothing: its value is a place in the order, and its text the block that is there. */
+ * Blocks stand side by side, each as wide as its bytes. To a screen reader such a drawing is a
+ * slider that changes nothing: its value is a place in the order, and its text the block that is
+ * there. */
 import {$, put, show} from './dom.js';
 import {bytes} from './format.js';
 

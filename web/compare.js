@@ -11,9 +11,9 @@ function mini(kind, label, n, scale, data) {
         el('span', {text: bytes(n)}));
 }
 
-/* rows: [{device, before, after}]; tests: data-test of a row, of its two bars; first: what the upper
- * one is called. A bar is as long as the device's budget, or as the largest number where that would
- * be too small to see. */
+/* rows: [{device, before, after}]; tests: data-test of a row, of its two bars; first: what the
+ * upper one is called. A bar is as long as the device's budget, or as the largest number where that
+ * would be too small to see. */
 export function compare(rows, tests, first = 'now') {
     const most = Math.max(...rows.flatMap((r) => [r.before, r.after]), 1);
     return el('div', {class: 'compare'}, ...rows.map((r) => {

@@ -31,8 +31,8 @@ async function openPart(part) {
 /* ---- what a reload keeps ---- */
 
 const KEY = 'berth.form';
-const KEPT = ['model', 'seed', 'steps', 'cfg', 'guidance', 'sampler', 'scheduler', 'width', 'height',
-    'batch', 'prompt', 'negative'];
+const KEPT = ['model', 'seed', 'steps', 'cfg', 'guidance', 'sampler', 'scheduler', 'width',
+    'height', 'batch', 'prompt', 'negative'];
 const LISTS = ['model', 'sampler', 'scheduler'];
 
 let left = kept(); /* until the lists, too, say so again */

@@ -139,8 +139,8 @@ export const loadBlocks = coalesce(async () => {
 
 /* ---- the queue ---- */
 
-/* A prompt may have megabytes and ten thousand may wait: the list has no graphs, and of a long queue
- * its beginning. */
+/* A prompt may have megabytes and ten thousand may wait: the list has no graphs, and of a long
+ * queue its beginning. */
 export const loadQueue = coalesce(async () => {
     const [counts, list] =
         await Promise.all([api.get('/berth/queue'), api.get('/berth/queue/waiting')]);

@@ -1,4 +1,5 @@
-/* drop: files onto the page, or through the button; dropped.js, fetched when one comes, reads it. */
+/* drop: files onto the page, or through the button; dropped.js, fetched when one comes, reads
+ * it. */
 import {$, show} from './dom.js';
 import {use} from './later.js';
 

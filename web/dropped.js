@@ -1,4 +1,5 @@
-/* dropped: reads a file that drop.js was given: an API workflow as JSON, or a PNG that carries one. */
+/* dropped: reads a file that drop.js was given: an API workflow as JSON, or a PNG that carries
+ * one. */
 import * as api from './api.js';
 import {later} from './later.js';
 import {toast} from './toast.js';

@@ -1,6 +1,6 @@
 /* free: "Unload Models" and "Free model and node cache". Both first ask for the receipt of a dry
- * run and show what would go and what would stay; the real one's receipt comes as a toast. The list has
- * the receipts of all frees that the server remembers. */
+ * run and show what would go and what would stay; the real one's receipt comes as a toast. The list
+ * has the receipts of all frees that the server remembers. */
 import * as api from './api.js';
 import {compare} from './compare.js';
 import {loadDevices, loadModels, loadReceipts} from './data.js';
@@ -54,7 +54,8 @@ async function openFree(which) {
     show($('free-preview'), false);
     show($('free-error'), false);
     show($('free-cache'), Boolean(kind.body.free_memory));
-    put($('free-wait'), {text: 'Looking what would go; a running prompt answers between its steps.'});
+    put($('free-wait'),
+        {text: 'Working out what would go; a running prompt answers between its steps.'});
     show($('free-wait'), Boolean(state.queue.running));
     $('btn-free-ok').disabled = true;
     put($('btn-free-ok'), {text: kind.title});
@@ -163,14 +164,16 @@ function makeReceipt(r) {
     return el('article', {class: 'receipt', data: {test: 'receipt', serial: r.serial}},
         el('p', {}, el('strong', {text: `${bytes(released(r))} released`}), el('span', {
             class: 'quiet',
-            text: ` · ${time(r.time + state.skew)} · receipt ${r.serial}, ${r.reason}, ${seconds(r.seconds)}`
+            text: ` · ${time(r.time + state.skew)} · receipt ${r.serial}, ${r.reason}, ${
+                seconds(r.seconds)}`
         })),
         r.models.length ?
             el('ul', {class: 'verdicts'},
-                ...r.models.map((m) => el('li', {}, el('strong', {class: 'name', text: modelName(m)}),
-                                    el('span', {text: m.verdict}),
-                                    el('span', {class: 'num', text: bytes(m.bytes)}),
-                                    el('span', {class: 'quiet', text: m.why})))) :
+                ...r.models.map((m) => el('li', {},
+                    el('strong', {class: 'name', text: modelName(m)}),
+                    el('span', {text: m.verdict}),
+                    el('span', {class: 'num', text: bytes(m.bytes)}),
+                    el('span', {class: 'quiet', text: m.why})))) :
             null,
         compare(rowsOf(r), {}, 'before'), el('p', {
             class: 'quiet hint num',

@@ -37,8 +37,8 @@ function labelOf(job) {
 
 const fileOf = (job) => (isShown(job?.preview_output) ? viewUrl(job.preview_output) : null);
 
-/* Nothing was computed: every node that gave something was answered from the cache. Then it gave the
- * file of an earlier prompt: the history, which is long, is only asked about those. */
+/* Nothing was computed: every node that gave something was answered from the cache. Then it gave
+ * the file of an earlier prompt: the history, which is long, is only asked about those. */
 async function fromCache(id) {
     const file = fileOf(state.jobs.find((j) => j.id === id));
     if (!file || !state.jobs.some((j) => j.id !== id && fileOf(j) === file))

@@ -12,9 +12,11 @@ import {letterOf, modelById, modelName, on, state} from './store.js';
 import {trouble} from './toast.js';
 
 const RETENTIONS = [
-    ['auto', 'Goes with a free when nothing is marked eject, when no prompt names it any more, or when room is needed'],
+    ['auto', 'Goes with a free when nothing is marked eject, when no prompt names it any more, ' +
+        'or when room is needed'],
     ['keep', 'A free leaves it where it is'],
-    ['eject', 'Goes with the next free, after a prompt that used it, and before auto ones otherwise'],
+    ['eject', 'Goes with the next free, after a prompt that used it, ' +
+        'and before auto ones otherwise'],
 ];
 
 /* Changes under way, model id -> {retention, unload}: what was asked for is shown until the server

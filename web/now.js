@@ -51,8 +51,7 @@ function drawWaiting() {
     put($('now-progress'), {value: place === null ? null : 0, max: 1});
     put($('now-text'), {
         text: state.queue.paused && place !== null ? 'The queue is paused.' :
-            place                                  ? `Waiting for ${count(place, 'other prompt')}.` :
-                                                     'Starting.'
+            place ? `Waiting for ${count(place, 'other prompt')}.` : 'Starting.'
     });
 }
 

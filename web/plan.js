@@ -1,6 +1,6 @@
-/* plan: where a model's blocks should live, now or when it is loaded next. What is asked for is first shown (POST
- * /berth/plan), and can be applied (PATCH) as long as the fields say the same as when it was
- * shown. */
+/* plan: where a model's blocks should live, now or when it is loaded next. What is asked for is
+ * first shown (POST /berth/plan), and can be applied (PATCH) as long as the fields say the same as
+ * when it was shown. */
 import * as api from './api.js';
 import {compare} from './compare.js';
 import {loadDevices, loadModels} from './data.js';
@@ -206,7 +206,7 @@ async function apply() {
         if (here())
             dialog.close('dlg-plan');
         toast('done', `${modelName(m)} has a new plan`,
-            now.plan ? `${now.plan.allocation}${now.resident ? '' : ', when it is loaded next'}` : '');
+            now.plan ? now.plan.allocation + (now.resident ? '' : ', when it is loaded next') : '');
     } catch (e) {
         if (here()) {
             applying = false;

@@ -1,5 +1,6 @@
-/* png: the workflow in a PNG's text chunks (tEXt, zTXt, iTXt), read piece by piece: pixels and other
- * texts are skipped, not loaded. Numbers in the file meet a limit before they size anything. */
+/* png: the workflow in a PNG's text chunks (tEXt, zTXt, iTXt), read piece by piece: pixels and
+ * other texts are skipped, not loaded. Numbers in the file meet a limit before they size
+ * anything. */
 
 const MAGIC = [137, 80, 78, 71, 13, 10, 26, 10];
 const LIMIT = {
@@ -46,8 +47,8 @@ async function readText(type, rest) {
     return utf8.decode(compressed ? await inflate(rest) : rest);
 }
 
-/* {prompt: the API workflow's text or null, editor: there is one for the editor}; the first of a name
- * counts. Throws when it is no PNG, or cut short. */
+/* {prompt: the API workflow's text or null, editor: there is one for the editor}; the first of a
+ * name counts. Throws when it is no PNG, or cut short. */
 export async function workflowOfPng(file) {
     if (file.size > LIMIT.file)
         throw new Error('the picture is too large');

@@ -2,9 +2,9 @@
  *
  * The client id stays the same over reconnects and reloads of this tab: messages about its prompts
  * find it again. It is in the tab's storage only while no page is there: a tab that is duplicated
- * copies the storage, and two with one id would take each other's messages. Binary frames are big-endian: u32 kind; kind 1: u32 format (1 JPEG, 2
- * PNG), picture; kind 4: u32 length, JSON of that length, picture; kind 3: u32 length, a node's id of
- * that length, text. */
+ * copies the storage, and two with one id would take each other's messages. Binary frames are
+ * big-endian: u32 kind; kind 1: u32 format (1 JPEG, 2 PNG), picture; kind 4: u32 length, JSON of
+ * that length, picture; kind 3: u32 length, a node's id of that length, text. */
 import {changed, state} from './store.js';
 
 const KEY = 'berth.client';

@@ -95,6 +95,7 @@ export function letterOf(id) {
 
 export const modelById = (id) => state.models.find((m) => m.id === id);
 
-/* Three models of one checkpoint have the same name: the role tells them apart. So does the type that
+/* Three models of one checkpoint have the same name: the role tells them apart. So does the type
+ * that
    one file is held in twice. */
 export const modelName = (m) => [m.name, m.role, m.converted].filter(Boolean).join(' · ');

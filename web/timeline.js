@@ -1,6 +1,6 @@
 /* timeline: memory of one device over the last minutes, stacked by tier, and the streaming speed
- * beside it. Values hold until the next measurement, so areas are steps. The latest points survive a
- * reload of the tab: the server tells what is, not what was. */
+ * beside it. Values hold until the next measurement, so areas are steps. The latest points survive
+ * a reload of the tab: the server tells what is, not what was. */
 import {heldOf, TIERS} from './devices.js';
 import {$, button, el, keyed, put, svg} from './dom.js';
 import {bytes, gbps, seconds, time} from './format.js';
@@ -135,8 +135,8 @@ function drawStream(now, width, points) {
         text: s.bytes ? `${bytes(s.bytes)} in ${seconds(s.seconds)}, waited ${
                             seconds(s.exposed_seconds || 0)}` :
                         unstreamed(),
-        title:
-            'Bytes copied for blocks that live elsewhere, how long that took, how long layers waited',
+        title: 'Bytes copied for blocks that live elsewhere, how long that took, ' +
+            'how long layers waited',
     });
     const top = Math.max(...points.map((p) => p.gbps || 0), 0.001);
     const x = (t) => Math.max(0, WIDE * (1 - (now - t) / width));
@@ -201,7 +201,8 @@ function restore() {
 
 function keep() {
     try {
-        sessionStorage.setItem(KEY, JSON.stringify({started: state.started, points: state.points.slice(-KEPT)}));
+        sessionStorage.setItem(
+            KEY, JSON.stringify({started: state.started, points: state.points.slice(-KEPT)}));
     } catch { /* full, or forbidden: the line begins anew */
     }
 }

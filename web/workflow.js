@@ -17,8 +17,9 @@ const inputsOf = (node) => (isObject(node?.inputs) ? node.inputs : {});
 const isLink = (v) =>
     Array.isArray(v) && v.length === 2 && typeof v[0] === 'string' && Number.isInteger(v[1]);
 
-/* Inputs of the nearest node for which takes(inputs) is true, from an input up its links. A node is looked at once: graphs
- * come from files, and may have cycles or a million ways to the same node. */
+/* Inputs of the nearest node for which takes(inputs) is true, from an input up its links. A node is
+ * looked at once: graphs come from files, and may have cycles or a million ways to the same
+ * node. */
 function upstream(graph, value, takes) {
     const seen = new Set();
     const next = [value];
@@ -99,8 +100,8 @@ function filesOf(graph) {
 
 const TEXTS = new Set(['prompt', 'negative', 'sampler', 'scheduler', 'model']);
 
-/* What can be said of a graph's picture, in texts and numbers; members it does not tell are left out.
- * Samplers are those
+/* What can be said of a graph's picture, in texts and numbers; members it does not tell are left
+ * out. Samplers are those
  * that take a latent; with the custom sampling nodes seed, steps and guidance stand in nodes before
  * it, so each is taken from the nearest node that has it. */
 export function settingsOf(graph) {

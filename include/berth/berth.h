@@ -182,8 +182,8 @@ typedef struct berth_device_info {
 } berth_device_info;
 
 BERTH_API size_t berth_ctx_device_count(const berth_ctx *ctx);
-/* index: 0 .. count-1, in the order they were asked for; BERTH_EINVAL beyond. May ask the driver.
- */
+/* index: 0 .. count-1, in the order they were asked for; BERTH_EINVAL beyond. May ask the
+ * driver. */
 BERTH_API berth_status berth_ctx_device_info(berth_ctx *ctx, size_t index, berth_device_info *out,
                                              berth_err *err);
 /* BERTH_ENOTFOUND lists the names there are. */

@@ -95,5 +95,6 @@ struct nearest {
 void nearest_try(struct nearest *n, const char *candidate);
 
 /* Appends ", did you mean 'a'?" with those of at(0), at(1), ... up to NULL that `word` begins, a
- * few of them where there are many, or else with the nearest. False: nothing is close, and nothing was appended. */
+ * few of them where there are many, or else with the nearest. False: nothing is close, and nothing
+ * was appended. */
 bool suggest(struct str *out, const char *word, const char *(*at)(size_t i));

@@ -176,7 +176,7 @@ static void json_row(struct jsonout *j, const struct bench_model *m, const struc
 /* ---- the run ---- */
 
 /* A signal is no failure of what was measured. */
-static int ended(struct app *a, berth_err *err)
+static int report_end(struct app *a, berth_err *err)
 {
     int caught = err->code == BERTH_ECANCELED ? signals_caught() : 0;
     if (caught)
@@ -224,11 +224,11 @@ static int measure(struct app *a, const struct bench_model *m, const atomic_bool
     if (!a->json && !a->quiet && in_place)
         printf("%s is RAM: blocks are read where they lie, nothing is copied\n", m->device);
     if (!a->json)
-        return s ? ended(a, &err) : APP_OK;
+        return s ? report_end(a, &err) : APP_OK;
     jo_close(&j, ']');
     if (rows > 1)
         jo_bool(&j, "same_output", same);
-    int code = s ? ended(a, &err) : APP_OK;
+    int code = s ? report_end(a, &err) : APP_OK;
     if (s)
         app_json_error(&j, &err);
     jo_close(&j, '}');
@@ -258,7 +258,7 @@ static int with_weights(struct app *a, const struct options *o, struct wanted *w
         printf("%s in %s: writing %s\n", w->preset->name, dtype_name(w->dtype), str_c(&path));
     fflush(stdout);
     int code = bench_write(w->preset, w->dtype, str_c(&path), cancel, &err)
-                   ? ended(a, &err)
+                   ? report_end(a, &err)
                    : with_file(a, &w->model, str_c(&path), cancel);
     if (!o->keep)
         unlink(str_c(&path));

@@ -167,7 +167,7 @@ static void print_absent(const struct app *a, const berth_ctx *ctx, struct jsono
     }
 }
 
-/* set: the devices themselves; NULL: hypothetical. ctx: whose absent kinds are told; NULL:
+/* set: the devices themselves; NULL: hypothetical. ctx: whose absent kinds are reported; NULL:
  * nobody's. */
 static int print_list(struct app *a, const berth_device_info *at, size_t n,
                       const struct devset *set, const berth_ctx *ctx)

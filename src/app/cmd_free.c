@@ -99,7 +99,7 @@ static void print_devices(const json_t *devices)
 }
 
 /* Models that were named and stayed: the free did not do what was asked. */
-static size_t stayed(const json_t *models)
+static size_t count_stayed(const json_t *models)
 {
     size_t i, n = 0;
     json_t *m;
@@ -120,7 +120,7 @@ static int print_receipt(const struct app *a, const struct options *o, const jso
     }
     if (json_array_size(json_object_get(receipt, "violations")))
         return APP_FAILED;
-    if (named && !o->force && !o->dry_run && stayed(json_object_get(receipt, "models"))) {
+    if (named && !o->force && !o->dry_run && count_stayed(json_object_get(receipt, "models"))) {
         fprintf(stderr,
                 "berth free: models that are kept or in use stay; --force takes kept ones\n");
         return APP_FAILED;

@@ -38,7 +38,7 @@ static void option(struct str *out, const struct opt *t)
 
 /* Paragraphs are filled; lines that begin with a blank are tables or examples and stay as they
  * are. */
-static void prose(struct str *out, const char *s)
+static void put_prose(struct str *out, const char *s)
 {
     bool open = false, literal = false;
     for (size_t n; *s; s += n + (s[n] == '\n')) {
@@ -79,11 +79,11 @@ static void add(void *user, const struct command *c, const struct opts *o)
     for (size_t i = 0; i < o->n; i++)
         option(out, &o->at[i]);
     if (c->more)
-        prose(out, c->more);
+        put_prose(out, c->more);
     if (c->tables) {
         struct str more = { 0 };
         c->tables(&more);
-        prose(out, str_c(&more));
+        put_prose(out, str_c(&more));
         out->bad |= more.bad;
         str_release(&more);
     }

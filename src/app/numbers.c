@@ -46,7 +46,7 @@ static int read_fast(struct app *a, const char *text, bool *fp8)
 
 /* A type to hold weights in, if it is one, instead of one to compute in; *act is then left
  * alone. */
-static const char *held(enum dtype chosen, enum dtype *act)
+static const char *stored_type(enum dtype chosen, enum dtype *act)
 {
     if (chosen == DT_F8_E4M3 || chosen == DT_F8_E5M2)
         return dtype_name(chosen);
@@ -82,9 +82,9 @@ int app_numbers(struct app *a, const struct number_options *o, struct node_numbe
         (code = choose(a, text, ARRAY_LEN(text), &of_text)) ||
         (code = read_fast(a, o->fast, &out->fp8)))
         return code;
-    out->weights_unet = held(of_unet, &out->act_unet);
+    out->weights_unet = stored_type(of_unet, &out->act_unet);
     if (of_text != DT_NONE && of_text != DT_F16)
-        out->weights_text = held(of_text, &unread);
+        out->weights_text = stored_type(of_text, &unread);
     out->cpu_noise = o->cpu_noise;
     return APP_OK;
 }

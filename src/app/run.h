@@ -28,7 +28,7 @@ berth_status run_dynamic_check(const struct node_class *c, json_t *inputs, const
                                berth_err *err);
 /* IN_SOCKET: not known. */
 enum input_kind run_dynamic_kind(const struct node_class *c, json_t *inputs, const char *input);
-/* What the choice of a combo requires and the node does not have becomes its default. */
+/* Adds the inputs that a combo's choice requires and the node lacks, with their defaults. */
 berth_status run_dynamic_fill(const struct node_class *c, json_t *inputs, const char *combo,
                               berth_err *err);
 
@@ -39,8 +39,8 @@ struct remote_run { /* borrowed for the call */
     json_t *prompt, *extra; /* extra may be NULL */
     const atomic_bool *stop;
     /* What the server's WebSocket says, as an executor here would: CACHED, NODE_START, PROGRESS,
-     * NODE_DONE. Where there is no WebSocket nothing is told, and the history alone says that it
-     * ended. */
+     * NODE_DONE. Where there is no WebSocket nothing is reported, and the history alone says that
+     * it ended. */
     exec_event_fn *event;
     void (*queued)(void *user); /* once, when others run first */
     /* Once, when it was taken without some of its outputs. */

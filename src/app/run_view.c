@@ -284,7 +284,7 @@ static void draw(struct run_view *v, bool at_once)
 /* ---- events ---- */
 
 /* A node of that class waits no more. One that another brought in was never counted. */
-static size_t begun(const struct run_view *v, const char *id, const char *class_type)
+static size_t stop_waiting(const struct run_view *v, const char *id, const char *class_type)
 {
     size_t kind = find_kind(v, class_type);
     if (kind != SIZE_MAX && json_object_get(v->needed, id) && kind_at(v, kind)->waiting)
@@ -302,7 +302,7 @@ static void node_begins(struct run_view *v, const struct exec_event *e)
     v->node_ns = clock_mono_ns(v->clock);
     if (!v->start_ns)
         v->start_ns = v->node_ns;
-    v->at = begun(v, e->node, e->class_type);
+    v->at = stop_waiting(v, e->node, e->class_type);
     term_safe(&label, name, strlen(name), LABEL_COLUMNS);
     snprintf(v->label, sizeof v->label, "%s", str_c(&label));
     str_release(&label);
@@ -327,7 +327,7 @@ static void nodes_cached(struct run_view *v, const json_t *nodes)
         const char *id = json_string_value(json_array_get(nodes, i));
         if (!id || !json_object_get(v->needed, id))
             continue;
-        begun(v, id, class_of(v->prompt, id));
+        stop_waiting(v, id, class_of(v->prompt, id));
         v->done++;
     }
 }

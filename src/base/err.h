@@ -50,7 +50,7 @@ bool err_names(const berth_err *err, const char *name);
 /* The message in which files are named without their folders. Appends. */
 struct str;
 void err_without_folders(const berth_err *err, struct str *out);
-/* What was noticed first, then, in a line of its own, what was being done. Appends, with '\n'.
+/* Appends what was noticed first and then, on a line of its own, what was being done, with '\n'.
  * folders: as err->msg has them, else without. */
 void err_cause_first(const berth_err *err, bool folders, struct str *out);
 

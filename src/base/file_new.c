@@ -19,9 +19,8 @@ struct file_new {
     uint64_t at; /* where file_new_write() continues; owner: the appending thread */
 };
 
-/* Where a chain of symbolic links ends, so that the link stays and its target is replaced. The last
- * component need not exist. A link to a link to ... more than 40 times is a loop, as in the kernel.
- */
+/* Follows symbolic links to their end, so that the link stays and its target is replaced. The last
+ * component need not exist. A chain of more than 40 links is a loop, as in the kernel. */
 static berth_status resolve_links(const char *path, struct str *out, berth_err *err)
 {
     char link[4096];
@@ -98,8 +97,8 @@ static berth_status check_space(const struct file_new *f, uint64_t need, berth_e
                       str_bytes(need, a), str_bytes(left, b));
 }
 
-/* Tries `make` under names of our own until one is free. Of our own instead of the target's plus a
- * suffix, which could be too long; the number only makes a clash rare. */
+/* Tries `make` under names of our own until one is free. The target's name with a suffix could be
+ * too long; the number only makes a clash rare. */
 static bool under_free_name(struct file_new *f, bool (*make)(struct file_new *))
 {
     for (unsigned i = 0; i < 1000; i++) {

@@ -130,7 +130,7 @@ static size_t read_pair(const char *s, struct piece *key, struct piece *value)
     return 0;
 }
 
-static bool taken(const struct piece *seen, size_t n, struct piece key)
+static bool is_seen(const struct piece *seen, size_t n, struct piece key)
 {
     static const char *const reserved[] = { "ts", "level", "event", "msg" };
     for (size_t i = 0; i < ARRAY_LEN(reserved); i++)
@@ -158,7 +158,7 @@ void log_write_json(void *user, enum log_level level, uint64_t wall_ns, const ch
     str_clear(&msg);
     for (const char *p = text; *p;) {
         size_t used = read_pair(p, &key, &value);
-        if (used && n < PAIRS_MAX && !taken(seen, n, key)) {
+        if (used && n < PAIRS_MAX && !is_seen(seen, n, key)) {
             seen[n++] = key;
             str_clear(&name);
             str_add(&name, key.s, key.n);

@@ -19,7 +19,7 @@
  *             (2) the bytes of all owners == the pool's in-use bytes, after every call
  *             (3) an address handed out is a multiple of phys->align and overlaps no other
  *             (4) retired memory goes back to the pool only after its event
- *             (5) dev_trim() leaves 0 idle bytes on a device that can discard, but for less than
+ *             (5) dev_trim() leaves 0 idle bytes on a device that can discard, except for less than
  *                 one granule (or piece, see discardable) at each end of an idle range; with
  *                 nothing in use it leaves 0 bytes held on any device
  *             dev_check() asserts them; builds with BERTH_CHECKS call it after each change while
@@ -117,8 +117,8 @@ struct dev_trimmed {
     uint64_t idle;      /* idle bytes still held, see invariant 5 */
 };
 struct dev_trimmed dev_trim(struct device *d);
-/* What dev_trim() would leave idle if all memory of the owners that `goes` names were free: to
- * foretell it. Retired memory counts as its owner's; changes nothing. Thread: the device's. */
+/* Predicts how much dev_trim() would leave idle if all memory of the owners that `goes` names were
+ * free. Retired memory counts as its owner's; changes nothing. Thread: the device's. */
 typedef bool dev_goes_fn(void *user, const char *owner, enum dev_kind kind);
 uint64_t dev_trim_leaves(const struct device *d, dev_goes_fn *goes, void *user);
 
@@ -203,8 +203,8 @@ berth_status dev_check(const struct device *d, berth_err *err);
 
 /* ---- streams, events, copies ----
  * As the slots of the same name in driver.h. A device without BERTH_CAP_ASYNC does everything
- * before it returns. Streams and events belong to the phys: logical devices on it may share them.
- */
+ * before it returns. Streams and events belong to the phys: logical devices on it may share
+ * them. */
 
 berth_status dev_stream_new(struct device *d, struct dev_stream **out, berth_err *err);
 void dev_stream_free(struct dev_stream *s); /* NULL is fine; waits for its work */

@@ -2,8 +2,8 @@
  *
  * devset_open() opens every phys a spec refers to once, then the devices on top, in the spec's
  * order. Without a spec: every device the drivers count (cpu, and cards when their driver finds
- * some), each with all of its memory, but for a host budget in the environment; elastic ones (null)
- * only when named. Refused: a device this
+ * some), each with all of its memory, except for a host budget in the environment; elastic ones
+ * (null) only when named. Refused: a device this
  * build or machine does not have (BERTH_EUNSUPPORTED, listing what there is), budgets on one phys
  * that add up to more than it has (BERTH_ELIMIT, with the numbers). The devices of a set share a
  * hub (driver.h): who wants to hear of host memory, and which device pays for it. Threads: open and

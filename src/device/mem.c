@@ -12,8 +12,8 @@
 #define BERTH_CHECKS 0
 #endif
 
-/* A full walk costs as much as there are ranges: every time while there are few, then now and then.
- */
+/* A full walk costs as much as there are ranges: every time while there are few, then now and
+ * then. */
 static void debug_check(const struct device *d)
 {
     const struct dev_stats *s = pool_stats(d->pool);

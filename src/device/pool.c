@@ -621,7 +621,7 @@ struct dev_trimmed pool_trim(struct pool *p)
         struct dev_trimmed) { .released = released, .discarded = discarded, .idle = p->stats.idle };
 }
 
-/* What discard_range() would find gone, or make so, of a range that need not be there yet. */
+/* How many bytes of a range would be gone after discard_range(), of one that is only planned. */
 static uint64_t would_be_gone(const struct pool *p, const struct pool_range *r)
 {
     const struct pool_segment *g = r->segment;

@@ -47,7 +47,7 @@ static bool cut(struct text *t, char c, struct text *head)
 }
 
 /* What outside text may take of a message. */
-static int shown(struct text t)
+static int shown_len(struct text t)
 {
     return t.n > 40 ? 40 : (int)t.n;
 }
@@ -56,9 +56,9 @@ static berth_status parse_index(struct text t, struct spec_name *out, berth_err 
 {
     uint64_t index;
     if (!str_parse_u64(t.s, t.n, &index) || (t.n > 1 && t.s[0] == '0'))
-        return err_set(err, BERTH_EINVAL, "'%.*s' is not a device index", shown(t), t.s);
+        return err_set(err, BERTH_EINVAL, "'%.*s' is not a device index", shown_len(t), t.s);
     if (index > DEV_INDEX_MAX)
-        return err_set(err, BERTH_EINVAL, "device index %.*s is over %d", shown(t), t.s,
+        return err_set(err, BERTH_EINVAL, "device index %.*s is over %d", shown_len(t), t.s,
                        DEV_INDEX_MAX);
     out->index = (unsigned)index;
     return BERTH_OK;
@@ -114,7 +114,7 @@ berth_status spec_parse_name(const char *s, size_t n, struct spec_name *out, ber
     if (!parse_kind(kind, out->kind))
         return err_set(err, BERTH_EINVAL,
                        "'%.*s' is not a device name (write letters and an index, as in cuda:0)",
-                       shown(whole), whole.s);
+                       shown_len(whole), whole.s);
     if (kind_indexed(out->kind, &indexed) && indexed != has_index)
         return indexed ? err_set(err, BERTH_EINVAL, "device index missing: write %s:0", out->kind)
                        : err_set(err, BERTH_EINVAL, "%s takes no index", out->kind);
@@ -135,7 +135,8 @@ static berth_status parse_budget(struct text t, uint64_t *out, berth_err *err)
         return err_set(err, BERTH_EINVAL, "budget missing behind '='");
     if (!str_parse_bytes(t.s, t.n, out) || *out == SPEC_REST)
         return err_set(err, BERTH_EINVAL,
-                       "'%.*s' is not a budget (write 24g, 512m, 1073741824 or *)", shown(t), t.s);
+                       "'%.*s' is not a budget (write 24g, 512m, 1073741824 or *)", shown_len(t),
+                       t.s);
     if (!*out)
         return err_set(err, BERTH_EINVAL, "budget is zero");
     return BERTH_OK;
@@ -216,7 +217,7 @@ static berth_status add_entry(struct text t, bool hypothetical, struct spec *out
     if (!t.n)
         err_set(err, BERTH_EINVAL, "empty");
     if (!t.n || parse_entry(t, e, err) || check_entry(out, hypothetical, err))
-        return err_add(err, "devices: entry %zu '%.*s'", out->n, shown(t), t.n ? t.s : "");
+        return err_add(err, "devices: entry %zu '%.*s'", out->n, shown_len(t), t.n ? t.s : "");
     return BERTH_OK;
 }
 

@@ -23,7 +23,8 @@
 #include <inttypes.h>
 
 enum {
-    GGUF_DIMS_MAX = 4,
+    GGUF_DIMS_MAX = 4,  /* that are written, and that ggml knows */
+    GGUF_DIMS_READ = 5, /* of filters over frames, as people write them */
     GGUF_ALIGN_DEFAULT = 32,
     GGUF_ALIGN_MAX = 2 << 20, /* a huge page; more makes no sense */
     GGUF_KEY_EXTRA = 64,      /* a key may be a tensor name with a prefix */
@@ -314,18 +315,18 @@ static berth_status read_info(struct gguf *g, struct weights_entry *e, uint64_t 
                               berth_err *err)
 {
     size_t len = 0;
-    uint64_t ne[GGUF_DIMS_MAX];
+    uint64_t ne[GGUF_DIMS_READ];
     if (read_text(g, "tensor name", &e->name, &len, err) ||
         name_check(e->name, len, g->o->lim.max_name, "tensor name", err))
         return err->code;
     e->name_len = (uint32_t)len;
     const struct excerpt name = excerpt(e->name, len);
     uint32_t ndim = rd_u32le(&g->r);
-    if (ndim > GGUF_DIMS_MAX)
+    if (ndim > GGUF_DIMS_READ)
         return err_set(err, BERTH_EFORMAT,
                        "tensor '%s' has %" PRIu32 " dimensions, GGUF has at "
                        "most %d",
-                       name.s, ndim, GGUF_DIMS_MAX);
+                       name.s, ndim, GGUF_DIMS_READ);
     for (uint32_t i = 0; i < ndim; i++)
         ne[i] = rd_u64le(&g->r);
     uint32_t id = rd_u32le(&g->r);

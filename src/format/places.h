@@ -40,8 +40,8 @@ const struct net_place *place_at(size_t i); /* in the order of their parts */
 /* Prefix and lead. */
 const char *place_root(const struct net_place *p, char root[PLACE_ROOT_MAX]);
 
-/* What may stand in front of a network of this role that a file holds alone, or behind a part's
- * prefix; "" is the first, NULL the end. role NULL: of networks without one (ControlNets). */
+/* Prefixes that a network of this role may have in a file of its own, or behind a part's prefix;
+ * "" is the first, NULL the end. role NULL: of networks without one (ControlNets). */
 const char *const *place_leads(const char *role);
 /* "<part><lead>"; NULL: longer than any name's front. */
 const char *place_join(const char *part, const char *lead, char root[PLACE_ROOT_MAX]);

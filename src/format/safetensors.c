@@ -256,8 +256,8 @@ static berth_status read_header(struct header *h, struct jstok *t, berth_err *er
     return s;
 }
 
-/* Sorted entries from `first` on: from the first byte of the data to the last, no hole, no overlap.
- */
+/* Sorted entries from `first` on: from the first byte of the data to the last, no hole, no
+ * overlap. */
 static berth_status check_cover(const struct header *h, size_t first, berth_err *err)
 {
     uint64_t at = h->data_at;

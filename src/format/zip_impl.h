@@ -25,7 +25,7 @@ struct zip {
     struct map by_name; /* -> number in `member`; set its seed before */
 };
 
-/* z: zeroed but for by_name.seed. Release it in every case. max: most members. */
+/* z: zeroed except for by_name.seed. Release it in every case. max: most members. */
 berth_status zip_init(struct zip *z, const uint8_t *data, size_t size, uint64_t max,
                       berth_err *err);
 void zip_release(struct zip *z);

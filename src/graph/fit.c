@@ -1,6 +1,6 @@
-/* fit: can the VAE of a prompt decode what the sampler before it makes? Told where both come from
- * the files of loaders, before anything is sampled. Where the way from decoder to loader is not
- * plain (merges, switches, latents that were worked on), nobody is refused: the decoder says it. */
+/* fit: can the VAE of a prompt decode what the sampler before it makes? Checked before anything is
+ * sampled, where both come straight from files of loaders. With merges, switches or changed latents
+ * between them nothing is refused here: the decoder reports it. */
 #include "graph/graph_impl.h"
 
 static bool is_of(const struct wf_node *n, const struct wf_link *l, const char *type)

@@ -69,7 +69,7 @@ enum exec_event_kind {
     EXEC_NODE_DONE,   /* progress_state finished */
     EXEC_SUCCESS,     /* data; not sent by the executor: executor_run() returns first, so that the
                          history can be stored before; see exec_result.last */
-    EXEC_ERROR,       /* data; the same, but for a node that is blocked: the prompt goes on */
+    EXEC_ERROR,       /* data; the same, except for a node that is blocked: the prompt goes on */
     EXEC_INTERRUPTED, /* data; the same */
 };
 struct exec_event { /* borrowed for the call */

@@ -3,8 +3,9 @@
  * Every node that an output needs is looked at once: state NEW -> OPEN (on the stack) -> GOOD or
  * BAD. Its inputs are taken in declared order; a link to a NEW node suspends the node and looks at
  * that one first. A link to an OPEN node closes a cycle: every node on it gets an error that shows
- * the way around. What Python would raise in the middle of a node (a link to nowhere,
- * a node without inputs) ends the look at that node and replaces its errors. */
+ * the way around. Where Python would raise an exception in the middle of a node
+ * (a link to nowhere, a node without inputs), the check of that node ends, and this replaces its
+ * other errors. */
 #include "graph/graph_impl.h"
 
 /* Combos of model folders can have thousands of choices: answers show them until this many in all,

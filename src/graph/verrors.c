@@ -58,7 +58,7 @@ struct verdict {
 /* ---- which outputs a node spoils ---- */
 
 /* Which failing outputs depend on each node: one bit each, carried upstream along the links.
- * `order` has dependants before what they depend on, but for cycles, which take more rounds. */
+ * `order` has dependants before what they depend on, except for cycles, which take more rounds. */
 static void carry_bits(const struct verdict *c, const size_t *order, size_t n, uint64_t *bits,
                        size_t words)
 {

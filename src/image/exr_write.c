@@ -2,7 +2,7 @@
  * same bytes. */
 #include "image/image_impl.h"
 
-#define NAME_MAX_SHORT 31 /* longer names of attributes are told in the version */
+#define NAME_MAX_SHORT 31 /* the version says that names of attributes are longer */
 #define LONG_NAMES 0x400
 
 static void add_u32(struct str *out, uint32_t v)

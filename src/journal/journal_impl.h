@@ -7,8 +7,8 @@ struct journal_json;
 
 /* *out: journal_json_free(). The file is opened with the first record. One that cannot be, and
  * static fields that are no object, are a warning in the log, and for the file an error in the
- * count: a journal without its JSON is better than no journal. log: outlives it. BERTH_ENOMEM only.
- * */
+ * count: a journal without its JSON is better than no journal. log: outlives it. BERTH_ENOMEM
+ * only. */
 berth_status journal_json_new(const struct journal_config *cfg, const struct log *log,
                               struct journal_json **out, berth_err *err);
 void journal_json_free(struct journal_json *x); /* NULL is fine */

@@ -105,12 +105,14 @@ static enum lora_part first_part(const struct lora_base *b, enum lora_part from,
     return from;
 }
 
-/* Tensors of each kind that is made of factors; the first of them is always there but for LoKr. */
+/* Tensors of each kind that is made of factors; the first of them is always there except for
+ * LoKr. */
 static const struct {
     enum lora_part from, to;
 } parts[] = { [LORA_PAIR] = { PAIR_UP, HADA_W1_A },
               [LORA_LOHA] = { HADA_W1_A, LOKR_W1 },
-              [LORA_LOKR] = { LOKR_W1, OFT_BLOCKS },
+              [LORA_LOKR] = { LOKR_W1, GLORA_A1 },
+              [LORA_GLORA] = { GLORA_A1, OFT_BLOCKS },
               [LORA_OFT] = { OFT_BLOCKS, LORA_PARTS } };
 
 static bool set_targets(struct lora *l, const struct lora_name *n, const struct lora_base *b)
@@ -127,7 +129,8 @@ static bool set_targets(struct lora *l, const struct lora_name *n, const struct 
     struct lora_target bias, made = to;
     bool ok = true;
     made.alpha = b->alpha;
-    made.dora = b->dora;
+    made.peft = !b->dora && b->peft_dora;
+    made.dora = made.peft ? b->peft_dora : b->dora;
     memcpy(made.part, b->part, sizeof made.part);
     for (made.kind = LORA_PAIR; ok && made.kind <= LORA_OFT; made.kind++)
         if (first_part(b, parts[made.kind].from, parts[made.kind].to) < parts[made.kind].to)
@@ -184,8 +187,8 @@ static berth_status check_loha(const struct lora_base *b, berth_err *err)
 /* Each of the two matrices whole, or both of its factors. */
 static berth_status check_lokr(const struct lora_base *b, berth_err *err)
 {
-    enum lora_part has = first_part(b, LOKR_W1, OFT_BLOCKS);
-    if (has == OFT_BLOCKS)
+    enum lora_part has = first_part(b, LOKR_W1, GLORA_A1);
+    if (has == GLORA_A1)
         return BERTH_OK;
     for (enum lora_part k = LOKR_W1_A; k <= LOKR_W2_B; k++) {
         enum lora_part whole = k < LOKR_W2_A ? LOKR_W1 : LOKR_W2;
@@ -197,11 +200,18 @@ static berth_status check_lokr(const struct lora_base *b, berth_err *err)
 
 static berth_status check_oft(const struct lora_base *b, berth_err *err)
 {
-    const struct weights_entry *e = b->part[OFT_BLOCKS];
-    if (e && e->shape.ndim == 4)
-        return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is of kind BOFT, which is not merged",
-                       e->name);
-    return b->part[OFT_RESCALE] && !e ? incomplete(b, OFT_RESCALE, OFT_BLOCKS, err) : BERTH_OK;
+    return b->part[OFT_RESCALE] && !b->part[OFT_BLOCKS]
+               ? incomplete(b, OFT_RESCALE, OFT_BLOCKS, err)
+               : BERTH_OK;
+}
+
+static berth_status check_glora(const struct lora_base *b, berth_err *err)
+{
+    enum lora_part has = first_part(b, GLORA_A1, OFT_BLOCKS);
+    for (enum lora_part k = GLORA_A1; has < OFT_BLOCKS && k < OFT_BLOCKS; k++)
+        if (!b->part[k])
+            return incomplete(b, has, k, err);
+    return BERTH_OK;
 }
 
 /* DoRA's sizes mean something only beside a change. Like ComfyUI, we ignore them beside a
@@ -209,11 +219,12 @@ static berth_status check_oft(const struct lora_base *b, berth_err *err)
 static berth_status check_dora(const struct lora_base *b, berth_err *err)
 {
     bool changed = b->diff || b->w_norm || b->set || first_part(b, 0, LORA_PARTS) < LORA_PARTS;
-    if (!b->dora || changed)
+    const struct weights_entry *sizes = b->dora ? b->dora : b->peft_dora;
+    if (!sizes || changed)
         return BERTH_OK;
     return err_set(err, BERTH_EFORMAT,
                    "'%.100s' is there and no factors beside it: the adapter is incomplete",
-                   b->dora->name);
+                   sizes->name);
 }
 
 static berth_status find_targets(struct lora *l, struct lora_bases *b,
@@ -233,7 +244,8 @@ static berth_status find_targets(struct lora *l, struct lora_bases *b,
             return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is of kind %s, which is not merged",
                            x->refused_by->name, x->refused);
         choose_pair(x);
-        if (check_loha(x, err) || check_lokr(x, err) || check_oft(x, err) || check_dora(x, err))
+        if (check_loha(x, err) || check_lokr(x, err) || check_glora(x, err) || check_oft(x, err) ||
+            check_dora(x, err))
             return err->code;
         x->used = true;
         if (!set_targets(l, n, x))

@@ -11,10 +11,11 @@
  *          factors    up, down and, for convolutions taken apart twice, mid; LoHa has two pairs,
  *                     LoKr two matrices, each of which may be a pair
  * Kinds    pairs of up and down under all names in use (LoRA, LoCon), with alpha and mid; LoHa,
- *          with alpha, t1 and t2; LoKr, whole or in factors, with alpha and t2; OFT; all of these
- *          as DoRA; diff, diff_b, w_norm, b_norm (differences of weights and biases), set_weight.
- *          If two of them change the same rows, the later in this list wins, and of two base names
- *          the later in `names`. GLoRA, BOFT and DoRA as PEFT saves it are refused by name.
+ *          with alpha, t1 and t2; LoKr, whole or in factors, with alpha and t2; GLoRA, old and new;
+ *          OFT; BOFT; all of these as DoRA, with dora_scale or as PEFT saves it; diff, diff_b,
+ *          w_norm, b_norm (differences of weights and biases), set_weight. If two of them change
+ *          the same rows, the later in this list wins, and of two base names the later in `names`.
+ *          Those that ComfyUI knows are all here; OFT as oft_diag is refused by name.
  * Wider    Control LoRAs of Flux, and files with reshape_weight, are for a first layer with more
  *          columns than the model's. lora_widens() says which; the model has to be opened so
  *          (res_open_wider()) before their terms fit.
@@ -25,8 +26,9 @@
  *          against the tensor's shape before it loads them.
  * Threads  lora_open() any; the adapter as merge/adapter.h says.
  * Files    lora.c opening, targets; lora_bases.c suffixes; lora_forms.c files with other names;
- *          lora_factors.c tensors -> products; lora_lokr.c Kronecker products; lora_oft.c
- *          rotations; lora_dora.c sizes; lora_terms.c products -> terms; lora_impl.h. */
+ *          lora_factors.c tensors -> products; lora_lokr.c Kronecker products; lora_glora.c
+ *          changes of inputs; lora_oft.c rotations; lora_dora.c sizes; lora_terms.c products ->
+ *          terms; lora_impl.h. */
 #pragma once
 
 #include "base/log.h"

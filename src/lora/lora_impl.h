@@ -30,9 +30,13 @@ enum lora_part {
     LOKR_W1_B,
     LOKR_W2_A,
     LOKR_W2_B,
-    LOKR_T2, /* this one perhaps with a kernel */
-    OFT_BLOCKS,
-    OFT_RESCALE, /* belongs to it and has no part in the merge */
+    LOKR_T2,  /* this one perhaps with a kernel */
+    GLORA_A1, /* GLoRA: what the weight's inputs become, */
+    GLORA_A2,
+    GLORA_B1, /* and what is added */
+    GLORA_B2,
+    OFT_BLOCKS,  /* of four dimensions: BOFT */
+    OFT_RESCALE, /* belongs to it; has a part in the merge of BOFT alone */
     LORA_PARTS
 };
 
@@ -40,10 +44,10 @@ struct lora_base { /* one base name of the file; entries are NULL where the file
     const char *name;
     size_t len;
     const struct weights_entry *up[LORA_FAMILIES], *down[LORA_FAMILIES];
-    const struct weights_entry *mid, *alpha, *dora, *diff, *diff_b, *w_norm, *b_norm, *set,
-        *reshape;
+    const struct weights_entry *mid, *alpha, *dora, *peft_dora, *diff, *diff_b, *w_norm, *b_norm,
+        *set, *reshape;
     const struct weights_entry *part[LORA_PARTS]; /* those of pairs: of the first family there is */
-    const char *refused;                          /* a kind we do not merge: "GLoRA"; NULL: none */
+    const char *refused;                          /* a kind we do not merge; NULL: none */
     const struct weights_entry *refused_by;
     uint32_t tensors; /* of the file, under this name */
     bool used;
@@ -62,7 +66,7 @@ berth_status lora_bases_init(struct lora_bases *b, const struct weights *w, bert
 void lora_bases_release(struct lora_bases *b);
 const char *lora_part_suffix(enum lora_part part); /* ".hada_w1_a" */
 
-enum lora_kind { LORA_PAIR, LORA_LOHA, LORA_LOKR, LORA_OFT, LORA_DIFF, LORA_SET };
+enum lora_kind { LORA_PAIR, LORA_LOHA, LORA_LOKR, LORA_GLORA, LORA_OFT, LORA_DIFF, LORA_SET };
 
 struct lora_target {
     const char *key;
@@ -71,9 +75,10 @@ struct lora_target {
     uint64_t from, of;  /* of the change, see struct lora_name */
     bool swap, transpose, widens;
     enum lora_kind kind;
-    const struct weights_entry *part[LORA_PARTS]; /* LORA_PAIR, LORA_LOHA, LORA_LOKR, LORA_OFT */
+    const struct weights_entry *part[LORA_PARTS]; /* of kinds up to LORA_OFT */
     const struct weights_entry *alpha, *dora;     /* of these; may be NULL */
-    const struct weights_entry *dense;            /* the others */
+    bool peft;                                    /* dora is PEFT's */
+    const struct weights_entry *dense;            /* of the other kinds */
     size_t next;                                  /* of the same key, number + 1; 0: none */
 };
 
@@ -141,6 +146,7 @@ berth_status lora_product(const struct lora_job *j, const struct lora_factors *f
 /* The term's own fields, and j->scale. lora_oft.c: with one of the two times that the strength
  * counts; with dora the only one. lora_dora.c: out->dora; the target has one. */
 berth_status lora_lokr(struct lora_job *j, struct res_term *out);
+berth_status lora_glora(struct lora_job *j, struct res_term *out);
 berth_status lora_oft(struct lora_job *j, struct res_term *out);
 berth_status lora_dora(const struct lora_job *j, struct res_term *out);
 

@@ -1,4 +1,4 @@
-/* lora_oft: OFT, rows of a weight turned against each other, block by block.
+/* lora_oft: OFT and BOFT, rows of a weight turned against each other, block by block.
  *
  *   oft_blocks [k, n, n], k * n = rows;  Q = blocks - blocks^T, shortened to the length alpha where
  *   that is above 0 and all blocks together are longer
@@ -8,7 +8,13 @@
  * below 1, whatever Q is: nothing has to be exchanged, and halves are inverted one after the
  * other.
  *
- * As in ComfyUI's merge, the strength counts twice and `rescale` not at all. */
+ * As in ComfyUI's merge, the strength counts twice and `rescale` not at all.
+ *
+ * BOFT: oft_blocks [m, k, n, n], m stages one after the other, each of k blocks over rows in
+ * another order (TERM_BUTTERFLY of merge/adapter.h): a block's rows become
+ * (I + strength * (R - I)) W; then rows times `rescale`, where it is there. The strength counts
+ * once more for all of it. A file without alpha is not shortened; ComfyUI leaves such a weight
+ * alone, with an error. */
 #include "lora/lora_impl.h"
 
 #include "op/op.h"
@@ -89,7 +95,7 @@ static void invert(struct matrix m, size_t n, float *tmp)
     multiply(a, b, y, p, q, p, -1, false);
 }
 
-/* What all of Q is multiplied by, so that it is not longer than `most`. */
+/* The factor that makes Q no longer than `most`. */
 static double shortening(const float *q, size_t count, double most)
 {
     double sum = 0;
@@ -125,6 +131,21 @@ static void rotate(float *block, size_t n, double by, float *tmp)
         block[i] *= 2;
 }
 
+/* (R - I)^T -> I + strength * (R - I) */
+static void soften(float *block, size_t n, double strength)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < i; j++) {
+            float v = block[i * n + j];
+            block[i * n + j] = block[j * n + i];
+            block[j * n + i] = v;
+        }
+    for (size_t i = 0; i < n * n; i++)
+        block[i] = (float)(strength * (double)block[i]);
+    for (size_t i = 0; i < n; i++)
+        block[i * n + i] += 1;
+}
+
 static berth_status unsupported(const struct lora_job *j, const char *why)
 {
     const struct weights_entry *e = j->t->part[OFT_BLOCKS];
@@ -138,15 +159,35 @@ static berth_status check(const struct lora_job *j)
 {
     const struct lora_target *t = j->t;
     const struct weights_entry *e = t->part[OFT_BLOCKS];
-    const uint64_t *d = e->shape.dim, rows = j->want_rows;
-    if (e->shape.ndim != 3 || !d[1] || d[1] != d[2] || rows % d[1] || rows / d[1] != d[0])
+    const bool boft = e->shape.ndim == 4;
+    const uint64_t *d = e->shape.dim + boft, rows = j->want_rows;
+    if ((!boft && e->shape.ndim != 3) || !d[1] || d[1] != d[2] || rows % d[1] ||
+        rows / d[1] != d[0])
         return lora_misfit(j, e);
     if (d[1] > BLOCK_MOST)
         return unsupported(j, "blocks of more than 4096 are not merged");
     if (j->weight->ndim && j->weight->dim[0] > RES_MIX_ROWS)
         return unsupported(j, "OFT of a weight of more than 32768 rows is not merged");
-    if (t->transpose || t->swap || t->from % d[1] || j->rows % d[1])
+    if (t->transpose || t->swap || t->from % d[1] || j->rows % d[1] || (boft && t->of))
         return unsupported(j, "OFT of rows that the model keeps otherwise is not merged");
+    /* The last stage exchanges rows (d / 2) << (stages - 1) apart. */
+    const uint64_t stages = boft ? e->shape.dim[0] : 0;
+    return !boft || (stages && stages < 32 && d[1] > 1 && rows % (d[1] / 2 << stages) == 0)
+               ? BERTH_OK
+               : lora_misfit(j, e);
+}
+
+/* Of BOFT: what rows are multiplied by at the end; NULL: nothing. */
+static berth_status load_rescale(const struct lora_job *j, const float **out)
+{
+    const struct weights_entry *e = j->t->part[OFT_RESCALE];
+    float *by = NULL;
+    uint64_t n;
+    if (e && (!shape_count(&e->shape, &n) || n != j->want_rows || e->shape.dim[0] != n))
+        return lora_misfit(j, e);
+    if (e && lora_load(j, e, &by))
+        return j->err->code;
+    *out = by;
     return BERTH_OK;
 }
 
@@ -158,7 +199,9 @@ berth_status lora_oft(struct lora_job *j, struct res_term *out)
     float *blocks, *work;
     if (check(j) || lora_load(j, e, &blocks) || (t->alpha && lora_scale(j, 1, &most)))
         return j->err->code;
-    const size_t n = (size_t)e->shape.dim[1], count = (size_t)e->shape.dim[0];
+    const bool boft = e->shape.ndim == 4;
+    const size_t n = (size_t)e->shape.dim[1 + boft],
+                 count = (size_t)(e->shape.dim[0] * (boft ? e->shape.dim[1] : 1));
     if (!(work = arena_array(j->tmp, n * n, sizeof *work)))
         return err_set(j->err, BERTH_ENOMEM, "a block of %zu", n);
     for (size_t i = 0; i < count; i++)
@@ -166,9 +209,16 @@ berth_status lora_oft(struct lora_job *j, struct res_term *out)
     const double by = shortening(blocks, count * n * n, most);
     for (size_t i = 0; i < count; i++)
         rotate(blocks + i * n * n, n, by, work);
-    out->kind = TERM_MIX;
+    out->kind = boft ? TERM_BUTTERFLY : TERM_MIX;
     out->rank = (uint32_t)n;
     out->up = blocks + t->from * n;
+    if (boft) {
+        for (size_t i = 0; i < count; i++)
+            soften(blocks + i * n * n, n, (double)j->strength);
+        out->rank2 = (uint32_t)e->shape.dim[0];
+        j->scale = t->dora ? most : 1;
+        return load_rescale(j, &out->down);
+    }
     j->scale = t->dora ? most * (double)j->strength : (double)j->strength;
     return BERTH_OK;
 }

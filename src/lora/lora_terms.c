@@ -3,7 +3,7 @@
  *   pair   delta = up . down (lora_factors.c); scale = strength * (alpha / r, or 1 without alpha)
  *   loha   delta = (w1_a . w1_b) * (w2_a . w2_b), element by element; scale as of a pair, r of w1.
  *          With t1 and t2 each product is sum over i, j of w_a[i, out] t[i, j, kh, kw] w_b[j, in]
- *   lokr   lora_lokr.c
+ *   lokr   lora_lokr.c; glora lora_glora.c; oft, boft lora_oft.c
  *          all of these with sizes of rows or columns where the file has them: lora_dora.c
  *   dense  a difference or a value for every element */
 #include "lora/lora_impl.h"
@@ -38,9 +38,12 @@ static berth_status loha(struct lora_job *j, struct res_term *out)
 /* A change that is made of factors. */
 static berth_status make_product(struct lora_job *j, struct res_term *out)
 {
-    static berth_status (*const make[])(struct lora_job *, struct res_term *) = {
-        [LORA_PAIR] = pair, [LORA_LOHA] = loha, [LORA_LOKR] = lora_lokr, [LORA_OFT] = lora_oft
-    };
+    static berth_status (*const make[])(struct lora_job *,
+                                        struct res_term *) = { [LORA_PAIR] = pair,
+                                                               [LORA_LOHA] = loha,
+                                                               [LORA_LOKR] = lora_lokr,
+                                                               [LORA_GLORA] = lora_glora,
+                                                               [LORA_OFT] = lora_oft };
     if (make[j->t->kind](j, out) || (j->t->dora && lora_dora(j, out)))
         return j->err->code;
     out->scale = (float)(j->t->dora ? j->scale : (double)j->strength * j->scale);

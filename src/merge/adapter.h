@@ -13,9 +13,19 @@
  *                  left matrix, down the right
  *   TERM_MIX       W[r] += scale * sum over i of up[r, i] * W[r / rank * rank + i] as it was: every
  *                  `rank` rows become mixtures of themselves
+ *   TERM_BUTTERFLY W += scale * (C - W); C is W after rank2 mixtures, times down[rows] where it is
+ *                  there. Mixture s: rows stand in a new order, in which row a*2k + x*2 + g is
+ *                  a*2k + g*k + x (g: 0, 1; k = rank/2 * 2^s); every `rank` of them, number b,
+ *                  become up[s, b, rank, rank] . themselves; the old order
+ *   TERM_INPUTS    W += scale * (W . up . down + up2[rows, rank2] . down2[rank2, cols]), with
+ *                  up [cols/kernel, rank], down [rank, cols/kernel]: column c of W is input
+ *                  c / kernel at place c % kernel, and each place is multiplied by itself
  *   TERM_ADD       W += scale * dense[rows, cols]
  *   TERM_SET       W  = dense (scale does not matter)
  *   TERM_SCALE     W *= scale
+ *
+ * Of a weight that has a TERM_MIX or TERM_BUTTERFLY every tile has all rows, of one that has a
+ * TERM_INPUTS whole rows; a weight with both is refused (merge_take()).
  *
  * scale in a term already holds strength and alpha/rank. A term whose dora.size is set (not of the
  * last three kinds) holds alpha/rank only, and does one thing more:
@@ -27,8 +37,8 @@
  *
  * W is what the terms before it have made of it; rows outside [row, row+rows) have no part in it.
  *
- * Files  term.c one term; norms.c what dora needs to know first; merge.c all terms into one tensor,
- *        tile by tile (merge.h). */
+ * Files  term.c one term; turn.c those that need whole rows or columns; norms.c what dora needs to
+ *        know first; merge.c all terms into one tensor, tile by tile (merge.h). */
 #pragma once
 
 #include "base/arena.h"
@@ -43,12 +53,16 @@ enum res_term_kind {
     TERM_HADAMARD,
     TERM_KRON,
     TERM_MIX,
+    TERM_BUTTERFLY,
+    TERM_INPUTS,
     TERM_ADD,
     TERM_SET,
     TERM_SCALE
 };
 
-#define RES_MIX_ROWS 32768 /* most rows of a weight that a TERM_MIX is for */
+#define RES_MIX_ROWS 32768   /* most rows of a weight that a TERM_MIX or TERM_BUTTERFLY is for */
+#define RES_INPUT_COLS 32768 /* most columns of one that a TERM_INPUTS is for, */
+#define RES_INPUT_RANK 8192  /* and its largest rank */
 
 struct res_dora {
     const float *size; /* [rows], or [cols / kernel]; NULL: none */
@@ -65,6 +79,7 @@ struct res_term {
     uint64_t row, rows, cols;
     uint32_t rank, rank2;
     uint64_t left_rows, left_cols, right_rows, right_cols, from; /* TERM_KRON */
+    uint64_t kernel;                                             /* TERM_INPUTS */
     float scale;
     const float *up, *down, *up2, *down2, *dense; /* in the arena handed to terms() */
     struct res_dora dora;                         /* scratch is not for terms() to set */

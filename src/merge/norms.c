@@ -17,8 +17,9 @@
 struct look {
     const struct merge *m;
     const struct res_term *x;
-    size_t before; /* terms that come before it */
-    uint64_t end;  /* of its rows */
+    size_t before;      /* terms that come before it */
+    uint64_t end;       /* of its rows */
+    uint64_t tile_cols; /* of a task of rows; of a task of columns all it has */
 };
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -66,18 +67,20 @@ static void row_task(void *user, size_t i, size_t worker)
 {
     (void)worker;
     const struct look *l = user;
-    uint64_t row = l->x->row + i * LANE_ROWS, rows = least(LANE_ROWS, l->end - row);
-    memset(l->x->dora.sum + i * LANE_ROWS, 0, (size_t)rows * sizeof(double));
-    for (uint64_t col = 0; col < l->m->cols; col += MERGE_TILE_COLS)
-        look_at(l, row, rows, col, least(MERGE_TILE_COLS, l->m->cols - col));
+    const uint64_t from = l->x->row + i * LANE_ROWS, end = from + least(LANE_ROWS, l->end - from);
+    const uint64_t step = ELEMS / l->tile_cols;
+    memset(l->x->dora.sum + i * LANE_ROWS, 0, (size_t)(end - from) * sizeof(double));
+    for (uint64_t row = from; row < end; row += step)
+        for (uint64_t col = 0; col < l->m->cols; col += l->tile_cols)
+            look_at(l, row, least(step, end - row), col, least(l->tile_cols, l->m->cols - col));
 }
 
 static void column_task(void *user, size_t i, size_t worker)
 {
     (void)worker;
     const struct look *l = user;
-    const uint64_t step = ELEMS / LANE_COLS;
-    uint64_t col = (uint64_t)i * LANE_COLS, cols = least(LANE_COLS, l->m->cols - col);
+    const uint64_t step = ELEMS / l->tile_cols;
+    uint64_t col = (uint64_t)i * l->tile_cols, cols = least(l->tile_cols, l->m->cols - col);
     memset(l->x->dora.sum + col, 0, (size_t)cols * sizeof(double));
     for (uint64_t row = l->x->row; row < l->end; row += step)
         look_at(l, row, least(step, l->end - row), col, cols);
@@ -110,7 +113,10 @@ static void look_at_all(const struct look *l)
 static void look_by_tasks(struct look *l, struct tpool *pool)
 {
     const struct res_dora *d = &l->x->dora;
-    const uint64_t lane = d->columns ? LANE_COLS : LANE_ROWS,
+    l->tile_cols = d->columns ? LANE_COLS : MERGE_TILE_COLS;
+    if (merge_spans(l->m))
+        l->tile_cols = l->m->cols; /* whole rows; of columns one task */
+    const uint64_t lane = d->columns ? l->tile_cols : LANE_ROWS,
                    all = d->columns ? l->m->cols : l->x->rows;
     tpool_fn *fn = d->columns ? column_task : row_task;
     tpool_for(pool, (size_t)((all + lane - 1) / lane), fn, l);

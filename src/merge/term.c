@@ -1,8 +1,6 @@
 /* term: one term: is it complete, what is it made of, how large can it get, and what does it do to
  * a tile. Norms that it needs are there already (norms.c). */
-#include "merge/merge.h"
-
-#include "op/op.h"
+#include "merge/term_impl.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -19,6 +17,11 @@ static bool is_whole(const struct res_term *t)
                t->cols % t->left_cols == 0 && t->cols / t->left_cols == t->right_cols;
     case TERM_MIX:
         return t->up && t->rank && t->rows % t->rank == 0;
+    case TERM_BUTTERFLY:
+        return t->up && t->rank > 1 && t->rows % t->rank == 0 && t->rank2 && t->rank2 < 32 &&
+               t->rows % ((uint64_t)(t->rank / 2) << t->rank2) == 0;
+    case TERM_INPUTS:
+        return t->up && t->down && t->up2 && t->down2 && t->kernel && t->cols % t->kernel == 0;
     case TERM_SCALE:
         return true;
     case TERM_ADD:
@@ -39,6 +42,13 @@ static uint64_t sizes_of(const struct res_term *t)
     return t->dora.columns ? t->cols / t->dora.kernel : t->rows;
 }
 
+static bool fits(const struct res_term *t, uint64_t rows, uint64_t cols)
+{
+    if (t->kind == TERM_MIX || t->kind == TERM_BUTTERFLY)
+        return rows <= RES_MIX_ROWS;
+    return t->kind != TERM_INPUTS || (cols <= RES_INPUT_COLS && t->rank <= RES_INPUT_RANK);
+}
+
 bool term_scratch(struct res_term *t, struct arena *mem)
 {
     struct res_dora *d = &t->dora;
@@ -51,9 +61,8 @@ bool term_scratch(struct res_term *t, struct arena *mem)
 
 berth_status term_check(const struct res_term *t, uint64_t rows, uint64_t cols, berth_err *err)
 {
-    bool inside = t->rows <= rows && t->row <= rows - t->rows && t->cols == cols &&
-                  (t->kind != TERM_MIX || rows <= RES_MIX_ROWS);
-    if (inside && is_whole(t) && has_sizes(t))
+    bool inside = t->rows <= rows && t->row <= rows - t->rows && t->cols == cols;
+    if (inside && fits(t, rows, cols) && is_whole(t) && has_sizes(t))
         return BERTH_OK;
     return err_set(err, BERTH_EFORMAT,
                    "rows %" PRIu64 " + %" PRIu64 " of %" PRIu64 " columns do not fit %" PRIu64
@@ -88,6 +97,8 @@ double term_bound(const struct res_term *t)
         return scale * largest(t->up, t->left_rows * t->left_cols) *
                largest(t->down, t->right_rows * t->right_cols);
     case TERM_MIX:
+    case TERM_BUTTERFLY:
+    case TERM_INPUTS:
     case TERM_SCALE:
         return HUGE_VAL;
     case TERM_SET:
@@ -101,16 +112,9 @@ double term_bound(const struct res_term *t)
 
 /* ---- what it does ---- */
 
-#define PIECE (8 * MERGE_TILE_COLS) /* floats that are computed beside a tile: 32 KiB of stack */
+#define PIECE TERM_PIECE
 
-struct part { /* of a tile: the rows that a term is about */
-    float *w; /* [rows, cols], one row behind the other */
-    size_t rows, cols;
-    size_t first; /* row of the term that the first one is */
-    size_t col;
-};
-
-/* Of the part, rows from number r on, as many as PIECE floats hold. */
+/* The rows of a part from r on, as many as PIECE floats hold. */
 static struct part rows_of(const struct part *p, size_t r)
 {
     size_t fit = PIECE / p->cols, rows = fit < p->rows - r ? fit : p->rows - r;
@@ -184,25 +188,6 @@ static void set_dense(const struct res_term *x, const struct part *p)
                p->cols * sizeof *p->w);
 }
 
-/* was: p's weights as they are, in other memory. */
-static void add_mixture(const struct res_term *x, const struct part *p, const float *was)
-{
-    const size_t n = x->rank;
-    if (p->rows != x->rows)
-        BUG("%zu of %" PRIu64 " rows to be mixed", p->rows, x->rows);
-    for (size_t r = 0; r < p->rows; r += n)
-        op_lowrank_tile(&(struct op_lowrank) { .w = p->w + r * p->cols,
-                                               .rows = n,
-                                               .cols = p->cols,
-                                               .ld_w = p->cols,
-                                               .up = x->up + r * n,
-                                               .down = was + r * p->cols,
-                                               .rank = n,
-                                               .ld_up = n,
-                                               .ld_down = p->cols,
-                                               .scale = x->scale });
-}
-
 static void change(const struct res_term *x, const struct part *p)
 {
     switch (x->kind) {
@@ -216,6 +201,8 @@ static void change(const struct res_term *x, const struct part *p)
         add_kron(x, p);
         break;
     case TERM_MIX:
+    case TERM_BUTTERFLY:
+    case TERM_INPUTS:
         BUG("a mixture without what was there");
     case TERM_ADD:
         add_dense(x, p);
@@ -272,12 +259,12 @@ static void change_and_resize(const struct res_term *x, const struct part *all)
     }
 }
 
-/* All rows at once: each takes from others. */
-static void mix_and_resize(const struct res_term *x, const struct part *p, bool sized)
+/* All at once: each row, or each column, takes from others. */
+static void turn_and_resize(const struct res_term *x, const struct part *p, bool sized)
 {
     float was[MERGE_TILE_ELEMS];
     memcpy(was, p->w, p->rows * p->cols * sizeof *was);
-    add_mixture(x, p, was);
+    term_turn(x, p, was);
     if (sized)
         resize(x, p, was);
 }
@@ -302,8 +289,8 @@ void term_change(const struct res_term *x, const struct merge_tile *t)
     struct part p;
     if (!part_of(x, t, &p))
         return;
-    if (x->kind == TERM_MIX)
-        mix_and_resize(x, &p, false);
+    if (term_turns(x))
+        turn_and_resize(x, &p, false);
     else
         change(x, &p);
 }
@@ -313,8 +300,8 @@ void term_apply(const struct res_term *x, const struct merge_tile *t)
     struct part p;
     if (!part_of(x, t, &p))
         return;
-    if (x->kind == TERM_MIX)
-        mix_and_resize(x, &p, x->dora.size != NULL);
+    if (term_turns(x))
+        turn_and_resize(x, &p, x->dora.size != NULL);
     else if (x->dora.size)
         change_and_resize(x, &p);
     else

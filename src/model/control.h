@@ -44,7 +44,7 @@ struct control_turn {
     struct shape hint_shape; /* [1 or n, control_info.channels, ..., h, w] */
     const float *strength;
     const float *types; /* [types]: 1 for what the picture is, else 0 */
-    int type;           /* which; -1: nobody said */
+    int type;           /* which; -1: not given */
     struct control_out *out;
 };
 /* Hands y over to a block of the model, times the strength; takes y. */

@@ -28,6 +28,8 @@ struct diffusion { /* owner: executor */
     struct control *net_of[DIFFUSION_STEERS]; /* control nets of prompts */
     size_t nets;
     struct control_out *given[DIFFUSION_STEERS]; /* by those that steer a pass */
+    const float *tokens;                         /* diffusion_add_tokens(); borrowed */
+    size_t tokens_n;
 };
 
 /* Of models that have an embedding of it, where the conditioning says nothing. */
@@ -80,11 +82,18 @@ static berth_status look(const struct weights *w, const char *part, const struct
     return err->code;
 }
 
-static struct family_batch usual_batch(const struct family *f)
+static struct family_batch usual_batch(const struct family *f, const struct family_config *cfg)
 {
-    return (struct family_batch) { .shape = f->usual,
-                                   .tokens = f->usual_tokens,
-                                   .guidance = &default_guidance };
+    struct family_batch b = { .shape = f->usual,
+                              .tokens = f->usual_tokens,
+                              .extra = f->usual_extra,
+                              .extras = f->usual_extras,
+                              .ref = f->usual_ref,
+                              .refs = f->usual_refs,
+                              .guidance = &default_guidance };
+    if (f->usual_more)
+        f->usual_more(cfg, &b);
+    return b;
 }
 
 berth_status family_trace(const struct arch *arch, const struct weights *w, const char *root,
@@ -97,7 +106,6 @@ berth_status family_trace(const struct arch *arch, const struct weights *w, cons
         BUG("'%s' is not in families.def", arch->base.name);
     const struct family *f = all[i];
     struct family_config cfg = { .own = calloc(1, f->bytes) };
-    const struct family_batch b = usual_batch(f);
     struct net *net = NULL;
     uint64_t peak;
     place_join(root, "", cfg.root);
@@ -110,8 +118,10 @@ berth_status family_trace(const struct arch *arch, const struct weights *w, cons
                                                       .names_user = cfg.own,
                                                       .out = out },
                            &net, err);
-    if (!s)
+    if (!s) {
+        const struct family_batch b = usual_batch(f, &cfg);
         s = f->forward(net, &cfg, &b, &peak, err);
+    }
     net_close(net);
     config_release(f, &cfg);
     return s;
@@ -144,11 +154,11 @@ berth_status diffusion_detect(const struct weights *w, const char *part, struct 
     return diffusion_look(w, part, out, err) ? explain(w, part, err) : BERTH_OK;
 }
 
-/* A dry run of everything there is: what is missing is said before anything is computed, and what
- * no layer asks for is told. */
+/* A dry run of everything there is: what is missing is reported before anything is computed, and
+ * what no layer asks for is logged. */
 static berth_status ask_for_all(struct diffusion *d, berth_err *err)
 {
-    const struct family_batch b = usual_batch(d->family);
+    const struct family_batch b = usual_batch(d->family, &d->cfg);
     const char *first;
     uint64_t peak;
     if (d->family->forward(d->net, &d->cfg, &b, &peak, err))
@@ -182,6 +192,7 @@ berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **o
                              .act = act,
                              .act_else = act != i->act ? i->act : i->act_else,
                              .fp8 = a->fp8,
+                             .int8 = a->int8,
                              .times = a->times };
     d->args = args;
     if (net_open(&args, &d->net, err) || ask_for_all(d, err))
@@ -281,6 +292,21 @@ berth_status diffusion_add_control(struct diffusion *d, const struct diffusion_c
         return err_add(err, "'%.120s'", weights_path(w));
     }
     d->controls++;
+    return BERTH_OK;
+}
+
+berth_status diffusion_add_tokens(struct diffusion *d, const float *x, size_t rows, size_t width,
+                                  berth_err *err)
+{
+    if (!d->info.token_dim)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "%s takes no tokens of a style in front of its text", d->info.family);
+    if (width != d->info.token_dim)
+        return err_set(err, BERTH_EINVAL,
+                       "a style of width %zu in front of the text of %s, which is %llu wide inside",
+                       width, d->info.family, (unsigned long long)d->info.token_dim);
+    d->tokens = x;
+    d->tokens_n = rows;
     return BERTH_OK;
 }
 
@@ -436,6 +462,12 @@ static size_t values(const struct diffusion_in *in)
     return (size_t)n;
 }
 
+/* Of one item, without its channels. */
+static size_t positions(const struct diffusion_in *in)
+{
+    return (size_t)shape_inner(&in->shape, 2);
+}
+
 static size_t values_beside(const struct diffusion *d, const struct diffusion_in *in)
 {
     return (size_t)((d->info.in_channels - d->info.latent.channels) * shape_inner(&in->shape, 2));
@@ -467,6 +499,21 @@ static bool same_refs(const struct diffusion_cond *a, const struct diffusion_con
     return true;
 }
 
+/* Do they bring along things of the same kinds and sizes? */
+static bool same_extras(const struct diffusion_cond *a, const struct diffusion_cond *b)
+{
+    if (a->extras != b->extras)
+        return false;
+    for (size_t i = 0; i < a->extras; i++) {
+        struct shape s = a->extra[i].shape;
+        s.dim[0] = b->extra[i].shape.dim[0];
+        if (a->extra[i].kind != b->extra[i].kind || a->extra[i].strength != b->extra[i].strength ||
+            !shape_eq(&s, &b->extra[i].shape))
+            return false;
+    }
+    return true;
+}
+
 /* Do they hide the same tokens? */
 static bool same_hidden(const struct diffusion *d, const struct diffusion_cond *a,
                         const struct diffusion_cond *b)
@@ -486,6 +533,22 @@ static bool same_bias(const struct diffusion_cond *a, const struct diffusion_con
         return true;
     return a->bias && b->bias && a->tokens == b->tokens &&
            !memcmp(a->bias, b->bias, side * side * sizeof *a->bias);
+}
+
+/* Are they about a video of the same kind, with the same places at its end? */
+static bool same_video(const struct diffusion_cond *a, const struct diffusion_cond *b)
+{
+    if (a->frame_rate != b->frame_rate || a->guides != b->guides)
+        return false;
+    for (size_t i = 0; i < a->guides; i++) {
+        const struct diffusion_guide *x = &a->guide[i], *y = &b->guide[i];
+        if (x->frames != y->frames || x->rows != y->rows || x->columns != y->columns ||
+            x->at != y->at || x->first != y->first || x->spread != y->spread ||
+            x->strength != y->strength || x->weights != y->weights || !x->weight != !y->weight ||
+            (x->weight && memcmp(x->weight, y->weight, x->weights * sizeof *x->weight) != 0))
+            return false;
+    }
+    return true;
 }
 
 /* Are control nets told texts of one length? */
@@ -509,8 +572,10 @@ static void next_batch(const struct diffusion *d, const struct diffusion_in *in,
         bool guided = is_guided(d, in->cond[i]);
         if (taken[i] ||
             (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
+                      !same_extras(first, in->cond[i]) || !same_video(first, in->cond[i]) ||
                       !same_hidden(d, first, in->cond[i]) || !same_bias(first, in->cond[i]) ||
-                      !same_control(first, in->cond[i]) || first->box != in->cond[i]->box)))
+                      !same_control(first, in->cond[i]) || first->box != in->cond[i]->box ||
+                      first->beside != in->cond[i]->beside)))
             continue;
         b->guided = guided;
         if (!b->n) {
@@ -528,7 +593,9 @@ struct gathered { /* a batch in contiguous memory */
     const float *x, *context;
     float *t, *y, *guidance, *out;    /* y, guidance: NULL without */
     float *copied_x, *copied_context; /* NULL: the caller's own are read */
+    float *mask;                      /* [n, positions]; NULL: none */
     struct diffusion_ref *ref;        /* [n, refs]; NULL without */
+    struct diffusion_extra *extra;    /* [n, extras]; NULL without */
     bool *negative;                   /* for patches; NULL: there are none */
     float *boxes;                     /* [n, gligen_features_n()]; NULL without */
     size_t chunk;
@@ -585,14 +652,18 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     g->guidance = guided ? arena_array(mem, n, sizeof(float)) : NULL;
     size_t refs = in->cond[b->item[0]]->refs;
     g->ref = refs ? arena_array(mem, n, refs * sizeof *g->ref) : NULL;
+    size_t extras = in->cond[b->item[0]]->extras;
+    g->extra = extras ? arena_array(mem, n, extras * sizeof *g->extra) : NULL;
     g->negative = in->patches.n ? arena_array(mem, n, sizeof *g->negative) : NULL;
+    g->mask = in->mask ? arena_array(mem, n, positions(in) * sizeof(float)) : NULL;
     const bool boxes = in->cond[b->item[0]]->boxes;
     g->boxes =
         boxes ? arena_array(mem, n, (size_t)gligen_features_n(d->gligen) * sizeof(float)) : NULL;
     if (in->steers && steered_room(d, in, b, mem, g, err))
         return err->code;
-    if ((refs && !g->ref) || (boxes && !g->boxes) || (in->patches.n && !g->negative) || !g->x ||
-        !g->out || !g->context || !g->t || (adm && !g->y) || (guided && !g->guidance))
+    if ((refs && !g->ref) || (extras && !g->extra) || (in->mask && !g->mask) ||
+        (boxes && !g->boxes) || (in->patches.n && !g->negative) || !g->x || !g->out ||
+        !g->context || !g->t || (adm && !g->y) || (guided && !g->guidance))
         return err_set(err, BERTH_ENOMEM, "%zu latents of %s", n,
                        sides(in, (char[SIDES_MAX]) { 0 }));
     return BERTH_OK;
@@ -626,6 +697,14 @@ static struct diffusion_ref ref_of(const struct diffusion_ref *of, size_t item)
     return r;
 }
 
+static struct diffusion_extra extra_of(const struct diffusion_extra *of, size_t item)
+{
+    struct diffusion_extra e = *of;
+    e.x += item % (size_t)e.shape.dim[0] * (size_t)shape_inner(&e.shape, 1);
+    e.shape.dim[0] = 1;
+    return e;
+}
+
 /* What control nets get of the k-th. */
 static void gather_steered(const struct diffusion *d, const struct diffusion_in *in,
                            const struct batch *b, size_t k, const struct gathered *g)
@@ -654,15 +733,22 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
             gather_steered(d, in, b, k, g);
         for (size_t r = 0; r < cond->refs; r++)
             g->ref[k * cond->refs + r] = ref_of(&cond->ref[r], in->item ? in->item[i] : i);
+        for (size_t r = 0; r < cond->extras; r++)
+            g->extra[k * cond->extras + r] = extra_of(&cond->extra[r], in->item ? in->item[i] : i);
         if (g->boxes)
             gligen_features(d->gligen, cond->box, cond->boxes, shape_last(&in->shape, 2),
                             shape_last(&in->shape, 1),
                             g->boxes + k * (size_t)gligen_features_n(d->gligen));
+        if (g->mask)
+            memcpy(g->mask + k * positions(in), in->mask + i * positions(in),
+                   positions(in) * sizeof(float));
         if (g->negative)
             g->negative[k] = cond->negative;
         g->chunk += g->chunk == k && cond == in->cond[b->item[0]];
         if (g->guidance)
-            g->guidance[k] = cond->guided > 0 ? cond->guidance : default_guidance;
+            g->guidance[k] = cond->guided > 0           ? cond->guidance
+                             : info->usual_guidance > 0 ? (float)info->usual_guidance
+                                                        : default_guidance;
         if (g->y &&
             d->family->vector(info, cond, &in->shape, g->y + k * (size_t)info->adm_channels, err))
             return err->code;
@@ -683,6 +769,15 @@ static struct family_batch batch_of(const struct diffusion *d, const struct diff
                               .ref = like->ref,
                               .refs = like->refs,
                               .ref_method = like->ref_method,
+                              .extra = like->extra,
+                              .extras = like->extras,
+                              .mask = in->mask,
+                              .frame_rate = like->frame_rate,
+                              .guide = like->guide,
+                              .guides = like->guides,
+                              .beside = like->beside,
+                              .tokens_before = d->tokens,
+                              .tokens_before_n = d->tokens_n,
                               .gligen = like->boxes ? d->gligen : NULL,
                               .patches = in->patches,
                               .sigma = in->sigma };
@@ -702,7 +797,9 @@ static berth_status take_turns(struct diffusion *d, const struct diffusion_in *i
 {
     struct family_batch b = *pass;
     b.patches = (struct net_patches) { .n = 0 };
-    b.steers = b.controls = b.refs = 0;
+    b.steers = b.controls = b.refs = b.guides = 0;
+    b.beside = NULL;
+    b.tokens_before_n = 0;
     b.hidden = NULL;
     b.guidance = g->guidance + first;
     b.shape.dim[1] = d->info.latent.channels;
@@ -736,6 +833,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
             n = piece = (n + 1) / 2;
         struct family_batch part = batch_of(d, in, in->cond[b->item[0]], n, b->tokens);
         part.ref = g->ref ? g->ref + first * part.refs : NULL;
+        part.extra = g->extra ? g->extra + first * part.extras : NULL;
         if (g->boxes)
             part.boxes = g->boxes + first * (size_t)gligen_features_n(d->gligen);
         part.exact_guidance = d->exact_guidance;
@@ -743,6 +841,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
         part.controls = d->controls;
         part.x = g->x + first * whole;
         part.t = g->t + first;
+        part.mask = g->mask ? g->mask + first * positions(in) : NULL;
         part.context = g->context + first * b->tokens * (size_t)info->context_dim;
         part.y = g->y ? g->y + first * (size_t)info->adm_channels : NULL;
         part.guidance = b->guided ? g->guidance + first : NULL;
@@ -791,10 +890,46 @@ static berth_status check_refs(const struct diffusion *d, const struct diffusion
     char text[SHAPE_TEXT_MAX];
     if (c->refs && !d->info.refs)
         return err_set(err, BERTH_EINVAL, "%s takes no pictures to look at", d->info.family);
+    const struct diffusion_beside *b = c->beside;
+    for (size_t i = 0; b && i < b->texts; i++)
+        if (diffusion_text_fits(&d->info, (size_t)b->text[i].n, (size_t)b->text[i].width, err))
+            return err->code;
+    for (size_t i = 0; b && i < b->seens; i++)
+        if (b->seen[i].width != d->info.seen_dim || !b->seen[i].n ||
+            b->seen[i].n != b->seen[i].rows * b->seen[i].cols)
+            return err_set(err, BERTH_EINVAL,
+                           "%s looks at pictures as patches of %llu values, this encoder gave %llu "
+                           "of %llu: is it another model's?",
+                           d->info.family, (unsigned long long)d->info.seen_dim,
+                           (unsigned long long)b->seen[i].n, (unsigned long long)b->seen[i].width);
     for (size_t i = 0; i < c->refs; i++)
         if (!latent_is(&d->info.latent, &c->ref[i].shape))
             return err_set(err, BERTH_EINVAL, "%s cannot look at a latent %s", d->info.family,
                            shape_text(&c->ref[i].shape, text));
+    return BERTH_OK;
+}
+
+static berth_status check_extras(const struct diffusion *d, const struct diffusion_cond *c,
+                                 berth_err *err)
+{
+    for (size_t i = 0; i < c->extras; i++) {
+        uint64_t n;
+        if (!(d->info.extras >> c->extra[i].kind & 1) || !shape_count(&c->extra[i].shape, &n) || !n)
+            return err_set(err, BERTH_EINVAL, "%s takes nothing of kind %d", d->info.family,
+                           (int)c->extra[i].kind);
+    }
+    return BERTH_OK;
+}
+
+static berth_status check_video(const struct diffusion *d, const struct diffusion_in *in,
+                                berth_err *err)
+{
+    if (in->mask && !d->info.own_times)
+        return err_set(err, BERTH_EINVAL, "%s has one noise level for all of a latent",
+                       d->info.family);
+    for (size_t i = 0; i < latents(in); i++)
+        if (in->cond[i]->guides && !d->info.guides)
+            return err_set(err, BERTH_EINVAL, "%s takes no guides", d->info.family);
     return BERTH_OK;
 }
 
@@ -809,8 +944,11 @@ static berth_status check(const struct diffusion *d, const struct diffusion_in *
             in->more[i].dim[0] != in->shape.dim[0])
             return err_set(err, BERTH_EINVAL, "%s does not sample latents %s with its own",
                            d->info.family, shape_text(&in->more[i], text));
+    if (check_video(d, in, err))
+        return err->code;
     for (size_t i = 0; i < latents(in); i++)
-        if (check_refs(d, in->cond[i], err) || check_boxes(d, in->cond[i], err))
+        if (check_refs(d, in->cond[i], err) || check_extras(d, in->cond[i], err) ||
+            check_boxes(d, in->cond[i], err))
             return err->code;
     for (size_t i = 0; i < latents(in); i++)
         if (diffusion_text_fits(&d->info, in->cond[i]->tokens, in->cond[i]->width, err))

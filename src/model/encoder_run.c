@@ -36,6 +36,17 @@ static size_t mark_text(const struct slots *s, size_t chunk, int32_t pad, uint8_
     return hidden;
 }
 
+/* Cuts the only chunk behind its text; returns by how much. */
+static size_t drop_pads(struct encoder_pass *p, const uint8_t *shown)
+{
+    const size_t all = p->in.len;
+    if (p->in.n != 1)
+        BUG("%s: pads of %zu chunks", p->is->name, p->in.n);
+    while (p->in.len > 1 && !shown[p->in.len - 1])
+        p->in.len--;
+    return all - p->in.len;
+}
+
 /* What a pass needs beside its slots. shown: [slots], where it hides pads. */
 static berth_status pass_prepare(struct encoder_pass *p, int32_t pad, uint8_t *shown,
                                  berth_err *err)
@@ -43,6 +54,8 @@ static berth_status pass_prepare(struct encoder_pass *p, int32_t pad, uint8_t *s
     size_t hidden = 0;
     for (size_t i = 0; shown && i < p->in.n; i++)
         hidden += mark_text(&p->in, i, pad, shown);
+    if (hidden && p->is->drops_pads)
+        hidden -= drop_pads(p, shown);
     p->shown = hidden ? shown : NULL;
     if ((p->is->lookup && !(p->lookup = p->is->lookup(p->in.len))) ||
         (p->is->prepare && !(p->own = p->is->prepare(p))))
@@ -100,7 +113,7 @@ static void look_forward(struct net_run *r, void *user)
     l->e->is->sight->forward(r, l->e->config, l->host, l->to);
 }
 
-static bool sees(const struct text_encoder *e)
+static bool has_vision(const struct text_encoder *e)
 {
     return e->is->sight && e->is->sight->there(e->config);
 }
@@ -127,7 +140,7 @@ berth_status text_encoder_look(const struct text_encoder *e, const struct text_p
 {
     struct look l = { .e = e };
     size_t width = (size_t)e->is->size(e->config).width, n;
-    if (!sees(e))
+    if (!has_vision(e))
         return err_set(err, BERTH_EUNSUPPORTED, "%s sees no pictures", e->is->name);
     berth_status s = e->is->sight->prepare(e->config, p, &l.host, rows, err);
     float *spare = NULL;
@@ -193,7 +206,7 @@ berth_status text_encoder_see(const struct text_encoder *e, const struct text_pi
 /* In the order that its layers run: pictures come first. */
 static berth_status predict_all(const struct text_encoder *e, berth_err *err)
 {
-    return sees(e) && predict_look(e, err) ? err->code : predict(e, err);
+    return has_vision(e) && predict_look(e, err) ? err->code : predict(e, err);
 }
 
 /* ---- chunks ---- */
@@ -259,6 +272,8 @@ static berth_status run_pass(const struct text_encoder *e, struct encoder_job *j
     p.in.scale = size->scale;
     if (!s)
         s = pass_prepare(&p, job->in->rules.pad, shown, err);
+    if (p.z && p.in.len < len)
+        memset(p.z + p.in.len * size->width, 0, (len - p.in.len) * size->width * sizeof *p.z);
     p.text_end = end_of_text(job->in->chunk[0], len, size->width, job->in->rules.end);
     if (!s)
         s = net_forward(e->net, forward, &p, err);
@@ -285,13 +300,14 @@ berth_status text_encoder_do(const struct text_encoder *e, struct encoder_job *j
     if (slots_check(in, size.vocab, err))
         return err->code;
     uint8_t *shown = NULL, *made = NULL;
-    if (e->is->hides_pads && !(shown = job->shown) &&
+    if ((e->is->hides_pads || job->hides_pads) && !(shown = job->shown) &&
         !(shown = made = calloc(in->n, in->len[0]))) /* sizes: slots_check() saw them */
         return err_set(err, BERTH_ENOMEM, "%zu tokens", in->len[0]);
     berth_status s = BERTH_OK;
+    const size_t most = job->hides_pads ? 1 : size.chunks;
     job->dropped = 0;
     for (size_t from = 0, n; !s && from < in->n; from += n) {
-        n = in->n - from < size.chunks ? in->n - from : size.chunks;
+        n = in->n - from < most ? in->n - from : most;
         s = run_pass(e, job, &size, from, n, shown ? shown + from * in->len[0] : NULL, err);
     }
     free(made);

@@ -54,6 +54,16 @@ struct family_batch {
     const struct diffusion_ref *ref; /* [n, refs]: of every item its own, [1, channels, ...] each */
     size_t refs;
     enum diffusion_ref_method ref_method;
+    const struct diffusion_extra *extra; /* [n, extras]: likewise, [1, ...] each */
+    size_t extras;
+    double frame_rate;                   /* as of diffusion_cond, of all items */
+    const struct diffusion_guide *guide; /* [guides], likewise */
+    size_t guides;
+    /* [n, ..., h, w], as of diffusion_in. In a prediction only whether there is one counts. */
+    const float *mask;
+    const struct diffusion_beside *beside; /* of all items; NULL: none */
+    const float *tokens_before; /* [tokens_before_n, token_dim], of every item; NULL: none */
+    size_t tokens_before_n;
     const float *y;        /* [n, adm_channels]; NULL without */
     const float *guidance; /* [n]; NULL: without that term. In a prediction only that counts */
     bool exact_guidance;   /* diffusion_args */
@@ -89,6 +99,15 @@ struct family {
      * them. How many channels a network has its file says. */
     struct shape usual;
     uint32_t usual_tokens;
+    /* What a usual prompt brings along, so that every layer is asked for; those are shapes. Models
+     * that take none of it leave it out. */
+    const struct diffusion_extra *usual_extra;
+    size_t usual_extras;
+    const struct diffusion_ref *usual_ref;
+    size_t usual_refs;
+    /* Adds what a prompt must have for all layers of such a network to be asked for; static. NULL:
+     * nothing. */
+    void (*usual_more)(const struct family_config *cfg, struct family_batch *b);
 
     /* Is the network behind root, or one so like it that config() can tell what it is instead? */
     bool (*at)(const struct weights *w, const char *root);
@@ -119,7 +138,7 @@ struct family {
 #include "model/families.def"
 #undef FAMILY
 
-/* family.arch but for what is the family's own. */
+/* family.arch except for what is the family's own. */
 #define FAMILY_ARCH(name_, about_)                                                                 \
     .base = { .name = name_, .about = about_, .trace = arch_trace, .aliases = arch_aliases },      \
     .role = "unet", .trace = family_trace

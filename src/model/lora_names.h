@@ -15,12 +15,12 @@
  *         diffusion   diffusion_model.<path>, lora_unet_<path_>; other parameters by full name; and
  *           SD, SDXL  by the diffusers name q: lora_unet_<q_>, lycoris_<q_>, q and unet.<q> with
  *                     .processor (lora.md 2)
- *           Flux      transformer.<q>, lycoris_<q_>, lora_transformer_<q_>; q, k, v and the mlp are
- *                     rows of one tensor; linear1_qkv. In files of diffusers' names it is the other
- *                     way round: each takes rows of the change
+ *           Flux      transformer.<q>, lycoris_<q_>, lora_transformer_<q_>, <q>; q, k, v and the
+ *                     mlp are rows of one tensor; linear1_qkv. In files of diffusers' names it is
+ *                     the other way round: each takes rows of the change
  *         CLIP        text_encoders.<key>; lora_te*_, text_encoder*.  per layer; text_projection
- *         T5          text_encoders.<key>; lora_te*_<path_>, by HF's path even where the file has
- *                     llama.cpp's
+ *         T5          text_encoders.<key>, text_encoders.transformer.<path>; lora_te*_<path_>, by
+ *                     HF's path even where the file has llama.cpp's
  * Threads one owner while it is built; read-only afterwards.
  * Files   lora_names.c the list, names that many have; lora.c in the folder of each network;
  *         lora_names_impl.h. */

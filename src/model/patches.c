@@ -41,7 +41,7 @@ static void filter_slow(const float *x, float *y, size_t h, size_t w, double sca
     }
 }
 
-static void slow(const float *x, const struct shape *s, float *y, double scale)
+static void scale_low(const float *x, const struct shape *s, float *y, double scale)
 {
     size_t h = (size_t)s->dim[2], w = (size_t)s->dim[3], planes = (size_t)(s->dim[0] * s->dim[1]);
     for (size_t i = 0; i < planes; i++)
@@ -52,14 +52,14 @@ static void slow_1(const float *x, const struct shape *xs, float *y, const struc
                    const void *user)
 {
     (void)ys;
-    slow(x, xs, y, ((const struct net_patch *)user)->p[S1]);
+    scale_low(x, xs, y, ((const struct net_patch *)user)->p[S1]);
 }
 
 static void slow_2(const float *x, const struct shape *xs, float *y, const struct shape *ys,
                    const void *user)
 {
     (void)ys;
-    slow(x, xs, y, ((const struct net_patch *)user)->p[S2]);
+    scale_low(x, xs, y, ((const struct net_patch *)user)->p[S2]);
 }
 
 /* The first half of the channels of one item times b; or, by the mean over its channels spread
@@ -372,7 +372,8 @@ static void nag_joint(const float *x, const struct shape *xs, float *y, const st
                       const void *user)
 {
     (void)ys;
-    nag(x, xs, y, user, ((const struct family_batch *)user)->tokens, true);
+    const struct family_batch *b = user;
+    nag(x, xs, y, user, b->tokens + b->tokens_before_n, true);
 }
 
 const struct net_patch_kind patch_nag = { .name = "NAGuidance",

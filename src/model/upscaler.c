@@ -70,7 +70,7 @@ berth_status upscaler_open(const struct net_args *a, const char *part, struct up
     if (net_open(&args, out, err))
         return err->code;
     if (!run_dry(*out, up, UPSCALE_OVERLAP, &unsaid))
-        net_unused(*out, &first); /* what no layer asks for is told */
+        net_unused(*out, &first); /* what no layer asks for is logged */
     return BERTH_OK;
 }
 

@@ -101,6 +101,6 @@ berth_status vae_open(const struct net_args *a, const char *part, struct vae_net
     if (net_open(&args, out, err))
         return err->code;
     if (!run_dry(*out, vae, VAE_TILE_MIN, &unsaid))
-        net_unused(*out, &first); /* what no layer asks for is told */
+        net_unused(*out, &first); /* what no layer asks for is logged */
     return BERTH_OK;
 }

@@ -10,7 +10,7 @@
  * Tiling     overlapping pieces blended as ComfyUI does it: three passes with different tiles,
  *            averaged; of video a single one. Automatic: when a whole pass has no room (net.h,
  *            Ladder) the tiles of vae.md 7 are used, then ever smaller ones, down to VAE_TILE_MIN;
- *            log and job say so. A tile of video has all of its frames.
+ *            log and job say so. A tile of video has all of its frames, unless some are asked for.
  * Threads    Executor; vae_detect() any.
  * Adding     a VAE: a folder src/model/vae_<x>/ that exports `const struct vae_family vae_<x>`, and
  *            the line VAE(<x>) in vaes.def.
@@ -25,8 +25,8 @@
 
 #include <stddef.h>
 
-#define VAE_TILE_MIN 8 /* latent units: smaller tiles are all seam */
-#define VAE_OWN_MAX 64 /* bytes of a family's config */
+#define VAE_TILE_MIN 8  /* latent units: smaller tiles are all seam */
+#define VAE_OWN_MAX 128 /* bytes of a family's config */
 
 struct vae_net { /* what a file's VAE looks like */
     const struct vae_family *family;
@@ -43,6 +43,7 @@ struct vae_pass { /* of one item, or of a tile of it; host memory, borrowed */
     struct shape
         shape; /* of in, with a batch of 1; what comes out is vae_decoded(), vae_encoded() */
     const float *in;
+    const float *noise; /* of vae_family.noise(); dry passes do not look at it */
     float *out;
 };
 
@@ -58,6 +59,8 @@ struct vae_family {
                            berth_err *err);
     net_names_fn *(*names)(const struct vae_net *v); /* called with v; NULL: the file has ours */
     net_forward_fn *decode, *encode;                 /* user: a struct vae_pass */
+    /* Random numbers that it takes to decode such latents: the same every time. NULL: none. */
+    size_t (*noise)(const struct vae_net *v, const struct shape *latents);
 };
 #define VAE(x) extern const struct vae_family vae_##x;
 #include "model/vaes.def"
@@ -93,6 +96,9 @@ struct vae_job {
     /* Tiles in latent units (decode) or pixels (encode); 0: whole, tiles only when there is no
      * room */
     size_t tile_x, tile_y, overlap;
+    /* Of video that is decoded in such tiles, in latent frames; 0: each has all of them. A tile
+     * sees nothing of the frames before it. */
+    size_t tile_t, overlap_t;
     bool tiled;   /* out: it was, though nobody asked. Later items begin with tiles then */
     size_t tiles; /* out: so many for the last item, all three passes; of those nobody asked for */
     uint64_t rungs; /* out: how often it turned to tiles, or to smaller ones, for want of memory */

@@ -8,7 +8,7 @@ struct vae_way {
     const char *name; /* "decode", "encode": for people */
     net_forward_fn *forward;
     bool up;              /* results are `ratio` times as large; else as small */
-    size_t tile, overlap; /* when there is no room and nobody said */
+    size_t tile, overlap; /* where there is no room, unless asked for others */
     size_t tile_min;
 };
 /* How many covers of different tiles are averaged. */

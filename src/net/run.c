@@ -326,7 +326,7 @@ static bool be_thrifty(struct pass *p)
     return true;
 }
 
-/* What a device takes for modules and libraries is not known beforehand: this is room for the
+/* How much a device takes for modules and libraries is not known beforehand: this is room for the
  * handles and kernels of both libraries of a card. Small devices give less. */
 #define OUTSIDE_MOST ((uint64_t)256 << 20)
 

@@ -436,7 +436,7 @@ static double within(double v, double lo, double hi)
     return v < lo ? lo : v > hi ? hi : v;
 }
 
-static bool truth(const json_t *o, const char *key, bool def)
+static bool get_bool(const json_t *o, const char *key, bool def)
 {
     const json_t *v = json_object_get(o, key);
     double n;
@@ -471,7 +471,7 @@ static void place_by_state(const json_t *entry, struct layer *l)
     const char *blend = json_string_value(json_object_get(entry, "blend"));
     double w = (double)dim(l->frame, 2), h = (double)dim(l->frame, 1);
     double tw = number(t, "w", w), th = number(t, "h", h);
-    l->hidden = !truth(entry, "visible", true);
+    l->hidden = !get_bool(entry, "visible", true);
     l->opacity = within(number(entry, "opacity", 1), 0, 1);
     l->mode = layer_mode(blend ? blend : "normal");
     l->place = (struct layer_place) { .x = within(number(t, "x", 0), -PLACE_MAX, PLACE_MAX),
@@ -479,8 +479,8 @@ static void place_by_state(const json_t *entry, struct layer *l)
                                       .w = tw <= 0 ? w : within(tw, 0, PLACE_MAX),
                                       .h = th <= 0 ? h : within(th, 0, PLACE_MAX),
                                       .rotation = number(t, "rotation", 0),
-                                      .flip_h = truth(entry, "flipH", false),
-                                      .flip_v = truth(entry, "flipV", false) };
+                                      .flip_h = get_bool(entry, "flipH", false),
+                                      .flip_v = get_bool(entry, "flipV", false) };
 }
 
 /* An order that names every layer once. */
@@ -506,7 +506,7 @@ static void background_by_state(const json_t *b, struct picture *p)
     const char *text = json_string_value(json_object_get(b, "color"));
     uint8_t rgb[3] = { 255, 255, 255 };
     char wide[7] = "";
-    if (!json_is_object(b) || !truth(b, "visible", true))
+    if (!json_is_object(b) || !get_bool(b, "visible", true))
         return;
     if (text && *text == '#' && strlen(text) == 4)
         for (int i = 0; i < 6; i++)

@@ -32,7 +32,8 @@
 berth_status in_object(const struct node_call *c, const char *name, const struct value_type *type,
                        const void **out, berth_err *err);
 
-/* A latent to look at, behind those that were said before it: lists share their beginnings. */
+/* A latent to look at, or what is said around one, behind those before it: lists share their
+ * beginnings. */
 struct cond_ref {
     unsigned counts;
     struct htensor *latent;
@@ -40,7 +41,26 @@ struct cond_ref {
 };
 /* Adds one to the list; the latent is shared. */
 berth_status cond_ref_add(struct cond_ref **list, struct htensor *latent, berth_err *err);
-size_t cond_refs(const struct cond_ref *list); /* how many */
+size_t cond_refs(const struct cond_ref *list);          /* how many */
+struct cond_ref *cond_ref_share(struct cond_ref *list); /* one more reference; NULL is fine */
+void cond_ref_release(struct cond_ref *list);           /* NULL is fine */
+
+/* Latent frames at the end of a video that stand for others (struct diffusion_guide), behind those
+ * before them: shared as those are. */
+struct cond_guide {
+    unsigned counts;
+    uint64_t frames, rows, columns;
+    int64_t at;
+    bool first;
+    uint32_t spread;
+    double strength;
+    struct htensor *weight;    /* of every cell that is there; NULL: 1 */
+    struct cond_guide *before; /* NULL: it is the first */
+};
+/* Adds one to the list; guide.weight is shared, counts and before are not looked at. */
+berth_status cond_guide_add(struct cond_guide **list, struct cond_guide guide, berth_err *err);
+void cond_guides_drop(struct cond_guide **list); /* leaves none */
+size_t cond_guides(const struct cond_guide *list);
 
 /* A box of the picture with its text (GLIGEN), behind those before it: shared as those are. */
 struct cond_box {
@@ -75,6 +95,18 @@ struct cond_control {
 };
 void cond_control_unref(struct cond_control *k); /* NULL is fine */
 
+/* A video to follow (VACE), behind those that were said before it; lists share their
+ * beginnings. */
+struct cond_vace {
+    unsigned counts;
+    struct htensor *frames; /* [1, 2 * channels, t, h, w]: latents as the VAE gives them */
+    struct htensor *mask;   /* [1, 64, t, h, w] */
+    double strength;
+    struct cond_vace *before; /* NULL: it is the first */
+};
+/* Adds one to the list; its tensors are shared, counts and before are not looked at. */
+berth_status cond_vace_add(struct cond_vace **list, struct cond_vace vace, berth_err *err);
+
 struct hooks;
 struct cond_entry {
     struct htensor *cond;   /* [1, tokens, width] */
@@ -95,14 +127,21 @@ struct cond_entry {
     bool clip_ranged;
     bool otherwise; /* counts where the other prompts of its list do not */
     struct htensor *concat_latent, *concat_mask; /* inpaint models: [n, c, h, w], [n, h, w]; NULL */
-    struct cond_ref *ref;                        /* pictures to look at, the last one; NULL: none */
+    size_t concat_mask_index; /* of video: so many channels of the latents come before the mask */
+    struct htensor *extra[EXTRA_KINDS]; /* diffusion_cond.extra, raw; NULL: none */
+    struct cond_vace *vace;             /* the last one; NULL: none */
+    struct cond_ref *ref;               /* pictures to look at, the last one; NULL: none */
     enum diffusion_ref_method ref_method;
+    double frame_rate;        /* of the video; 0: nobody said */
+    struct cond_guide *guide; /* the last one; NULL: none */
+    /* diffusion_beside: texts [1, tokens, width]; what was seen [n, rows, columns, width] */
+    struct cond_ref *ref_text, *ref_seen;
     struct cond_box *box; /* the last one; NULL: none */
     struct value *gligen; /* the GLIGEN that they are for; a reference; NULL without boxes */
     struct cond_control *control; /* the last one; NULL: none */
     bool control_to_all;          /* prompts without any get it from a positive one */
     struct htensor *control_text; /* [1, tokens, width] that they are told; NULL: the prompt's */
-    int guided; /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
+    int guided;                   /* as diffusion_cond: 0 not given, 1 `guidance`, -1 without */
     double guidance;
     /* Added to what attention makes of every query (row) and key: [tokens + 1, tokens + 1], the
      * last standing for the picture; NULL: none. */
@@ -129,7 +168,7 @@ berth_status conditioning_join(const struct conditioning *a, const struct condit
                                struct conditioning **out, berth_err *err);
 berth_status conditioning_copy(const struct conditioning *x, struct conditioning **out,
                                berth_err *err);
-/* BERTH_ELIMIT: more than COND_TOKENS_MAX of them. For who makes prompts longer, before it does. */
+/* BERTH_ELIMIT: more than COND_TOKENS_MAX of them. Asked before a prompt is made longer. */
 berth_status conditioning_tokens_fit(size_t tokens, berth_err *err);
 size_t conditioning_tokens(const struct conditioning *x); /* of all prompts; x NULL: 0 */
 void conditioning_free(struct conditioning *x);           /* NULL is fine */
@@ -156,8 +195,15 @@ struct vision_output {    /* CLIP_VISION_OUTPUT: vision.h, Results */
     struct htensor *penultimate;
     struct htensor *embeds;    /* [n, width], or as last */
     struct htensor *projected; /* NULL: none */
+    struct htensor *mid, *low; /* as penultimate, of layers before it; NULL: none */
+    size_t side;               /* pixels of the square it looked at */
 };
 extern const struct value_type type_vision_output;
+void vision_output_free(void *x);
+/* What the CLIP_VISION ref sees of pictures. crop: of their middle, else of all of them. */
+berth_status see_picture(struct node_call *c, const struct model_ref *ref,
+                         const struct htensor *image, bool crop, struct vision_output **out,
+                         berth_err *err);
 berth_status in_vision_output(const struct node_call *c, const char *name,
                               const struct vision_output **out, berth_err *err);
 
@@ -186,7 +232,7 @@ extern const struct value_type type_guider;
 
 /* What people call the model, for messages; "a model without weights". */
 const char *ready_name(const struct model_ref *ref);
-/* Sets the patches of part i and loads it. Cancel is the call's; a load is told as text. */
+/* Sets the patches of part i and loads it. Cancel is the call's; a load is reported as text. */
 berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t i, berth_err *err);
 /* Says what a pass will take before it begins: a line in the log, a warning when it is more than
  * half of what the device has. batch: items of it. */
@@ -347,6 +393,19 @@ bool all_zero(const float *x, size_t n);
  * repeated. out: of shape s. */
 berth_status latent_mask(struct node_call *c, const struct htensor *mask, const struct shape *s,
                          float *out, berth_err *err);
+
+/* sample_video.c: what is beside a video's latent, [batch, in_channels - channels, t, h, w]. NULL:
+ * nothing was said of it. */
+struct cond_scene;
+berth_status video_concat(struct node_call *c, const struct cond_entry *e,
+                          const struct cond_scene *scene, const float **out, berth_err *err);
+/* What else a prompt brings along, in the model's scale; what the model takes nothing of is left
+ * out, and said. */
+berth_status video_extras(struct node_call *c, const struct cond_entry *e,
+                          const struct cond_scene *scene, struct diffusion_cond *to,
+                          berth_err *err);
+/* Which of `have` items is item i of `want`: spread evenly, as ComfyUI's resize_to_batch_size(). */
+size_t cond_spread(size_t i, size_t have, size_t want);
 
 /* sample_conds.c: conditionings as the guide wants them. */
 struct sampled_cond { /* guide_cond.cond */

@@ -437,7 +437,7 @@ berth_status control_hint(struct node_call *c, const struct cond_control *k,
     return BERTH_OK;
 }
 
-/* Of nets for colours alone; ComfyUI, too, goes by the file's name. */
+/* Of nets for colours alone; ComfyUI goes by the file's name as well. */
 static bool is_for_colours(const char *path)
 {
     static const char *const end[] = { "_shuffle", "_shuffle_fp16" };

@@ -50,7 +50,7 @@ struct expr_name {
 
 struct expr_tree;
 
-struct expr {         /* one evaluation; zeroed but for text and names */
+struct expr {         /* one evaluation; zeroed except for text and names */
     const char *text; /* NUL-terminated */
     size_t n;
     const struct expr_name *name;

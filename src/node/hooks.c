@@ -651,8 +651,8 @@ static unsigned guaranteed(const struct keyframe *f, const struct msampling *ms,
     return ms_percent(ms, f->percent) > (double)max_sigma ? 0 : f->guaranteed;
 }
 
-/* How strong a hook is at a level, which is told once for each: the last keyframe that has begun,
- * but each for as many steps as it is guaranteed. */
+/* How strong a hook is at a level; called once for each level. The last keyframe that has begun
+ * counts, but each for as many steps as it is guaranteed. */
 static double strength_at(struct frame_state *s, const struct msampling *ms, float sigma,
                           float max_sigma)
 {

@@ -56,7 +56,8 @@ struct clip_span { /* of a run, in percents, and what hooks are then */
     double start, end;
     double *strength; /* [hooks] of keyframes; NULL: 1 each */
 };
-/* Spans over which all keyframes stay as they are; struct clip_span, whose strengths are of mem. */
+/* Spans over which all keyframes stay as they are; struct clip_span, whose strengths are of mem.
+ * BERTH_EINVAL: there is none. */
 berth_status hooks_spans(const struct hooks *h, struct arena *mem, struct vec *out, berth_err *err);
 /* base with its hooks in such a span; model_ref_release() it. */
 berth_status hooks_clip(struct node_call *c, const struct model_ref *base, const struct hooks *h,

@@ -97,6 +97,11 @@ berth_status hooks_spans(const struct hooks *h, struct arena *mem, struct vec *o
     out->elem = sizeof(struct clip_span);
     if (make_schedule(h, mem, &s, err))
         return err->code;
+    if (s.ends < 2) /* ComfyUI encodes nothing then, and samples without a prompt */
+        return err_set(err, BERTH_EINVAL,
+                       "schedule_clip: none of the %zu hooks acts before the end of the run, so "
+                       "there is no part of it to encode a prompt for",
+                       h->n);
     for (size_t i = 0; i + 1 < s.ends; i++) {
         struct clip_span span = { s.end[i], s.end[i + 1],
                                   arena_array(mem, h->n + 1, sizeof(double)) };

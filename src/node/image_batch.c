@@ -218,8 +218,8 @@ NODE_CLASS(GetImageSizeAndCount, .display = "Get Image Size & Count", .category 
 /* ---- ImageConcatMulti: pictures side by side ---- */
 
 /* One more picture beside `a`, the smaller one centred across. direction: right, down, left, up. */
-static berth_status beside(struct htensor *a, struct htensor *b, char direction,
-                           struct htensor **out, berth_err *err)
+static berth_status join_two(struct htensor *a, struct htensor *b, char direction,
+                             struct htensor **out, berth_err *err)
 {
     bool across = direction == 'r' || direction == 'l'; /* next to each other */
     const struct htensor *t[2] = { a, b };
@@ -294,7 +294,7 @@ static berth_status concat_run(struct node_call *c, berth_err *err)
         else if (!(s = in_image(c, name, &next, err)))
             htensor_ref(next);
         if (!s && (match(c, all, next, first, resize, *direction, pair, err) ||
-                   beside(pair[0], pair[1], *direction, &joined, err)))
+                   join_two(pair[0], pair[1], *direction, &joined, err)))
             s = err->code;
         htensor_unref(pair[0]);
         htensor_unref(pair[1]);

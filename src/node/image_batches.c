@@ -18,7 +18,7 @@ static void batch_release(struct batch *b)
     *b = (struct batch) { 0 };
 }
 
-/* One behind the other; the same shape but for dimension 0. */
+/* One behind the other; the same shape except for dimension 0. */
 static berth_status batch_join(const struct batch *b, struct htensor **out, berth_err *err)
 {
     char ta[SHAPE_TEXT_MAX], tb[SHAPE_TEXT_MAX];

@@ -100,9 +100,9 @@ static berth_status parse_color(const char *text, float out[3], berth_err *err)
     return BERTH_OK;
 }
 
-/* The part of n pictures [ih, iw, c] that the plan uses; a reference to t when that is all. A mask may
- * have another size than its picture: what does not reach as far as the part is refused, as KJNodes'
- * narrow() does. */
+/* The part of n pictures [ih, iw, c] that the plan uses; a reference to t when that is all. A mask
+ * may have another size than its picture: what does not reach as far as the part is refused, as
+ * KJNodes' narrow() does. */
 static berth_status cut(struct htensor *t, const struct fit *f, struct htensor **out,
                         berth_err *err)
 {
@@ -152,7 +152,7 @@ static const float *edge_pixel(const struct htensor *t, const struct fit *f, siz
     return t->data + ((i * h + clamp_to(y, f->top, h)) * w + clamp_to(x, f->left, w)) * dim(t, 3);
 }
 
-/* Mean of channel k along an edge of picture i: `n` pixels from (y, x), downwards or to the right. */
+/* Mean of channel k along an edge of picture i: `n` pixels from (y, x), down or to the right. */
 static float edge_mean(const struct htensor *t, size_t i, size_t y, size_t x, bool down, size_t k)
 {
     size_t h = dim(t, 1), w = dim(t, 2), c = dim(t, 3), n = down ? h : w;
@@ -162,8 +162,8 @@ static float edge_mean(const struct htensor *t, size_t i, size_t y, size_t x, bo
     return (float)(sum / (double)n);
 }
 
-/* Above and below the mean of the first and last row, beside it those of the columns, which go on to
- * the corners. */
+/* Above and below the mean of the first and last row, beside it those of the columns, which go on
+ * to the corners. */
 static void pad_mean(const struct htensor *t, const struct fit *f, size_t i, float *out)
 {
     size_t h = dim(t, 1), w = dim(t, 2), c = dim(t, 3);
@@ -181,7 +181,7 @@ static void pad_mean(const struct htensor *t, const struct fit *f, size_t i, flo
     }
 }
 
-/* ---- pillarbox_blur: the picture itself behind it, filling the box, blurred, paler and darker ---- */
+/* ---- pillarbox_blur: the box filled by the picture itself, blurred, paler and darker ---- */
 
 #define BLUR_MIX 0.20f /* of grey */
 #define BLUR_DIM 0.35f
@@ -341,7 +341,7 @@ static berth_status apply(struct node_call *c, struct htensor *t, const struct f
     return s;
 }
 
-/* What was added is masked, but where a given mask goes on to the edges (all but pillarbox_blur). */
+/* Masks what was added, unless a given mask reaches the edges (all but pillarbox_blur). */
 static berth_status mask_of(struct node_call *c, const struct fit *f, const char *method, size_t n,
                             bool blurred, struct htensor **out, berth_err *err)
 {

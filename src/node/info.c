@@ -130,7 +130,7 @@ static berth_status add_dynamic(const struct node_env *env, const struct node_cl
     }
 }
 
-/* The options of an input, but for a combo's choices. */
+/* The options of an input, except for a combo's choices. */
 static bool add_options(const struct node_env *env, const struct node_class *c,
                         const struct node_input *in, json_t *o)
 {

@@ -80,8 +80,8 @@ static berth_status remember(struct file_hashes *h, const struct file_id *id,
     return BERTH_OK;
 }
 
-/* Within a prompt a file that has its size and time is not read twice. Between prompts it is: a file
- * may be written twice within a tick of the clock that its time is from. */
+/* Within a prompt a file that has its size and time is not read twice. Between prompts it is: a
+ * file may be written twice within a tick of the clock that its time is from. */
 static berth_status hash_file(const struct node_check *k, const char *path, char hex[SHA256_HEX],
                               berth_err *err)
 {

@@ -344,7 +344,7 @@ NODE_CLASS(RepeatLatentBatch, .display = "Repeat Latent Batch", .category = "lat
            .module = "nodes", INS(SOCKET("samples", "LATENT"), INT_IN("amount", 1, 1, 64, 0)),
            OUT(out_latent), .run = repeat_run);
 
-/* a and b one after the other; the same shape but for dimension 0. */
+/* a and b one after the other; the same shape except for dimension 0. */
 static berth_status join(const struct htensor *a, const struct htensor *b, struct htensor **out,
                          berth_err *err)
 {

@@ -144,7 +144,7 @@ static size_t count_behind(const struct htensor *t, int d)
     return n;
 }
 
-/* a, then b along dimension d; the same shape but for it. */
+/* a, then b along dimension d; the same shape except for it. */
 static berth_status join_along(const struct htensor *a, const struct htensor *b, int d,
                                struct htensor **out, berth_err *err)
 {

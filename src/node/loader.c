@@ -348,9 +348,9 @@ static bool keeps_f32(const struct weights *w, const char *part)
     return n && own == n && norm_type(w, part) != DT_F16;
 }
 
-/* The env's default for a part. Nobody asked for this file to be converted: what has a type for each
- * tensor stays as it is (GGUF, scaled fp8), and so does a text encoder that is fp8 already: of a
- * T5 ComfyUI too keeps what is small enough. Language models are rounded to fp8 where somebody
+/* The env's default for a part. Nobody asked for this file to be converted: what has a type for
+ * each tensor stays as it is (GGUF, scaled fp8), and so does a text encoder that is fp8 already: of
+ * a T5 ComfyUI too keeps what is small enough. Language models are rounded to fp8 where somebody
  * asked for that, but not to F16. */
 static const char *default_dtype(const struct node_env *env, const struct weights *w,
                                  const char *part, const char *role)
@@ -530,8 +530,8 @@ berth_status loader_open(struct node_call *c, const char *key, const char *name,
     return s;
 }
 
-/* A keep that becomes auto stays anchored; what was loose before shall be so again. What somebody
- * else marked while the node ran stays as he said. */
+/* A keep that becomes auto stays anchored; a model that was not anchored before must not be after.
+ * Marks that others set while the node ran stay. */
 static void take_back(const struct opened_part *p)
 {
     if (p->given == p->was || res_info(p->m).retention != p->given)

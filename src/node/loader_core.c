@@ -219,9 +219,9 @@ static berth_status check_storage(const struct clip_files *f, const char *name, 
 }
 
 /* A loader that gives more than CLIP fails for want of tokenizers, or because text encoders are
- * stored in a layout that cannot be computed, only where prompts will be encoded with output `out`:
- * who takes but MODEL and VAE needs none. What is wrong with the file itself is said by whoever
- * loads it. */
+ * stored in a layout that cannot be computed, only where prompts will be encoded with output `out`.
+ * Workflows that take only its MODEL and VAE need none. What is wrong with the file itself is
+ * reported when it is loaded. */
 static berth_status check_prompts(struct node_call *c, size_t out, const char *key,
                                   const char *name, berth_err *err)
 {
@@ -534,7 +534,7 @@ NODE_CLASS(DeviceSelectorMultiGPU, .category = "multigpu",
 /* ---- text encoders ---- */
 
 /* Do these files make what `type` wants, and are there tokenizers for it? Files that make no set
- * are placed all the same; that they make none is told when somebody computes. */
+ * are placed all the same; encoding with them fails, and says so. */
 static berth_status check_type(struct node_call *c, const char *key, const char *type,
                                berth_err *err)
 {

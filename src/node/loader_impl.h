@@ -5,13 +5,13 @@
  *                   placement
  * Placement  is read from the inputs a class declares, whatever its name: [compute_]device,
  *            virtual_vram_gb, donor_device, expert_mode_allocations, use_other_vram, eject_models,
- *            keep_loaded, high_precision_loras, weight_dtype; with a prefix ("unet_", "clip_") where
- *            a node has several. None of them: the automatic plan on the default device. A device
- *            alone: everything there, or an automatic plan around it where it does not fit. If even
- *            that has no room beside models that cannot be pushed out, the cpu computes, and the
- *            node says so. An allocation is met or is an error; it counts for each file by itself. A
- *            plan that somebody set on an open model stays unless an allocation or another compute
- *            device is named.
+ *            keep_loaded, high_precision_loras, weight_dtype; with a prefix ("unet_", "clip_")
+ *            where a node has several. None of them: the automatic plan on the default device. A
+ *            device alone: everything there, or an automatic plan around it where it does not fit.
+ *            If even that has no room beside models that cannot be pushed out, the cpu computes,
+ *            and the node says so. An allocation is met or is an error; it counts for each file by
+ *            itself. A plan that somebody set on an open model stays unless an allocation or
+ *            another compute device is named.
  * Retention  keep_loaded given: keep or eject; else auto. A node that fails takes it back.
  * Parts      Of a file that holds several networks a loader takes those of its role (arch.h).
  *            Families that cannot be computed (model/family.h), types of text encoders that nobody
@@ -33,7 +33,7 @@ struct placement {       /* placement_release() */
     const char *compute; /* borrowed from the call; NULL: the default device */
     enum res_retention retention;
     bool eject_others, high_precision;
-    bool unloaded; /* opened alone: its tensors are read one by one by who mixes with them */
+    bool unloaded; /* opened alone: whoever mixes with it reads its tensors one by one */
     const char *dtype; /* res_open_args.dtype; borrowed from the call, or static */
 };
 berth_status placement_read(struct node_call *c, const char *prefix, struct placement *out,
@@ -68,7 +68,8 @@ berth_status loader_look(const struct weights *w, const char *name, const char *
                          berth_err *err);
 /* Lets go of it; of a node that failed the retention is taken back before. Zeroed is fine. */
 void opened_release(struct opened *o, berth_status failed);
-/* Gives output i the model; takes it. A model_ref without parts that is none of VAEs without a network: None. */
+/* Gives output i the model; takes it. A model_ref without parts that is none of VAEs without a
+ * network: None. */
 berth_status loader_give(struct node_call *c, size_t i, struct model_ref *taken, berth_err *err);
 /* validate(): an expert string that is a constant is refused before anything is loaded. What needs
  * the model's size or the devices' memory waits until the node runs. */

@@ -1,5 +1,5 @@
-/* loader_lora: adapters put into model references. Nothing is merged here: whoever computes hands the
- * list to residency. */
+/* loader_lora: adapters put into model references. Nothing is merged here: whoever computes hands
+ * the list to residency. */
 #include "node/hooks.h"
 #include "node/loader_impl.h"
 
@@ -103,7 +103,7 @@ static berth_status widen_part(struct node_call *c, struct model_ref *m, size_t 
     log_info(c->env->log, "node.lora", "node=%s tensor=%s columns=%llu", c->id, tensor,
              (unsigned long long)cols);
     res_unref(m->part[i]);
-    res_unref(m->loaded[i]); /* who goes back to it would find a model the adapter does not fit */
+    res_unref(m->loaded[i]); /* the adapter does not fit the model as it was */
     m->loaded[i] = NULL;
     m->part[i] = to;
     return BERTH_OK;

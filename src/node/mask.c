@@ -235,8 +235,8 @@ MASK_NODE(FeatherMask,
               INT_IN("bottom", 0, 0, MAX_SIDE, 1)),
           OUT(out_mask), .run = feather_run);
 
-/* One step: each pixel becomes the largest (or smallest) of its neighbours and itself; outside there
- * is nothing. False: nothing changed any more. */
+/* One step: each pixel becomes the largest (or smallest) of its neighbours and itself; outside
+ * there is nothing. False: nothing changed any more. */
 static bool grow_step(const float *in, float *out, size_t h, size_t w, bool grow, bool corners)
 {
     bool changed = false;

@@ -11,10 +11,10 @@
  * Env        what nodes may use, handed in: no globals, no argv, no environment.
  * Threads    run(): executor. info, options, changed and validate: any thread, with an env whose
  *            `folders` locks itself; they do not touch res.
- * Files      value.c; registry.c classes by name; dynamic.c inputs made of others; info.c /object_info, tooltips.c words for it;
- *            call.c what nodes call, loading.c models for them; node_impl.h how families declare,
- *            with what they share: lists.c choices, pixels.c and scale.c pictures, input_file.c and
- *            save.c files.
+ * Files      value.c; registry.c classes by name; dynamic.c inputs made of others; info.c
+ *            /object_info, tooltips.c words for it; call.c what nodes call, loading.c models for
+ *            them; node_impl.h how families declare, with what they share: lists.c choices,
+ *            pixels.c and scale.c pictures, input_file.c and save.c files.
  *            Then one file per family: image_*.c composite.c color_transfer.c painter.c svg.c
  *            mask.c latent*.c primitive.c sigmas.c loader*.c nop.c; what draws shares draw.h
  *            (text_overlay.c bounding_boxes.c), what has layers layers.h (compositor.c). Those that
@@ -42,8 +42,8 @@ struct node_looks;
 struct node_numbers {
     enum dtype act_unet; /* of diffusion models, where the device has it; DT_NONE: as they prefer */
     enum dtype act_vae;  /* DT_NONE: BF16, where the device has it */
-    /* res_open_args.dtype of diffusion models and of text encoders whose loader names none; NULL: as
-     * their files have them. Static. */
+    /* res_open_args.dtype of diffusion models and of text encoders whose loader names none; NULL:
+     * as their files have them. Static. */
     const char *weights_unet, *weights_text; /* text by default "F16", as ComfyUI keeps them */
     bool fp8;            /* products of fp8 weights in fp8, on cards that can: --fast */
     bool exact_guidance; /* diffusion_args */
@@ -173,8 +173,8 @@ struct node_call;
 struct node_check;
 
 struct node_class {
-    /* display NULL: legacy nodes show name, v3 ones null. The three that follow it, and it, are what
-     * menu.def says where that has the class. */
+    /* display NULL: legacy nodes show name, v3 ones null. The three that follow it, and it, are
+     * what menu.def says where that has the class. */
     const char *name, *display;
     const char *category, *description; /* description NULL: "" */
     const char *essentials; /* the short list of a frontend it is in: "Basics"; NULL: none */
@@ -255,8 +255,9 @@ struct node_host {
     void (*text)(void *user, const char *s, size_t n); /* progress text under the node */
     /* What a network did for this node, for the prompt's history (ready_done()). Takes it. */
     void (*network)(void *user, json_t *taken);
-    /* Does output i go, perhaps through nodes that only change it (a LoRA on a CLIP), to one of this
-     * prompt that gives `type`? For what would fail there and can be told now. False: perhaps. */
+    /* Does output i go, perhaps through nodes that only change it (a LoRA on a CLIP), to one of
+     * this prompt that gives `type`? For what would fail there and can be told now. False:
+     * perhaps. */
     bool (*leads_to)(void *user, size_t i, const char *type);
     const atomic_bool *cancel; /* never NULL in the executor; long work without steps looks at it */
 };
@@ -266,7 +267,7 @@ struct node_call { /* executor; filled for one call */
     const struct node_class *cls;
     const struct node_host *host;
     const char *id;          /* node id */
-    struct values *in;       /* one per input; n 0: not given. One value, but for INPUT_IS_LIST */
+    struct values *in;       /* one per input; n 0: not given. One value, but INPUT_IS_LIST */
     struct node_inputs live; /* those inputs; .in NULL: the class has no dynamic ones, cls->in */
     const json_t *raw;    /* the node's "inputs" as converted: undeclared names (NODE_ANY_INPUT) */
     const json_t *prompt; /* hidden PROMPT; NULL unless asked for */
@@ -281,9 +282,10 @@ struct node_call { /* executor; filled for one call */
 /* Inputs by name; BUG() for a name the class does not declare. Values were validated or checked by
  * type when linked; a link may still bring another kind ("*"): then BERTH_EINVAL naming both. */
 bool in_given(const struct node_call *c, const char *name);
-/* Dynamic inputs: in_text(c, "mode", ..) is the choice, in_i64(c, "mode.width", ..) an input that it
- * brings. One that the choice does not bring, or of a mode that was not given, is not given and has
- * no default. Members of an IN_AUTOGROW that are given, in order: *at begins at 0; NULL: no more.
+/* Dynamic inputs: in_text(c, "mode", ..) is the choice, in_i64(c, "mode.width", ..) an input that
+ * it brings. One that the choice does not bring, or of a mode that was not given, is not given and
+ * has no default. Members of an IN_AUTOGROW that are given, in order: *at begins at 0; NULL: no
+ * more.
  *     for (size_t at = 0; (v = in_member(c, "images", &at, &name));)   name: "image0" */
 const struct values *in_member(const struct node_call *c, const char *group, size_t *at,
                                const char **name);
@@ -340,9 +342,9 @@ const char *node_cannot_run(const struct node_class *c);
  * cannot be computed, and *input the one that names it. Files that cannot be read are fine: the
  * loader says so. */
 berth_status node_look(const struct node_check *k, const char **input, berth_err *err);
-/* Could the file that this input names be used there? Unlike node_look() it also refuses what cannot
- * be read, what holds nothing for the loader, and text encoders that its `type` cannot use. An input
- * that names no model: yes. For advice. */
+/* Could the file that this input names be used there? Unlike node_look() it also refuses what
+ * cannot be read, what holds nothing for the loader, and text encoders that its `type` cannot use.
+ * An input that names no model: yes. For advice. */
 berth_status node_file_fits(const struct node_check *k, const char *input, berth_err *err);
 /* What the latents of a loader's file are: those that its diffusion model samples (role "unet") or
  * that its VAE decodes (role "vae"). False: its class has no such file, or that does not tell. */

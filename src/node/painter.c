@@ -105,7 +105,7 @@ static berth_status painter_changed(const struct node_check *k, struct str *out,
     return input_changed(k, out, err);
 }
 
-/* A drawing that is not there is told when the node runs, as in ComfyUI. */
+/* A missing drawing is reported when the node runs, as in ComfyUI. */
 static berth_status painter_validate(const struct node_check *k, berth_err *err)
 {
     (void)k;

@@ -15,7 +15,7 @@
 /* ---- pytext.c: all of these append ---- */
 
 void py_repr(const json_t *v, struct str *out); /* 'a', 3.0, True, None, {'x': [1]} */
-void py_str(const json_t *v, struct str *out);  /* the same, but for a text: itself */
+void py_str(const json_t *v, struct str *out);  /* the same, except for a text: itself */
 bool py_truth(const json_t *v);                 /* bool(v); NULL: false */
 const char *py_type(const json_t *v);           /* "NoneType", "dict" */
 void py_repr_text(const char *s, size_t n, size_t max, struct str *out); /* first max characters */

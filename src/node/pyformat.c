@@ -192,8 +192,8 @@ static void print_float(char *text, char type, bool alternate, int precision, do
 #undef PRINT
 }
 
-/* Zeros at the end of a fraction go, but for `least` digits. `text` ends there, or goes on with an
- * exponent. */
+/* Zeros at the end of a fraction go, except for `least` digits. `text` ends there, or goes on with
+ * an exponent. */
 static void drop_zeros(char *text, size_t least)
 {
     char *point = strchr(text, '.'), *end = point;

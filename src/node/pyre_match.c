@@ -22,7 +22,7 @@ static const uint32_t alike[][2] = {
     { 0x1c88, 0xa64b },
 };
 
-/* What a function of whole texts makes of one point; several: the point itself, but for U+0130,
+/* What a function of whole texts makes of one point; several: the point itself, except for U+0130,
  * whose lower case begins with i. */
 static uint32_t mapped(uint32_t c, void (*fn)(const char *s, size_t n, struct str *out))
 {

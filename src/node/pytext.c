@@ -9,8 +9,8 @@
 
 /* ---- strings ---- */
 
-/* Code points str.isprintable() refuses: categories Cc, Cf, Co, Zl, Zp, and Zs but for the space.
- * Unassigned ones (Cn) are a moving target and are printed as they are. */
+/* Code points str.isprintable() refuses: categories Cc, Cf, Co, Zl, Zp, and Zs except for the
+ * space. Unassigned ones (Cn) are a moving target and are printed as they are. */
 static const struct {
     uint32_t from, to;
 } unprintable[] = {

@@ -325,6 +325,14 @@ static void cut_concat(const struct run *r, const float *whole, size_t item, siz
                    whole + ((item * planes + k) * h + a->y + y) * w + a->x, a->w * sizeof *out);
 }
 
+/* The first channel of one item's noise mask, cut likewise: the others have it alike. */
+static void cut_mask(const struct run *r, size_t item, const struct guide_batch *b,
+                     const struct guide_area *a, float *out)
+{
+    const size_t each = (size_t)shape_inner(&r->shape, 1);
+    cut_concat(r, r->mask + item * each, 0, 1, b, a, out);
+}
+
 static float largest(const struct sampling_request *q) /* level of the run */
 {
     float most = 0;
@@ -369,9 +377,9 @@ static berth_status open_net(struct run *r, const struct model_ref *ref, struct 
     return err->code;
 }
 
-/* The network of a model, loaded and open. One model has one set of patches at a time, so who wants
- * it with others waits until it is closed; a second one that has no room beside the first takes
- * turns with it. */
+/* The network of a model, loaded and open. A model has one set of patches at a time: to use it with
+ * others, it must be closed first. A second model that has no room beside the first takes turns
+ * with it. */
 static berth_status net_for(struct run *r, const struct model_ref *ref, struct diffusion **out,
                             berth_err *err)
 {
@@ -536,11 +544,13 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
     if (cond[0]->control && steer_pass(r, d, b, cond[0]->control, steer, &in.steers, err))
         return err->code;
     in.steer = steer;
-    float *concat = NULL;
+    const size_t places = (size_t)shape_inner(&b->shape, 2);
+    const bool masked = r->mask && info->own_times && r->parts == 1;
+    float *concat = NULL, *mask = masked ? calloc(n, places * sizeof *mask) : NULL;
     const struct diffusion_cond **of = calloc(n, sizeof *of);
     if (cond[0]->concat)
         concat = calloc(n, beside * sizeof *concat);
-    berth_status s = of && (concat || !cond[0]->concat)
+    berth_status s = of && (concat || !cond[0]->concat) && (mask || !masked)
                          ? BERTH_OK
                          : err_set(err, BERTH_ENOMEM, "a batch of %zu", n);
     for (size_t i = 0; !s && i < n; i++) {
@@ -548,6 +558,8 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
         if (concat)
             cut_concat(r, cond[i]->concat, b->item[from + i], extra, b, &b->area[from + i],
                        concat + i * beside);
+        if (mask)
+            cut_mask(r, b->item[from + i], b, &b->area[from + i], mask + i * places);
     }
     in.shape.dim[0] = n;
     for (size_t i = 0; i < in.mores; i++) {
@@ -556,6 +568,7 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
     }
     in.cond = of;
     in.concat = concat;
+    in.mask = mask;
     if (!s && !r->predicted) { /* of the first batch; others are like it */
         uint64_t peak;
         berth_err unread = { 0 };
@@ -566,6 +579,7 @@ static berth_status forward(struct run *r, const struct guide_batch *b, size_t f
     if (!s)
         s = diffusion_forward(d, &in, err);
     free(concat);
+    free(mask);
     free(of);
     return s;
 }
@@ -855,6 +869,7 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
                                 .mask = r->mask_now ? r->mask_now : r->mask,
                                 .latent = r->latent,
                                 .noise = r->noise,
+                                .clean = r->info.clean,
                                 .windows = r->windows.length ? &r->windows : NULL,
                                 .sigmas = q->sigmas,
                                 .levels = q->n,
@@ -1061,7 +1076,7 @@ static berth_status give_back(struct run *r, struct latent *out, berth_err *err)
     return BERTH_OK;
 }
 
-/* Prompts of another model are told before this one is loaded; those that count for a while only
+/* Prompts of another model are refused before this one is loaded; those that count for a while only
  * when it is their turn. */
 static berth_status check_prompts(const struct run *r, const struct conditioning *list,
                                   berth_err *err)

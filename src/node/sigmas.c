@@ -225,7 +225,7 @@ static void stretch(float *p, size_t n, double terminal)
         p[i] = 1.0f - (1.0f - p[i]) / by;
 }
 
-/* Levels of `steps` steps from 1 to 0, evenly apart but for a shift whose exponential is e. */
+/* Levels of `steps` steps from 1 to 0, evenly apart except for a shift whose exponential is e. */
 static void shifted(float e, uint64_t steps, float *out)
 {
     for (size_t i = 0; i <= steps; i++) {

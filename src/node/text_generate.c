@@ -17,7 +17,7 @@ struct writing { /* text as it is written */
     size_t told;      /* bytes of it they have seen; 0: none */
 };
 
-static void tell(struct writing *w)
+static void send_text(struct writing *w)
 {
     if (w->text.n > w->told)
         call_text(w->c, w->text.p, w->text.n);
@@ -26,14 +26,14 @@ static void tell(struct writing *w)
 }
 
 /* A token more: clients see the text grow. */
-static berth_status said(void *user, int32_t id, berth_err *err)
+static berth_status on_token(void *user, int32_t id, berth_err *err)
 {
     struct writing *w = user;
     text_decode(&w->decoder, id, &w->text);
     if (w->text.bad)
         return err_set(err, BERTH_ENOMEM, "a text of %u tokens", w->tokens);
     if (!w->told || clock_mono_ns(w->c->env->clock) - w->told_ns >= TELL_NS)
-        tell(w);
+        send_text(w);
     return call_progress(w->c, ++w->tokens, w->most, err);
 }
 
@@ -131,7 +131,7 @@ static berth_status run_generate(struct node_call *c, berth_err *err)
     struct writing w = { .c = c, .most = (uint32_t)most };
     ask.bare = !template;
     ask.how.most = (uint32_t)most;
-    ask.how.said = said;
+    ask.how.said = on_token;
     ask.how.user = &w;
     warn_unheard(c);
     berth_status s = in_pictures(c, &mem, &prompt, err);
@@ -140,7 +140,7 @@ static berth_status run_generate(struct node_call *c, berth_err *err)
     if (!s && w.text.bad)
         s = err_set(err, BERTH_ENOMEM, "a text of %u tokens", w.tokens);
     if (!s)
-        tell(&w);
+        send_text(&w);
     if (!s)
         s = out_value(c, 0, value_string(str_c(&w.text), w.text.n), err);
     str_release(&w.text);

@@ -8,6 +8,7 @@
 
 struct tiling { /* 0: whole */
     size_t tile, overlap;
+    size_t frames, overlap_t; /* of video: latent ones */
 };
 
 struct work { /* stays where it is: the job's user */
@@ -46,7 +47,9 @@ static void work_init(struct work *k, struct node_call *c, struct ready_vae *v, 
                                   .user = k,
                                   .tile_x = t.tile,
                                   .tile_y = t.tile,
-                                  .overlap = t.overlap } };
+                                  .overlap = t.overlap,
+                                  .tile_t = t.frames,
+                                  .overlap_t = t.overlap_t } };
 }
 
 /* What the run took: for the history, and for those who look into the log. */
@@ -157,15 +160,22 @@ berth_status encode_picture(struct node_call *c, const struct model_ref *vae,
 
 /* ---- latents to pictures ---- */
 
-static berth_status give_decoded(struct node_call *c, size_t tile_px, size_t overlap_px,
-                                 berth_err *err)
+/* t: in pixels, and in frames of pixels. */
+static berth_status give_decoded(struct node_call *c, struct tiling t, berth_err *err)
 {
     const struct latent *l;
     struct ready_vae v = { 0 };
     struct htensor *image = NULL;
     if (in_latents(c, "samples", &l, err) || in_vae(c, &v, err))
         return err->code;
-    struct tiling t = { tile_px / v.vae.latent.ratio, overlap_px / v.vae.latent.ratio };
+    const size_t by = v.vae.latent.time_ratio;
+    t.tile /= v.vae.latent.ratio;
+    t.overlap /= v.vae.latent.ratio;
+    if (t.frames && by) {
+        t.frames = t.frames / by > 2 ? t.frames / by : 2;
+        t.overlap_t = t.overlap_t / by < t.frames / 2 ? t.overlap_t / by : t.frames / 2;
+        t.overlap_t = t.overlap_t ? t.overlap_t : 1;
+    }
     berth_status s = decode(c, &v, l, t, &image, err);
     ready_vae_release(&v);
     if (!s)
@@ -176,7 +186,7 @@ static berth_status give_decoded(struct node_call *c, size_t tile_px, size_t ove
 
 static berth_status run_decode(struct node_call *c, berth_err *err)
 {
-    return give_decoded(c, 0, 0, err);
+    return give_decoded(c, (struct tiling) { 0 }, err);
 }
 
 NODE_CLASS(VAEDecode, .display = "VAE Decode", .category = "latent", .module = "nodes",
@@ -197,11 +207,20 @@ static berth_status in_tiles(struct node_call *c, uint64_t *tile, uint64_t *over
 
 static berth_status run_decode_tiled(struct node_call *c, berth_err *err)
 {
-    uint64_t tile, overlap;
+    uint64_t tile, overlap, frames, shared;
     berth_status s = in_tiles(c, &tile, &overlap, err);
+    if (!s)
+        s = in_u64(c, "temporal_size", &frames, err);
+    if (!s)
+        s = in_u64(c, "temporal_overlap", &shared, err);
+    if (!s && (frames < 8 || frames > 4096 || shared < 4 || shared > 4096))
+        s = err_set(err, BERTH_EINVAL, "tiles of %llu frames that overlap by %llu",
+                    (unsigned long long)frames, (unsigned long long)shared);
     if (!s && tile < overlap * 4)
         overlap = tile / 4;
-    return s ? s : give_decoded(c, tile, overlap, err);
+    if (!s && frames < shared * 2)
+        shared /= 2;
+    return s ? s : give_decoded(c, (struct tiling) { tile, overlap, frames, shared }, err);
 }
 
 NODE_CLASS(VAEDecodeTiled, .display = "VAE Decode (Tiled)", .category = "_for_testing",
@@ -241,7 +260,7 @@ static berth_status run_encode_tiled(struct node_call *c, berth_err *err)
     if (!s && overlap >= tile)
         s = err_set(err, BERTH_EINVAL, "tiles of %llu pixels cannot overlap by %llu",
                     (unsigned long long)tile, (unsigned long long)overlap);
-    return s ? s : give_encoded(c, (struct tiling) { tile, overlap }, err);
+    return s ? s : give_encoded(c, (struct tiling) { .tile = tile, .overlap = overlap }, err);
 }
 
 NODE_CLASS(VAEEncodeTiled, .display = "VAE Encode (Tiled)", .category = "_for_testing",

@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "base/map.h"
+#include "format/layout.h"
 #include "merge/merge.h"
 #include "plan/convert.h"
 
@@ -96,7 +97,8 @@ static berth_status read_other(const struct source *from, const struct weights_e
                                const char *key, size_t n, struct res_term *t, struct arena *tmp,
                                berth_err *err)
 {
-    struct merge m = { .from = e->dtype, .to = DT_F32, .src_scale = 1, .dst_scale = 1 };
+    const bool coded = e->layout && !layout_is_plain(e->layout);
+    struct merge m = { .from = &merge_plain, .to = &merge_plain };
     struct vec terms = { .elem = sizeof(struct res_term) };
     float *dense = NULL;
     void *raw = arena_array(tmp, (size_t)e->size, 1);
@@ -106,20 +108,21 @@ static berth_status read_other(const struct source *from, const struct weights_e
         return err_set(err, dense ? BERTH_EUNSUPPORTED : BERTH_ENOMEM,
                        "'%.80s' of %" PRIu64 " bytes and type %s", e->name, e->size,
                        dtype_name(e->dtype));
-    berth_status s = weights_read(from->w, e, 0, raw, (size_t)e->size, err);
+    if (coded && !(raw = arena_array(tmp, (size_t)(m.rows * m.cols), sizeof *dense)))
+        return err_set(err, BERTH_ENOMEM, "'%.80s'", e->name);
+    berth_status s = coded ? layout_values(from->w, e, raw, err)
+                           : weights_read(from->w, e, 0, raw, (size_t)e->size, err);
     for (size_t i = 0; !s && i < from->patches; i++) {
         const struct res_adapter *a = from->patch[i].adapter;
         if (from->patch[i].strength != 0 && a->ops->touches(a, key, n))
             s = a->ops->terms(a, key, n, &e->shape, from->patch[i].strength, tmp, &terms, err);
     }
-    for (size_t i = 0; !s && i < terms.n; i++)
-        if (!(s = term_check(vec_at(&terms, i), m.rows, m.cols, err)) &&
-            !term_scratch(vec_at(&terms, i), tmp))
-            s = err_set(err, BERTH_ENOMEM, "norms of '%.80s'", e->name);
-    m.src = raw;
-    m.dst = dense;
-    m.term = terms.p;
-    m.terms = terms.n;
+    if (!s && merge_take(&m, &terms, 0, tmp, err))
+        s = err_add(err, "'%.80s'", e->name);
+    const struct merge_plain stored = merge_numbers(coded ? DT_F32 : e->dtype, raw);
+    struct merge_plain plain = merge_numbers(DT_F32, dense);
+    m.base = &stored;
+    m.result = &plain;
     if (!s) {
         merge_norms(&m, NULL);
         merge_run(&m, NULL);
@@ -166,7 +169,7 @@ static berth_status mix_terms(const struct res_adapter *a, const char *key, size
     double r;
     if (!ratio_of(x, key, n, &r) || !merge_matrix(shape, &t.rows, &t.cols))
         return BERTH_OK;
-    /* Strength is 1 but for MIX_TOWARDS. */
+    /* Strength is 1 except for MIX_TOWARDS. */
     t.scale = x->kind == MIX_ADD || x->kind == MIX_TOWARDS ? 1 : (float)r;
     if (t.scale != 1 && add_term(out, t, err))
         return err->code;

@@ -62,17 +62,35 @@ static size_t bytes_of_call(const struct bounce_call *call, const void *args)
     return total;
 }
 
+/* The dimensions of v from the outermost to the innermost one in memory. What is transposed but has
+ * no gaps is one copy in this order, where it would be one for each element otherwise. */
+static void order_in_memory(const struct view *v, int order[SHAPE_MAX_DIMS])
+{
+    for (int i = 0; i < v->shape.ndim; i++) {
+        int at = i;
+        for (; at > 0 && v->shape.dim[i] > 1 && v->stride[i]; at--) {
+            int j = order[at - 1]; /* those without a step stay where they are */
+            if (v->shape.dim[j] == 1 || !v->stride[j] || v->stride[j] >= v->stride[i])
+                break;
+            order[at] = j;
+        }
+        order[at] = i;
+    }
+}
+
 /* v without gaps at `data`, as the reference takes it. Quants are packed already, and stay as they
  * are. */
 static struct view packed_at(const struct view *v, char *data)
 {
     struct view p = *v;
+    int order[SHAPE_MAX_DIMS];
     p.dtype = host_type(v);
     size_t step = dtype_desc(p.dtype)->bytes;
     p.data = data;
+    order_in_memory(v, order);
     for (int i = v->shape.ndim - 1; i >= 0 && !dtype_is_quant(v->dtype); i--) {
-        p.stride[i] = step;
-        step *= (size_t)v->shape.dim[i];
+        p.stride[order[i]] = step;
+        step *= (size_t)v->shape.dim[order[i]];
     }
     return p;
 }
@@ -83,16 +101,23 @@ static berth_status transfer(struct dev_stream *s, const struct view *v, char *h
 {
     size_t bytes = packed_bytes(v->dtype, v), chunk = dtype_desc(v->dtype)->bytes;
     int outer = v->shape.ndim; /* dimensions that are not inside of a chunk */
+    int order[SHAPE_MAX_DIMS];
+    order_in_memory(v, order);
     if (dtype_is_quant(v->dtype)) {
         chunk = bytes;
         outer = 0;
     }
-    while (outer > 0 && (v->shape.dim[outer - 1] == 1 || v->stride[outer - 1] == chunk))
-        chunk *= (size_t)v->shape.dim[--outer];
+    for (; outer > 0; outer--) {
+        int d = order[outer - 1];
+        if (v->shape.dim[d] > 1 && v->stride[d] != chunk)
+            break;
+        chunk *= (size_t)v->shape.dim[d];
+    }
     for (size_t i = 0, off = 0; off < bytes; i++, off += chunk) {
         uint64_t addr = (uintptr_t)v->data;
         size_t rest = i;
-        for (int d = outer - 1; d >= 0; d--) {
+        for (int k = outer - 1; k >= 0; k--) {
+            int d = order[k];
             addr += rest % (size_t)v->shape.dim[d] * v->stride[d];
             rest /= (size_t)v->shape.dim[d];
         }

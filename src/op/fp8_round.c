@@ -67,7 +67,7 @@ INLINE_BODY void split(const struct fp8 *f, const float *restrict x,
         float a = float_of(abs);
         e[i] = clamp(exponent(abs) + f->bias, 0, f->top);
         float normal = (a * pow2(f->bias - e[i]) - 1) * last;
-        q[i] = (e[i] ? normal : a * sub) + (float)(chance[i] & 0x7ff) * 0x1p-11f;
+        q[i] = (e[i] ? normal : a * sub) + (float)(chance[i] & 0xff) * 0x1p-8f;
     }
 }
 

@@ -25,7 +25,7 @@ void op_lowrank_tile(const struct op_lowrank *t);
  * F16, the mantissa in units of the last place plus a uniform number from [0, 1) is rounded to F16
  * and cut off. Too large becomes the largest finite value, infinities too (where the reference's
  * F16 overflows into NaN as well); NaN stays NaN.
- *   chance  n draws, the lowest 11 bits of each count: k / 2048
+ *   chance  n draws, the lowest 8 bits of each count: k / 256
  * x, chance and dst do not overlap. */
 void op_fp8_round(enum dtype to, const float *x, const uint32_t *chance, void *dst, size_t n);
 

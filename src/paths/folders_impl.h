@@ -45,7 +45,7 @@ struct folder {
 
 struct folders {
     char *own[FOLDERS_OWN];
-    struct vec folder; /* of struct folder; constant after folders_new() but for the listings */
+    struct vec folder; /* of struct folder; constant after folders_new() except for the listings */
     const struct log *log;
     pthread_mutex_t lock; /* guards the listings */
     bool locked;          /* the mutex is there */

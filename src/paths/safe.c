@@ -162,7 +162,7 @@ void path_join(const char *base, const char *name, size_t n, struct str *out)
             }
             while (out->n > 1 && out->p[out->n - 1] != '/')
                 out->n--;
-            if (out->n > 1) /* the '/' in front of it, but for the root's own */
+            if (out->n > 1) /* the '/' in front of it, except for the root's own */
                 out->n--;
             out->p[out->n] = '\0';
         }

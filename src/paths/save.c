@@ -199,8 +199,8 @@ static void replace_words(const char *prefix, uint64_t width, uint64_t height,
 }
 
 /* The prefix as a path below root, from which no ".." leads out: *rel points into *full. */
-static berth_status below(const char *root, const struct str *prefix, struct str *full,
-                          const char **rel, berth_err *err)
+static berth_status path_below(const char *root, const struct str *prefix, struct str *full,
+                               const char **rel, berth_err *err)
 {
     struct str top = { 0 };
     path_join(root, "", 0, &top);
@@ -225,7 +225,7 @@ static berth_status split(const char *root, const struct str *prefix, struct sav
 {
     struct str full = { 0 };
     const char *rel = NULL;
-    berth_status s = below(root, prefix, &full, &rel, err);
+    berth_status s = path_below(root, prefix, &full, &rel, err);
     if (!s) {
         const char *slash = strrchr(rel, '/');
         if (slash)

@@ -23,7 +23,7 @@ static berth_status wrong(struct reader *r, size_t line, const char *what)
     return err_set(r->err, BERTH_EFORMAT, "%s: line %zu: %s", r->file, line, what);
 }
 
-static berth_status beyond(struct reader *r, size_t line, size_t most, const char *what)
+static berth_status too_many(struct reader *r, size_t line, size_t most, const char *what)
 {
     return err_set(r->err, BERTH_ELIMIT, "%s: line %zu: more than %zu %s", r->file, line, most,
                    what);
@@ -109,9 +109,9 @@ static berth_status check_event(struct reader *r, const yaml_event_t *e, struct 
         break;
     }
     if (c->depth > YAML_DEPTH_MAX)
-        return beyond(r, line, YAML_DEPTH_MAX, "levels");
+        return too_many(r, line, YAML_DEPTH_MAX, "levels");
     if (anchor && ++c->anchors > YAML_ANCHORS_MAX)
-        return beyond(r, line, YAML_ANCHORS_MAX, "anchors");
+        return too_many(r, line, YAML_ANCHORS_MAX, "anchors");
     if (tag && strcmp((const char *)tag, "!") != 0 && strcmp((const char *)tag, YAML_STR_TAG) != 0)
         return err_set(r->err, BERTH_EFORMAT, "%s: line %zu: a tag (%.40s), expected plain text",
                        r->file, line, (const char *)tag);
@@ -196,9 +196,9 @@ static berth_status add_merged(struct reader *r, const yaml_node_t *v, unsigned 
                                struct vec *pairs)
 {
     if (depth > YAML_DEPTH_MAX)
-        return beyond(r, line_of(v), YAML_DEPTH_MAX, "merges inside one another");
+        return too_many(r, line_of(v), YAML_DEPTH_MAX, "merges inside one another");
     if (++r->looked > YAML_ENTRIES_MAX) /* lists of lists: each level multiplies the one below */
-        return beyond(r, line_of(v), YAML_ENTRIES_MAX, "entries");
+        return too_many(r, line_of(v), YAML_ENTRIES_MAX, "entries");
     if (v->type == YAML_MAPPING_NODE)
         return add_pairs(r, v, depth, pairs);
     if (v->type != YAML_SEQUENCE_NODE)
@@ -218,7 +218,7 @@ static berth_status add_pairs(struct reader *r, const yaml_node_t *map, unsigned
     for (yaml_node_pair_t *i = from; i < to; i++) {
         const yaml_node_t *key = node_at(r, i->key);
         if (++r->looked > YAML_ENTRIES_MAX)
-            return beyond(r, line_of(key), YAML_ENTRIES_MAX, "entries");
+            return too_many(r, line_of(key), YAML_ENTRIES_MAX, "entries");
         if (check_key(r, key))
             return r->err->code;
         if (is_scalar(key, "<<") || (depth && has_key(pairs, before, key)))
@@ -235,11 +235,11 @@ static berth_status add_pairs(struct reader *r, const yaml_node_t *map, unsigned
     return BERTH_OK;
 }
 
-static berth_status spend(struct reader *r, const yaml_node_t *n, size_t bytes)
+static berth_status count_bytes(struct reader *r, const yaml_node_t *n, size_t bytes)
 {
     r->bytes += bytes;
     return r->bytes > YAML_BYTES_MAX
-               ? beyond(r, line_of(n), YAML_BYTES_MAX, "bytes with what aliases stand for")
+               ? too_many(r, line_of(n), YAML_BYTES_MAX, "bytes with what aliases stand for")
                : BERTH_OK;
 }
 
@@ -255,7 +255,7 @@ static berth_status add_text(struct reader *r, const yaml_node_t *n, struct str 
             text[i] == 0x7f)
             return wrong(r, line_of(n), "a control character");
     str_add(out, text, len);
-    return out->bad ? no_memory(r) : spend(r, n, len);
+    return out->bad ? no_memory(r) : count_bytes(r, n, len);
 }
 
 static berth_status add_list(struct reader *r, const yaml_node_t *list, struct str *out)
@@ -267,7 +267,7 @@ static berth_status add_list(struct reader *r, const yaml_node_t *list, struct s
             return wrong(r, line_of(n), "a list or mapping inside a list; expected text");
         if (out->n)
             str_addc(out, '\n');
-        if (spend(r, n, 1) || (!is_null(n) && add_text(r, n, out)))
+        if (count_bytes(r, n, 1) || (!is_null(n) && add_text(r, n, out)))
             return r->err->code;
     }
     return BERTH_OK;

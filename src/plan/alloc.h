@@ -66,8 +66,8 @@ struct alloc { /* a value; nothing to release */
     char text[ALLOC_TEXT_MAX]; /* what was parsed, NUL-terminated */
 };
 
-/* No allocation. BERTH_EINVAL with the message above; BERTH_ELIMIT: too long or too many entries.
- * */
+/* No allocation. BERTH_EINVAL with the message above; BERTH_ELIMIT: too long or too many
+ * entries. */
 berth_status alloc_parse(const char *text, size_t n, struct alloc *out, berth_err *err);
 
 /* One spelling for every text that means the same amounts in the same order:
@@ -75,8 +75,8 @@ berth_status alloc_parse(const char *text, size_t n, struct alloc *out, berth_er
  * from elsewhere. */
 void alloc_canonical(const struct alloc *a, struct str *out);
 
-/* The string a DisTorch2 loader composes: device;gigabytes;donors and an expert
- * text. gib is the text of the number ("4.0"); NULL, "" or zero: none. use_other_vram style donors
+/* The string a DisTorch2 loader composes: device;gigabytes;donors and an expert text. gib is the
+ * text of the number ("4.0"); NULL, "" or zero: none. use_other_vram style donors
  * are the caller's to spell out with alloc_legacy_donors(). Empty result: plain loading. */
 berth_status alloc_compose(const char *device, const char *gib, const char *donors,
                            const char *expert, struct str *out, berth_err *err);

@@ -111,7 +111,7 @@ static bool wants(const struct fork *f, uint64_t bytes, enum rule rule, bool les
     return rule == CEIL ? f->e > 0 : rule == FLOOR ? f->e >= block : 2 * f->e >= block + less;
 }
 
-/* What a pass goes by, so that the best one can be done again instead of being kept. */
+/* The settings of a pass: the best one is done again from these, instead of being kept. */
 struct aim {
     enum rule rule;
     bool start;   /* the first block is compute's, whatever the rule says */
@@ -407,11 +407,11 @@ static uint64_t would_get(const struct spread *s, const struct aim *aim)
     return got;
 }
 
-/* What is due is not what the donors get where layers have few bytes for their time. So: the least
- * that must be due for them to get all that is meant for them, by doubling it until it is enough
- * and then FINE bits of it. Networks repeat themselves, and what the donors get jumps when one more
- * layer of every repetition is theirs: so more than the jump takes is due up to some block, and
- * less from there on. Who is capped gets all it may in the end. */
+/* Where layers have few bytes for their time, donors get less than is due to them. So this looks
+ * for the least that must be due for them to get all that is meant for them: it doubles the amount
+ * until that is enough, then refines it by FINE bits. Networks repeat themselves, and the donors'
+ * share jumps when one more layer of every repetition becomes theirs. So up to some block a larger
+ * amount is due, from there on a smaller one. A capped side gets all it may in the end. */
 static void tune(const struct spread *s, struct aim *aim)
 {
     uint64_t low = 0, high = aim->due ? aim->due : 1;

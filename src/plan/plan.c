@@ -292,7 +292,7 @@ static berth_status resolve_fraction(struct resolver *r)
     return BERTH_OK;
 }
 
-/* What stays on compute must fit there, and should leave it a tenth of its memory. */
+/* The part that stays on compute must fit there, and should leave a tenth of its memory free. */
 static berth_status check_kept(struct resolver *r, uint64_t kept)
 {
     const struct plan_device *c = &r->d->at[r->out->compute];

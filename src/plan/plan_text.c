@@ -45,8 +45,8 @@ static uint64_t quota_of(const struct plan *p, size_t device)
     return bytes;
 }
 
-/* Devices in the order of the tables: as listed, the host last. *it starts at 0; false at the end.
- * */
+/* Devices in the order of the tables: as listed, the host last. *it starts at 0; false at the
+ * end. */
 static bool next_device(const struct plan *p, size_t *it, size_t *out)
 {
     size_t n = p->devices.n;

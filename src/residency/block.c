@@ -123,9 +123,9 @@ berth_status res_block_err(const struct res_model *m, size_t i, size_t device, b
 
 /* ---- memory ---- */
 
-/* What the driver has, and what pools on the same hardware would give back to it. A card's memory
- * is also taken by its context, by libraries and by other programs. Host memory is not counted this
- * way: the system finds pages when they are written. */
+/* How much the driver has left, with what pools on the same hardware would give back to it. A
+ * card's memory is also taken by its context, by libraries and by other programs. Host memory is
+ * not counted this way: the system finds pages when they are written. */
 static uint64_t driver_left(const struct residency *r, const struct device *d)
 {
     struct dev_info info;

@@ -334,8 +334,8 @@ static berth_status watch_all(struct flow *f, berth_err *err)
 }
 
 /* is 0: the model is gone. */
-static void violation(struct flow *f, const struct watch *w, const char *step, const char *block,
-                      uint64_t was, uint64_t is, size_t moved)
+static void add_violation(struct flow *f, const struct watch *w, const char *step,
+                          const char *block, uint64_t was, uint64_t is, size_t moved)
 {
     struct residency *r = f->r;
     char now[24] = "gone";
@@ -375,7 +375,7 @@ static void check_watches(struct flow *f, const char *step)
             continue;
         if (!m || m->state != RES_RESIDENT || m->blocks.n != w->n) {
             w->over = true;
-            violation(f, w, step, "", w->n ? w->addr[0] : 0, 0, w->n);
+            add_violation(f, w, step, "", w->n ? w->addr[0] : 0, 0, w->n);
             failed_to_stay(f, w, step);
             continue;
         }
@@ -389,8 +389,8 @@ static void check_watches(struct flow *f, const char *step)
             }
         if (!moved)
             continue;
-        violation(f, w, step, m->blocks.at[first].name, w->addr[first],
-                  res_block_addr(&m->block[first]), moved);
+        add_violation(f, w, step, m->blocks.at[first].name, w->addr[first],
+                      res_block_addr(&m->block[first]), moved);
         for (size_t b = 0; b < w->n; b++)
             w->addr[b] = res_block_addr(&m->block[b]);
     }
@@ -504,7 +504,7 @@ static berth_status open_devices(struct flow *f, berth_err *err)
                            : err_set(err, BERTH_ENOMEM, "free: a receipt of %zu devices", n);
 }
 
-/* What a device no longer holds went back to its driver or the OS, pinned memory too. */
+/* Bytes that a device no longer holds went back to its driver or the OS, pinned ones too. */
 static void count_released(struct res_receipt_device *d)
 {
     uint64_t before = res_kinds_sum(d->before), after = res_kinds_sum(d->after);
@@ -543,7 +543,7 @@ static berth_status prepare(struct flow *f, berth_err *err)
     return s ? s : open_devices(f, err);
 }
 
-static bool goes(void *user, const char *owner, enum dev_kind kind)
+static bool is_leaving(void *user, const char *owner, enum dev_kind kind)
 {
     const struct flow *f = user;
     for (size_t k = 0; kind == DEV_WEIGHTS && k < f->x->models; k++)
@@ -571,13 +571,14 @@ static berth_status forecast(struct flow *f, berth_err *err)
             continue;
         for (size_t k = 0; k < n; k++) { /* pinned memory goes straight back to the system */
             bool weights = row[k].kind == DEV_WEIGHTS;
-            if ((!weights && row[k].kind != DEV_PINNED) || !goes(f, row[k].owner, DEV_WEIGHTS))
+            if ((!weights && row[k].kind != DEV_PINNED) ||
+                !is_leaving(f, row[k].owner, DEV_WEIGHTS))
                 continue;
             line->after[row[k].kind] -= row[k].bytes;
             line->after[DEV_POOL_IDLE] += weights ? row[k].bytes : 0;
         }
         if (x->tiers & RES_TIER_IDLE)
-            line->after[DEV_POOL_IDLE] = dev_trim_leaves(d, goes, f);
+            line->after[DEV_POOL_IDLE] = dev_trim_leaves(d, is_leaving, f);
         count_released(line);
     }
     x->rss_after = x->rss_before;

@@ -20,7 +20,6 @@
 #include <inttypes.h>
 #include <pthread.h>
 
-#define LOAD_PIECE ((size_t)256 << 10) /* one read: 0.1 ms, so that threads end together */
 #define LOAD_BATCH_PIECES 1024
 /* Read straight, for each thread, between two looks at cancel. */
 #define BATCH_BYTES ((size_t)8 << 20)
@@ -114,7 +113,7 @@ static void advance(const struct loading *l, struct cursor *c)
 static struct cursor cursor_on(const struct loading *l, size_t device, size_t most)
 {
     struct cursor c = { .device = device,
-                        .most = most < LOAD_PIECE ? most : LOAD_PIECE,
+                        .most = most < RES_READ_PIECE ? most : RES_READ_PIECE,
                         .more = true };
     advance(l, &c);
     return c;
@@ -186,7 +185,7 @@ static void read_nth(void *user, size_t i, size_t worker)
 
 static berth_status load_direct(struct loading *l, size_t device, berth_err *err)
 {
-    struct cursor c = cursor_on(l, device, LOAD_PIECE);
+    struct cursor c = cursor_on(l, device, RES_READ_PIECE);
     size_t most = tpool_size(l->m->res->pool) * BATCH_BYTES;
     uint64_t bytes;
     l->batch.elem = sizeof(struct piece);
@@ -221,7 +220,7 @@ static void fill(void *user, unsigned b, size_t i)
     read_piece(s->l, vec_at(&s->buf[b].piece, i));
 }
 
-/* A failure of the way itself is told with a block that is on it. */
+/* A failure of the path itself is reported with a block that is on it. */
 static berth_status on_the_way(const struct sending *s, const struct vec *pieces, berth_status st,
                                berth_err *err)
 {
@@ -292,14 +291,6 @@ static berth_status send_all(struct sending *s, berth_err *err)
 
 /* ---- its memory ---- */
 
-/* As many threads as the pool has beside the executor, and no more than there are pieces. */
-static unsigned threads_for(const struct residency *r, uint64_t bytes)
-{
-    size_t n = tpool_size(r->pool) - 1;
-    n = n < bytes / LOAD_PIECE ? n : (size_t)(bytes / LOAD_PIECE);
-    return n < STAGE_THREADS_MAX ? (unsigned)n : STAGE_THREADS_MAX;
-}
-
 static berth_status open_with(struct sending *s, struct stage_args *a, size_t n, berth_err *err)
 {
     size_t bufs = n / STAGE_LEAST;
@@ -316,9 +307,10 @@ static berth_status open_stage(struct sending *s, uint64_t bytes, berth_err *err
 {
     static const struct stage_ops ops = { .fill = fill, .send = send };
     struct residency *r = s->l->m->res;
-    struct stage_args a = {
-        .dev = res_device(r, s->device), .threads = threads_for(r, bytes), .ops = &ops, .user = s
-    };
+    struct stage_args a = { .dev = res_device(r, s->device),
+                            .threads = res_read_threads(r, bytes),
+                            .ops = &ops,
+                            .user = s };
     size_t n = bytes < STAGE_BYTES ? (size_t)bytes : STAGE_BYTES;
     if (dev_owner_open(a.dev, "loading", DEV_PINNED, &a.owner, err))
         return err->code;

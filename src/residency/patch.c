@@ -1,13 +1,14 @@
 /* patch: which adapters touch a block, and a block derived again from its base weights.
  *
  * Flow     res_patch_block() -> memory -> for every tensor: bytes of the file as they are, or terms
- *          of the adapters -> merged on the host -> the block's memory, wherever that is
- *          -> the new memory takes the old one's place.
+ *          of the adapters -> merged -> the block's memory, wherever that is -> the new memory
+ *          takes the old one's place.
  * Memory   A RESIDENT block is derived into new memory on the device it is on, and the old one goes
  *          when the new one is complete: whatever fails, the block stays as it was. While a model
  *          is LOADING its memory holds nothing yet and is filled in place.
- * Where    On the host, over the pool: from the file's mapping straight into the home, or into a
- *          buffer of the stage (stream/stage.h) that travels while the next one is filled.
+ * Where    On the device that the block lies on, where it can (patch_card.c). Else on the host,
+ *          over the pool: from the file's mapping straight into the home, or into a buffer of the
+ *          stage (stream/stage.h) that travels while the next one is filled. The bits are the same.
  * Types    Floats stay what they are; but 16-bit ones of a diffusion model that computes on the cpu
  *          become F32, see stays_exact(); fp8 is rounded by chance, seeded by the tensor's key; an
  *          fp8 weight with a scale beside it gets a new scale, and its codes are chosen for the
@@ -16,21 +17,21 @@
  *          as they are read (res_open_args.dtype) are rounded first: what is patched is what the
  *          block has without adapters.
  * Counted  read: bytes of the base, as the block holds it. moved: weights that crossed between host
- *          and devices, base or result; factors are not counted. */
-#include "merge/merge.h"
+ *          and devices, base or result; factors are not counted.
+ * Files    patch.c what is merged; patch_card.c merging on a device; patch_send.c bytes on their
+ *          way to the block; patch_impl.h. */
 #include "plan/convert.h"
-#include "residency/residency_impl.h"
+#include "residency/patch_impl.h"
 
 #include "base/hash.h"
 #include "base/sz.h"
+#include "format/layout.h"
 #include "format/places.h"
 
-#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 
 #define F16_MOST 65504.0
-#define BOUNCE ((size_t)8 << 20) /* read from the file at a time */
 #define NO_TENSOR UINT32_MAX
 
 /* ---- who touches what ---- */
@@ -95,8 +96,8 @@ static bool patch_on_block(const struct res_model *m, const struct res_patch *p,
 
 /* ---- what they make of a block ---- */
 
-/* Where the cpu computes ComfyUI holds diffusion models as F32, so it never rounds what it merged
- * to 16 bits; text encoders it holds, and rounds to, F16 everywhere. */
+/* On the cpu ComfyUI holds diffusion models as F32, so it never rounds merged weights to 16 bits.
+ * Text encoders it holds as F16, and rounds to that, everywhere. */
 static bool stays_exact(const struct res_model *m, const struct weights_entry *e)
 {
     char key[RES_KEY_MAX];
@@ -105,7 +106,7 @@ static bool stays_exact(const struct res_model *m, const struct weights_entry *e
            str_starts(key, res_tensor_key(m, e, key), "diffusion_model.");
 }
 
-/* What the tensors of a block that widen become when the patch set is merged in; DT_NONE: stay. */
+/* The type that widening tensors of a block get when the patch set is merged; DT_NONE: theirs. */
 static enum dtype patched_type(const struct res_model *m, size_t block)
 {
     enum dtype type = DT_NONE;
@@ -164,15 +165,6 @@ struct derive {
 
 /* ---- terms ---- */
 
-struct job { /* one tensor to merge */
-    struct merge merge;
-    struct arena tmp; /* factors, draws */
-    struct vec terms; /* struct res_term */
-    bool rescale;     /* look for the largest value first and choose the scale by it */
-    enum dtype scale; /* how that one is stored */
-    struct tpool *pool;
-};
-
 static void job_release(struct job *j)
 {
     arena_release(&j->tmp);
@@ -210,8 +202,9 @@ static berth_status widen_term(struct res_term *t, uint64_t wide, struct arena *
                : BERTH_OK;
 }
 
-/* The terms of one adapter. Of a matrix that is wider than in its file, an adapter in front of the
- * one that wanted it so may be for the file's columns; behind it, it is left out, as in ComfyUI. */
+/* The terms of one adapter. A matrix may be wider than in its file because an adapter wants it so.
+ * Adapters before that one may be for the file's columns; those after it are left out, as in
+ * ComfyUI. */
 static berth_status terms_of(const struct derive *d, const struct res_patch *p, const char *key,
                              size_t n, const struct weights_entry *e, bool *widened, struct job *j,
                              berth_err *err)
@@ -252,12 +245,7 @@ static berth_status collect_terms(const struct derive *d, const struct weights_e
         if (!patch_on(p, key, n))
             continue;
         berth_status s = terms_of(d, p, key, n, e, &widened, j, err);
-        for (size_t k = first; !s && k < j->terms.n; k++)
-            if (!(s = term_check(vec_at(&j->terms, k), j->merge.rows, j->merge.cols, err)) &&
-                !term_scratch(vec_at(&j->terms, k), &j->tmp))
-                s = err_set(err, BERTH_ENOMEM, "norms of %" PRIu64 " x %" PRIu64 " weights",
-                            j->merge.rows, j->merge.cols);
-        if (s)
+        if (s || merge_take(&j->merge, &j->terms, first, &j->tmp, err))
             return err_add(err, "adapter %.60s", p->adapter->name);
     }
     return BERTH_OK;
@@ -299,216 +287,97 @@ static bool is_scaled(const struct derive *d, const struct weights_entry *e)
            str_ends(e->name, e->name_len, ".weight");
 }
 
+/* The base where the file has it. */
+static struct merge_plain base_of(const struct derive *d, const struct weights_entry *e)
+{
+    struct merge_plain p = merge_numbers(e->dtype, weights_stored(d->m->weights, e));
+    p.stored = e->stored;
+    return p;
+}
+
+/* The forms of both sides: here a stored layout is told apart. A scale beside fp8 is chosen anew;
+ * where the codes become F16 it stays as it is. */
+static berth_status set_forms(struct derive *d, const struct weights_entry *e, enum dtype to,
+                              struct job *j, berth_err *err)
+{
+    struct merge *m = &j->merge;
+    if (!merge_stores(to) || !dtype_desc(e->dtype)->to_f32)
+        return err_set(err, BERTH_EUNSUPPORTED, "weights of type %s cannot be patched",
+                       dtype_name(e->dtype));
+    j->from = base_of(d, e);
+    j->to = merge_numbers(to, NULL);
+    m->from = &merge_plain;
+    m->to = merge_form_of(to);
+    if (is_scaled(d, e)) {
+        if (read_scale(d, &j->from.scale, err))
+            return err->code;
+        j->to.scale = j->from.scale != 0 ? j->from.scale : 1;
+        j->to.scale_type = entry_of(d->m, d->block, d->scale_tensor)->dtype;
+        if (m->to->chance)
+            m->to = &merge_fp8_scaled;
+    }
+    m->base = &j->from;
+    m->result = &j->to;
+    return BERTH_OK;
+}
+
+/* j stays where it is. */
 static berth_status job_init(struct derive *d, const struct weights_entry *e, enum dtype to,
                              struct job *j, berth_err *err)
 {
-    *j = (struct job) { .merge = { .from = e->dtype, .to = to, .src_scale = 1, .dst_scale = 1 },
-                        .terms = { .elem = sizeof(struct res_term) },
-                        .pool = d->r->pool };
     struct merge *m = &j->merge;
-    if (!merge_stores(m->to) || !dtype_desc(m->from)->to_f32)
-        return err_set(err, BERTH_EUNSUPPORTED, "weights of type %s cannot be patched",
-                       dtype_name(m->from));
+    *j = (struct job) { .terms = { .elem = sizeof(struct res_term) }, .pool = d->r->pool };
+    if (e->layout && !layout_is_plain(e->layout))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "adapters cannot be merged into weights stored as %s yet",
+                       e->layout->kind->format);
     if (!merge_matrix(&e->shape, &m->rows, &m->cols))
         return err_set(err, BERTH_EFORMAT, "its shape does not fit");
-    if (collect_terms(d, e, j, err))
+    if (set_forms(d, e, to, j, err) || collect_terms(d, e, j, err))
         return err->code;
-    if (is_scaled(d, e)) {
-        if (read_scale(d, &m->src_scale, err))
-            return err->code;
-        j->rescale = true;
-        j->scale = entry_of(d->m, d->block, d->scale_tensor)->dtype;
-    }
-    m->term = j->terms.p;
-    m->terms = j->terms.n;
     uint64_t chances = merge_chances(m);
     if (chances && !(m->chance = arena_array(&j->tmp, (size_t)chances, sizeof *m->chance)))
         return err_set(err, BERTH_ENOMEM, "%" PRIu64 " random numbers", chances);
     return BERTH_OK;
 }
 
-static float through(enum dtype t, float x)
-{
-    uint8_t raw[8];
-    dtype_desc(t)->from_f32(&x, raw, 1);
-    dtype_desc(t)->to_f32(raw, &x, 1);
-    return x;
-}
-
-/* The scale that spreads values up to amax over all codes of an fp8 type, as type `stored` has it:
- * codes chosen for any other number would all be off by its rounding. Never 0 and never infinite.
- * */
-static float choose_scale(float amax, enum dtype fp8, enum dtype stored)
-{
-    float scale = (amax < FLT_MAX ? amax : FLT_MAX) / merge_fp8_most(fp8);
-    if (!(amax > 0))
-        return 1;
-    while (!isfinite(through(stored, scale)))
-        scale /= 2;
-    while (through(stored, scale) == 0)
-        scale = scale > 0 ? scale * 2 : FLT_MIN;
-    return through(stored, scale);
-}
-
 static void job_run(struct job *j)
 {
-    struct merge *m = &j->merge;
-    merge_norms(m, j->pool);
-    if (j->rescale && merge_by_chance(m->to))
-        m->dst_scale = choose_scale(merge_amax(m, j->pool), m->to, j->scale);
-    else if (j->rescale)
-        m->dst_scale = m->src_scale != 0 ? m->src_scale : 1;
-    merge_run(m, j->pool);
-}
-
-/* ---- parts of a block on their way to its memory ---- */
-
-/* A merged tensor, or else bytes of the file, or of memory. */
-struct part {
-    struct job *job;
-    const struct weights_entry *entry;
-    uint64_t from; /* of the entry */
-    const void *raw;
-    uint64_t off; /* in the block's memory */
-    size_t n;
-};
-
-static berth_status make_part(const struct res_patching *x, char *to, berth_err *err)
-{
-    const struct part *t = x->part;
-    if (t->entry)
-        return weights_read(x->m->weights, t->entry, t->from, to, t->n, err);
-    if (t->raw) {
-        memcpy(to, t->raw, t->n);
-    } else {
-        t->job->merge.dst = to;
-        job_run(t->job);
-    }
-    return BERTH_OK;
-}
-
-static void fill_part(void *user, unsigned buf, size_t piece)
-{
-    struct res_patching *x = user;
-    (void)piece; /* there is one */
-    x->filled = make_part(x, stage_at(&x->stage, buf), x->err);
-}
-
-static berth_status send_part(void *user, unsigned buf, berth_err *err)
-{
-    struct res_patching *x = user;
-    const struct part *t = x->part;
-    if (x->filled)
-        return x->filled; /* err is set */
-    if (dev_copy_h2d(x->stream, x->to->mem.addr + t->off, stage_at(&x->stage, buf), t->n, err) ||
-        stage_mark(&x->stage, buf, x->stream, err))
-        return err->code;
-    x->got->moved += t->raw ? 0 : t->n; /* a scale is no weight */
-    return BERTH_OK;
-}
-
-/* Waits for the copies that are on their way. */
-static berth_status settle(struct res_patching *x, berth_err *err)
-{
-    berth_status s = x->stream ? dev_stream_sync(x->stream, err) : BERTH_OK;
-    if (s)
-        res_stream_settle(x->m->res, x->device);
-    return s;
-}
-
-static void close_stage(struct res_patching *x)
-{
-    stage_close(&x->stage);
-    x->stream = NULL;
-}
-
-/* Two buffers, so that one is filled while the other travels; one where the host has no room for
- * more, and others leave the host for that where they must. */
-static berth_status open_stage(struct res_patching *x, size_t n, berth_err *err)
-{
-    static const struct stage_ops ops = { .fill = fill_part, .send = send_part };
-    struct residency *r = x->m->res;
-    const struct res_need need = { r->host, n, x->m, x->args->evict_keep };
-    struct stage_args a = {
-        .dev = res_device(r, x->device), .bytes = n, .bufs = 2, .ops = &ops, .user = x
-    };
-    if (res_stream_of(r, x->device, &x->stream, err) ||
-        dev_owner_open(a.dev, "patching", DEV_PINNED, &a.owner, err))
-        return err->code;
-    berth_status s = stage_open(&x->stage, &a, err);
-    for (bool evicted = true; s == BERTH_ENODEVMEM && evicted;
-         evicted = s == BERTH_ENODEVMEM && r->host < r->n_devices && res_evict(r, &need)) {
-        stage_close(&x->stage);
-        a.bufs = 1;
-        s = stage_open(&x->stage, &a, err);
-    }
-    dev_owner_close(a.owner);
-    if (s)
-        close_stage(x);
-    return s;
-}
-
-/* Straight into memory that the host sees, else through the stage. */
-static berth_status put_part(struct derive *d, const struct part *t, berth_err *err)
-{
-    struct res_patching *x = d->p;
-    struct device *dev = res_device(d->r, d->to->device);
-    char *dst = res_host_ptr(d->to);
-    unsigned buf;
-    x->part = t;
-    if (dst) {
-        dev_host_access(dev, dst + t->off, t->n, DEV_WRITE);
-        return make_part(x, dst + t->off, err);
-    }
-    if (x->stream && (x->device != d->to->device || x->stage.args.bytes < t->n)) {
-        if (settle(x, err))
-            return err->code;
-        close_stage(x);
-    }
-    x->device = d->to->device;
-    x->to = d->to;
-    x->err = err;
-    if ((!x->stream && open_stage(x, t->n, err)) || stage_take(&x->stage, true, &buf, err))
-        return err->code;
-    dev_host_access(dev, stage_at(&x->stage, buf), t->n, DEV_WRITE);
-    stage_post(&x->stage, 1);
-    return stage_drain(&x->stage, err);
+    merge_norms(&j->merge, j->pool);
+    merge_look(&j->merge, j->pool);
+    merge_run(&j->merge, j->pool);
 }
 
 static berth_status take_as_is(struct derive *d, const struct weights_entry *e,
                                const struct res_tensor_at *at, berth_err *err)
 {
-    struct part t = { .entry = e };
-    berth_status s = BERTH_OK;
-    for (; !s && t.from < at->bytes; t.from += t.n) {
-        t.off = at->off + t.from;
-        t.n = at->bytes - t.from < BOUNCE ? (size_t)(at->bytes - t.from) : BOUNCE;
-        s = put_part(d, &t, err);
-    }
-    return s;
+    return patch_put_entry(d->p, d->to, e, 0, at->bytes, &(struct part) { .off = at->off }, err);
 }
 
-/* The base where the file has it. */
-static void take_source(const struct derive *d, const struct weights_entry *e, struct merge *m)
+static berth_status make_merged(void *of, void *to, berth_err *err)
 {
-    m->src = weights_stored(d->m->weights, e);
-    m->stored = e->stored;
-    m->converted = e->stored != e->dtype;
+    struct job *j = of;
+    (void)err;
+    j->to.data = to;
+    job_run(j);
+    return BERTH_OK;
 }
 
 static berth_status merge_tensor(struct derive *d, const struct weights_entry *e,
                                  const struct res_tensor_at *at, berth_err *err)
 {
     struct job j;
-    size_t n = 0;
+    bool done = false;
+    struct part t = { .make = make_merged, .of = &j, .off = at->off, .weight = true };
     berth_status s = job_init(d, e, at->dtype, &j, err);
-    if (!s && !sz_from_u64(at->bytes, &n))
+    if (!s && !sz_from_u64(at->bytes, &t.n))
         s = err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes", at->bytes);
-    take_source(d, e, &j.merge);
-    if (!s && n)
-        s = put_part(d, &(struct part) { .job = &j, .off = at->off, .n = n }, err);
-    if (!s && j.rescale)
-        d->scale = j.merge.dst_scale;
+    if (!s && t.n)
+        s = patch_on_card(d->p, d->to, e, at, &j, &done, err);
+    if (!s && t.n && !done)
+        s = patch_put(d->p, d->to, &t, err);
+    if (!s && is_scaled(d, e))
+        d->scale = j.to.scale;
     job_release(&j);
     return s;
 }
@@ -520,7 +389,8 @@ static berth_status write_scale(struct derive *d, berth_err *err)
     uint8_t raw[8];
     const struct res_tensor_at at = res_tensor_as(d->m, d->block, d->scale_tensor, d->patched);
     dtype_desc(at.dtype)->from_f32(&d->scale, raw, 1);
-    return put_part(d, &(struct part) { .raw = raw, .off = at.off, .n = (size_t)at.bytes }, err);
+    return patch_put(d->p, d->to,
+                     &(struct part) { .raw = raw, .off = at.off, .n = (size_t)at.bytes }, err);
 }
 
 static berth_status fill_tensor(struct derive *d, uint32_t k, berth_err *err)
@@ -557,11 +427,10 @@ bool res_scale_at(const struct res_model *m, size_t block, float *out)
 static float largest_of(struct derive *d, const struct weights_entry *e, struct job *j, float scale)
 {
     struct merge *m = &j->merge;
-    m->from = e->dtype;
-    take_source(d, e, m);
-    m->src_scale = scale;
-    m->term = j->terms.p;
-    m->terms = j->terms.n;
+    j->from = base_of(d, e);
+    j->from.scale = scale;
+    m->from = &merge_plain;
+    m->base = &j->from;
     merge_norms(m, d->r->pool);
     return merge_amax(m, d->r->pool);
 }
@@ -593,7 +462,7 @@ static berth_status bound_of(struct derive *d, const struct weights_entry *e, do
     return s;
 }
 
-/* What the block will be stored as, and whether a scale has to follow its weight. */
+/* Chooses the type the block is stored in, and whether a scale has to follow its weight. */
 static berth_status decide(struct derive *d, berth_err *err)
 {
     berth_status s = BERTH_OK;
@@ -633,7 +502,7 @@ berth_status res_patch_block(struct res_patching *x, size_t block, berth_err *er
     x->last = block;
     berth_status s = fill(&d, err);
     if (!s && !loading) /* the old memory goes: the new one has to be complete */
-        s = settle(x, err);
+        s = patch_settle(x, err);
     if (s) {
         if (x->stream)
             res_stream_settle(m->res, x->device);
@@ -655,15 +524,6 @@ berth_status res_patch_block(struct res_patching *x, size_t block, berth_err *er
     res_block_drop(m, block);
     res_block_put(m, block, &fresh);
     return BERTH_OK;
-}
-
-berth_status res_patch_end(struct res_patching *x, berth_err *err)
-{
-    berth_status s = settle(x, err);
-    if (s)
-        res_block_err(x->m, x->last, x->device, err);
-    close_stage(x);
-    return s;
 }
 
 /* ---- the patch set ---- */

@@ -1,9 +1,9 @@
-/* residency: which block of which model lives where, who may push whom out, what a free leaves. The
- * words are those of docs/architecture.md.
+/* residency: which block of which model lives where, which models make room for others, and what a
+ * free leaves. The words are those of docs/architecture.md.
  *
  * States     res_open()      nothing -> REGISTERED: file indexed, plan made, no bytes
  *            res_load()      REGISTERED, EJECTED -> LOADING -> RESIDENT; when it fails or is
- *                            canceled back to where it came from, with no bytes left
+ *                            canceled, back to where it came from, with no bytes left
  *            res_eject(), res_free(), evicting    RESIDENT -> EJECTED: no bytes, still known;
  *                            handles stay valid and res_load() brings it back
  *            nobody holds it any more, see (4)       any -> gone, its memory is free
@@ -13,9 +13,8 @@
  *            (3) per model and device: the bytes of its blocks there == its table of bytes; their
  *                spans == what the device's ledger has for it (weights + pinned, as requested)
  *            (4) a model lives exactly as long as it has a handle or a use, is inside res_load(),
- *            or
- *                has bytes and an anchor: what anchors retain is bytes. Evicted with nobody else to
- *                hold it, it is gone at once
+ *                or has bytes and an anchor: what anchors retain is bytes. An anchored model that
+ *                is evicted and held by nothing else is gone at once
  *            (5) uses > 0: RESIDENT, and its addresses do not change
  *            (6) keep: has an anchor RES_ANCHOR_KEEP, with bytes or without. eject: has no
  *                anchor but RES_ANCHOR_MARKED, which is for those that have bytes
@@ -338,10 +337,10 @@ uint64_t res_evict_own(struct res_model *m, uint64_t wanted);
  * With selectors the table is about the selected models; all others stay. A model in use stays, and
  * the receipt says so. force and naming a model imply unload_models; with no flag at all memory is
  * trimmed and models are left alone. auto models that stay get RES_ANCHOR_SURVIVED and eject ones
- * RES_ANCHOR_MARKED, so that the reset takes no model that was not selected; but for those in use
- * that were to go: the use holds them. A dry run says of every model what the free does. What went
- * loses RES_ANCHOR_SURVIVED; with a handle it stays known, EJECTED. So do models a row means that
- * have no bytes any more.
+ * RES_ANCHOR_MARKED, so that the reset takes no model that was not selected; except for those in
+ * use that were to go: the use holds them. A dry run says of every model what the free does. What
+ * went loses RES_ANCHOR_SURVIVED; with a handle it stays known, EJECTED. So do models a row means
+ * that have no bytes any more.
  * Steps   1 unload  2 executor reset (free_memory)  3 models nobody owns any more
  *         4 trim every pool on every device, host pages to the OS  5 receipt
  *         Snapshots general pre-unload, post-unload, post-reset, post-soft-empty, always all four;
@@ -367,8 +366,8 @@ struct res_free_args {
     bool unload_models, free_memory, force, automatic;
     bool dry_run; /* the receipt says what would happen; nothing does, no snapshot, serial 0 */
     /* With dry_run: what would happen to the models that are there when the running prompt has
-     * ended, which is when requested frees act. Its uses and loads are over then, nothing lingers.
-     * */
+     * ended, which is when requested frees act. Its uses and loads are over then, nothing
+     * lingers. */
     bool after_prompt;
     bool wait; /* wait for memory that queued work still reads, so that it is counted as freed */
     const char *const *models; /* ids ("7"), names, or both ("flux#7"); 0 of them: all */

@@ -220,21 +220,35 @@ void res_evict_others(struct res_model *m);
 uint64_t res_patch_signature(const struct res_model *m, size_t block); /* 0: untouched */
 /* Blocks being derived one after the other. Those of a LOADING model travel while the next ones are
  * merged: they are complete when res_patch_end() says so. */
+#define RES_READ_PIECE ((size_t)256 << 10) /* one read: 0.1 ms, so that threads end together */
+#define RES_READ_PIECES 32                 /* most of a part that patches send */
+/* Threads that read so much beside the executor: as many as the pool has, and no more than there
+ * are pieces. */
+static inline unsigned res_read_threads(const struct residency *r, uint64_t bytes)
+{
+    size_t n = tpool_size(r->pool) - 1;
+    n = n < bytes / RES_READ_PIECE ? n : (size_t)(bytes / RES_READ_PIECE);
+    return n < STAGE_THREADS_MAX ? (unsigned)n : STAGE_THREADS_MAX;
+}
+
 struct res_patching {
     struct res_model *m;
     const struct res_load_args *args;
     struct res_load_result *got; /* adds to it */
-    /* patch.c's; zeroed at first */
+    /* Zeroed at first. patch_send.c */
     struct stage stage;        /* open if stream is set */
     struct dev_stream *stream; /* of the device it goes to */
     size_t device, last;       /* last block */
     const struct res_block *to;
     const struct part *part;
-    berth_status filled;
-    berth_err *err;
+    berth_status filled[RES_READ_PIECES]; /* of a part, by its pieces */
+    berth_err why[RES_READ_PIECES];
+    /* patch_card.c */
+    struct dev_mem scratch;
+    enum { CARD_UNKNOWN, CARD_MERGES, CARD_CANNOT } card; /* of `device` */
 };
 berth_status res_patch_block(struct res_patching *x, size_t block, berth_err *err);
-/* Waits for all of it, also after a failure. */
+/* Waits for all of it, also after a failure. (patch_send.c) */
 berth_status res_patch_end(struct res_patching *x, berth_err *err);
 /* Memory the block takes with the patch set merged in; UINT64_MAX: beyond all bounds. */
 uint64_t res_patched_span(const struct res_model *m, size_t block);

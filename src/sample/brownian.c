@@ -190,7 +190,7 @@ static void split(struct brownian *b, const struct level *v, size_t d, double mi
         left[i] = v->w[i] * fl * fh + spread * b->noise[i];
 }
 
-static bool want(const struct brownian *b, float **array)
+static bool ensure_array(const struct brownian *b, float **array)
 {
     if (!*array)
         *array = array_new(b);
@@ -207,7 +207,7 @@ static berth_status descend(struct brownian *b, struct walk *k, size_t d, bool r
         return BERTH_OK;
     k->levels = d + 1; /* until this one is made */
     double mid = middle(v);
-    if (!want(b, &c->w) || (right && !want(b, &v->left)))
+    if (!ensure_array(b, &c->w) || (right && !ensure_array(b, &v->left)))
         return err_set(err, BERTH_ENOMEM, "level %zu of a Brownian tree over %zu numbers", d + 1,
                        b->n);
     split(b, v, d, mid, right ? v->left : c->w);
@@ -255,7 +255,7 @@ static void sum_nodes(const struct brownian *b, const struct walk *p, size_t p_l
     bool any = false;
     while (fork < p_last && fork < q_last && p->at[fork + 1].key == q->at[fork + 1].key)
         fork++;
-    /* Where both go on, the fork's own children are the two walks' and nobody's sibling. */
+    /* If both go on, the fork's own children are on the two walks, and neither is a sibling. */
     size_t first = p_last > fork && q_last > fork ? fork + 1 : fork;
     if (p_last > fork || q_last == fork)
         emit(b, out, p->at[p_last].w, NULL, &any);

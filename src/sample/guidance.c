@@ -303,8 +303,8 @@ static berth_status mahiro(struct guide_moment *m, const struct guide_patch *p, 
 
 /* ---- FreSca: slow and fast changes over the picture count differently ---- */
 
-/* What of a wave over `size` points at distance d lies in the frequencies [-cut, cut), or all of
- * them: re[d], im[d]. */
+/* The part of a wave over `size` points, at distance d, that the frequencies [-cut, cut) have, or
+ * all of them: re[d], im[d]. */
 static void band(size_t size, size_t cut, double *re, double *im)
 {
     long half = (long)(size / 2), c = (long)cut < half ? (long)cut : half;

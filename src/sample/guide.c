@@ -779,14 +779,18 @@ static void blend(const struct scene *s, const float *x, const float *y, float *
         out[i] = x[i] * m[i] + y[i] * (1.0f - m[i]);
 }
 
-/* Outside of the mask the network sees the picture, as noisy as the rest is by now. */
+/* Outside of the mask the network sees the picture, as noisy as the rest is by now, or clean. */
 static berth_status mask_in(struct scene *s, berth_err *err)
 {
     float *known = arena_array(s->mem, elements(s), sizeof *known);
     if (!known)
         return no_memory(s, err);
-    ms_noise(s->g->ms, s->sigma, s->g->noise, s->g->latent, false, known, elements(s));
-    blend(s, s->x, known, known);
+    if (s->g->clean) {
+        blend(s, s->x, s->g->latent, known);
+    } else {
+        ms_noise(s->g->ms, s->sigma, s->g->noise, s->g->latent, false, known, elements(s));
+        blend(s, s->x, known, known);
+    }
     s->x = known;
     return BERTH_OK;
 }

@@ -33,8 +33,8 @@ struct guide_cond {
     double strength;  /* 1 */
     bool has_area;
     struct guide_area area; /* cut to the latent; outside of it: never active */
-    /* [mask_n, ..., h, w], of the latent's size but for its channels, 0..1; NULL: none. With a mask
-     * the area's edges are not feathered */
+    /* [mask_n, ..., h, w], of the latent's size except for its channels, 0..1; NULL: none. With a
+     * mask the area's edges are not feathered */
     const float *mask;
     size_t mask_n;        /* 1, or the batch; 0 as 1 */
     double mask_strength; /* 1 */
@@ -155,6 +155,7 @@ struct guide { /* filled by the caller, constant while sampling; everything borr
     /* inpainting; NULL: none */
     const float *mask;           /* of the latent's shape, 1 = denoise */
     const float *latent, *noise; /* in the model's scale; only with a mask */
+    bool clean;                  /* what the mask keeps is seen without noise */
     struct windows *windows;     /* a latent longer than these is predicted in pieces; NULL: none */
     const float *sigmas;         /* [levels] of the run, for them */
     size_t levels;

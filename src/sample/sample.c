@@ -109,7 +109,7 @@ berth_status march_check(struct march *m, size_t i, float sigma, berth_err *err)
 }
 
 /* ---- the run ---- */
-static double either(double asked, double own)
+static double asked_or_own(double asked, double own)
 {
     return isnan(asked) ? own : asked;
 }
@@ -120,22 +120,22 @@ static struct sample_options resolve(const struct sample_options *o,
     static const struct sample_adaptive adaptive = {
         .relative = 0.05, .absolute = 0.0078, .first = 0.05, .i = 1, .accept = 0.81
     };
-    double s_noise = either(o->s_noise, own->s_noise);
-    return (struct sample_options) { .eta = either(o->eta, own->eta),
+    double s_noise = asked_or_own(o->s_noise, own->s_noise);
+    return (struct sample_options) { .eta = asked_or_own(o->eta, own->eta),
                                      .s_noise = s_noise,
-                                     .s_noise_end = either(o->s_noise_end, s_noise),
+                                     .s_noise_end = asked_or_own(o->s_noise_end, s_noise),
                                      .noise_clip = o->noise_clip,
                                      .adaptive = o->adaptive.said ? o->adaptive : adaptive,
                                      .er = { .stages = o->er.stages ? o->er.stages : 3,
                                              .noise = o->er.noise },
                                      .sa = o->sa,
-                                     .r = either(o->r, own->r),
-                                     .s_churn = either(o->s_churn, 0),
-                                     .s_tmin = either(o->s_tmin, 0),
-                                     .s_tmax = either(o->s_tmax, HUGE_VAL),
+                                     .r = asked_or_own(o->r, own->r),
+                                     .s_churn = asked_or_own(o->s_churn, 0),
+                                     .s_tmin = asked_or_own(o->s_tmin, 0),
+                                     .s_tmax = asked_or_own(o->s_tmax, HUGE_VAL),
                                      .order = o->order ? o->order : own->order,
                                      .heun = o->heun || own->heun,
-                                     .gamma = either(o->gamma, own->gamma) };
+                                     .gamma = asked_or_own(o->gamma, own->gamma) };
 }
 
 static berth_status buffer(struct march *m, float **out, berth_err *err)

@@ -6,8 +6,9 @@
  * Numbers    float32 arrays on the host, scalars in float32 as 0-dim tensors are; golden: every
  *            sampler of sample_sd15_tiny within 1e-3, analytic denoisers within 1e-5.
  * Noise      march_noise(): the job's generator, seed + 1 on the cpu, the seed itself on a card
- *            (1.3), or its Brownian tree with the seed as it is, which is the cpu's but for `_gpu`
- *            samplers on a card. Draw order is part of a sampler, also of noise that is multiplied by 0.
+ *            (1.3), or its Brownian tree with the seed as it is, which is the cpu's except for
+ *            `_gpu` samplers on a card. Draw order is part of a sampler, also of noise that is
+ *            multiplied by 0.
  * Flow       sample_run(): seed, tree, buffers; for each step D -> callback -> the sampler's step
  *            -> NaN check. A sampler is what happens between two sigmas (march.h); few have a loop
  *            of their own.

@@ -174,11 +174,6 @@ static const struct scheduler all[] = {
 #undef SCHEDULER
 };
 
-size_t scheduler_count(void)
-{
-    return ARRAY_LEN(all);
-}
-
 const struct scheduler *scheduler_at(size_t i)
 {
     return i < ARRAY_LEN(all) ? &all[i] : NULL;

@@ -77,8 +77,7 @@ struct scheduler {
     /* There is room for as many levels as there are steps, or in the table, and two more. */
     void (*make)(const struct msampling *ms, size_t steps, struct vec *out);
 };
-size_t scheduler_count(void);
-const struct scheduler *scheduler_at(size_t i);           /* in the order people see */
+const struct scheduler *scheduler_at(size_t i);           /* in the order people see; NULL: end */
 const struct scheduler *scheduler_find(const char *name); /* NULL: none */
 
 /* The levels of n steps. */

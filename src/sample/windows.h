@@ -3,7 +3,7 @@
  *
  * Words      frame    an index of that dimension
  *            anchor   the frame before a window, predicted with it and then dropped (causal)
- * Threads    Executor. Constant while sampling but for `step`. */
+ * Threads    Executor. Constant while sampling except for `step`. */
 #pragma once
 
 #include "base/vec.h"

@@ -115,7 +115,7 @@ bool guard_origin(struct http_req *r, bool cookie); /* cookie: one let it in */
 bool guard_token(struct http_req *r, const struct route *route);
 berth_status guard_config(const struct server_config *cfg, berth_err *err);
 bool guard_loopback(const char *host, size_t n); /* of a Host: without port, or an address */
-/* Who asks; headers are NULL where there is none, but for host. */
+/* The client; headers it did not send are NULL, except for host. */
 struct guard_ask {
     bool local;  /* the connection came to a loopback address */
     bool tls;    /* it is encrypted */

@@ -124,7 +124,7 @@ static bool listens_as(const struct server_config *cfg, const struct host *h)
 }
 
 /* Does it come from a page of another site, or (any) another page, and not by following a link? */
-static bool foreign(const struct guard_ask *a, bool any)
+static bool is_cross_site(const struct guard_ask *a, bool any)
 {
     if (!a->site || (a->mode && !strcasecmp(a->mode, "navigate")))
         return false;
@@ -139,7 +139,7 @@ bool guard_allows(const struct server_config *cfg, const struct guard_ask *a)
         return false;
     if (!a->local && !loopback && !a->cookie)
         return true;
-    return a->origin ? same_origin(a, &h) : !foreign(a, a->cookie);
+    return a->origin ? same_origin(a, &h) : !is_cross_site(a, a->cookie);
 }
 
 bool guard_origin(struct http_req *r, bool cookie)
@@ -176,7 +176,7 @@ static bool equal_secret(const char *want, const char *p, size_t n)
     return !differ && n;
 }
 
-static bool bearer(const struct http_req *r, const char *want)
+static bool has_bearer(const struct http_req *r, const char *want)
 {
     const char *a = http1_get(r->h, "authorization");
     if (!a || strncasecmp(a, "bearer ", 7))
@@ -237,7 +237,7 @@ static bool in_query(struct http_req *r, const struct route *route, const char *
 bool guard_token(struct http_req *r, const struct route *route)
 {
     const char *want = r->server->cfg.token;
-    if (!want || (route && route->flags & ROUTE_OPEN) || bearer(r, want) ||
+    if (!want || (route && route->flags & ROUTE_OPEN) || has_bearer(r, want) ||
         in_query(r, route, want))
         return true;
     if (cookie(r, want))

@@ -36,7 +36,7 @@ struct loop_limits {   /* milliseconds */
     unsigned half;     /* for that reply, when the client sends no more */
     unsigned flush;    /* at the end of the server, for all output that is still there */
     size_t ws_behind;  /* unread bytes of a WebSocket from which on only the newest state waits */
-    size_t ws_full;    /* ... from which on who makes messages waits for a client that reads */
+    size_t ws_full;    /* ... and from here on, whoever makes messages waits for the client */
     size_t ws_bytes;   /* ... at which it is closed */
     size_t body_bytes; /* of request bodies in memory, all connections together */
     size_t out_bytes;  /* of replies in memory, all together, before large ones are refused */

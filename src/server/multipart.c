@@ -223,7 +223,7 @@ static bool disposition(struct part_head *h, const char *v)
             h->has_filename = true;
         }
     }
-    h->name.bad = h->name.bad || name.bad || value.bad; /* said by who asks for the name */
+    h->name.bad = h->name.bad || name.bad || value.bad; /* the reader of the name reports it */
     str_release(&name);
     str_release(&value);
     return ok;

@@ -111,7 +111,7 @@ static const char *const our_free[] = { "unload_models", "free_memory", "wait", 
 
 /* Do two words differ in at most two letters (added, missing, changed, swapped neighbours)? One, if
  * a word is short: with two, "at" would match "wait". */
-static bool alike(const char *a, const char *b)
+static bool is_misspelt(const char *a, const char *b)
 {
     enum { WORD = 16 };
     size_t n = strlen(a), m = strlen(b), d[WORD + 1][WORD + 1]; /* [i][j]: of the first letters */
@@ -145,7 +145,7 @@ static bool is_strict(const json_t *body)
         if (body_is_one_of(key, plain_free))
             continue;
         for (size_t i = 0; our_free[i]; i++)
-            if (!body_is_one_of(our_free[i], plain_free) && alike(key, our_free[i]))
+            if (!body_is_one_of(our_free[i], plain_free) && is_misspelt(key, our_free[i]))
                 return true;
     }
     return false;
@@ -212,9 +212,12 @@ void route_berth_models(struct http_req *r)
         return;
     }
     if (one) {
-        str_adds(&text, "{\"models\":[");
+        struct jsonout w = { .out = &text };
+        jo_open(&w, NULL, '{');
+        jo_open(&w, "models", '[');
         worker_model_json(r->server, id, query_is(r, "blocks", "1"), &text);
-        str_adds(&text, "]}");
+        jo_close(&w, ']');
+        jo_close(&w, '}');
     } else {
         worker_models_json(r->server, &text);
     }
@@ -270,7 +273,11 @@ void route_berth_memory(struct http_req *r)
 void health_json(struct server *s, struct str *out)
 {
     (void)s;
-    str_addf(out, "{\"status\":\"ok\",\"version\":\"%s\"}", berth_version());
+    struct jsonout w = { .out = out };
+    jo_open(&w, NULL, '{');
+    jo_str(&w, "status", "ok");
+    jo_str(&w, "version", berth_version());
+    jo_close(&w, '}');
 }
 
 void route_metrics(struct http_req *r)

@@ -442,5 +442,10 @@ void route_prompt_post(struct http_req *r)
 
 void prompt_queue_json(struct server *s, struct str *out)
 {
-    str_addf(out, "{\"exec_info\":{\"queue_remaining\":%zu}}", store_remaining(s->store));
+    struct jsonout w = { .out = out };
+    jo_open(&w, NULL, '{');
+    jo_open(&w, "exec_info", '{');
+    jo_u64(&w, "queue_remaining", store_remaining(s->store));
+    jo_close(&w, '}');
+    jo_close(&w, '}');
 }

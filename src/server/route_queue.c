@@ -95,7 +95,7 @@ static void queue_state_change(struct later *l)
         queue_state_json(l->server, &l->body);
 }
 
-/* Who shows queue or history asks for them again after a status. */
+/* Clients that show the queue or the history fetch them again after a status. */
 static void queue_state_changed(struct later *l)
 {
     if (l->status == 200)

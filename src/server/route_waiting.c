@@ -87,15 +87,18 @@ void later_graph_get(struct later *l)
     bool running;
     berth_err err = { 0 };
     berth_status s = BERTH_OK;
-    str_adds(&l->body, "{\"prompt\":");
+    struct jsonout w = { .out = &l->body };
+    jo_open(&w, NULL, '{');
+    jo_raw(&w, "prompt", "", 0);
     size_t empty = l->body.n;
     if (store_job_get(st, id, &j, &running))
         str_adds(&l->body, j.prompt);
     else
         s = store_entry_get(st, id, take_graph, &l->body, &err);
     store_job_release(&j);
+    if (l->body.n == empty)
+        str_adds(&l->body, "null");
+    jo_close(&w, '}');
     if (s && s != BERTH_ENOTFOUND)
         later_err_json(l, 0, &err);
-    else
-        str_adds(&l->body, l->body.n == empty ? "null}" : "}");
 }

@@ -135,8 +135,8 @@ berth_status picture_read(const char *path, struct image_file *out, berth_err *e
 /* A worker_done_fn that replies to a held request with what the worker did (route_berth.c). */
 void reply_worker(struct server *s, void *user, berth_status st, const berth_err *err,
                   struct str *text);
-/* Reads a change of a model; only `known` members are allowed. worker_change_release() it always.
- * */
+/* Reads a change of a model; only `known` members are allowed. worker_change_release() it
+ * always. */
 berth_status read_change(const json_t *body, const char *const *known, struct worker_change *c,
                          berth_err *err);
 /* The MIME type, by name, of a file that a client may have uploaded. What a browser would run as

@@ -32,7 +32,7 @@
 
 struct server;
 
-struct server_config { /* borrowed until server_free(), but for what says otherwise */
+struct server_config { /* borrowed until server_free(), except for what says otherwise */
     berth_ctx *ctx; /* the worker takes its registry over: nobody else calls into ctx meanwhile */
     struct folders *folders;
     const char *const *tokenizers; /* folders, see struct node_env */

@@ -52,7 +52,7 @@ static void add_value(struct str *out, const json_t *v, const char *otherwise)
     }
 }
 
-/* The history first: who hears that a prompt ended finds it there. */
+/* The history first: a client that hears of the end finds the prompt there. */
 static void store_result(struct worker *w, const struct store_job *job, const struct exec_result *r)
 {
     static const char none[] = "{}";
@@ -109,7 +109,7 @@ static void count_result(struct worker *w, const struct exec_result *r)
 
 /* ---- the run ---- */
 
-/* An interrupt from before has no effect, but for one that meant this prompt. */
+/* An interrupt from before has no effect, except for one that meant this prompt. */
 static void begin(struct worker *w, const struct store_job *job)
 {
     pthread_mutex_lock(&w->lock);

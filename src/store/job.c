@@ -73,27 +73,57 @@ berth_status store_stale(uint64_t seq, uint64_t attempt, uint64_t now, berth_err
                    attempt, seq, now);
 }
 
+static void open_message(struct jsonout *w, const char *type, const char *prompt_id)
+{
+    jo_open(w, NULL, '[');
+    jo_str(w, NULL, type);
+    jo_open(w, NULL, '{');
+    jo_str(w, "prompt_id", prompt_id);
+}
+
+static void close_message(struct jsonout *w, uint64_t ms)
+{
+    jo_u64(w, "timestamp", ms);
+    jo_close(w, '}');
+    jo_close(w, ']');
+}
+
+static void write_why(struct jsonout *w, unsigned attempts, bool oom)
+{
+    char why[320];
+    snprintf(why, sizeof why,
+             "The server died %u time%s while this prompt was running%s; it is not tried again.\n",
+             attempts, attempts == 1 ? "" : "s",
+             oom ? ", and the kernel had to kill for want of memory: give the server more of it, "
+                   "or a smaller --ram-budget, or draw a smaller picture"
+                 : "");
+    jo_str(w, "exception_message", why);
+}
+
 /* The entry of a job that took the process down with it as often as it may. */
 static void write_death(const struct store_config *cfg, const struct store_job *j, bool oom,
                         struct str *status)
 {
     uint64_t ms = clock_wall_ns(cfg->clock) / 1000000;
-    str_adds(status, "{\"status_str\":\"error\",\"completed\":false,\"messages\":"
-                     "[[\"execution_start\",{\"prompt_id\":");
-    js_write_string(j->id, strlen(j->id), status);
-    str_addf(status, ",\"timestamp\":%" PRIu64 "}],[\"execution_error\",{\"prompt_id\":", ms);
-    js_write_string(j->id, strlen(j->id), status);
-    str_addf(
-        status,
-        ",\"node_id\":\"\",\"node_type\":\"\",\"executed\":[],\"exception_message\":"
-        "\"The server died %u time%s while this prompt was running%s; it is not tried "
-        "again.\\n\",\"exception_type\":\"ServerDied\",\"traceback\":[],"
-        "\"current_inputs\":{},\"current_outputs\":[],\"timestamp\":%" PRIu64 "}]]}",
-        j->attempts, j->attempts == 1 ? "" : "s",
-        oom ? ", and the kernel had to kill for want of memory: give the server more of it, or "
-              "a smaller --ram-budget, or draw a smaller picture"
-            : "",
-        ms);
+    struct jsonout w = { .out = status };
+    jo_open(&w, NULL, '{');
+    jo_str(&w, "status_str", "error");
+    jo_bool(&w, "completed", false);
+    jo_open(&w, "messages", '[');
+    open_message(&w, "execution_start", j->id);
+    close_message(&w, ms);
+    open_message(&w, "execution_error", j->id);
+    jo_str(&w, "node_id", "");
+    jo_str(&w, "node_type", "");
+    jo_raw(&w, "executed", "[]", 2);
+    write_why(&w, j->attempts, oom);
+    jo_str(&w, "exception_type", "ServerDied");
+    jo_raw(&w, "traceback", "[]", 2);
+    jo_raw(&w, "current_inputs", "{}", 2);
+    jo_raw(&w, "current_outputs", "[]", 2);
+    close_message(&w, ms);
+    jo_close(&w, ']');
+    jo_close(&w, '}');
 }
 
 bool store_judge(const struct store_config *cfg, const struct store_job *j, bool oom,

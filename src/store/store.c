@@ -145,9 +145,9 @@ uint64_t store_next_number(struct store *s)
     return s->ops->next_number(s->b);
 }
 
-/* Under admitting, so that nothing arrives between the two looks. What the backend was given since
- * the last batch was counted is in both of them; its bytes count twice for that moment, because
- * the loop, which asks, must not wait for the disk. */
+/* Under admitting, so that nothing arrives between the two counts. Jobs that the backend was given
+ * since the last batch was counted are in both, so their bytes count twice for that moment: the
+ * loop, which asks, must not wait for the disk. */
 static berth_status admit(struct store *s, size_t bytes, berth_err *err)
 {
     struct store_counts c;

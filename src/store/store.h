@@ -78,7 +78,8 @@ void store_job_release(struct store_job *j); /* zeroed is fine */
 
 /* The number for the next prompt, and counts it. After a restart it goes on behind that of every
  * accepted job, whatever became of them. Moves count too: a number n from here is behind those that
- * they gave, and -n before them, but for moves beside a number that a client made up, beyond n. */
+ * they gave, and -n before them, except for moves beside a number that a client made up, beyond
+ * n. */
 uint64_t store_next_number(struct store *s);
 
 typedef void store_done_fn(void *user, berth_status st, const berth_err *err);

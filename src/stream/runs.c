@@ -363,8 +363,8 @@ static size_t find_homes(struct stream_cut *c, size_t lap)
 
 /* A pass goes round the ring several times. The first runs of the next one lie where its last lap
  * began: if that is a short one they have to wait for its end, and copies come to a halt. So laps
- * may be shorter than the ring, by what a missing lap takes when all of them share it: whatever lets
- * copies be ahead the most, everywhere. */
+ * may be shorter than the ring, by what a missing lap takes when all of them share it: whatever
+ * lets copies be ahead the most, everywhere. */
 static void choose_homes(struct stream_cut *c, size_t all, size_t least)
 {
     size_t best = c->ring, most = 0, laps = (all - 1) / c->ring + 1;

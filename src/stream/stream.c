@@ -176,8 +176,8 @@ static berth_status clear_home(struct stream *s, uint32_t run, berth_err *err)
 /* ---- ahead ---- */
 
 /* The next runs in order go where there is room, up to the last of this pass and then the first of
- * the next one; there a run that is still under way in this pass has to end first. Runs of this pass
- * that have ended are left out. */
+ * the next one; there a run that is still under way in this pass has to end first. Runs of this
+ * pass that have ended are left out. */
 static berth_status pump(struct stream *s, berth_err *err)
 {
     uint32_t runs = s->cut.runs;

@@ -9,8 +9,8 @@
 #define HUB 1024 /* elements per step: 4 KiB of F32, stays in the first-level cache */
 
 /* Above this many bytes written, stores go around the cache: the line is not fetched first, which
- * is worth a third out of cache and costs as much in it. Larger than the last-level cache of most.
- */
+ * is worth a third out of cache and costs as much in it. Larger than the last-level cache of
+ * most. */
 #define STREAM_MIN ((size_t)64 << 20)
 
 #if CPU_X86

@@ -23,8 +23,8 @@ struct added { /* a zeroed one has no tokens; added_release() */
     struct added_token *token; /* [tokens]; their texts are gone */
     size_t tokens;
 };
-/* Of those in `tokens` (struct added_token) that are normalized, or are not. Their texts are not
- * empty. EFORMAT: one appears twice. */
+/* Takes those of `tokens` (struct added_token) that are normalized, or those that are not. Their
+ * texts are not empty. EFORMAT: one appears twice. */
 berth_status added_init(struct added *a, const struct vec *tokens, bool normalized, berth_err *err);
 void added_release(struct added *a);
 /* The error for it: what a file calls its token is made fit to print. */

@@ -1,5 +1,5 @@
-/* bpe.c: words to ids by merging the pair of lowest rank until there is none (text-encoders.md 4).
- * */
+/* bpe.c: words to ids by merging the pair of lowest rank until there is none (text-encoders.md
+ * 4). */
 #include "base/utf8.h"
 #include "text/bpe_impl.h"
 #include "text/clean.h"

@@ -86,6 +86,26 @@ static void qwen25(struct str *out)
     put_bytes(out, token, "{\"type\":\"NFC\"}", "\\\\p{N}");
 }
 
+static void qwen35(struct str *out)
+{
+    static const struct named token[] = {
+        { "<|endoftext|>", 248044, false },
+        { "<|im_start|>", 248045, false },
+        { "<|im_end|>", 248046, false },
+        { "<|vision_start|>", 248053, false },
+        { "<|vision_end|>", 248054, false },
+        { "<|vision_pad|>", 248055, false },
+        { "<|image_pad|>", 248056, false },
+        { "<|video_pad|>", 248057, false },
+        { "<tool_call>", 248058, true },
+        { "</tool_call>", 248059, true },
+        { "<think>", 248068, true },
+        { "</think>", 248069, true },
+        { NULL, 0, false },
+    };
+    put_bytes(out, token, "{\"type\":\"NFC\"}", "\\\\p{N}");
+}
+
 static void llama3(struct str *out)
 {
     static const struct named token[] = {
@@ -222,9 +242,10 @@ static const struct {
     const char *folder, *file;
     void (*put)(struct str *out);
 } kind[] = {
-    { "qwen25", "tokenizer.json", qwen25 },  { "llama3", "tokenizer.json", llama3 },
-    { "tekken", "tekken.json", tekken },     { "gemma2", "tokenizer.model", gemma2 },
-    { "gemma3", "tokenizer.model", gemma3 }, { "gemma4", "tokenizer.json", gemma4 },
+    { "qwen25", "tokenizer.json", qwen25 },  { "qwen35", "tokenizer.json", qwen35 },
+    { "llama3", "tokenizer.json", llama3 },  { "tekken", "tekken.json", tekken },
+    { "gemma2", "tokenizer.model", gemma2 }, { "gemma3", "tokenizer.model", gemma3 },
+    { "gemma4", "tokenizer.json", gemma4 },
 };
 
 static berth_status write_one(const char *dir, size_t which, berth_err *err)
@@ -245,9 +266,22 @@ static berth_status write_one(const char *dir, size_t which, berth_err *err)
     return s;
 }
 
+/* umT5's is written as T5's: its first pieces have the same ids. */
+static berth_status write_umt5(const char *dir, berth_err *err)
+{
+    struct str path = { 0 };
+    str_addf(&path, "%s/umt5", dir);
+    berth_status s =
+        path.bad ? err_set(err, BERTH_ENOMEM, "writing a tokenizer") : file_make_dirs(path.p, err);
+    if (!s)
+        s = unigram_write_stand_in(path.p, err);
+    str_release(&path);
+    return s;
+}
+
 berth_status stand_ins_write(const char *dir, berth_err *err)
 {
-    if (bpe_write_stand_in(dir, err) || unigram_write_stand_in(dir, err))
+    if (bpe_write_stand_in(dir, err) || unigram_write_stand_in(dir, err) || write_umt5(dir, err))
         return err->code;
     for (size_t i = 0; i < ARRAY_LEN(kind); i++)
         if (write_one(dir, i, err))

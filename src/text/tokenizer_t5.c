@@ -1,5 +1,4 @@
-/* tokenizer_t5.c: T5's and umT5's pieces, as a tokenizer. */
-#include "text/carried.h"
+/* tokenizer_t5.c: T5's pieces, as a tokenizer. */
 #include "text/unigram_impl.h"
 
 static berth_status open_path(const char *path, void **out, berth_err *err)
@@ -11,19 +10,6 @@ static berth_status open_path(const char *path, void **out, berth_err *err)
         t = NULL;
         s = err_set(err, BERTH_EFORMAT, "'%s' has no '</s>': no tokenizer of T5", path);
     }
-    *out = t;
-    return s;
-}
-
-/* umT5 brings its own, under another vocabulary than T5's. */
-static berth_status carried(const struct weights *w, void **out, berth_err *err)
-{
-    struct carried own;
-    struct unigram *t;
-    *out = NULL;
-    if (carried_find(w, "spiece_model", &own, err))
-        return err->code;
-    berth_status s = unigram_from_proto(own.bytes, own.n, own.what, &t, err);
     *out = t;
     return s;
 }
@@ -65,9 +51,7 @@ const struct tokenizer tokenizer_t5 = {
     .beside = true,
     .any_of = (const char *const[][2]) { { "tokenizer.json" }, { "spiece.model" }, { NULL } },
     .open = open_path,
-    .carried = carried,
     .spare = spare,
-    .keep_carried = true,
     .close = close_it,
     .ids = ids,
     .encode = encode,

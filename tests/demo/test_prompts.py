@@ -1,5 +1,5 @@
-"""How well the demo model follows its prompts: each of prompts.json is drawn by the binary, with its
-index as seed and the settings the model brings along, and judged by what is on the picture."""
+"""How well the demo model follows its prompts: each of prompts.json is drawn by the binary, with
+its index as seed and the settings the model brings along, and judged by what is on the picture."""
 
 import os
 

@@ -13,22 +13,31 @@ FILES = []
 for folder, below, names in os.walk(ROOT):
     below[:] = [d for d in below if d != "build" and not d.startswith((".", "__pycache__"))]
     FILES += [os.path.relpath(os.path.join(folder, n), ROOT) for n in names]
-# Whose commands are run: every Markdown file but those that tests bring, and the man page's examples.
-DOCUMENTS = [*(ROOT / n for n in sorted(FILES) if n.endswith(".md") and not n.startswith("tests/")), MAN]
+# Whose commands are run: every Markdown file but those that tests bring, and the man page's
+# examples.
+DOCUMENTS = [
+    *(ROOT / n for n in sorted(FILES) if n.endswith(".md") and not n.startswith("tests/")),
+    MAN,
+]
 
 # Why a block may stay unrun. A short list on purpose: whoever adds to it argues for it here.
 REASONS = {
     "needs root": "changes the machine: packages, /usr/local, services, containers",
     "needs a card": "an NVIDIA card, or PyTorch on one",
     "needs the network": "fetches something, or goes to another machine",
-    "builds everything": "make test and its kin, which are what runs this test, and packages of a build of their own",
+    "builds everything": "make test and its kin, which are what runs this test, and packages of a "
+                         "build of their own",
     "full size": "writes or reads tens of gigabytes",
 }
-# What no line of a block that is not `sh` may begin with: there it would be shown and never run. (A word and several
-# blanks is a row of a table.)
+# What no line of a block that is not `sh` may begin with: there it would be shown and never run. (A
+# word and several blanks is a row of a table.)
 COMMAND = re.compile(
-    r"^\s*(\$ |(sudo |[A-Z_]+=\S* )*([\w.~$/-]*/)?(berth|make|cmake|ctest|ninja|curl|wget|git|mkdir|cd|cp|cat|export|cc|"
-    r"pkg-config|python3?|pip|apt|apt-get|docker|podman|systemctl|journalctl|pytest|jq|ls)( (?! )|$))", re.M)
+    r"^\s*(\$ |(sudo |[A-Z_]+=\S* )*([\w.~$/-]*/"
+    r")?(berth|make|cmake|ctest|ninja|curl|wget|git|mkdir|cd|cp|cat|export|cc|"
+    r"pkg-config|python3?|pip|apt|apt-get|docker|podman|systemctl|journalctl|pytest|jq|ls)( (?! "
+    r")|$))",
+    re.M,
+)
 # Blocks that the reader below would take for prose.
 UNREAD = re.compile(r"^[\s>]*([-*+]\s+|\d+[.)]\s+)?(```|~~~)|<pre\b|<code\b")
 
@@ -57,8 +66,9 @@ class Command:
 
     def is_server(self) -> bool:
         """Does not come back by itself: the next commands are typed beside it."""
-        return bool(re.match(r"([A-Z_]+=\S*\s+)*(berth|make)\s+serve\b", self.text)) and not re.search(
-            r"--(help|quick-test-for-ci)\b", self.text)
+        return bool(
+            re.match(r"([A-Z_]+=\S*\s+)*(berth|make)\s+serve\b", self.text)
+        ) and not re.search(r"--(help|quick-test-for-ci)\b", self.text)
 
 
 @dataclass
@@ -87,8 +97,12 @@ class Document:
                 outside.append("")
             else:
                 where = f"{path.name}:{number}"
-                assert not UNREAD.search(line), f"{where}: commands stand in ``` fences of one word, at the left margin"
-                assert not (blank and re.match(r"    |\t", line)), f"{where}: a block by indentation: use a fence"
+                assert not UNREAD.search(
+                    line
+                ), f"{where}: commands stand in ``` fences of one word, at the left margin"
+                assert not (
+                    blank and re.match(r"    |\t", line)
+                ), f"{where}: a block by indentation: use a fence"
                 blank = not line.strip()
                 outside.append(line)
                 if found := re.match(r"^<!-- not run: (.*?) -->$", line.strip()):
@@ -103,7 +117,8 @@ class Document:
 
     @classmethod
     def read_man(cls, path: Path) -> "Document":
-        """The EXAMPLES of a man page: what stands between .EX and .EE. A comment before .EX may be a reason."""
+        """The EXAMPLES of a man page: what stands between .EX and .EE. A comment before .EX may be
+        a reason."""
         self, inside, reason = cls(path), None, ""
         text = path.read_text()
         first = text[:text.index(".SH EXAMPLES")].count("\n")
@@ -140,7 +155,11 @@ class Document:
 
     def spans(self) -> list[tuple[int, str]]:
         """Code spans of one line, with the line they are on."""
-        return [(n, s) for n, line in enumerate(self.prose.splitlines(), 1) for s in re.findall(r"`([^`]+)`", line)]
+        return [
+            (n, s)
+            for n, line in enumerate(self.prose.splitlines(), 1)
+            for s in re.findall(r"`([^`]+)`", line)
+        ]
 
 
 def documents() -> list[Document]:

@@ -1,4 +1,5 @@
-"""Every command of the documents is typed as it stands there, in order, and must end as it should."""
+"""Every command of the documents is typed as it stands there, in order, and must end as it
+should."""
 
 import re
 
@@ -9,7 +10,14 @@ from markdown import COMMAND, REASONS, ROOT, Block, Command, Document, documents
 from sandbox import SANITIZED, Sandbox, split, stand_ins
 
 DOCUMENTS = documents()
-LANGUAGES = {"sh": "commands", "text": "output or a picture", "c": "C", "json": "JSON", "ini": "settings", "": "output or a picture"}
+LANGUAGES = {
+    "sh": "commands",
+    "text": "output or a picture",
+    "c": "C",
+    "json": "JSON",
+    "ini": "settings",
+    "": "output or a picture",
+}
 
 
 @pytest.fixture(scope="session")
@@ -26,9 +34,16 @@ def test_blocks_say_what_they_are(document):
     for b in document.blocks:
         assert b.language in LANGUAGES, f"{b.where()}: ```{b.language}: one of {sorted(LANGUAGES)}"
         shown = b.language != "sh" and COMMAND.search(b.text)
-        assert not shown, f"{b.where()}: '{shown.group().strip()}' is a command: tag it sh, and it is run, or give it a reason"
-        assert not b.not_run or b.not_run in REASONS, f"{b.where()}: '{b.not_run}' is none of {sorted(REASONS)}"
-        assert b.language == "sh" or not (b.not_run or b.exits), f"{b.where()}: marked, and no commands"
+        assert not shown, (
+            f"{b.where()}: '{shown.group().strip()}' is a command: tag it sh, and it is run, or "
+            "give it a reason"
+        )
+        assert (
+            not b.not_run or b.not_run in REASONS
+        ), f"{b.where()}: '{b.not_run}' is none of {sorted(REASONS)}"
+        assert b.language == "sh" or not (
+            b.not_run or b.exits
+        ), f"{b.where()}: marked, and no commands"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
@@ -41,7 +56,10 @@ def test_commands(document, comfyui, tmp_path):
             run += commands
     for c in run:
         outside = re.search(r"(?<![\w.$}~])/(tmp|home|data|root|opt|srv|mnt)\b", c.text)
-        assert not outside, f"{c.where()}: {outside.group()} is outside of what a test may touch: use ~ or a relative path"
+        assert not outside, (
+            f"{c.where()}: {outside.group()} is outside of what a test may touch: use ~ or a "
+            "relative path"
+        )
     if SANITIZED and any("pkg-config" in c.text for c in run):
         pytest.skip("a stranger's compiler does not link what the sanitizer wants")
     if run:
@@ -71,7 +89,8 @@ def test_commands(document, comfyui, tmp_path):
     ("berth serve --no-such-option &\nberth ps", "no server"),
 ])
 def test_a_wrong_command_is_found(text, why, comfyui, tmp_path):
-    """The other tests can fail: a command that fails, one that hides that it does, a server that does not come up."""
+    """The other tests can fail: a command that fails, one that hides that it does, a server that
+    does not come up."""
     with pytest.raises(AssertionError, match=why):
         Sandbox(tmp_path / "box", comfyui).run(split(Block(DOCUMENTS[0].path, 1, "sh", text)))
 
@@ -82,4 +101,6 @@ def test_right_commands_pass(comfyui, tmp_path):
             "grep -q '^a; b || c & d$' x\nberth version 2>&1 | head -n 1\nseq 1000000 | head -n 1")
     Sandbox(tmp_path / "box", comfyui).run(split(Block(DOCUMENTS[0].path, 1, "sh", text)))
     with pytest.raises(AssertionError, match="ended before"):  # however it came about
-        Sandbox(tmp_path / "early", comfyui).run([Command(Block(DOCUMENTS[0].path, 1, "sh", ""), 0, "exit 0")])
+        Sandbox(tmp_path / "early", comfyui).run(
+            [Command(Block(DOCUMENTS[0].path, 1, "sh", ""), 0, "exit 0")]
+        )

@@ -1,5 +1,5 @@
-/* sparse PRESET DTYPE PATH: a safetensors file of that preset without its bytes, see support/sparse.h.
- * sparse --blocks N PATH: the same of N layers that no family knows. */
+/* sparse PRESET DTYPE PATH: a safetensors file of that preset without its bytes, see
+ * support/sparse.h. sparse --blocks N PATH: the same of N layers that no family knows. */
 #include "support/sparse.h"
 
 static berth_status many(const char *path, size_t n, berth_err *err)

@@ -27,7 +27,9 @@ def options(*command):
     """{"--name": value or None} of what --help shows, letters too."""
     shown = berth(*command, "--help").split("Options:\n")[1].split("\n\n")[0]
     found = {}
-    for letter, name, value in re.findall(r"^  (?:(-\w), |    )(--[\w-]+)(?: (\S+))?(?:  |$)", shown, re.M):
+    for letter, name, value in re.findall(
+        r"^  (?:(-\w), |    )(--[\w-]+)(?: (\S+))?(?:  |$)", shown, re.M
+    ):
         found[name] = value or None
         if letter:
             found[letter] = value or None

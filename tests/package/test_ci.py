@@ -1,4 +1,5 @@
-"""What runs elsewhere and cannot be run here is at least whole: the CI workflow, the container file."""
+"""What runs elsewhere and cannot be run here is at least whole: the CI workflow, the container
+file."""
 
 import re
 
@@ -20,9 +21,17 @@ def test_make_test_installs_what_tests_need():
     package = {"groff": "groff-base", "dpkg-shlibdeps": "dpkg-dev", "yaml": "python3-yaml"}
     needed = set()
     for file in (SOURCE / "tests/package").glob("*.py"):
-        needed |= set(re.findall(r'^ *(?:\w+ = pytest\.importorskip|needs)\("([\w-]+)"\)', file.read_text(), re.M))
+        needed |= set(
+            re.findall(
+                r'^ *(?:\w+ = pytest\.importorskip|needs)\("([\w-]+)"\)', file.read_text(), re.M
+            )
+        )
     assert {"fish", "zsh", "mandoc", "file"} <= needed
-    listed = re.search(r'^test\) packages="([^"]*)"', (SOURCE / "tools/deps.sh").read_text(), re.M).group(1).split()
+    listed = (
+        re.search(r'^test\) packages="([^"]*)"', (SOURCE / "tools/deps.sh").read_text(), re.M)
+        .group(1)
+        .split()
+    )
     there = {"dpkg-deb", "systemd-analyze"}  # of every Debian; of every Debian that boots
     assert {package.get(tool, tool) for tool in needed - there} <= set(listed)
 
@@ -45,15 +54,28 @@ def test_the_workflow_runs_what_people_run(workflow):
 
 def test_its_make_targets_are_there(workflow):
     targets = set(re.findall(r"^([a-z]+):", (SOURCE / "Makefile").read_text(), re.M))
-    named = {t for job in workflow["jobs"].values() for c in commands(job) for t in re.findall(r"^make ([a-z]+)$", c)}
+    named = {
+        t
+        for job in workflow["jobs"].values()
+        for c in commands(job)
+        for t in re.findall(r"^make ([a-z]+)$", c)
+    }
     assert named >= {"test", "deb"} and named <= targets
     assert set(workflow["jobs"]["sanitizers"]["strategy"]["matrix"]["job"]) <= targets
 
 
 def test_its_artifacts_meet(workflow):
     steps = {name: job["steps"] for name, job in workflow["jobs"].items()}
-    up = {s["with"]["name"]: s["with"]["path"] for s in steps["deb"] if "upload-artifact" in s.get("uses", "")}
-    down = {s["with"]["name"]: s["with"]["path"] for s in steps["bare"] if "download-artifact" in s.get("uses", "")}
+    up = {
+        s["with"]["name"]: s["with"]["path"]
+        for s in steps["deb"]
+        if "upload-artifact" in s.get("uses", "")
+    }
+    down = {
+        s["with"]["name"]: s["with"]["path"]
+        for s in steps["bare"]
+        if "download-artifact" in s.get("uses", "")
+    }
     assert up == {"packages": "build/deb/packages/*.deb"} and down == {"packages": "packages"}
     assert workflow["jobs"]["bare"]["needs"] == "deb"
 
@@ -64,7 +86,9 @@ def test_the_container_is_careful():
     words = {line.split()[0] for line in last}
     assert {"USER", "VOLUME", "HEALTHCHECK", "EXPOSE", "ENTRYPOINT", "CMD"} <= words
     assert "USER berth" in last
-    assert last.index("USER berth") > max(i for i, line in enumerate(last) if line.startswith("RUN "))
+    assert last.index("USER berth") > max(
+        i for i, line in enumerate(last) if line.startswith("RUN ")
+    )
     assert not [line for line in last if "make" in line.split()]  # no compiler in what is shipped
 
 

@@ -26,8 +26,13 @@ def bash(scripts, tmp_path):
     def offer(line, breaks="\"'><=;|&(:"):
         program = ('source "$1"; COMP_LINE=$2 COMP_POINT=${#2} COMP_WORDBREAKS=$3; _berth; '
                    '[[ ${COMPREPLY[*]} ]] && printf "%s\\n" "${COMPREPLY[@]}"; true')
-        done = subprocess.run(["bash", "--norc", "-c", program, "bash", scripts / "bash", line, breaks],
-                              capture_output=True, text=True, cwd=tmp_path, check=True)
+        done = subprocess.run(
+            ["bash", "--norc", "-c", program, "bash", scripts / "bash", line, breaks],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=True,
+        )
         assert done.stderr == ""
         return done.stdout.splitlines()
 
@@ -57,7 +62,9 @@ def test_bash_offers_words_for_values(bash):
     assert bash("berth --log-level info v") == ["version"]
     assert bash("berth plan --layout t") == ["tail"]
     assert "cpu" in bash("berth plan --devices ")
-    assert bash("berth free --devices cuda:7,cp") == ["7,cpu"]  # bash keeps what is before the colon
+    assert bash("berth free --devices cuda:7,cp") == [
+        "7,cpu"
+    ]  # bash keeps what is before the colon
     assert bash("berth ps --server http:") == ["//127.0.0.1:8188"]
     assert bash("berth help p") == ["ps", "plan"]
     assert bash("berth completion z") == ["zsh"]
@@ -102,15 +109,21 @@ def test_bash_offers_nothing_where_nothing_fits(bash):
 
 def fish(scripts, line):
     needs("fish")
-    done = subprocess.run(["fish", "-c", "source $argv[1]; complete -C $argv[2]", scripts / "fish", line],
-                          capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["fish", "-c", "source $argv[1]; complete -C $argv[2]", scripts / "fish", line],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stderr == ""
     return {shown.split("\t")[0].rstrip("=") for shown in done.stdout.splitlines()}
 
 
 @pytest.mark.parametrize("command", commands())
 def test_fish_offers_every_option(scripts, command):
-    assert fish(scripts, f"berth {command} --") == {o for o in options(command) if o.startswith("--")}
+    assert fish(scripts, f"berth {command} --") == {
+        o for o in options(command) if o.startswith("--")
+    }
 
 
 def test_fish_knows_which_word_is_the_command(scripts):
@@ -119,7 +132,9 @@ def test_fish_knows_which_word_is_the_command(scripts):
     assert fish(scripts, "berth --log-level info ") == set(commands())
     assert fish(scripts, "berth --log-level=info synth --preset sd15-t") == {"sd15-tiny"}
     assert fish(scripts, "berth --log-level info bench --act ") == {"bf16", "f16", "f32"}
-    assert fish(scripts, "berth help serve --") == {o for o in options("help") if o.startswith("--")}
+    assert fish(scripts, "berth help serve --") == {
+        o for o in options("help") if o.startswith("--")
+    }
     assert fish(scripts, "berth help ") == set(commands())
 
 
@@ -128,7 +143,12 @@ def test_zsh_offers_every_option(scripts, command):
     needs("zsh")
     # _arguments belongs to zsh's own completions: here it prints what it is called with.
     program = 'compdef() { }; _arguments() { print -rl -- "$@" }; source "$1"; _berth_command_$2'
-    done = subprocess.run(["zsh", "-f", "-c", program, "zsh", scripts / "zsh", command], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["zsh", "-f", "-c", program, "zsh", scripts / "zsh", command],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stderr == ""
     # "(-p --port)--port=[help]:N: ", "--json[help]", "*--set=[help]:NODE.INPUT=VALUE: "
     assert ("*--set=" in done.stdout) == (command == "run")  # offered again, behind the first

@@ -13,7 +13,15 @@ PAGE = BUILD / "pages/berth.1"
 def plain(troff):
     """Without what only typesetting needs: fonts and escaped signs."""
     text = re.sub(r"\\f[BIR]", "", troff)
-    for escape, sign in (("\\-", "-"), ("\\(aq", "'"), ("\\(ga", "`"), ("\\(ti", "~"), ("\\(ha", "^"), ("\\&", ""), ("\\e", "\\")):
+    for escape, sign in (
+        ("\\-", "-"),
+        ("\\(aq", "'"),
+        ("\\(ga", "`"),
+        ("\\(ti", "~"),
+        ("\\(ha", "^"),
+        ("\\&", ""),
+        ("\\e", "\\"),
+    ):
         text = text.replace(escape, sign)
     return text
 
@@ -25,8 +33,10 @@ def page():
 
 def test_sections(page):
     found = re.findall(r'^\.SH "?([A-Z ]+)"?$', page, re.M)
-    assert found == ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXIT STATUS", "ENVIRONMENT", "FILES",
-                     "EXAMPLES", "SEE ALSO"]
+    assert found == [
+        "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXIT STATUS", "ENVIRONMENT",
+        "FILES", "EXAMPLES", "SEE ALSO"
+    ]
     assert "@" not in page.split(".SH NAME")[0] and "@COMMANDS@" not in page
 
 
@@ -82,7 +92,9 @@ def test_every_variable_is_there(page):
 
 def test_groff_has_nothing_to_say():
     needs("groff")
-    done = subprocess.run(["groff", "-ww", "-man", "-Tutf8", "-K", "utf8", PAGE], capture_output=True, text=True)
+    done = subprocess.run(
+        ["groff", "-ww", "-man", "-Tutf8", "-K", "utf8", PAGE], capture_output=True, text=True
+    )
     assert done.returncode == 0 and done.stderr == ""
     shown = re.sub(r"\x1b\[\d+m|.\x08", "", done.stdout)
     for command in commands():
@@ -91,5 +103,7 @@ def test_groff_has_nothing_to_say():
 
 def test_mandoc_has_nothing_to_say():
     needs("mandoc")
-    done = subprocess.run(["mandoc", "-Tlint", "-W", "warning", PAGE], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mandoc", "-Tlint", "-W", "warning", PAGE], capture_output=True, text=True
+    )
     assert done.stdout == ""

@@ -14,8 +14,13 @@ from conftest import BINARY, SOURCE
 
 
 def serve(tmp_path, address, *options):
-    return subprocess.Popen([BINARY, "serve", "--base-directory", tmp_path / "base", "--port", "0", "--cpu", *options],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, NOTIFY_SOCKET=address))
+    return subprocess.Popen(
+        [BINARY, "serve", "--base-directory", tmp_path / "base", "--port", "0", "--cpu", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ, NOTIFY_SOCKET=address),
+    )
 
 
 def hear(manager):
@@ -29,7 +34,9 @@ def test_ready_and_stopping(tmp_path):
         server = serve(tmp_path, str(tmp_path / "notify"))
         try:
             assert hear(manager) == "READY=1"
-            port = next(int(line.rsplit(":", 1)[1]) for line in server.stdout if "listening" in line)
+            port = next(
+                int(line.rsplit(":", 1)[1]) for line in server.stdout if "listening" in line
+            )
             socket.create_connection(("127.0.0.1", port)).close()  # ready means it
             server.send_signal(signal.SIGTERM)
             assert hear(manager) == "STOPPING=1"
@@ -39,7 +46,10 @@ def test_ready_and_stopping(tmp_path):
             server.communicate()
 
 
-@pytest.mark.skipif(not (SOURCE / "assets/demo/berth-demo.safetensors").exists(), reason="no demo model in this tree")
+@pytest.mark.skipif(
+    not (SOURCE / "assets/demo/berth-demo.safetensors").exists(),
+    reason="no demo model in this tree",
+)
 def test_stopping_is_said_before_the_grace_of_a_prompt(tmp_path):
     """While it waits for the prompt, who is connected is served: so it has not stopped yet."""
     prompt = json.loads((SOURCE / "examples/workflows/demo.json").read_text())
@@ -51,11 +61,15 @@ def test_stopping_is_said_before_the_grace_of_a_prompt(tmp_path):
         server = serve(tmp_path, str(tmp_path / "notify"), "--demo", "--grace", "600")
         try:
             assert hear(manager) == "READY=1"
-            port = next(int(line.rsplit(":", 1)[1]) for line in server.stdout if "listening" in line)
+            port = next(
+                int(line.rsplit(":", 1)[1]) for line in server.stdout if "listening" in line
+            )
             client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
             def ask(method, path, body=None):
-                client.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+                client.request(
+                    method, path, body, {"Content-Type": "application/json"} if body else {}
+                )
                 answer = client.getresponse()
                 text = answer.read()
                 assert answer.status == 200, text

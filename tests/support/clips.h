@@ -42,7 +42,7 @@ static inline void clip_rig_open_on(struct clip_rig *c, const char *devices, con
     for (size_t i = 0; i < c->n; i++) {
         struct text_encoder *e = &c->enc[i];
         assert_ok(text_encoder_init(e, w, &c->found[i], &c->mem, &err), err);
-        if (heads && e->is != &encoder_t5)
+        if (heads && e->is != &encoder_t5 && e->is != &encoder_umt5)
             clip_of(e)->heads = heads;
         assert_ok(text_encoder_open(e, c->found[i].root, net_rig_args(&c->g), &err), err);
     }

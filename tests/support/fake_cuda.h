@@ -5,16 +5,16 @@
  *            real one is: whole mappings are unmapped, memory without access is not touched.
  * Work       Copies and events are queued in their stream and take effect when somebody waits, or
  *            asks unless `hold` is set; copies move the card's time by a nanosecond a byte.
- * Kernels    are those of modules that a test has named (fake_cuda_modules, for which cuda_simt/ has
- *            ours); they run in their stream's turn. Other modules do not load.
- * Graphs     keep the kernels of a captured stream; anything else that is queued there meanwhile, or
- *            a wait for it, spoils the capture.
+ * Kernels    are those of modules that a test has named (fake_cuda_modules, for which cuda_simt/
+ *            has ours); they run in their stream's turn. Other modules do not load.
+ * Graphs     keep the kernels of a captured stream; anything else that is queued there meanwhile,
+ *            or a wait for it, spoils the capture.
  * Contexts   A call that needs one fails when none is current, or that of another card than its
  *            stream's or event's.
  * Failing    fail_at: that call from now on, of any function or of `fail_name`, answers fail_with.
- *            An illegal address (all cards), or lose(): a context answers everything with that until it
- *            is released, so do calls of other cards that it has part in, and what is queued does
- *            not happen.
+ *            An illegal address (all cards), or lose(): a context answers everything with that
+ *            until it is released, so do calls of other cards that it has part in, and what is
+ *            queued does not happen.
  * Threads    One lock around everything. */
 #ifndef SUPPORT_FAKE_CUDA_H
 #define SUPPORT_FAKE_CUDA_H

@@ -1,4 +1,5 @@
-/* fake_symbol: the controls of a library that stands in for another one (fake_cuda.h, fake_cublaslt.h). */
+/* fake_symbol: the controls of a library that stands in for another one (fake_cuda.h,
+ * fake_cublaslt.h). */
 #ifndef SUPPORT_FAKE_SYMBOL_H
 #define SUPPORT_FAKE_SYMBOL_H
 

@@ -48,7 +48,8 @@ static const struct flux_cut flux_cuts[] = {
     { "single_blocks.*.modulation.lin.", "single_transformer_blocks.*.norm.linear.", 0, 0 },
 };
 
-/* Is `name` called like the pattern, "*" being a number? *number: its text; returns what is behind. */
+/* Is `name` called like the pattern, "*" being a number? *number: its text; returns what is
+ * behind. */
 static inline const char *flux_matches(const char *name, const char *pattern, char number[16])
 {
     for (number[0] = '\0'; *pattern; pattern++) {

@@ -30,6 +30,22 @@ struct rig {
 };
 static struct rig rig;
 
+/* ---- prompts for rig_quoted(): GRAPH(C("1", "5"), NODE("2", "Save", "'value':['1',0]")) ---- */
+
+#define C(id, v) "'" id "':{'class_type':'Const','inputs':{'value':" v "}}"
+#define NODE(id, class, inputs) "'" id "':{'class_type':'" class "','inputs':{" inputs "}}"
+
+#define GRAPH(...) "{" GRAPH_N(__VA_ARGS__, 8, 7, 6, 5, 4, 3, 2, 1, 0)(__VA_ARGS__) "}"
+#define GRAPH_N(a, b, c, d, e, f, g, h, n, ...) GRAPH_##n
+#define GRAPH_1(a) a
+#define GRAPH_2(a, ...) a "," GRAPH_1(__VA_ARGS__)
+#define GRAPH_3(a, ...) a "," GRAPH_2(__VA_ARGS__)
+#define GRAPH_4(a, ...) a "," GRAPH_3(__VA_ARGS__)
+#define GRAPH_5(a, ...) a "," GRAPH_4(__VA_ARGS__)
+#define GRAPH_6(a, ...) a "," GRAPH_5(__VA_ARGS__)
+#define GRAPH_7(a, ...) a "," GRAPH_6(__VA_ARGS__)
+#define GRAPH_8(a, ...) a "," GRAPH_7(__VA_ARGS__)
+
 /* ---- helpers of the classes ---- */
 
 static inline void rig_called(struct node_call *c)

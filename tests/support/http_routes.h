@@ -1,5 +1,5 @@
-/* http_routes: routes that do one thing each, on the transport of http_rig.h, for tests of requests,
- * limits and rude clients. One rig per program: `g`, at `port`. */
+/* http_routes: routes that do one thing each, on the transport of http_rig.h, for tests of
+ * requests, limits and rude clients. One rig per program: `g`, at `port`. */
 #ifndef SUPPORT_HTTP_ROUTES_H
 #define SUPPORT_HTTP_ROUTES_H
 

@@ -1,4 +1,5 @@
-/* loader_rig: a models folder with small files, devices, and loader nodes called as the executor does.
+/* loader_rig: a models folder with small files, devices, and loader nodes called as the executor
+ * does.
  *
  *     struct rig r;
  *     rig_open(&r, "cpu=256m,null:0=128m");

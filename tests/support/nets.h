@@ -17,7 +17,8 @@
 
 #include <math.h>
 
-/* Writes <name>.<ext of the format>; hiprec as in struct preset. Its path is good as tmp_path() is. */
+/* Writes <name>.<ext of the format>; hiprec as in struct preset. Its path is good as tmp_path()
+ * is. */
 static inline const char *keys_file(const struct keys *k, const char *name, enum dtype dtype,
                                     const char *format, const char *const *hiprec)
 {
@@ -41,7 +42,8 @@ static inline const char *keys_file(const struct keys *k, const char *name, enum
     return path;
 }
 
-/* A change of one tensor on its way into a file: name and shape (the elements stay). False: it is left out. */
+/* A change of one tensor on its way into a file: name and shape (the elements stay). False: it is
+ * left out. */
 typedef bool keys_change_fn(const void *user, const struct key *key, char *name, size_t cap,
                             struct shape *shape);
 struct keys_changed {
@@ -200,8 +202,8 @@ static inline double rel_error(const float *got, const float *want, size_t n)
     return most > 0 ? worst / most : worst;
 }
 
-/* Limits of 1e-2 and more are those of networks that round every activation to 16 bits: they hold the
- * norm, because of many values one is always off by several roundings. */
+/* Limits of 1e-2 and more are those of networks that round every activation to 16 bits: they hold
+ * the norm, because of many values one is always off by several roundings. */
 static inline bool is_near(const char *what, const float *got, const float *want, size_t n,
                            double limit)
 {

@@ -1,4 +1,5 @@
-/* node_rig: one node called by hand: folders in a temporary place, inputs by name, outputs to look at.
+/* node_rig: one node called by hand: folders in a temporary place, inputs by name, outputs to look
+ * at.
  *
  *     struct node_rig r;
  *     rig_open(&r);

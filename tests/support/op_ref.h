@@ -33,7 +33,7 @@ static inline float ref_half(float x)
     return x;
 }
 
-/* Line by line what lora.md 6 says, every step rounded to F16. */
+/* Line by line what quant-formats.md 2.5 says, every step rounded to F16. */
 static inline float ref_fp8_value(const struct ref_fp8 *f, float value, uint32_t chance)
 {
     float x = ref_half(value), a = fabsf(x);
@@ -48,7 +48,7 @@ static inline float ref_fp8_value(const struct ref_fp8 *f, float value, uint32_t
         q = ref_half(ref_half(ref_half(a / exp2f(e - (float)f->bias)) - 1) * last);
     else
         q = ref_half(a / exp2f((float)(1 - f->bias - f->mantissa)));
-    q = ref_half(q + (float)(chance & 0x7ff) / 2048);
+    q = ref_half(q + (float)(chance & 0xff) / 256);
     q = ref_half(floorf(q) / last);
     float v = e > 0 ? ref_half(exp2f(e - (float)f->bias) * ref_half(1 + q))
                     : ref_half(exp2f((float)(1 - f->bias)) * q);

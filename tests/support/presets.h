@@ -46,7 +46,8 @@ static inline void preset_write(const char *preset, enum dtype dtype, const char
     preset_write_with(preset, dtype, path, NULL);
 }
 
-/* <preset>-<type>.safetensors in the test's folder, written once per program. Good as tmp_path(). */
+/* <preset>-<type>.safetensors in the test's folder, written once per program. Good as
+ * tmp_path(). */
 static inline const char *preset_file(const char *preset, enum dtype dtype)
 {
     char file[96];

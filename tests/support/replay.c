@@ -1,5 +1,6 @@
 /* replay: runs a fuzz target over a committed corpus, without libFuzzer. Every file is also cut at
- * every eighth byte and has single bytes flipped, so that a replay is a small fuzz run of its own. */
+ * every eighth byte and has single bytes flipped, so that a replay is a small fuzz run of its
+ * own. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>

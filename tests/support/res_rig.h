@@ -44,8 +44,8 @@ static inline void rig_reset(void *user) /* what an executor does: forget every 
         g->at_reset(g);
 }
 
-/* env may be NULL. cfg (may be NULL): its devices, log and reset are filled in here; pressure is off
- * unless it has a percentage, a negative one being the registry's default. */
+/* env may be NULL. cfg (may be NULL): its devices, log and reset are filled in here; pressure is
+ * off unless it has a percentage, a negative one being the registry's default. */
 static inline struct rig *rig_open(const char *devices, const struct dev_env *env,
                                    const struct res_config *cfg)
 {

@@ -5,15 +5,17 @@
  *                     then one record per operation. Any bytes are a sequence
  *           record    WORLD_RECORD bytes: which operation, then what to draw from. Taking a record
  *                     out leaves the others what they are, so that a sequence can be made shorter
- *           naive     what the program thinks is there: counted by hand, never by asking the registry,
- *                     except where the header leaves the choice to it (who goes to make room): then it
- *                     learns who went and asserts that they were allowed to go
- * Flow      world_random() or a fuzzer -> world_run(): opens the machine, performs the records, after
- *           each one compares everything and calls res_check(), then closes all of it and looks for
- *           what was left behind. false: *report says what went wrong, after a line per operation
+ *           naive     what the program thinks is there: counted by hand, never by asking the
+ *                     registry, except where the header leaves the choice to it (who goes to make
+ *                     room): then it learns who went and asserts that they were allowed to go
+ * Flow      world_random() or a fuzzer -> world_run(): opens the machine, performs the records,
+ *           after each one compares everything and calls res_check(), then closes all of it and
+ *           looks for what was left behind. false: *report says what went wrong, after a line per
+ *           operation
  * Threads   one world at a time in a process (its weight files are shared).
- * Files     res_world.c machine and sequence, res_world_ops.c the operations, res_world_free.c frees
- *           and prompts, res_world_naive.c comparing, res_world_files.c weight files and adapters. */
+ * Files     res_world.c machine and sequence, res_world_ops.c the operations, res_world_free.c
+ *           frees and prompts, res_world_naive.c comparing, res_world_files.c weight files and
+ *           adapters. */
 #ifndef SUPPORT_RES_WORLD_H
 #define SUPPORT_RES_WORLD_H
 

@@ -1,5 +1,6 @@
-/* The world's weight files and adapters. All values are small whole numbers: exact in F32, F16, BF16,
- * Q8_0 with a scale of 1 and, up to 16, in F8_E4M3; so what a patch makes of them is known by head. */
+/* The world's weight files and adapters. All values are small whole numbers: exact in F32, F16,
+ * BF16, Q8_0 with a scale of 1 and, up to 16, in F8_E4M3; so what a patch makes of them is known by
+ * head. */
 #include "support/res_world_impl.h"
 #include "support/tmp.h"
 #include "tensor/convert.h"

@@ -1,5 +1,5 @@
-/* Frees and prompts. What a free will do is written into the naive model before the registry does it
- * (the reset callback needs it half way), and taken back when the free fails. */
+/* Frees and prompts. What a free will do is written into the naive model before the registry does
+ * it (the reset callback needs it half way), and taken back when the free fails. */
 #include "support/res_world_impl.h"
 
 #include <stdlib.h>
@@ -232,8 +232,8 @@ static bool failed_free(struct world *w, const struct forecast *f, berth_status 
     return error_ok(w, err, s, codes, bad_selector) && naive_compare(w, NOBODY, 0);
 }
 
-/* The dry run says of every model and every device what the free then did. A device that was told to
- * fail may not have given everything back. */
+/* The dry run says of every model and every device what the free then did. A device that was told
+ * to fail may not have given everything back. */
 static bool check_foretold(struct world *w, const struct res_receipt *said,
                            const struct res_receipt *x)
 {

@@ -189,8 +189,8 @@ static inline bool naive_owned(const struct naive *n)
 }
 
 /* res_world_naive.c */
-/* After an operation about model `target` (NOBODY: none): learns what it was free to do, asserts the
- * rest. */
+/* After an operation about model `target` (NOBODY: none): learns what it was free to do, asserts
+ * the rest. */
 bool naive_compare(struct world *w, size_t target, unsigned may);
 bool naive_contents(struct world *w,
                     struct naive *n); /* every tensor; also learns after failures */

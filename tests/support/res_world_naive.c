@@ -27,8 +27,8 @@ void naive_gone(struct naive *n)
 
 #define TENSOR_BYTES_MAX (128 * KIB)
 
-/* An fp8 result comes from stochastic rounding in half precision: of an exact value now and then the
- * next one, and beyond 16 not every whole number is one. Everything else is exact. */
+/* An fp8 result comes from stochastic rounding in half precision: of an exact value now and then
+ * the next one, and beyond 16 not every whole number is one. Everything else is exact. */
 static bool value_ok(enum dtype t, bool patched, float got, float want)
 {
     float off = got - want, size = want < 0 ? -want : want;
@@ -190,8 +190,8 @@ static bool compare_places(struct world *w, size_t i, size_t target, unsigned ma
         away += strcmp(home, at.dev->name) != 0;
         if (!same_place(&at, &n->at[b])) {
             moved++;
-            /* Sent away by one who wants a device for himself, a block may even come back: the place
-             * it was sent to was short next. */
+            /* Sent away by one who wants a device for himself, a block may even come back: the
+             * place it was sent to was short next. */
             bool room = (may & MAY_EVICT && !w->roomy && at.device != n->at[b].device) ||
                         may & MAY_EJECT_OTHERS;
             bool demoted = i != target && room && n->retention == RES_AUTO && !n->uses;
@@ -260,7 +260,8 @@ static bool compare_model(struct world *w, size_t i, size_t target, unsigned may
 
 /* ---- all of it ---- */
 
-/* The devices' ledgers against the blocks: weights and pinned bytes belong to models, as asked for. */
+/* The devices' ledgers against the blocks: weights and pinned bytes belong to models, as asked
+ * for. */
 static bool compare_ledgers(struct world *w)
 {
     for (size_t d = 0; d < w->devices; d++) {
@@ -299,8 +300,8 @@ static bool stayed_on(const struct naive *n, const struct naive *before, size_t 
     return false;
 }
 
-/* eject models go before auto ones; then those that the running prompt used, in the same order; then
- * keep ones. */
+/* eject models go before auto ones; then those that the running prompt used, in the same order;
+ * then keep ones. */
 static int rank_of(const struct world *w, const struct naive *n)
 {
     int in_prompt = w->prompt && n->used_in_prompt;

@@ -136,8 +136,8 @@ static void say_model(struct world *w, const char *op, size_t i)
     say(w, "%s %s#%" PRIu64, op, identities[n->identity].name, n->id);
 }
 
-/* Can `need` (a model's bytes, wherever) be had without anybody leaving? Generous: what is asked for
- * in pages, staging and patch scratch all together has to be there on every device. */
+/* Can `need` (a model's bytes, wherever) be had without anybody leaving? Generous: what is asked
+ * for in pages, staging and patch scratch all together has to be there on every device. */
 static bool is_roomy(const struct world *w, const struct naive *n)
 {
     uint64_t need = n ? n->bytes * 2 + n->blocks * 8 * KIB + 256 * KIB : 0;
@@ -185,8 +185,8 @@ static bool adoptable(const struct world *w, const struct naive *n, size_t ident
            !naive_handles(n) && !n->uses;
 }
 
-/* The model whose blocks an adoption that failed has moved half way; NOBODY: none. Of several a keep
- * one: the others are auto, and may have been demoted to make room for it. */
+/* The model whose blocks an adoption that failed has moved half way; NOBODY: none. Of several a
+ * keep one: the others are auto, and may have been demoted to make room for it. */
 static size_t half_adopted(const struct world *w, size_t identity)
 {
     size_t found = NOBODY;

@@ -32,6 +32,17 @@ static inline size_t term_arrays(struct res_term *t, struct term_array out[TERM_
     case TERM_MIX:
         out[n++] = (struct term_array) { &t->up, (size_t)(t->rows * t->rank) };
         break;
+    case TERM_BUTTERFLY:
+        out[n++] = (struct term_array) { &t->up, (size_t)(t->rank2 * t->rows * t->rank) };
+        if (t->down)
+            out[n++] = (struct term_array) { &t->down, (size_t)t->rows };
+        break;
+    case TERM_INPUTS:
+        out[n++] = (struct term_array) { &t->up, (size_t)(t->cols / t->kernel * t->rank) };
+        out[n++] = (struct term_array) { &t->down, (size_t)(t->cols / t->kernel * t->rank) };
+        out[n++] = (struct term_array) { &t->up2, (size_t)(t->rows * t->rank2) };
+        out[n++] = (struct term_array) { &t->down2, (size_t)(t->rank2 * t->cols) };
+        break;
     case TERM_ADD:
     case TERM_SET:
         out[n++] = (struct term_array) { &t->dense, (size_t)(t->rows * t->cols) };

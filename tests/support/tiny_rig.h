@@ -1,4 +1,5 @@
-/* tiny_rig: the tiny models of the golden files behind real nodes, called as the executor calls them.
+/* tiny_rig: the tiny models of the golden files behind real nodes, called as the executor calls
+ * them.
  *
  *     struct tiny t;
  *     tiny_open(&t, "sample_sd15_tiny");             on the device of where.h
@@ -9,8 +10,9 @@
  *     call_release(&x);
  *     tiny_close(&t);
  *
- * Weights are written from *_keys.json by the rule of the golden README, with what no file says (heads)
- * from the manifest's config. There is no pool: passes as small as these take longer with one. */
+ * Weights are written from *_keys.json by the rule of the golden README, with what no file says
+ * (heads) from the manifest's config. There is no pool: passes as small as these take longer with
+ * one. */
 #ifndef SUPPORT_TINY_RIG_H
 #define SUPPORT_TINY_RIG_H
 

@@ -12,16 +12,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static atomic_long vfs_writes, vfs_fail_from = LONG_MAX, vfs_fail_to = LONG_MAX;
 static atomic_long vfs_room = LONG_MAX; /* bytes that a file may have */
 /* A disk: bytes that the files of one database, and others' (eaten), may have together. */
 static atomic_long vfs_disk = LONG_MAX, vfs_eaten;
+/* Writes into the database itself (with a log: somebody moves it), and how long each takes. */
+static atomic_long vfs_moves, vfs_move_us;
 static char vfs_database[512];
 static sqlite3_vfs vfs_ours, *vfs_real;
 static struct {
     const sqlite3_io_methods *was;
     sqlite3_io_methods is;
+    bool database;
 } vfs_methods[4]; /* one for each kind of file that SQLite has */
 
 /* Bytes left on that disk; below 0: others took more than there was. */
@@ -53,10 +57,16 @@ static inline int vfs_write(sqlite3_file *f, const void *p, int n, sqlite3_int64
         return SQLITE_FULL;
     if (at + n > atomic_load(&vfs_room) || !vfs_fits(f, at + n))
         return SQLITE_FULL;
-    for (size_t i = 0; i < ARRAY_LEN(vfs_methods); i++)
-        if (f->pMethods == &vfs_methods[i].is)
-            return vfs_methods[i].was->xWrite(f, p, n, at);
-    abort();
+    size_t i = 0;
+    while (f->pMethods != &vfs_methods[i].is)
+        if (++i == ARRAY_LEN(vfs_methods))
+            abort();
+    if (vfs_methods[i].database) {
+        atomic_fetch_add(&vfs_moves, 1);
+        if (atomic_load(&vfs_move_us))
+            usleep((useconds_t)atomic_load(&vfs_move_us));
+    }
+    return vfs_methods[i].was->xWrite(f, p, n, at);
 }
 
 static inline int vfs_sync(sqlite3_file *f, int flags)
@@ -75,6 +85,7 @@ static inline int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *f, 
             vfs_methods[i].is = *f->pMethods;
             vfs_methods[i].is.xWrite = vfs_write;
             vfs_methods[i].is.xSync = vfs_sync;
+            vfs_methods[i].database = flags & SQLITE_OPEN_MAIN_DB;
         }
         if (vfs_methods[i].was == f->pMethods) {
             f->pMethods = &vfs_methods[i].is;

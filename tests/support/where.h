@@ -9,10 +9,10 @@
  *     args.act = at.act;
  *     assert_near(what, got, want, n, where_limit(&at, WHERE_MODULE, "unet_sd15_tiny", "0/out"));
  *
- * Limits are relative to the largest value of the reference, those of 16 bits to its norm. F32 on the
- * cpu: 1e-4 for a module, 1e-3 for a whole run; F32 on a card, whose products may go through other
- * sums: 1e-3; BF16 and F16: 2e-2. Networks that compute in F32 whatever is asked for (text encoders):
- * where_limit_f32().
+ * Limits are relative to the largest value of the reference, those of 16 bits to its norm. F32 on
+ * the cpu: 1e-4 for a module, 1e-3 for a whole run; F32 on a card, whose products may go through
+ * other sums: 1e-3; BF16 and F16: 2e-2. Networks that compute in F32 whatever is asked for (text
+ * encoders): where_limit_f32().
  *
  * BF16 has cases that are beyond 2e-2 in ComfyUI itself (97 of 113; in 48 rounding the operands of
  * products alone is, in one the weights alone: guidance multiplies it by about 9).

@@ -1,6 +1,6 @@
-/* worker_rig: a worker's thread with a whole server around it: jobs go in through the store, requests
- * through worker.h; nobody connects. The nodes are the tests' own: one that waits to be let go, one
- * that runs out of memory, one that holds a model. */
+/* worker_rig: a worker's thread with a whole server around it: jobs go in through the store,
+ * requests through worker.h; nobody connects. The nodes are the tests' own: one that waits to be
+ * let go, one that runs out of memory, one that holds a model. */
 #ifndef SUPPORT_WORKER_RIG_H
 #define SUPPORT_WORKER_RIG_H
 

@@ -1,8 +1,8 @@
 """Chromium, driven as a person would: by what is on the page, never by waiting a while.
 
-Browser.until() asks again until its answer is true and fails with what it saw; a page that needs longer
-on a busy machine gets it. The page's own log and every request it made are kept, for they are what the
-tests of a quiet page ask about."""
+Browser.until() asks again until its answer is true and fails with what it saw; a page that needs
+longer on a busy machine gets it. The page's own log and every request it made are kept, for they
+are what the tests of a quiet page ask about."""
 
 import base64
 import json
@@ -13,8 +13,10 @@ import time
 
 try:
     from selenium import webdriver
-    from selenium.common.exceptions import (JavascriptException, NoSuchElementException, StaleElementReferenceException,
-                                            WebDriverException)
+    from selenium.common.exceptions import (
+        JavascriptException, NoSuchElementException, StaleElementReferenceException,
+        WebDriverException
+    )
     from selenium.webdriver.chrome.options import Options
     from selenium.webdriver.chrome.service import Service
     from selenium.webdriver.common.action_chains import ActionChains
@@ -46,10 +48,12 @@ class Browser:
         self.profile = tempfile.mkdtemp(prefix="berth-browser-")
         options = Options()
         options.binary_location = shutil.which("chromium")
-        for flag in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
-                     "--disable-background-networking", "--disable-component-update", "--disable-sync",
-                     "--force-device-scale-factor=1", "--hide-scrollbars", f"--window-size={width},{height}",
-                     f"--user-data-dir={self.profile}"):
+        for flag in (
+            "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+            "--disable-extensions", "--disable-background-networking", "--disable-component-update",
+            "--disable-sync", "--force-device-scale-factor=1", "--hide-scrollbars",
+            f"--window-size={width},{height}", f"--user-data-dir={self.profile}"
+        ):
             options.add_argument(flag)
         if os.geteuid() == 0:  # Chromium's sandbox does not start for root, as CI runs
             options.add_argument("--no-sandbox")
@@ -83,7 +87,10 @@ class Browser:
 
     def size(self, width, height):
         """The page's own size, whatever the window around it takes."""
-        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.cdp(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+            mobile=False
+        )
 
     def scheme(self, dark):
         """What the system asks for: prefers-color-scheme."""
@@ -100,20 +107,26 @@ class Browser:
     def pixels(self, png):
         """(width, height, RGB bytes) of a PNG, decoded by Chromium; leaves the page."""
         self.open("about:blank")
-        width, height, data = self.driver.execute_async_script("""
+        width, height, data = self.driver.execute_async_script(
+            """
             const [source, done] = arguments, image = new Image();
             image.onload = () => {
-                const canvas = Object.assign(document.createElement('canvas'), {width: image.width, height: image.height});
+                const canvas = Object.assign(document.createElement('canvas'), {width: image.width,
+                    height: image.height});
                 const at = canvas.getContext('2d');
                 at.drawImage(image, 0, 0);
-                const rgba = at.getImageData(0, 0, image.width, image.height).data, rgb = new Uint8Array(rgba.length / 4 * 3);
+                const rgba = at.getImageData(0, 0, image.width, image.height).data,
+                    rgb = new Uint8Array(rgba.length / 4 * 3);
                 for (let i = 0, j = 0; i < rgba.length; i += 4, j += 3)
                     rgb.set(rgba.subarray(i, i + 3), j);
                 const reader = new FileReader();
-                reader.onload = () => done([image.width, image.height, reader.result.split(',')[1]]);
+                reader.onload = () => done([image.width, image.height,
+                    reader.result.split(',')[1]]);
                 reader.readAsDataURL(new Blob([rgb]));
             };
-            image.src = 'data:image/png;base64,' + source;""", base64.b64encode(png).decode())
+            image.src = 'data:image/png;base64,' + source;""",
+            base64.b64encode(png).decode(),
+        )
         return width, height, base64.b64decode(data)
 
     # -- the page
@@ -136,14 +149,17 @@ class Browser:
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 
     def until(self, question, what, patience=PATIENCE):
-        """The first answer of question() that is true. An element that left the page between two questions is no answer."""
+        """The first answer of question() that is true. An element that left the page between two
+        questions is no answer."""
         end, seen = time.monotonic() + patience, None
         while time.monotonic() < end:
             try:
                 seen = question()
                 if seen:
                     return seen
-            except (NoSuchElementException, StaleElementReferenceException, JavascriptException) as e:
+            except (
+                NoSuchElementException, StaleElementReferenceException, JavascriptException
+            ) as e:
                 seen = type(e).__name__
             time.sleep(0.05)  # between two questions; what is waited for is the answer
         raise AssertionError(f"never came: {what}; last seen: {seen!r}\n{self.said()}")
@@ -155,10 +171,15 @@ class Browser:
         return self.until(look, f"{selector} on the page")
 
     def gone(self, selector):
-        self.until(lambda: not any(e.is_displayed() for e in self.all(selector)), f"{selector} gone")
+        self.until(
+            lambda: not any(e.is_displayed() for e in self.all(selector)), f"{selector} gone"
+        )
 
     def text(self, selector):
-        return self.js("const e = document.querySelector(arguments[0]); return e ? e.textContent : ''", selector)
+        return self.js(
+            "const e = document.querySelector(arguments[0]); return e ? e.textContent : ''",
+            selector,
+        )
 
     def until_text(self, selector, *parts):
         """Waits until the element's text holds all parts; returns it."""
@@ -168,7 +189,8 @@ class Browser:
         return self.until(look, f"{parts} in {selector}: {self.text(selector)!r}")
 
     def click(self, selector):
-        """Clicks what is there and stays where it is: pictures and rows that come in above it move it away under the mouse."""
+        """Clicks what is there and stays where it is: pictures and rows that come in above it move
+        it away under the mouse."""
         last = [None]
 
         def press():
@@ -176,7 +198,14 @@ class Browser:
             if not e:
                 return False
             self.js("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", e)
-            before, last[0] = last[0], (e.id, self.js("const r = arguments[0].getBoundingClientRect(); return [r.x, r.y, r.width, r.height]", e))
+            before, last[0] = last[0], (
+                e.id,
+                self.js(
+                    "const r = arguments[0].getBoundingClientRect(); return [r.x, r.y, r.width, "
+                    "r.height]",
+                    e,
+                ),
+            )
             if before != last[0]:
                 return False
             try:
@@ -220,15 +249,22 @@ class Browser:
 
     def drop(self, selector, name, data, mime="application/json"):
         """Drops a file of these bytes on an element: the events a file manager's drag makes."""
-        self.js("""
+        self.js(
+            """
             const [at, name, text, mime] = arguments;
             const bytes = Uint8Array.from(atob(text), c => c.charCodeAt(0));
             const files = new DataTransfer();
             files.items.add(new File([bytes], name, {type: mime}));
             const target = document.querySelector(at);
             for (const kind of ['dragenter', 'dragover', 'drop'])
-                target.dispatchEvent(new DragEvent(kind, {bubbles: true, cancelable: true, dataTransfer: files}));
-        """, selector, name, base64.b64encode(data).decode(), mime)
+                target.dispatchEvent(new DragEvent(kind, {bubbles: true, cancelable: true,
+                    dataTransfer: files}));
+        """,
+            selector,
+            name,
+            base64.b64encode(data).decode(),
+            mime,
+        )
 
     # -- what the page said and asked for
 
@@ -247,7 +283,8 @@ class Browser:
             return f"(no log: {e})"
 
     def events(self, *methods):
-        """What Chromium's network told so far: [(method, parameters)], all tabs, since the start or forget()."""
+        """What Chromium's network told so far: [(method, parameters)], all tabs, since the start or
+        forget()."""
         for entry in self.driver.get_log("performance"):
             m = json.loads(entry["message"])["message"]
             if m["method"].startswith("Network."):
@@ -267,7 +304,10 @@ class Browser:
 
     def answers(self):
         """[(status, url)] of everything that was answered."""
-        return [(p["response"]["status"], p["response"]["url"]) for _, p in self.events("Network.responseReceived")]
+        return [
+            (p["response"]["status"], p["response"]["url"])
+            for _, p in self.events("Network.responseReceived")
+        ]
 
     def transferred(self):
         """Bytes that came over the network, heads included."""

@@ -1,9 +1,9 @@
 """Browser tests: a real server, a real Chromium, one of each for all tests of a file.
 
-The server is started by what tests/e2e/api starts it with; models are synthetic and tiny. Devices are
-logical ones in this machine's memory, so that there is something to see on any machine. Every test that
-uses `page` also tests that nothing was wrong on the way: no error in the console, no request that went
-elsewhere."""
+The server is started by what tests/e2e/api starts it with; models are synthetic and tiny. Devices
+are logical ones in this machine's memory, so that there is something to see on any machine. Every
+test that uses `page` also tests that nothing was wrong on the way: no error in the console, no
+request that went elsewhere."""
 
 import importlib.util
 import os
@@ -45,8 +45,11 @@ def base_with_model(base, *names):
     for name in names or [MODEL]:
         synth(str(base / "models/checkpoints" / name), "sd15-tiny", "--dtype", "f16")
     os.makedirs(base / "tokenizers", exist_ok=True)
-    api.subprocess.run([api.BINARY, "synth", "--tokenizer", str(base / "tokenizers/clip")], check=True,
-                       stdout=api.subprocess.DEVNULL)
+    api.subprocess.run(
+        [api.BINARY, "synth", "--tokenizer", str(base / "tokenizers/clip")],
+        check=True,
+        stdout=api.subprocess.DEVNULL,
+    )
     return base
 
 
@@ -56,15 +59,24 @@ def drawing(text="a boat", seed=1, steps=2, size=64, model=MODEL, prefix="web", 
         return {"class_type": kind, "inputs": inputs}
     load = node("CheckpointLoaderSimple", ckpt_name=model)
     if loader:
-        load = node("CheckpointLoaderSimpleDisTorch2MultiGPU", ckpt_name=model, compute_device="cuda:0", virtual_vram_gb=0.0,
-                    donor_device="cpu", eject_models=False, **loader)
+        load = node(
+            "CheckpointLoaderSimpleDisTorch2MultiGPU",
+            ckpt_name=model,
+            compute_device="cuda:0",
+            virtual_vram_gb=0.0,
+            donor_device="cpu",
+            eject_models=False,
+            **loader
+        )
     return {
         "1": load,
         "2": node("CLIPTextEncode", clip=["1", 1], text=text),
         "3": node("CLIPTextEncode", clip=["1", 1], text=""),
         "4": node("EmptyLatentImage", width=size, height=size, batch_size=1),
-        "5": node("KSampler", model=["1", 0], positive=["2", 0], negative=["3", 0], latent_image=["4", 0], seed=seed, steps=steps,
-                  cfg=cfg, sampler_name="euler", scheduler="normal", denoise=1.0),
+        "5": node(
+            "KSampler", model=["1", 0], positive=["2", 0], negative=["3", 0], latent_image=["4", 0],
+            seed=seed, steps=steps, cfg=cfg, sampler_name="euler", scheduler="normal", denoise=1.0
+        ),
         "6": node("VAEDecode", samples=["5", 0], vae=["1", 2]),
         "7": node("SaveImage", images=["6", 0], filename_prefix=prefix),
     }
@@ -101,8 +113,13 @@ def settle(server):
 def arrive(browser, server, path="/berth"):
     """Opens the dashboard and waits until its first data is drawn and its socket is open."""
     browser.open(server.url + path)
-    browser.until(lambda: browser.js("const d = document.documentElement.dataset; return d.ready === '1' && d.connected === '1'"),
-                  "the dashboard")
+    browser.until(
+        lambda: browser.js(
+            "const d = document.documentElement.dataset; return d.ready === '1' && d.connected "
+            "=== '1'"
+        ),
+        "the dashboard",
+    )
 
 
 @pytest.fixture
@@ -117,5 +134,7 @@ def page(chrome, server):
     arrive(chrome, server)
     yield chrome
     assert chrome.errors() == []
-    away = [u for u in chrome.urls() if not u.startswith((server.url, server.ws_url, "blob:", "data:"))]
+    away = [
+        u for u in chrome.urls() if not u.startswith((server.url, server.ws_url, "blob:", "data:"))
+    ]
     assert away == []

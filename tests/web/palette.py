@@ -1,7 +1,8 @@
 """A picture in 256 colours: screenshots are then a third as large, and hardly another picture.
 
-The colours that most pixels have stay as they are, which are those of the page; the rest, of pictures and of the
-edges of letters, share what is left: the box of colours whose pixels are furthest from their mean is cut there."""
+The colours that most pixels have stay as they are, which are those of the page; the rest, of
+pictures and of the edges of letters, share what is left: the box of colours whose pixels are
+furthest from their mean is cut there."""
 
 import struct
 import zlib
@@ -16,15 +17,20 @@ def _mean(box, axis):
 
 
 def _spread(box):
-    """(how far its pixels are from their mean along one channel, squared and added up; the channel where that is most)"""
-    away = [sum(n * (c[i] - m) ** 2 for c, n in box) for i, m in ((i, _mean(box, i)) for i in range(3))]
+    """(how far its pixels are from their mean along one channel, squared and added up; the channel
+    where that is most)"""
+    away = [
+        sum(n * (c[i] - m) ** 2 for c, n in box) for i, m in ((i, _mean(box, i)) for i in range(3))
+    ]
     return max(away), away.index(max(away))
 
 
 def _cut(box):
     axis = _spread(box)[1]
     mean = _mean(box, axis)
-    return [item for item in box if item[0][axis] <= mean], [item for item in box if item[0][axis] > mean]
+    return [item for item in box if item[0][axis] <= mean], [
+        item for item in box if item[0][axis] > mean
+    ]
 
 
 def _boxes(counts, most):
@@ -50,6 +56,13 @@ def reduce(width, height, rgb):
     rows = b"".join(b"\0" + plane[y * width:(y + 1) * width] for y in range(height))
 
     def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)) +
-            chunk(b"PLTE", b"".join(bytes(c) for c in palette)) + chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b""))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0))
+        + chunk(b"PLTE", b"".join(bytes(c) for c in palette))
+        + chunk(b"IDAT", zlib.compress(rows, 9))
+        + chunk(b"IEND", b"")
+    )

@@ -1,4 +1,5 @@
-"""While a prompt runs: what changes memory waits for it, says so, and never keeps Interrupt from getting through."""
+"""While a prompt runs: what changes memory waits for it, says so, and never keeps Interrupt from
+getting through."""
 
 import pytest
 
@@ -13,7 +14,8 @@ HOLD = """
         ? new Promise((yes, no) => {
               const signal = o.signal;
               held.push({signal, body: o.body, go: () => real(url, o).then(yes, no)});
-              signal?.addEventListener('abort', () => no(new DOMException('aborted', 'AbortError')));
+              signal?.addEventListener('abort', () => no(new DOMException('aborted',
+                  'AbortError')));
           })
         : real(url, o);
 """
@@ -28,8 +30,12 @@ def loaded(page, server):
 
 def start(page, server):
     """A prompt of somebody else, which runs until it is interrupted."""
-    id = server.queue(drawing("long", steps=LONG, seed=99, size=128), client_id="somebody-else")["prompt_id"]
-    page.until(lambda: page.one("#running").get_attribute("data-prompt-id") == id, "the running prompt")
+    id = server.queue(drawing("long", steps=LONG, seed=99, size=128), client_id="somebody-else")[
+        "prompt_id"
+    ]
+    page.until(
+        lambda: page.one("#running").get_attribute("data-prompt-id") == id, "the running prompt"
+    )
     page.shown("#btn-interrupt")
     return id
 
@@ -43,11 +49,16 @@ def row(id, what=""):
 
 
 def sent(page, method):
-    return [p["request"]["url"] for _, p in page.events("Network.requestWillBeSent") if p["request"]["method"] == method]
+    return [
+        p["request"]["url"]
+        for _, p in page.events("Network.requestWillBeSent")
+        if p["request"]["method"] == method
+    ]
 
 
 def test_what_waits_leaves_room_for_interrupt(page, server, loaded):
-    """Six connections are all that a browser opens, for all tabs: no page takes more than two of them for waiting."""
+    """Six connections are all that a browser opens, for all tabs: no page takes more than two of
+    them for waiting."""
     start(page, server)
     page.forget()
     for id in loaded.values():
@@ -56,9 +67,15 @@ def test_what_waits_leaves_room_for_interrupt(page, server, loaded):
         page.until_text(row(id, "[data-test=asked]"), "unload", "waits for the running prompt")
     assert len(sent(page, "DELETE")) == 2
     page.click("#btn-interrupt")
-    page.until(lambda: not any(model(server, id).get("resident") for id in loaded.values()), "all three unloaded, the third as well")
+    page.until(
+        lambda: not any(model(server, id).get("resident") for id in loaded.values()),
+        "all three unloaded, the third as well",
+    )
     assert len(sent(page, "DELETE")) == 3
-    page.until(lambda: not any(e.is_displayed() for e in page.all("[data-test=asked]")), "nothing asked for any more")
+    page.until(
+        lambda: not any(e.is_displayed() for e in page.all("[data-test=asked]")),
+        "nothing asked for any more",
+    )
 
 
 def test_a_look_that_nobody_waits_for_is_given_up(page, server, loaded):
@@ -83,8 +100,13 @@ def test_a_look_is_answered_between_the_steps(page, server, loaded):
 def test_a_confirmed_free_happens_whether_or_not_its_dialog_is_open(page, server, loaded):
     page.click("#btn-unload")
     page.shown("#free-preview")
-    start_id = server.queue(drawing("long", steps=LONG, seed=98, size=128), client_id="somebody-else")["prompt_id"]
-    page.until(lambda: page.one("#running").get_attribute("data-prompt-id") == start_id, "the running prompt")
+    start_id = server.queue(
+        drawing("long", steps=LONG, seed=98, size=128), client_id="somebody-else"
+    )["prompt_id"]
+    page.until(
+        lambda: page.one("#running").get_attribute("data-prompt-id") == start_id,
+        "the running prompt",
+    )
     page.click("#btn-free-ok")
     page.until_text("#free-wait", "waits for the running prompt")
     assert page.text("#btn-free-cancel") == "Close; it will still happen"
@@ -110,8 +132,14 @@ def test_a_plan_that_is_applied_is_applied_once(page, server, loaded):
     page.forget()
     page.click("#btn-plan-apply")
     page.until_text("#plan-hint", "waits for the running prompt", "still happen")
-    page.js("document.querySelector('#plan-allocation').dispatchEvent(new Event('input', {bubbles: true}))")
-    assert not page.one("#btn-plan-apply").is_enabled() and not page.one("#btn-plan-preview").is_enabled()
+    page.js(
+        "document.querySelector('#plan-allocation').dispatchEvent(new Event('input', {bubbles: "
+        "true}))"
+    )
+    assert (
+        not page.one("#btn-plan-apply").is_enabled()
+        and not page.one("#btn-plan-preview").is_enabled()
+    )
     page.keys(Keys.ESCAPE)
     page.gone("#dlg-plan")
     page.click(row(loaded["vae"], "[data-test=plan]"))
@@ -131,7 +159,9 @@ def test_a_wish_is_shown_until_it_is_answered(page, server, loaded):
     page.js(HOLD, "PATCH", "/berth/models/")
     page.click(row(clip, "[data-test=retention][value=keep]"))
     page.until_text(row(clip, "[data-test=asked]"), "keep", "waits for the running prompt")
-    server.post("/queue", {"delete": [server.queue(drawing(seed=5))["prompt_id"]]})  # something else changes, the page is drawn again
+    server.post(
+        "/queue", {"delete": [server.queue(drawing(seed=5))["prompt_id"]]}
+    )  # something else changes, the page is drawn again
     page.js("return import('/berth/web/data.js').then(m => m.loadModels())")
     assert page.one(row(clip, "[data-test=retention][value=keep]")).is_selected()
     page.click(row(clip, "[data-test=retention][value=eject]"))
@@ -144,20 +174,34 @@ def test_a_wish_is_shown_until_it_is_answered(page, server, loaded):
 
 
 def test_the_time_that_is_left_is_measured_from_when_we_came(page, server):
-    """The steps that a prompt took before the page was there took no time that the page knows of."""
-    script = page.cdp("Page.addScriptToEvaluateOnNewDocument", source="""
+    """The steps that a prompt took before the page was there took no time that the page knows
+    of."""
+    script = page.cdp(
+        "Page.addScriptToEvaluateOnNewDocument",
+        source="""
         window.told = [];
         document.addEventListener('DOMContentLoaded', () => {
             const at = document.getElementById('running-text');
-            new MutationObserver(() => told.push(at.textContent)).observe(at, {childList: true, characterData: true, subtree: true});
-        });""")["identifier"]
+            new MutationObserver(() => told.push(at.textContent)).observe(at, {childList: true,
+                characterData: true, subtree: true});
+        });""",
+    )["identifier"]
     start(page, server)
-    page.until(lambda: server.get("/berth/queue").json()["executing"]["value"] > 20, "steps before the page is there")
+    page.until(
+        lambda: server.get("/berth/queue").json()["executing"]["value"] > 20,
+        "steps before the page is there",
+    )
     try:
         page.open(server.url + "/berth")
-        steps = page.until(lambda: [t for t in page.js("return window.told || []") if t.startswith("step ")], "steps")
+        steps = page.until(
+            lambda: [t for t in page.js("return window.told || []") if t.startswith("step ")],
+            "steps",
+        )
         assert "left" not in steps[0], steps
-        page.until(lambda: "left" in page.text("#running-text"), "a guess, when there is something to guess from")
+        page.until(
+            lambda: "left" in page.text("#running-text"),
+            "a guess, when there is something to guess from",
+        )
     finally:
         page.cdp("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
         server.post("/interrupt", {})

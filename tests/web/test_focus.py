@@ -16,7 +16,12 @@ def focused(page, selector):
 
 
 def test_draw_it_can_be_pressed_again(page, server):
-    for field, value in (("#f-prompt", "again"), ("#f-steps", 2), ("#f-width", 64), ("#f-height", 64)):
+    for field, value in (
+        ("#f-prompt", "again"),
+        ("#f-steps", 2),
+        ("#f-width", 64),
+        ("#f-height", 64),
+    ):
         page.fill(field, value)
     focus(page, "#btn-submit")
     for n in (1, 2):
@@ -34,7 +39,12 @@ def test_arrow_keys_walk_through_retention(page, server):
     for value in ("keep", "eject"):
         page.keys(Keys.ARROW_RIGHT)
         page.until(lambda: server.get(f"/berth/models/{id}").json()["retention"] == value, value)
-        page.until(lambda: not page.one(f"[data-test=model][data-model='{id}'] [data-test=asked]").is_displayed(), "answered")
+        page.until(
+            lambda: not page.one(
+                f"[data-test=model][data-model='{id}'] [data-test=asked]"
+            ).is_displayed(),
+            "answered",
+        )
         assert focused(page, f"{at}[value={value}]")
 
 
@@ -73,7 +83,11 @@ def test_a_button_that_ends_its_use_hands_the_focus_to_its_row(page, server):
     page.until(lambda: len(page.all("[data-test=waiting]")) == 2, "two")
     focus(page, f"[data-prompt-id='{ids[1]}'] [data-test=up]")
     page.keys(Keys.ENTER)
-    page.until(lambda: [e.get_attribute("data-prompt-id") for e in page.all("[data-test=waiting]")] == ids[::-1], "moved")
+    page.until(
+        lambda: [e.get_attribute("data-prompt-id") for e in page.all("[data-test=waiting]")]
+        == ids[::-1],
+        "moved",
+    )
     page.until(lambda: focused(page, f"[data-test=waiting][data-prompt-id='{ids[1]}']"), "the row")
 
 
@@ -96,13 +110,21 @@ def test_drawings_that_take_arrow_keys_say_so(page, server):
     """Screen readers hand arrow keys only to roles that want them, and read what they chose."""
     server.run(drawing())
     for selector in ("[data-test=segment][data-model]", "#strips .lanes"):
-        page.until(lambda: page.one(selector).get_attribute("role") == "slider", "blocks to walk through")
+        page.until(
+            lambda: page.one(selector).get_attribute("role") == "slider", "blocks to walk through"
+        )
         focus(page, selector)
         page.keys(Keys.END)
-        last = page.js("const e = document.activeElement; return [e.getAttribute('aria-valuenow'), e.getAttribute('aria-valuemax'),"
-                       "e.getAttribute('aria-valuetext'), e.getAttribute('aria-readonly')]")
+        last = page.js(
+            "const e = document.activeElement; return [e.getAttribute('aria-valuenow'), "
+            "e.getAttribute('aria-valuemax'),"
+            "e.getAttribute('aria-valuetext'), e.getAttribute('aria-readonly')]"
+        )
         assert last[0] == last[1] and int(last[1]) > 1 and last[2] and last[3] == "true"
         assert last[2] in page.text("#block-tip")
-    nested = page.js("const live = '[aria-live], [role=status], [role=alert]';"
-                     "return [...document.querySelectorAll(live)].filter(e => e.parentElement.closest(live)).length")
+    nested = page.js(
+        "const live = '[aria-live], [role=status], [role=alert]';"
+        "return [...document.querySelectorAll(live)].filter(e => "
+        "e.parentElement.closest(live)).length"
+    )
     assert nested == 0

@@ -19,11 +19,19 @@ def resident(server):
 
 
 def listed(page, what):
-    return page.js("return [...document.querySelectorAll(`#dlg-free [data-test=${arguments[0]}]`)].map(e => +e.dataset.model)", what)
+    return page.js(
+        "return [...document.querySelectorAll(`#dlg-free [data-test=${arguments[0]}]`)].map(e => "
+        "+e.dataset.model)",
+        what,
+    )
 
 
 def used(server, device="cuda:0"):
-    return next(sum(d["tiers"].values()) for d in server.get("/berth/devices").json()["devices"] if d["name"] == device)
+    return next(
+        sum(d["tiers"].values())
+        for d in server.get("/berth/devices").json()["devices"]
+        if d["name"] == device
+    )
 
 
 def executed(server, prompt):
@@ -33,19 +41,25 @@ def executed(server, prompt):
     return set(prompt) - set(cached)
 
 
-@pytest.mark.parametrize("button, title", [("#btn-unload", "Unload Models"), ("#btn-free", "Free model and node cache")])
+@pytest.mark.parametrize(
+    "button, title", [("#btn-unload", "Unload Models"), ("#btn-free", "Free model and node cache")]
+)
 def test_the_preview_does_nothing(page, server, loaded, button, title):
     before = resident(server)
     assert page.text(button).strip() == title
     page.click(button)
     page.shown("#free-preview")
     assert title in page.text("#free-title")
-    page.until(lambda: sorted(listed(page, "goes")) == sorted(loaded.values()), "all three would go")
+    page.until(
+        lambda: sorted(listed(page, "goes")) == sorted(loaded.values()), "all three would go"
+    )
     assert listed(page, "stays") == []
     row = page.one("#dlg-free [data-test=free-device][data-device='cuda:0']")
     assert int(row.get_attribute("data-before")) == used(server) > 0
     assert int(row.get_attribute("data-after")) < int(row.get_attribute("data-before"))
-    assert page.text("#btn-free-ok").startswith("Free about ")  # buffers come and go between a look and a free
+    assert page.text("#btn-free-ok").startswith(
+        "Free about "
+    )  # buffers come and go between a look and a free
     page.click("#btn-free-cancel")
     page.gone("#dlg-free")
     assert resident(server) == before
@@ -59,7 +73,9 @@ def test_unload_models_leaves_the_node_cache(page, server, loaded):
     toast = page.shown("[data-test=toast][data-receipt]")
     assert toast.get_attribute("data-kind") == "done" and "MiB" in toast.text
     assert set(resident(server).values()) <= {0}
-    page.until(lambda: not page.all("[data-test=device] [data-test=segment][data-model]"), "empty bars")
+    page.until(
+        lambda: not page.all("[data-test=device] [data-test=segment][data-model]"), "empty bars"
+    )
     assert executed(server, drawing()) == set()  # every node is still cached
 
 
@@ -74,8 +90,12 @@ def test_free_takes_the_node_cache_too(page, server, loaded):
 
 
 def test_kept_models_stay_and_are_said_to(page, server, loaded):
-    page.click(f"[data-test=model][data-model='{loaded['unet']}'] [data-test=retention][value=keep]")
-    page.until(lambda: server.get(f"/berth/models/{loaded['unet']}").json()["retention"] == "keep", "keep")
+    page.click(
+        f"[data-test=model][data-model='{loaded['unet']}'] [data-test=retention][value=keep]"
+    )
+    page.until(
+        lambda: server.get(f"/berth/models/{loaded['unet']}").json()["retention"] == "keep", "keep"
+    )
     page.click("#btn-unload")
     page.until(lambda: listed(page, "stays") == [loaded["unet"]], "the kept one stays")
     assert sorted(listed(page, "goes")) == sorted([loaded["clip"], loaded["vae"]])
@@ -86,8 +106,12 @@ def test_kept_models_stay_and_are_said_to(page, server, loaded):
 
 
 def test_only_marked_models_go_when_some_are_marked(page, server, loaded):
-    page.click(f"[data-test=model][data-model='{loaded['vae']}'] [data-test=retention][value=eject]")
-    page.until(lambda: server.get(f"/berth/models/{loaded['vae']}").json()["retention"] == "eject", "eject")
+    page.click(
+        f"[data-test=model][data-model='{loaded['vae']}'] [data-test=retention][value=eject]"
+    )
+    page.until(
+        lambda: server.get(f"/berth/models/{loaded['vae']}").json()["retention"] == "eject", "eject"
+    )
     page.click("#btn-unload")
     page.until(lambda: listed(page, "goes") == [loaded["vae"]], "the marked one, and nothing else")
     page.click("#btn-free-cancel")
@@ -95,7 +119,10 @@ def test_only_marked_models_go_when_some_are_marked(page, server, loaded):
 
 def test_receipts_can_be_opened_again(page, server, loaded):
     def listed():
-        return page.js("return [...document.querySelectorAll('#receipts-list [data-test=receipt]')].map((e) => +e.dataset.serial)")
+        return page.js(
+            "return [...document.querySelectorAll('#receipts-list [data-test=receipt]')].map((e) "
+            "=> +e.dataset.serial)"
+        )
     last = server.get("/berth/receipts").json()["receipts"][0]["serial"]
     for button in ("#btn-unload", "#btn-free"):
         page.click(button)
@@ -105,7 +132,9 @@ def test_receipts_can_be_opened_again(page, server, loaded):
     page.click("#btn-receipts")
     page.until(lambda: listed()[:2] == [last + 2, last + 1], "two more receipts, the newest first")
     assert "cuda:0" in page.text("#receipts-list") and "tiny · unet" in page.text("#receipts-list")
-    server.post("/free", {"unload_models": True, "reason": "a shell", "wait": True})  # somebody else, while it is open
+    server.post(
+        "/free", {"unload_models": True, "reason": "a shell", "wait": True}
+    )  # somebody else, while it is open
     page.until_text(f"#receipts-list [data-serial='{last + 3}']", "a shell")
     page.click("#btn-receipts-close")
     page.gone("#dlg-receipts")

@@ -21,7 +21,12 @@ def open_card(page, id):
 
 
 def label(page, id):
-    return page.one(f"[data-test=card][data-prompt-id='{id}'] [data-test=open]").get_attribute("aria-label") or ""
+    return (
+        page.one(f"[data-test=card][data-prompt-id='{id}'] [data-test=open]").get_attribute(
+            "aria-label"
+        )
+        or ""
+    )
 
 
 def fact(page, name):
@@ -35,10 +40,19 @@ def test_it_is_empty_and_says_so(page):
 def test_a_thumbnail_is_small_and_there_without_a_reload(page, server, drawn):
     id, _ = drawn
     assert not page.one("#gallery-empty").is_displayed()
-    source = page.until(lambda: page.js("const i = document.querySelector('[data-test=card] img');"
-                                        "return i?.naturalWidth ? i.src : null"), "its thumbnail")
+    source = page.until(
+        lambda: page.js(
+            "const i = document.querySelector('[data-test=card] img');"
+            "return i?.naturalWidth ? i.src : null"
+        ),
+        "its thumbnail",
+    )
     assert "preview=webp" in source and source.startswith(server.url)
-    page.until(lambda: "a green kite" in (page.one("[data-test=card] [data-test=open]").get_attribute("aria-label") or ""), "its name")
+    page.until(
+        lambda: "a green kite"
+        in (page.one("[data-test=card] [data-test=open]").get_attribute("aria-label") or ""),
+        "its name",
+    )
     assert page.one("[data-test=card] img").get_attribute("loading") == "lazy"
 
 
@@ -49,20 +63,31 @@ def test_a_picture_has_its_metadata(page, server, drawn):
     assert fact(page, "seed") == "42" and fact(page, "steps") == "3"
     assert "euler" in fact(page, "sampler") and "normal" in fact(page, "scheduler")
     assert "64" in fact(page, "size") and MODEL.split(".")[0] in fact(page, "model")
-    assert fact(page, "cfg") in ("2", "2.0") and any(c.isdigit() for c in fact(page, "duration")) and fact(page, "when")
+    assert (
+        fact(page, "cfg") in ("2", "2.0")
+        and any(c.isdigit() for c in fact(page, "duration"))
+        and fact(page, "when")
+    )
     networks = {n["network"] for n in item["status"]["berth"]["networks"]}
     table = page.text("#picture-networks")
     assert all(n in table for n in networks) and "cuda:0" in table
-    page.until(lambda: page.js("return document.querySelector('#picture-image').naturalWidth") == 64, "the picture itself")
+    page.until(
+        lambda: page.js("return document.querySelector('#picture-image').naturalWidth") == 64,
+        "the picture itself",
+    )
     link = page.one("#btn-download")
     assert link.get_attribute("download") is not None
-    assert server.get(link.get_attribute("href")[len(server.url):]).content[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (
+        server.get(link.get_attribute("href")[len(server.url) :]).content[:8]
+        == b"\x89PNG\r\n\x1a\n"
+    )
     page.click("#btn-picture-close")
     page.gone("#dlg-picture")
 
 
 def test_tiles_for_want_of_memory_are_told(chrome, tmp_path):
-    """While it decodes, at the node; afterwards, beside the picture. One that had room says nothing."""
+    """While it decodes, at the node; afterwards, beside the picture. One that had room says
+    nothing."""
     with Server(base_with_model(tmp_path / "base"), "--devices", "cpu=32m") as server:
         chrome.leave()
         arrive(chrome, server)
@@ -70,7 +95,8 @@ def test_tiles_for_want_of_memory_are_told(chrome, tmp_path):
             new MutationObserver(() => {
                 const n = document.querySelector('#running-note');
                 if (!n.hidden && !notes.includes(n.textContent)) notes.push(n.textContent);
-            }).observe(document.querySelector('#running'), {subtree: true, childList: true, attributes: true});""")
+            }).observe(document.querySelector('#running'), {subtree: true, childList: true,
+                attributes: true});""")
         item = server.run(drawing("a wide sea", size=256, steps=1))
         (vae,) = [n for n in item["status"]["berth"]["networks"] if n["network"] == "vae"]
         said = f"in {vae['tiles']} tiles for want of memory"
@@ -78,7 +104,10 @@ def test_tiles_for_want_of_memory_are_told(chrome, tmp_path):
         id = item["prompt"][1]
         chrome.shown(f"[data-test=card][data-prompt-id='{id}']")
         open_card(chrome, id)
-        assert fact(chrome, "tiles") == f"decoded {said}: cpu was full. It may differ from one decoded whole."
+        assert (
+            fact(chrome, "tiles")
+            == f"decoded {said}: cpu was full. It may differ from one decoded whole."
+        )
         chrome.click("#btn-picture-close")
         small = server.run(drawing("a small sea", size=64, steps=1))["prompt"][1]
         chrome.shown(f"[data-test=card][data-prompt-id='{small}']")
@@ -98,10 +127,14 @@ def test_arrow_keys_go_through_the_pictures(page, server):
 
     def at(prompt, thumb=None):
         def look():
-            pressed = page.js("return [...document.querySelectorAll('#picture-thumbs [data-test=thumb]')]"
-                              ".findIndex((b) => b.getAttribute('aria-pressed') === 'true')")
+            pressed = page.js(
+                "return [...document.querySelectorAll('#picture-thumbs [data-test=thumb]')]"
+                ".findIndex((b) => b.getAttribute('aria-pressed') === 'true')"
+            )
             return fact(page, "prompt") == prompt and (thumb is None or pressed == thumb)
+
         page.until(look, f"{prompt} {thumb}")
+
     open_card(page, ids[-1])
     at("the newest")
     page.keys(Keys.ARROW_LEFT)  # nothing is newer
@@ -127,9 +160,24 @@ def test_its_settings_can_be_used_again(page, server, drawn):
     open_card(page, drawn[0])
     page.click("#btn-use")
     page.gone("#dlg-picture")
-    values = {"f-prompt": "a green kite", "f-seed": "42", "f-steps": "3", "f-width": "64", "f-height": "64", "f-sampler": "euler",
-              "f-scheduler": "normal", "f-model": MODEL, "f-cfg": "2"}
-    page.until(lambda: {k: page.js("return document.getElementById(arguments[0]).value", k) for k in values} == values, f"{values}")
+    values = {
+        "f-prompt": "a green kite",
+        "f-seed": "42",
+        "f-steps": "3",
+        "f-width": "64",
+        "f-height": "64",
+        "f-sampler": "euler",
+        "f-scheduler": "normal",
+        "f-model": MODEL,
+        "f-cfg": "2",
+    }
+    page.until(
+        lambda: {
+            k: page.js("return document.getElementById(arguments[0]).value", k) for k in values
+        }
+        == values,
+        f"{values}",
+    )
     assert not page.one("#f-seed-random").is_selected()
     page.fill("#f-steps", "2")
     page.click("#btn-submit")
@@ -170,13 +218,18 @@ def test_a_batch_is_one_card_with_all_its_pictures(page, server):
     page.until(lambda: len(page.all("#picture-thumbs [data-test=thumb]")) == 3, "three thumbnails")
     first = page.js("return document.querySelector('#picture-image').src")
     page.js("document.querySelectorAll('#picture-thumbs [data-test=thumb]')[2].click()")
-    page.until(lambda: page.js("return document.querySelector('#picture-image').src") != first, "another picture")
+    page.until(
+        lambda: page.js("return document.querySelector('#picture-image').src") != first,
+        "another picture",
+    )
     page.click("#btn-picture-close")
 
 
 def test_a_prompt_that_failed_is_shown_with_its_reason(page, server):
     flow = drawing()
-    flow["7"]["inputs"]["filename_prefix"] = "../out"  # outside the output folder: refused when it is saved
+    flow["7"]["inputs"][
+        "filename_prefix"
+    ] = "../out"  # outside the output folder: refused when it is saved
     id = server.queue(flow)["prompt_id"]
     item = server.wait(id)
     assert item["status"]["status_str"] == "error"
@@ -197,19 +250,29 @@ def test_an_interrupted_prompt_is_no_picture(page, server, drawn):
     tile = f"[data-test=card][data-prompt-id='{id}']"
     page.shown(tile)
     page.until_text(tile, "Interrupted", "a patient owl")
-    assert page.one(f"{tile} [data-test=open]").get_attribute("aria-label") == "Interrupted: a patient owl"
+    assert (
+        page.one(f"{tile} [data-test=open]").get_attribute("aria-label")
+        == "Interrupted: a patient owl"
+    )
     assert page.text("#gallery-count") == "1"
     assert page.text(f"[data-test=card][data-prompt-id='{drawn[0]}']").strip() != "Interrupted"
 
 
 def test_a_picture_from_the_cache_says_so(page, server, drawn):
     again = server.queue(drawn[1]["prompt"][2])["prompt_id"]
-    other = server.queue(drawing("a green kite", seed=43, steps=3, cfg=2.0))["prompt_id"]  # its text and model are cached
+    other = server.queue(drawing("a green kite", seed=43, steps=3, cfg=2.0))[
+        "prompt_id"
+    ]  # its text and model are cached
     page.shown(f"[data-test=card][data-prompt-id='{again}'] [data-test=from-cache]")
     page.until(lambda: "a green kite" in label(page, other), "what the other one says")
     assert label(page, again) == "a green kite, from cache"
     for id in (drawn[0], other):
-        assert label(page, id) == "a green kite" and not page.one(f"[data-test=card][data-prompt-id='{id}'] [data-test=from-cache]").is_displayed()
+        assert (
+            label(page, id) == "a green kite"
+            and not page.one(
+                f"[data-test=card][data-prompt-id='{id}'] [data-test=from-cache]"
+            ).is_displayed()
+        )
 
 
 def test_more_come_on_demand(page, server):
@@ -223,7 +286,9 @@ def test_more_come_on_demand(page, server):
         before = len(page.all("[data-test=card]"))
         page.click("#btn-more")
         page.until(lambda: len(page.all("[data-test=card]")) > before, "more cards")
-    shown = page.js("return [...document.querySelectorAll('[data-test=card]')].map(e => e.dataset.promptId)")
+    shown = page.js(
+        "return [...document.querySelectorAll('[data-test=card]')].map(e => e.dataset.promptId)"
+    )
     assert sorted(shown) == sorted(ids) and len(shown) == len(set(shown))
 
 
@@ -232,17 +297,45 @@ def test_the_newest_is_first(page, server):
     for i in range(3):
         ids.append(server.queue(image_prompt(color=i))["prompt_id"])
         server.wait(ids[-1])
-    page.until(lambda: page.js("return [...document.querySelectorAll('[data-test=card]')].map(e => e.dataset.promptId)") == ids[::-1],
-               "newest first")
+    page.until(
+        lambda: page.js(
+            "return [...document.querySelectorAll('[data-test=card]')].map(e => e.dataset.promptId)"
+        )
+        == ids[::-1],
+        "newest first",
+    )
 
 
 def film():
-    return {"1": {"class_type": "EmptyImage", "inputs": {"width": 96, "height": 64, "batch_size": 12, "color": 8421631}},
-            "2": {"class_type": "EmptyAudio", "inputs": {"duration": 1, "sample_rate": 16000, "channels": 1}},
-            "3": {"class_type": "CreateVideo", "inputs": {"images": ["1", 0], "fps": 12, "audio": ["2", 0]}},
-            "4": {"class_type": "SaveWEBM", "inputs": {"images": ["1", 0], "codec": "vp9", "fps": 12, "crf": 32, "filename_prefix": "w"}},
-            "5": {"class_type": "SaveVideo", "inputs": {"video": ["3", 0], "format": "auto", "filename_prefix": "v"}},
-            "6": {"class_type": "PreviewAudio", "inputs": {"audio": ["2", 0]}}}
+    return {
+        "1": {
+            "class_type": "EmptyImage",
+            "inputs": {"width": 96, "height": 64, "batch_size": 12, "color": 8421631},
+        },
+        "2": {
+            "class_type": "EmptyAudio",
+            "inputs": {"duration": 1, "sample_rate": 16000, "channels": 1},
+        },
+        "3": {
+            "class_type": "CreateVideo",
+            "inputs": {"images": ["1", 0], "fps": 12, "audio": ["2", 0]},
+        },
+        "4": {
+            "class_type": "SaveWEBM",
+            "inputs": {
+                "images": ["1", 0],
+                "codec": "vp9",
+                "fps": 12,
+                "crf": 32,
+                "filename_prefix": "w",
+            },
+        },
+        "5": {
+            "class_type": "SaveVideo",
+            "inputs": {"video": ["3", 0], "format": "auto", "filename_prefix": "v"},
+        },
+        "6": {"class_type": "PreviewAudio", "inputs": {"audio": ["2", 0]}},
+    }
 
 
 def test_clips_and_sounds_are_played(page, server):
@@ -255,14 +348,32 @@ def test_clips_and_sounds_are_played(page, server):
     open_card(page, id)
     # VP9 plays in every Chromium; H.264 in those that have it
     page.click("#picture-thumbs [data-name^='w_']")
-    page.until(lambda: page.js("const v = document.querySelector('#picture-video');"
-                               "return v.videoWidth === 96 && v.duration > 0.9 && v.duration < 1.1"), "the clip")
-    page.js("document.querySelector('#picture-video').muted = true; document.querySelector('#picture-video').play()")
-    page.until(lambda: page.js("return document.querySelector('#picture-video').currentTime > 0.1"), "that it plays")
-    assert not page.one("#picture-image").is_displayed() and not page.one("#btn-from").is_displayed()
+    page.until(
+        lambda: page.js(
+            "const v = document.querySelector('#picture-video');"
+            "return v.videoWidth === 96 && v.duration > 0.9 && v.duration < 1.1"
+        ),
+        "the clip",
+    )
+    page.js(
+        "document.querySelector('#picture-video').muted = true; document.querySelector('#picture-video').play()"
+    )
+    page.until(
+        lambda: page.js("return document.querySelector('#picture-video').currentTime > 0.1"),
+        "that it plays",
+    )
+    assert (
+        not page.one("#picture-image").is_displayed() and not page.one("#btn-from").is_displayed()
+    )
     page.click("#picture-thumbs [data-name$='.flac']")
     page.shown("#picture-sound")
-    page.until(lambda: page.js("return document.querySelector('#picture-sound').duration > 0.9"), "the sound")
+    page.until(
+        lambda: page.js("return document.querySelector('#picture-sound').duration > 0.9"),
+        "the sound",
+    )
     assert page.js("return document.querySelector('#picture-video').paused")
     page.click("#btn-picture-close")
-    page.until(lambda: page.js("return !document.querySelector('#picture-sound').src"), "that it is let go of")
+    page.until(
+        lambda: page.js("return !document.querySelector('#picture-sound').src"),
+        "that it is let go of",
+    )

@@ -1,4 +1,5 @@
-"""Drawing that begins with a picture, whole or behind a mask. What was posted is looked at, and which pixels changed."""
+"""Drawing that begins with a picture, whole or behind a mask. What was posted is looked at, and
+which pixels changed."""
 
 import pathlib
 import struct
@@ -7,7 +8,9 @@ import pytest
 
 from browser import ActionBuilder, Keys, PointerInput
 from conftest import arrive
-from test_draw import base, begin_with, draw, drawn, gradient, kinds, only, picture, pngs, server, source_of, value  # noqa: F401, F811
+from test_draw import (
+    base, begin_with, draw, drawn, gradient, kinds, only, picture, pngs, server, source_of, value
+)  # noqa: F401, F811
 
 # -- a picture to begin with
 
@@ -20,7 +23,10 @@ def test_a_picture_to_begin_with(page, server, picture):
     graph, pictures = drawn(page, server)
     assert only(graph, "LoadImage") == {"image": "colours.png"}
     sampler = only(graph, "KSampler")
-    assert sampler["denoise"] == 0.5 and source_of(graph, sampler["latent_image"]) == "RepeatLatentBatch"
+    assert (
+        sampler["denoise"] == 0.5
+        and source_of(graph, sampler["latent_image"]) == "RepeatLatentBatch"
+    )
     assert "ImageScale" not in kinds(graph) and "EmptyLatentImage" not in kinds(graph)
     assert len(pictures) == 2 and pictures[0] != pictures[1]
 
@@ -32,7 +38,11 @@ def test_a_picture_of_another_size_is_scaled(page, server, tmp_path):
     assert [value(page, n) for n in ("width", "height")] == ["104", "64"]
     page.click("#btn-submit")
     graph, pictures = drawn(page, server)
-    assert {k: only(graph, "ImageScale")[k] for k in ("width", "height", "crop")} == {"width": 104, "height": 64, "crop": "center"}
+    assert {k: only(graph, "ImageScale")[k] for k in ("width", "height", "crop")} == {
+        "width": 104,
+        "height": 64,
+        "crop": "center",
+    }
     assert [p[:2] for p in pictures] == [(104, 64)]
 
 
@@ -104,10 +114,16 @@ def test_a_photograph_becomes_what_the_page_shows(page, server):
             input.dispatchEvent(new Event('change'));
         }, 'image/jpeg');""")
     page.until(lambda: value(page, "source") == "photo.png", "the picture in the list")
-    data = page.until(lambda: server.get("/view", params={"filename": "photo.png", "type": "input"}).content, "the file")
+    data = page.until(
+        lambda: server.get("/view", params={"filename": "photo.png", "type": "input"}).content,
+        "the file",
+    )
     assert data[:4] == b"\x89PNG" and pngs.struct.unpack(">II", data[16:24]) == (2048, 1024)
-    page.until(lambda: int(value(page, "width")) * int(value(page, "height")) <= 1.6 * 512 * 512 and value(page, "width") > value(page, "height"),
-               "a size the model can do")
+    page.until(
+        lambda: int(value(page, "width")) * int(value(page, "height")) <= 1.6 * 512 * 512
+        and value(page, "width") > value(page, "height"),
+        "a size the model can do",
+    )
 
 
 def test_what_is_no_picture_is_refused(page, server, tmp_path):
@@ -119,7 +135,10 @@ def test_what_is_no_picture_is_refused(page, server, tmp_path):
     assert "no picture" in page.shown("#err-source").text
     draw(page)
     page.until(lambda: page.js("return document.activeElement.id") == "f-source", "the field")
-    assert "notes.jpg is no picture" in page.shown("#err-source").text and server.get("/history").json() == {}
+    assert (
+        "notes.jpg is no picture" in page.shown("#err-source").text
+        and server.get("/history").json() == {}
+    )
     page.choose("#f-source", "")
     page.gone("#err-source")
     draw(page)
@@ -128,12 +147,29 @@ def test_what_is_no_picture_is_refused(page, server, tmp_path):
 
 def tiff(width, height):
     """An RGB TIFF of one strip, not packed: what no Chromium reads."""
-    pixels = bytes(v % 256 for y in range(height) for x in range(width) for v in (4 * x, 4 * y, x + y))
+    pixels = bytes(
+        v % 256 for y in range(height) for x in range(width) for v in (4 * x, 4 * y, x + y)
+    )
     bits = 8 + 2 + 10 * 12 + 4  # where the three numbers of BitsPerSample are
-    tags = [(256, 3, 1, width), (257, 3, 1, height), (258, 3, 3, bits), (259, 3, 1, 1), (262, 3, 1, 2), (273, 4, 1, bits + 6),
-            (277, 3, 1, 3), (278, 3, 1, height), (279, 4, 1, len(pixels)), (284, 3, 1, 1)]
-    return (struct.pack("<2sHIH", b"II", 42, 8, len(tags)) + b"".join(struct.pack("<HHII", *t) for t in tags) + struct.pack("<I", 0)
-            + struct.pack("<3H", 8, 8, 8) + pixels)
+    tags = [
+        (256, 3, 1, width),
+        (257, 3, 1, height),
+        (258, 3, 3, bits),
+        (259, 3, 1, 1),
+        (262, 3, 1, 2),
+        (273, 4, 1, bits + 6),
+        (277, 3, 1, 3),
+        (278, 3, 1, height),
+        (279, 4, 1, len(pixels)),
+        (284, 3, 1, 1),
+    ]
+    return (
+        struct.pack("<2sHIH", b"II", 42, 8, len(tags))
+        + b"".join(struct.pack("<HHII", *t) for t in tags)
+        + struct.pack("<I", 0)
+        + struct.pack("<3H", 8, 8, 8)
+        + pixels
+    )
 
 
 @pytest.mark.parametrize("way", ["input folder", "file dialog"])
@@ -148,7 +184,10 @@ def test_what_only_the_server_reads_is_shown_by_it_and_used(page, server, tmp_pa
     else:
         page.one("#source-file").send_keys(str(folder / name))
     page.shown("#source-image")
-    page.until(lambda: page.js("return document.querySelector('#source-image').naturalWidth") == 100, "the picture")
+    page.until(
+        lambda: page.js("return document.querySelector('#source-image').naturalWidth") == 100,
+        "the picture",
+    )
     page.until(lambda: value(page, "width") == "104", "its size")
     assert value(page, "source") == name and not page.one("#err-source").is_displayed()
     draw(page)
@@ -156,8 +195,15 @@ def test_what_only_the_server_reads_is_shown_by_it_and_used(page, server, tmp_pa
     assert only(graph, "LoadImage") == {"image": name} and "EmptyLatentImage" not in kinds(graph)
 
 
-@pytest.mark.parametrize("name, data, why", [("broken.tiff", tiff(64, 64)[:200], "broken.tiff"), ("words.png", b"a boat", "words.png"),
-                                             ("gone.png", None, "it is gone")], ids=["cut", "words", "gone"])
+@pytest.mark.parametrize(
+    "name, data, why",
+    [
+        ("broken.tiff", tiff(64, 64)[:200], "broken.tiff"),
+        ("words.png", b"a boat", "words.png"),
+        ("gone.png", None, "it is gone"),
+    ],
+    ids=["cut", "words", "gone"],
+)
 def test_a_chosen_picture_that_cannot_be_used_is_not_drawn_without(page, server, name, data, why):
     path = pathlib.Path(server.base) / "input" / name
     path.write_bytes(data or gradient())
@@ -171,7 +217,9 @@ def test_a_chosen_picture_that_cannot_be_used_is_not_drawn_without(page, server,
     page.until(lambda: page.js("return document.activeElement.id") == "f-source", "the field")
     page.until_text("#err-source", "cannot be used", why)
     assert value(page, "source") == name
-    assert server.get("/queue").json()["queue_running"] == [] and server.get("/history").json() == {}
+    assert (
+        server.get("/queue").json()["queue_running"] == [] and server.get("/history").json() == {}
+    )
     page.choose("#f-source", "")
     page.gone("#err-source")
     path.unlink(missing_ok=True)
@@ -183,7 +231,10 @@ def test_a_chosen_picture_that_cannot_be_used_is_not_drawn_without(page, server,
 def stroke(page, points, kind="mouse"):
     """Presses, moves and lifts a pointer over the mask; points are parts of its sides."""
     page.js("document.querySelector('[data-test=mask]').scrollIntoView({block: 'center'})")
-    x, y, w, h = page.js("const r = document.querySelector('[data-test=mask]').getBoundingClientRect(); return [r.x, r.y, r.width, r.height]")
+    x, y, w, h = page.js(
+        "const r = document.querySelector('[data-test=mask]').getBoundingClientRect(); return "
+        "[r.x, r.y, r.width, r.height]"
+    )
     builder = ActionBuilder(page.driver, mouse=PointerInput(kind, kind), duration=20)
     for i, (px, py) in enumerate(points):
         builder.pointer_action.move_to_location(int(x + px * w), int(y + py * h))
@@ -195,14 +246,20 @@ def stroke(page, points, kind="mouse"):
 
 def painted(page):
     """The part of the mask that is painted."""
-    return page.js("""const c = document.querySelector('[data-test=mask]'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
-        let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 127; return n / (c.width * c.height)""")
+    return page.js(
+        """const c = document.querySelector('[data-test=mask]');
+        const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+        let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 127;
+        return n / (c.width * c.height)"""
+    )
 
 
 def mask_on_the_server(server, graph):
     """Which pixels are masked, as a list."""
     folder, name = only(graph, "LoadImageMask")["image"].split("/")
-    width, height, channels, data = pngs.read(server.get("/view", params={"filename": name, "subfolder": folder, "type": "input"}).content)[:4]
+    width, height, channels, data = pngs.read(
+        server.get("/view", params={"filename": name, "subfolder": folder, "type": "input"}).content
+    )[:4]
     assert (width, height) == (64, 64)
     return [data[i * channels] for i in range(width * height)]
 
@@ -219,7 +276,10 @@ def only_masked_pixels_changed(before, after, mask):
     assert changed > sum(m > 127 for m in mask) / 2
 
 
-@pytest.mark.parametrize("kind, denoise, node", [("mouse", None, "VAEEncodeForInpaint"), ("touch", "0.7", "SetLatentNoiseMask")])
+@pytest.mark.parametrize(
+    "kind, denoise, node",
+    [("mouse", None, "VAEEncodeForInpaint"), ("touch", "0.7", "SetLatentNoiseMask")],
+)
 def test_only_what_was_painted_is_drawn_anew(page, server, picture, kind, denoise, node):
     begin_with(page, picture)
     page.click("input[name=source-how][value=paint]")
@@ -231,7 +291,9 @@ def test_only_what_was_painted_is_drawn_anew(page, server, picture, kind, denois
     stroke(page, [(0.3, 0.6), (0.6, 0.7)], kind)
     assert painted(page) > first
     page.click("[data-test=mask-undo]")
-    assert abs(painted(page) - first) < 0.002  # edges are smoothed: painted at once they are a little thinner
+    assert (
+        abs(painted(page) - first) < 0.002
+    )  # edges are smoothed: painted at once they are a little thinner
     assert value(page, "denoise") == "1"
     if denoise:
         page.fill("#f-denoise", denoise)
@@ -251,8 +313,14 @@ def test_nothing_painted_is_said(page, server, picture):
     page.shown("[data-test=mask]")
     draw(page)
     assert "Paint over" in page.shown("#err-mask").text
-    assert page.js("return document.activeElement.matches('[data-test=mask]')") and not page.one("#err-source").is_displayed()
-    assert page.js("return document.querySelector('#source-frame').nextElementSibling.id") == "err-mask"
+    assert (
+        page.js("return document.activeElement.matches('[data-test=mask]')")
+        and not page.one("#err-source").is_displayed()
+    )
+    assert (
+        page.js("return document.querySelector('#source-frame').nextElementSibling.id")
+        == "err-mask"
+    )
     assert server.get("/history").json() == {}
     page.keys(Keys.SPACE)
     page.gone("#err-mask")
@@ -291,13 +359,20 @@ def test_what_is_transparent_is_drawn_anew(page, server, tmp_path, picture):
     page.click("input[name=source-how][value=alpha]")
     draw(page, "through the hole")
     graph, (after,) = drawn(page, server)
-    assert source_of(graph, only(graph, "VAEEncodeForInpaint")["mask"]) == "LoadImage" and "LoadImageMask" not in kinds(graph)
+    assert source_of(
+        graph, only(graph, "VAEEncodeForInpaint")["mask"]
+    ) == "LoadImage" and "LoadImageMask" not in kinds(graph)
     inside = [255 if 16 <= i % 64 < 48 and 24 <= i // 64 < 40 else 0 for i in range(64 * 64)]
     only_masked_pixels_changed(path.read_bytes(), after, inside)
 
 
-@pytest.mark.parametrize("model, node", [("z-inpainting.safetensors", "InpaintModelConditioning"),
-                                         ("diffusion_models:flux1-dev.safetensors", "VAEEncodeForInpaint")])
+@pytest.mark.parametrize(
+    "model, node",
+    [
+        ("z-inpainting.safetensors", "InpaintModelConditioning"),
+        ("diffusion_models:flux1-dev.safetensors", "VAEEncodeForInpaint"),
+    ],
+)
 def test_every_model_can_inpaint_at_another_size(page, server, tmp_path, model, node):
     path = tmp_path / "hole.png"
     path.write_bytes(gradient(100, 60, hole=(16, 24, 32, 16)))
@@ -310,7 +385,9 @@ def test_every_model_can_inpaint_at_another_size(page, server, tmp_path, model, 
     graph, pictures = drawn(page, server)
     assert source_of(graph, only(graph, node)["mask"]) == "ImageToMask"
     assert [p[:2] for p in pictures] == [(104, 64)] * 2 and pictures[0] != pictures[1]
-    differ = [i for i in range(3 * 104 * 20) if pictures[0][3][i] != pictures[1][3][i]]  # rows above the hole
+    differ = [
+        i for i in range(3 * 104 * 20) if pictures[0][3][i] != pictures[1][3][i]
+    ]  # rows above the hole
     assert differ == []
 
 
@@ -343,4 +420,6 @@ def test_settings_of_a_picture_bring_its_mask(page, server, picture):
     page.until(lambda: abs(painted(page) - share) < 0.002, "what was painted")
     draw(page, "again")
     page.until(lambda: len(page.all("[data-test=card]")) == 2, "the second")
-    assert only(drawn(page, server)[0], "LoadImageMask")["image"] == mask  # it is on the server already
+    assert (
+        only(drawn(page, server)[0], "LoadImageMask")["image"] == mask
+    )  # it is on the server already

@@ -1,5 +1,5 @@
-"""A touch screen of 390 x 844: what became of a prompt is where the button is, everything can be hit with a thumb, and nobody
-speaks of keys."""
+"""A touch screen of 390 x 844: what became of a prompt is where the button is, everything can be
+hit with a thumb, and nobody speaks of keys."""
 
 import pathlib
 
@@ -15,9 +15,15 @@ HEIGHT = 40  # px, of whatever can be pressed
 @pytest.fixture
 def phone(page):
     page.cdp("Emulation.setTouchEmulationEnabled", enabled=True)
-    page.cdp("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
+    page.cdp(
+        "Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1,
+        mobile=True
+    )
     try:
-        page.until(lambda: page.js("return matchMedia('(pointer: coarse)').matches && innerWidth === 390"), "a touch screen")
+        page.until(
+            lambda: page.js("return matchMedia('(pointer: coarse)').matches && innerWidth === 390"),
+            "a touch screen",
+        )
         yield page
     finally:
         page.cdp("Emulation.setTouchEmulationEnabled", enabled=False)
@@ -26,9 +32,12 @@ def phone(page):
 
 def in_view(page, selector):
     """Is all of it on the screen?"""
-    return page.js("const e = document.querySelector(arguments[0]), r = e?.getBoundingClientRect();"
-                   "return Boolean(e?.checkVisibility()) && r.top >= -1 && r.bottom <= innerHeight + 1 && r.left >= -1 && r.right <= innerWidth + 1",
-                   selector)
+    return page.js(
+        "const e = document.querySelector(arguments[0]), r = e?.getBoundingClientRect();"
+        "return Boolean(e?.checkVisibility()) && r.top >= -1 && r.bottom <= innerHeight + 1 && "
+        "r.left >= -1 && r.right <= innerWidth + 1",
+        selector,
+    )
 
 
 def draw(page, text, steps, size=64):
@@ -41,8 +50,19 @@ def draw(page, text, steps, size=64):
 def test_progress_and_picture_are_where_the_button_is(phone, server):
     draw(phone, "a long one", LONG)
     phone.until(lambda: "step" in phone.text("#now-text"), "its steps")
-    phone.until(lambda: in_view(phone, "#now-text") and in_view(phone, "#now-progress") and in_view(phone, "#now-frame"), "all of it in view")
-    phone.until(lambda: phone.js("const i = document.querySelector('#now-image'); return i.complete && i.naturalWidth > 0"), "a preview")
+    phone.until(
+        lambda: in_view(phone, "#now-text")
+        and in_view(phone, "#now-progress")
+        and in_view(phone, "#now-frame"),
+        "all of it in view",
+    )
+    phone.until(
+        lambda: phone.js(
+            "const i = document.querySelector('#now-image'); return i.complete && i.naturalWidth "
+            "> 0"
+        ),
+        "a preview",
+    )
     assert float(phone.one("#now-progress").get_attribute("max")) == LONG
     assert not in_view(phone, "#running") and in_view(phone, "#btn-submit")
     phone.click("#btn-now-stop")
@@ -50,7 +70,13 @@ def test_progress_and_picture_are_where_the_button_is(phone, server):
     assert not phone.one("#now-frame").is_displayed()
     draw(phone, "a short one", 2)
     phone.until_text("#now-text", "Done")
-    phone.until(lambda: phone.js("const i = document.querySelector('#now-image'); return i.complete && i.naturalWidth === 64"), "the picture")
+    phone.until(
+        lambda: phone.js(
+            "const i = document.querySelector('#now-image'); return i.complete && i.naturalWidth "
+            "=== 64"
+        ),
+        "the picture",
+    )
     phone.until(lambda: in_view(phone, "#now-frame"), "the picture in view")
     assert "a short one" in phone.one("#now-image").get_attribute("alt")
     phone.click("#now-frame")
@@ -103,9 +129,17 @@ def test_messages_go_with_the_next_prompt(phone, server):
 
 
 def test_a_finger_does_not_hold_a_message(phone):
-    phone.js("import('/berth/web/toast.js').then((m) => m.toast('error', 'Held', 'by a finger', {stay: 5000}))")
-    x, y = phone.until(lambda: phone.js("const r = document.querySelector('.toast strong').getBoundingClientRect(); return [r.x + 5, r.y + 5]"),
-                       "the message")
+    phone.js(
+        "import('/berth/web/toast.js').then((m) => m.toast('error', 'Held', 'by a finger', {stay: "
+        "5000}))"
+    )
+    x, y = phone.until(
+        lambda: phone.js(
+            "const r = document.querySelector('.toast strong').getBoundingClientRect(); return "
+            "[r.x + 5, r.y + 5]"
+        ),
+        "the message",
+    )
     for kind, points in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
         phone.cdp("Input.dispatchTouchEvent", type=kind, touchPoints=points)
     phone.gone("[data-test=toast]")
@@ -129,18 +163,27 @@ def test_a_wide_window_has_it_in_the_queue(page, server):
     assert not page.one("#now").is_displayed()
 
 
-# What is lower than it should be. A check box or radio button is hit by its label; what has no size is not there.
+# What is lower than it should be. A check box or radio button is hit by its label; what has no size
+# is not there.
 LOW = """
-    const wanted = 'button, a[href], input, select, textarea, summary, [role=slider], [tabindex="0"]';
-    return [...document.querySelectorAll(wanted)].map((e) => (e.matches('[type=checkbox], [type=radio]') ? e.labels[0] : e))
-        .filter((e) => e.checkVisibility() && !e.closest('.skip') && e.getBoundingClientRect().width > 0)
-        .map((e) => [e.getBoundingClientRect().height, e.outerHTML.slice(0, 120)]).filter(([h]) => h < arguments[0]);
+    const wanted = 'button, a[href], input, select, textarea, summary, [role=slider], ' +
+        '[tabindex="0"]';
+    const hit = (e) => (e.matches('[type=checkbox], [type=radio]') ? e.labels[0] : e);
+    const there = (e) => e.checkVisibility() && !e.closest('.skip') &&
+        e.getBoundingClientRect().width > 0;
+    return [...document.querySelectorAll(wanted)].map(hit).filter(there)
+        .map((e) => [e.getBoundingClientRect().height, e.outerHTML.slice(0, 120)])
+        .filter(([h]) => h < arguments[0]);
 """
 
 
 def open_everything(page, server):
-    """A page with all there is in it: a picture with a mask, a LoRA row, models, prompts that wait."""
-    keys_file(pathlib.Path(server.base) / "models/loras/one.safetensors", {f"{LORA}.lora_up.weight": [128, 4]})
+    """A page with all there is in it: a picture with a mask, a LoRA row, models, prompts that
+    wait."""
+    keys_file(
+        pathlib.Path(server.base) / "models/loras/one.safetensors",
+        {f"{LORA}.lora_up.weight": [128, 4]},
+    )
     server.run(drawing())
     server.post("/berth/queue", {"paused": True})
     server.queue(drawing(seed=2))
@@ -154,7 +197,9 @@ def open_everything(page, server):
     page.shown("#source-image")
     page.click("label:has(input[name=source-how][value=paint])")
     page.shown("[data-test=mask]")
-    page.js("import('/berth/web/toast.js').then((m) => m.toast('error', 'A message', 'with a text'))")
+    page.js(
+        "import('/berth/web/toast.js').then((m) => m.toast('error', 'A message', 'with a text'))"
+    )
     page.shown("[data-test=toast]")
 
 
@@ -165,9 +210,15 @@ def test_all_of_it_can_be_hit(phone, server):
     assert phone.js(NAMELESS) == []
 
 
-@pytest.mark.parametrize("opener, dialog", [
-    ("[data-test=card] [data-test=open]", "#dlg-picture"), ("[data-test=plan]", "#dlg-plan"), ("#btn-free", "#dlg-free"),
-    ("#btn-receipts", "#dlg-receipts")])
+@pytest.mark.parametrize(
+    "opener, dialog",
+    [
+        ("[data-test=card] [data-test=open]", "#dlg-picture"),
+        ("[data-test=plan]", "#dlg-plan"),
+        ("#btn-free", "#dlg-free"),
+        ("#btn-receipts", "#dlg-receipts"),
+    ],
+)
 def test_so_can_dialogs(phone, server, opener, dialog):
     server.run(drawing())
     phone.shown("#models [data-test=model]")
@@ -183,4 +234,8 @@ def test_so_can_dialogs(phone, server, opener, dialog):
 def test_keys_are_not_spoken_of(phone, server):
     open_everything(phone, server)
     words = phone.js("return document.body.innerText")
-    assert not [w for w in ("Ctrl", "arrow", "Space", "Shift", "Alt ", "Drop a") if w.lower() in words.lower()], words
+    assert not [
+        w
+        for w in ("Ctrl", "arrow", "Space", "Shift", "Alt ", "Drop a")
+        if w.lower() in words.lower()
+    ], words

@@ -10,7 +10,9 @@ from conftest import drawing
 def unet(page, server):
     server.run(drawing())
     page.until(lambda: len(page.all("#models [data-test=model]")) == 3, "three models")
-    return next(m["id"] for m in server.get("/berth/models").json()["models"] if m["role"] == "unet")
+    return next(
+        m["id"] for m in server.get("/berth/models").json()["models"] if m["role"] == "unet"
+    )
 
 
 def model(server, id):
@@ -30,15 +32,21 @@ def edit(page, id, mode=None):
 
 def bars(page, which):
     """{device: bytes} of a preview's side, devices that hold nothing left out."""
-    found = page.js("return [...document.querySelectorAll(`#plan-result [data-test=${arguments[0]}]`)].map(e => [e.dataset.device, +e.dataset.bytes])",
-                    which)
+    found = page.js(
+        "return [...document.querySelectorAll(`#plan-result [data-test=${arguments[0]}]`)].map(e "
+        "=> [e.dataset.device, +e.dataset.bytes])",
+        which,
+    )
     return {d: n for d, n in found if n}
 
 
 def test_a_model_says_where_it_is(page, server, unet):
     m = model(server, unet)
     assert "cuda:0" in page.until_text(row(unet), "MiB")
-    assert int(page.one(row(unet, "[data-test=bytes]")).get_attribute("data-resident")) == m["resident"]
+    assert (
+        int(page.one(row(unet, "[data-test=bytes]")).get_attribute("data-resident"))
+        == m["resident"]
+    )
     assert m["state"] in page.text(row(unet, "[data-test=state]"))
 
 
@@ -48,15 +56,28 @@ def test_retention_is_a_switch(page, server, unet, retention):
     for value in (other, retention):
         page.click(row(unet, f"[data-test=retention][value={value}]"))
         page.until(lambda: model(server, unet)["retention"] == value, value)
-    page.until(lambda: page.one(row(unet, f"[data-test=retention][value={retention}]")).is_selected(), "the switch")
-    group = page.js("const r = document.querySelector(arguments[0]); return [r.name, !!r.closest('fieldset, [role=radiogroup]')]",
-                    row(unet, "[data-test=retention]"))
+    page.until(
+        lambda: page.one(row(unet, f"[data-test=retention][value={retention}]")).is_selected(),
+        "the switch",
+    )
+    group = page.js(
+        "const r = document.querySelector(arguments[0]); return [r.name, !!r.closest('fieldset, "
+        "[role=radiogroup]')]",
+        row(unet, "[data-test=retention]"),
+    )
     assert group[0] and group[1]
 
 
 def test_retention_that_others_set_is_seen(page, server, unet):
-    assert requests.patch(f"{server.url}/berth/models/{unet}", json={"retention": "keep"}, timeout=60).status_code == 200
-    page.until(lambda: page.one(row(unet, "[data-test=retention][value=keep]")).is_selected(), "keep")
+    assert (
+        requests.patch(
+            f"{server.url}/berth/models/{unet}", json={"retention": "keep"}, timeout=60
+        ).status_code
+        == 200
+    )
+    page.until(
+        lambda: page.one(row(unet, "[data-test=retention][value=keep]")).is_selected(), "keep"
+    )
 
 
 def test_unload_takes_this_one_only(page, server, unet):
@@ -92,15 +113,25 @@ def test_a_plan_is_previewed_before_it_is_applied(page, server, unet):
     page.until(lambda: bars(page, "plan-now") == before, f"now: {before}")
     after = bars(page, "plan-after")
     moves = int(page.one("#plan-result").get_attribute("data-moves"))
-    assert len(after) == 3 and sum(after.values()) == sum(before.values()) and moves == sum(before.values()) - after["cuda:0"]
+    assert (
+        len(after) == 3
+        and sum(after.values()) == sum(before.values())
+        and moves == sum(before.values()) - after["cuda:0"]
+    )
     assert model(server, unet)["devices"] == before  # nothing moved yet
     page.click("#btn-plan-apply")
     page.until(lambda: model(server, unet)["devices"] == after, f"what was shown: {after}")
     assert model(server, unet)["moved"] == moves
     for device, bytes in after.items():
-        page.until(lambda: page.js("return +document.querySelector(arguments[0])?.dataset.bytes",
-                                   f"[data-test=device][data-device='{device}'] [data-test=segment][data-model='{unet}']") == bytes,
-                   f"{bytes} in the bar of {device}")
+        page.until(
+            lambda: page.js(
+                "return +document.querySelector(arguments[0])?.dataset.bytes",
+                f"[data-test=device][data-device='{device}'] "
+                f"[data-test=segment][data-model='{unet}']",
+            )
+            == bytes,
+            f"{bytes} in the bar of {device}",
+        )
 
 
 def test_other_values_want_another_preview(page, server, unet):
@@ -109,10 +140,15 @@ def test_other_values_want_another_preview(page, server, unet):
     page.click("#btn-plan-preview")
     page.until(lambda: page.one("#btn-plan-apply").is_enabled(), "Apply")
     page.fill("#plan-allocation", "cuda:1,*")
-    page.until(lambda: not page.one("#btn-plan-apply").is_enabled(), "no Apply for what was not looked at")
+    page.until(
+        lambda: not page.one("#btn-plan-apply").is_enabled(), "no Apply for what was not looked at"
+    )
     page.click("#dlg-plan input[name=plan-layout][value=tail]")
     page.click("#btn-plan-preview")
-    page.until(lambda: page.one("#btn-plan-apply").is_enabled() and "cpu" not in bars(page, "plan-after"), "the new plan")
+    page.until(
+        lambda: page.one("#btn-plan-apply").is_enabled() and "cpu" not in bars(page, "plan-after"),
+        "the new plan",
+    )
     assert bars(page, "plan-after")["cuda:1"] > 0
     page.click("#btn-plan-close")
     page.gone("#dlg-plan")
@@ -142,10 +178,17 @@ def test_examples_fill_the_field(page, server, unet):
     edit(page, unet, "allocation")
     count = len(page.until(lambda: page.all("#plan-examples [data-test=plan-example]"), "examples"))
     for i in range(count):
-        page.js("document.querySelectorAll('#plan-examples [data-test=plan-example]')[arguments[0]].click()", i)
+        page.js(
+            "document.querySelectorAll('#plan-examples "
+            "[data-test=plan-example]')[arguments[0]].click()",
+            i,
+        )
         assert page.js("return document.querySelector('#plan-allocation').value")
         page.click("#btn-plan-preview")
-        page.until(lambda: page.one("#btn-plan-apply").is_enabled(), f"example {i} is a plan: {page.text('#plan-error')}")
+        page.until(
+            lambda: page.one("#btn-plan-apply").is_enabled(),
+            f"example {i} is a plan: {page.text('#plan-error')}",
+        )
     page.click("#btn-plan-close")
 
 
@@ -163,7 +206,9 @@ def test_virtual_vram_on_a_donor(page, server, unet):
 
 def test_the_compute_device_is_no_donor(page, server, unet):
     def donors():
-        return page.js("return [...document.querySelector('#plan-donor').options].map((o) => o.value)")
+        return page.js(
+            "return [...document.querySelector('#plan-donor').options].map((o) => o.value)"
+        )
     edit(page, unet, "virtual")
     page.choose("#plan-compute", "cuda:0")
     assert donors() == ["cpu", "cuda:1"]
@@ -175,7 +220,10 @@ def test_the_compute_device_is_no_donor(page, server, unet):
 
 def test_a_plan_of_one_that_is_not_loaded_is_for_its_next_load(page, server, unet):
     requests.delete(f"{server.url}/berth/models/{unet}", timeout=60)
-    page.until(lambda: page.one(row(unet, "[data-test=bytes]")).get_attribute("data-resident") == "0", "nothing of it")
+    page.until(
+        lambda: page.one(row(unet, "[data-test=bytes]")).get_attribute("data-resident") == "0",
+        "nothing of it",
+    )
     edit(page, unet, "allocation")
     page.fill("#plan-allocation", "cuda:0,50%;cuda:1,25%")
     page.click("#btn-plan-preview")
@@ -204,7 +252,9 @@ def test_what_is_wrong_is_said_by_the_fields_label(page, server, unet):
     edit(page, unet, "virtual")
     page.fill("#plan-virtual", "500")
     page.click("#btn-plan-preview")
-    assert page.until_text("#plan-error", "from 0 to 128").startswith("GiB that live elsewhere: not a number")
+    assert page.until_text("#plan-error", "from 0 to 128").startswith(
+        "GiB that live elsewhere: not a number"
+    )
     page.click("#btn-plan-close")
     edit(page, unet, "allocation")
     page.fill("#plan-allocation", "cuda:0,4tb")

@@ -16,7 +16,9 @@ def three(page, server):
 
 
 def shown(page):
-    return page.js("return [...document.querySelectorAll('[data-test=waiting]')].map(e => e.dataset.promptId)")
+    return page.js(
+        "return [...document.querySelectorAll('[data-test=waiting]')].map(e => e.dataset.promptId)"
+    )
 
 
 def waiting(server):
@@ -37,9 +39,13 @@ def agree(page, server, ids):
 def test_a_running_prompt_shows_its_progress(page, server, own):
     client = page.js("return document.documentElement.dataset.client") if own else "somebody-else"
     id = server.queue(drawing("steps", steps=LONG, size=128), client_id=client)["prompt_id"]
-    page.until(lambda: page.one("#running").get_attribute("data-prompt-id") == id, "the running prompt")
+    page.until(
+        lambda: page.one("#running").get_attribute("data-prompt-id") == id, "the running prompt"
+    )
     page.until_text("#running-node", "KSampler")
-    page.until(lambda: float(page.one("#running-progress").get_attribute("value") or 0) > 2, "steps")
+    page.until(
+        lambda: float(page.one("#running-progress").get_attribute("value") or 0) > 2, "steps"
+    )
     assert float(page.one("#running-progress").get_attribute("max")) == LONG
     assert "%" in page.until_text("#running-text", f"of {LONG}")
     assert "%" in page.driver.title
@@ -56,10 +62,16 @@ def test_previews_are_those_of_this_page_and_change(page, server):
     image = page.shown("#running-preview")
     page.until(lambda: page.js("return arguments[0].naturalWidth", image) > 0, "a picture in it")
     first = image.get_attribute("src")
-    page.until(lambda: int(image.get_attribute("data-count")) > 2 and image.get_attribute("src") != first, "another one")
+    page.until(
+        lambda: int(image.get_attribute("data-count")) > 2 and image.get_attribute("src") != first,
+        "another one",
+    )
     page.click("#btn-interrupt")
     page.gone("#running")
-    page.until(lambda: page.all("[data-test=card][data-status=cancelled]"), "the interrupted prompt in the gallery")
+    page.until(
+        lambda: page.all("[data-test=card][data-status=cancelled]"),
+        "the interrupted prompt in the gallery",
+    )
     (item,) = server.get("/history").json().values()
     assert item["status"]["completed"] is False
 
@@ -91,7 +103,9 @@ def test_a_preview_is_not_taken_from_the_picture_that_shows_it(page, server):
 def test_pause_holds_the_queue_and_resume_lets_it_go(page, server):
     page.click("#btn-pause")
     page.until_text("#btn-pause", "Resume")
-    assert page.one("#btn-pause").get_attribute("aria-pressed") is None  # the text says it; both would say it twice
+    assert (
+        page.one("#btn-pause").get_attribute("aria-pressed") is None
+    )  # the text says it; both would say it twice
     assert server.get("/berth/queue").json()["paused"] is True
     id = server.queue(drawing())["prompt_id"]
     page.until(lambda: shown(page) == [id], "it waits")
@@ -121,10 +135,15 @@ def test_order_by_buttons(page, server, three):
 
 def test_order_by_keys_keeps_the_focus(page, server, three):
     a, b, c = three
-    page.js("document.querySelector(`[data-test=waiting][data-prompt-id='${arguments[0]}']`).focus()", c)
+    page.js(
+        "document.querySelector(`[data-test=waiting][data-prompt-id='${arguments[0]}']`).focus()", c
+    )
     page.chord(Keys.ALT, Keys.ARROW_UP)
     agree(page, server, [a, c, b])
-    page.until(lambda: page.js("return document.activeElement.dataset.promptId") == c, "the focus on what moved")
+    page.until(
+        lambda: page.js("return document.activeElement.dataset.promptId") == c,
+        "the focus on what moved",
+    )
     page.chord(Keys.ALT, Keys.ARROW_UP)
     agree(page, server, [c, a, b])
     page.chord(Keys.ALT, Keys.ARROW_DOWN)
@@ -132,13 +151,30 @@ def test_order_by_keys_keeps_the_focus(page, server, three):
 
 
 STRANGE = {
-    "a number for a text": {"0": {"class_type": "KSampler", "inputs": {"latent_image": ["1", 0], "positive": ["00", 0]}},
-                            "00": {"class_type": "CLIPTextEncode", "inputs": {"text": 7}}},
-    "an object for a text": {"0": {"class_type": "KSampler", "inputs": {"latent_image": ["1", 0], "positive": ["00", 0]}},
-                             "00": {"class_type": "CLIPTextEncode", "inputs": {"text": {"a": 1}}}},
-    "a text for inputs": {"0": {"class_type": "KSampler", "inputs": {"latent_image": ["00", 0], "positive": ["00", 0]}},
-                          "00": {"class_type": "CLIPTextEncode", "inputs": "abc"}},
-    "an object for a title": {"0": {"class_type": "KSampler", "inputs": {}, "_meta": {"title": {"a": 1}}}},
+    "a number for a text": {
+        "0": {
+            "class_type": "KSampler",
+            "inputs": {"latent_image": ["1", 0], "positive": ["00", 0]},
+        },
+        "00": {"class_type": "CLIPTextEncode", "inputs": {"text": 7}},
+    },
+    "an object for a text": {
+        "0": {
+            "class_type": "KSampler",
+            "inputs": {"latent_image": ["1", 0], "positive": ["00", 0]},
+        },
+        "00": {"class_type": "CLIPTextEncode", "inputs": {"text": {"a": 1}}},
+    },
+    "a text for inputs": {
+        "0": {
+            "class_type": "KSampler",
+            "inputs": {"latent_image": ["00", 0], "positive": ["00", 0]},
+        },
+        "00": {"class_type": "CLIPTextEncode", "inputs": "abc"},
+    },
+    "an object for a title": {
+        "0": {"class_type": "KSampler", "inputs": {}, "_meta": {"title": {"a": 1}}}
+    },
 }
 
 
@@ -183,7 +219,12 @@ def test_a_long_queue_is_shown_from_its_beginning(page, server):
 def test_large_prompts_are_not_sent_again_with_every_change(page, server):
     server.post("/berth/queue", {"paused": True})
     for i in range(4):
-        server.queue({**image_prompt(color=i), "9": {"class_type": "CLIPTextEncode", "inputs": {"text": f"{i}" * 1_000_000}}})
+        server.queue(
+            {
+                **image_prompt(color=i),
+                "9": {"class_type": "CLIPTextEncode", "inputs": {"text": f"{i}" * 1_000_000}},
+            }
+        )
     page.until(lambda: len(page.all("[data-test=waiting]")) == 4, "four")
     page.forget()
     server.queue(image_prompt(color=99))
@@ -207,7 +248,10 @@ def test_the_order_is_the_one_they_run_in(page, server, three):
     page.click("#btn-pause")
     server.until_idle()
     history = server.get("/history").json()
-    begun = {i: next(m[1]["timestamp"] for m in h["status"]["messages"] if m[0] == "execution_start") for i, h in history.items()}
+    begun = {
+        i: next(m[1]["timestamp"] for m in h["status"]["messages"] if m[0] == "execution_start")
+        for i, h in history.items()
+    }
     assert sorted(begun, key=begun.get) == [c, a, b]
 
 
@@ -217,7 +261,10 @@ def test_cancel_one_and_clear_the_rest(page, server, three):
     agree(page, server, [a, c])
     page.click("#btn-clear")
     page.shown("#dlg-confirm")
-    assert (page.text("#btn-confirm-cancel"), page.text("#btn-confirm-ok")) == ("Keep them", "Remove")  # not two that cancel
+    assert (page.text("#btn-confirm-cancel"), page.text("#btn-confirm-ok")) == (
+        "Keep them",
+        "Remove",
+    )  # not two that cancel
     page.click("#btn-confirm-cancel")
     page.gone("#dlg-confirm")
     assert waiting(server) == [a, c]
@@ -237,8 +284,12 @@ def test_what_others_queue_is_seen_and_counted(page, server, three):
 def test_a_move_that_comes_too_late_is_said(page, server, three):
     """Between the drawing and the press somebody else took it away."""
     a, b, c = three
-    page.js("window.fetchReal = fetch; window.fetch = (u, o) => String(u).includes('/berth/queue') && o?.method === 'POST'"
-            " ? fetchReal(u, {...o, body: o.body.replace(arguments[0], 'gone')}) : fetchReal(u, o)", c)
+    page.js(
+        "window.fetchReal = fetch; window.fetch = (u, o) => String(u).includes('/berth/queue') && "
+        "o?.method === 'POST'"
+        " ? fetchReal(u, {...o, body: o.body.replace(arguments[0], 'gone')}) : fetchReal(u, o)",
+        c,
+    )
     press(page, c, "top")
     page.shown("[data-test=toast][data-kind=error]")
     assert waiting(server) == [a, b, c]

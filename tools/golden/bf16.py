@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
 """How far ComfyUI's own BF16 is from its F32, on the cases of the golden files.
 
-usage: bf16.py GOLDEN COMFYUI OUT.json     (written with torch 2.15.0 on a cpu, ComfyUI of 2026-01-04)
+usage: bf16.py GOLDEN COMFYUI OUT.json     (written with torch 2.15.0 on a cpu, ComfyUI of
+                                           2026-01-04)
 
-GOLDEN is the folder of golden files, COMFYUI a checkout; its networks, samplers and schedules are run as they are, on weights
-made by the rule of GOLDEN's README. A case that does not give the golden numbers in F32 (1e-3) is an error: then nothing is
-measured. OUT.json holds for every file and tensor the norm of the error over the norm of the golden tensor
+GOLDEN is the folder of golden files, COMFYUI a checkout; its networks, samplers and schedules are
+run as they are, on weights made by the rule of GOLDEN's README. A case that does not give the
+golden numbers in F32 (1e-3) is an error: then nothing is measured. OUT.json holds for every file
+and tensor the norm of the error over the norm of the golden tensor
 
     weights    when weights are rounded to BF16 and everything else stays F32
-    products   when what is multiplied, weights and inputs of linear layers and convolutions, is rounded to BF16 and
-               everything else stays F32: what is left of an engine that keeps every activation in F32 and multiplies BF16
+    products   when what is multiplied, weights and inputs of linear layers and convolutions, is
+               rounded to BF16 and everything else stays F32: what is left of an engine that keeps
+               every activation in F32 and multiplies BF16
     bf16       when ComfyUI computes in BF16, as --bf16-unet and --bf16-vae make it do
 
-and for 8-bit pictures the largest difference of a pixel, over 255. Text encoders compute in F32, as in Berth; so is guidance
-embedded, which ComfyUI multiplies by 1000 in BF16 (3500 becomes 3504, another guidance rather than a rounding).
-Golden tests hold BF16 on a card to 2e-2; where `bf16` is more than that, to `bf16` (tests/support/where.h).
+and for 8-bit pictures the largest difference of a pixel, over 255. Text encoders compute in F32, as
+in Berth; so is guidance embedded, which ComfyUI multiplies by 1000 in BF16 (3500 becomes 3504,
+another guidance rather than a rounding). Golden tests hold BF16 on a card to 2e-2; where `bf16` is
+more than that, to `bf16` (tests/support/where.h).
 """
 import json
 import re
@@ -44,7 +48,9 @@ def synth(name, shape):
         h = (h ^ b) * 0x100000001b3 % 2 ** 64
     n = int(np.prod(shape))
     with np.errstate(over="ignore"):
-        z = np.uint64(h) + (np.arange(n, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = np.uint64(h) + (np.arange(n, dtype=np.uint64) + np.uint64(1)) * np.uint64(
+            0x9E3779B97F4A7C15
+        )
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z = z ^ (z >> np.uint64(31))
@@ -58,15 +64,25 @@ def synth(name, shape):
 
 def weights_of(golden, keys, prefix):
     with open(f"{golden}/{keys}") as f:
-        return {name[len(prefix):]: synth(name, shape) for name, shape in json.load(f).items() if name.startswith(prefix)}
+        return {
+            name[len(prefix) :]: synth(name, shape)
+            for name, shape in json.load(f).items()
+            if name.startswith(prefix)
+        }
 
 
 def fill(net, weights, how):
     """The weights into the network, rounded as `how` says."""
-    net.load_state_dict({k: v.bfloat16().float() for k, v in weights.items()} if how in (WEIGHTS, PRODUCTS) else weights)
+    net.load_state_dict(
+        {k: v.bfloat16().float() for k, v in weights.items()}
+        if how in (WEIGHTS, PRODUCTS)
+        else weights
+    )
     for module in net.modules() if how == PRODUCTS else ():
         if isinstance(module, (torch.nn.Linear, torch.nn.Conv2d)):
-            module.register_forward_pre_hook(lambda m, args: tuple(x.bfloat16().float() for x in args))
+            module.register_forward_pre_hook(
+                lambda m, args: tuple(x.bfloat16().float() for x in args)
+            )
     return net.eval().to(torch.bfloat16 if how == BF16 else torch.float32)
 
 
@@ -99,19 +115,37 @@ def make_model(comfy, family, config, weights, how):
 
 
 def make_vae(comfy, config, weights, how):
-    vae = comfy.ldm.models.autoencoder.AutoencodingEngine(
-        regularizer_config={"target": "comfy.ldm.models.autoencoder.DiagonalGaussianRegularizer", "params": {"sample": False}},
-        encoder_config={"target": "comfy.ldm.modules.diffusionmodules.model.Encoder", "params": config},
-        decoder_config={"target": "comfy.ldm.modules.diffusionmodules.model.Decoder", "params": config}) \
-        if not any(k.startswith("quant_conv") for k in weights) else \
-        comfy.ldm.models.autoencoder.AutoencoderKL(ddconfig=config, embed_dim=config["z_channels"])
+    vae = (
+        comfy.ldm.models.autoencoder.AutoencodingEngine(
+            regularizer_config={
+                "target": "comfy.ldm.models.autoencoder.DiagonalGaussianRegularizer",
+                "params": {"sample": False},
+            },
+            encoder_config={
+                "target": "comfy.ldm.modules.diffusionmodules.model.Encoder",
+                "params": config,
+            },
+            decoder_config={
+                "target": "comfy.ldm.modules.diffusionmodules.model.Decoder",
+                "params": config,
+            },
+        )
+        if not any(k.startswith("quant_conv") for k in weights)
+        else comfy.ldm.models.autoencoder.AutoencoderKL(
+            ddconfig=config, embed_dim=config["z_channels"]
+        )
+    )
     return fill(vae, weights, how)
 
 
-def ksampler(comfy, model, sampler, scheduler, steps, *, seed, cfg, positive, negative, latent, **more):
+def ksampler(
+    comfy, model, sampler, scheduler, steps, *, seed, cfg, positive, negative, latent, **more
+):
     noise = comfy.sample.prepare_noise(latent, seed)
-    return comfy.sample.sample(model, noise, steps, cfg, sampler, scheduler, positive, negative, latent, seed=seed,
-                               disable_pbar=True, **more)
+    return comfy.sample.sample(
+        model, noise, steps, cfg, sampler, scheduler, positive, negative, latent, seed=seed,
+        disable_pbar=True, **more
+    )
 
 
 # ---- cases: each gives (golden file, tensor, result) ----
@@ -130,8 +164,10 @@ class Cases:
 
     def unet(self, name, how):
         family = "SDXL" if "sdxl" in name else "SD15"
-        return make_model(self.comfy, family, self.manifest[f"unet_{name}"]["config"],
-                          weights_of(self.golden, f"{name}_unet_keys.json", "model.diffusion_model."), how)
+        return make_model(
+            self.comfy, family, self.manifest[f"unet_{name}"]["config"],
+            weights_of(self.golden, f"{name}_unet_keys.json", "model.diffusion_model."), how
+        )
 
     def vae(self, name, how):
         weights = weights_of(self.golden, f"{name}_vae_keys.json", "")
@@ -145,7 +181,9 @@ class Cases:
             for key in [k for k in w if k.endswith("out")]:
                 at = key[:-3]
                 y = w[at + "adm"].to(dtype) if at + "adm" in w else None
-                yield f"unet_{name}", key, net(w[at + "x"].to(dtype), w[at + "t"], context=w[at + "context"].to(dtype), y=y)
+                yield f"unet_{name}", key, net(
+                    w[at + "x"].to(dtype), w[at + "t"], context=w[at + "context"].to(dtype), y=y
+                )
 
     def vaes(self, how):
         dtype = torch.bfloat16 if how == BF16 else torch.float32
@@ -159,7 +197,10 @@ class Cases:
 
     def prompts(self):
         """Positive and negative of the SD1.5 runs, as the golden text encoder gave them in F32."""
-        texts, w, about = self.manifest["clip_l_tiny"]["prompts"], self.file("clip_l_tiny"), self.manifest["sample_sd15_tiny"]
+        texts, w, about = (
+            self.manifest["clip_l_tiny"]["prompts"], self.file("clip_l_tiny"),
+            self.manifest["sample_sd15_tiny"]
+        )
         found = []
         for which in ("positive", "negative"):
             i = texts.index(about[which])
@@ -170,10 +211,17 @@ class Cases:
         w, about = self.file("sample_sd15_tiny"), self.manifest["sample_sd15_tiny"]
         model, (positive, negative) = self.unet("sd15_tiny", how), self.prompts()
         # seed and cfg of these stand nowhere; found by trial (tests/golden/node/runs.h)
-        special = {"img2img/": (1, 5), "cfg1/": (3, 1), "ksampler_adv/": (9, 6), "inpaint/": (11, 6)}
+        special = {
+            "img2img/": (1, 5),
+            "cfg1/": (3, 1),
+            "ksampler_adv/": (9, 6),
+            "inpaint/": (11, 6),
+        }
         for key, want in w.items():
             kind = next((k for k in special if key.startswith(k)), "")
-            m = re.fullmatch(r"([^/]+)/([^/]+)/(\d+)(?:/denoise([\d.]+)|/start(\d+)_end(\d+))?", key[len(kind):])
+            m = re.fullmatch(
+                r"([^/]+)/([^/]+)/(\d+)(?:/denoise([\d.]+)|/start(\d+)_end(\d+))?", key[len(kind) :]
+            )
             if not m:
                 continue
             seed, cfg = special.get(kind, (about["seed"], about["cfg"]))
@@ -185,8 +233,10 @@ class Cases:
                 more.update(start_step=int(m[5]), last_step=int(m[6]), force_full_denoise=False)
             if kind == "inpaint/":
                 more["noise_mask"] = w["inpaint/mask"]
-            yield "sample_sd15_tiny", key, ksampler(self.comfy, model, m[1], m[2], int(m[3]), seed=seed, cfg=cfg,
-                                                    positive=positive, negative=negative, latent=latent, **more)
+            yield "sample_sd15_tiny", key, ksampler(
+                self.comfy, model, m[1], m[2], int(m[3]), seed=seed, cfg=cfg, positive=positive,
+                negative=negative, latent=latent, **more
+            )
 
     def lora_runs(self, how):
         w, about = self.file("lora_sd15_tiny"), self.manifest["lora_sd15_tiny"]
@@ -199,12 +249,17 @@ class Cases:
         for key, want in w.items():
             m = re.fullmatch(r"sample/([^/]+)/([^/]+)/(\d+)", key)
             if m:
-                yield "lora_sd15_tiny", key, ksampler(self.comfy, model, m[1], m[2], int(m[3]), seed=seed, cfg=cfg,
-                                                      positive=positive, negative=negative, latent=torch.zeros_like(want))
+                yield "lora_sd15_tiny", key, ksampler(
+                    self.comfy, model, m[1], m[2], int(m[3]), seed=seed, cfg=cfg, positive=positive,
+                    negative=negative, latent=torch.zeros_like(want)
+                )
 
     def sdxl_runs(self, how):
         w, note = self.file("unet_sdxl_tiny"), self.manifest["unet_sdxl_tiny"]["note"]
-        m = re.search(r"seed (\d+), cfg (\d+), latent \d+x\d+, .* half of the positive, width=height=(\d+)", note)
+        m = re.search(
+            r"seed (\d+), cfg (\d+), latent \d+x\d+, .* half of the positive, width=height=(\d+)",
+            note,
+        )
         seed, cfg, side = map(int, m.groups())
         model = self.unet("sdxl_tiny", how)
         size = {"width": side, "height": side, "target_width": side, "target_height": side}
@@ -212,14 +267,21 @@ class Cases:
         for key, want in w.items():
             m = re.fullmatch(r"sample_(.+)_([a-z]+)_(\d+)", key)
             if m:
-                yield "unet_sdxl_tiny", key, ksampler(self.comfy, model, m[1], m[2], int(m[3]), seed=seed, cfg=cfg,
-                                                      positive=cond[0], negative=cond[1], latent=torch.zeros_like(want))
+                yield "unet_sdxl_tiny", key, ksampler(
+                    self.comfy, model, m[1], m[2], int(m[3]), seed=seed, cfg=cfg, positive=cond[0],
+                    negative=cond[1], latent=torch.zeros_like(want)
+                )
 
     def picture(self, how):
-        about, latent = self.manifest["e2e_sd15_tiny"], torch.zeros_like(self.file("e2e_sd15_tiny")["latent"])
+        about, latent = self.manifest["e2e_sd15_tiny"], torch.zeros_like(
+            self.file("e2e_sd15_tiny")["latent"]
+        )
         positive, negative = self.prompts()
-        out = ksampler(self.comfy, self.unet("sd15_tiny", how), about["sampler"], about["scheduler"], about["steps"],
-                       seed=about["seed"], cfg=about["cfg"], positive=positive, negative=negative, latent=latent)
+        out = ksampler(
+            self.comfy, self.unet("sd15_tiny", how), about["sampler"], about["scheduler"],
+            about["steps"], seed=about["seed"], cfg=about["cfg"], positive=positive,
+            negative=negative, latent=latent
+        )
         yield "e2e_sd15_tiny", "latent", out
         vae = self.vae("sd15_tiny", how)
         image = vae.decode(out.to(next(vae.parameters()).dtype)).float()
@@ -230,22 +292,34 @@ class Cases:
     def flux(self, how):
         w, about = self.file("flux_tiny"), self.manifest["flux_tiny"]
         dtype = torch.bfloat16 if how == BF16 else torch.float32
-        model = make_model(self.comfy, "Flux", about["config"], weights_of(self.golden, "flux_tiny_keys.json", ""), how)
+        model = make_model(
+            self.comfy, "Flux", about["config"], weights_of(self.golden, "flux_tiny_keys.json", ""),
+            how
+        )
         net, guidance = model.model.diffusion_model, 3.5
         for key, t in re.findall(r"(out\w*): t=([\d.]+)", about["note"]):
             x = w["x" + key[3:]]
-            yield "flux_tiny", key, net(x.to(dtype), torch.tensor([float(t)]), w["context"].to(dtype), w["vec"].to(dtype),
-                                        torch.tensor([guidance], dtype=dtype))
-        seed, cfg = map(int, re.search(r"sample: seed (\d+), \d+ steps, cfg (\d+)", about["note"]).groups())
+            yield "flux_tiny", key, net(
+                x.to(dtype), torch.tensor([float(t)]), w["context"].to(dtype), w["vec"].to(dtype),
+                torch.tensor([guidance], dtype=dtype)
+            )
+        seed, cfg = map(
+            int, re.search(r"sample: seed (\d+), \d+ steps, cfg (\d+)", about["note"]).groups()
+        )
         cond = [[w["context"], {"pooled_output": w["vec"]}]]
         for key, want in w.items():
             m = re.fullmatch(r"sample/([^/]+)/([^/]+)/(\d+)", key)
             if m:
-                yield "flux_tiny", key, ksampler(self.comfy, model, m[1], m[2], int(m[3]), seed=seed, cfg=cfg,
-                                                 positive=cond, negative=cond, latent=torch.zeros_like(want))
+                yield "flux_tiny", key, ksampler(
+                    self.comfy, model, m[1], m[2], int(m[3]), seed=seed, cfg=cfg, positive=cond,
+                    negative=cond, latent=torch.zeros_like(want)
+                )
 
     def all(self, how):
-        for kind in (self.unets, self.vaes, self.flux, self.sdxl_runs, self.lora_runs, self.picture, self.sd15_runs):
+        for kind in (
+            self.unets, self.vaes, self.flux, self.sdxl_runs, self.lora_runs, self.picture,
+            self.sd15_runs
+        ):
             yield from kind(how)
 
 
@@ -262,10 +336,16 @@ def main():
     with torch.no_grad():
         for how in (PLAIN, WEIGHTS, PRODUCTS, BF16):
             for file, tensor, result in cases.all(how):
-                e = error(result.float() if result.is_floating_point() else result, cases.file(file)[tensor])
+                e = error(
+                    result.float() if result.is_floating_point() else result,
+                    cases.file(file)[tensor],
+                )
                 if how == PLAIN:
                     if not e <= (1 / 255 if tensor == "image_u8" else 1e-3):
-                        sys.exit(f"in F32 {file} {tensor} is {e:.2e} off: not the case the golden file has")
+                        sys.exit(
+                            f"in F32 {file} {tensor} is {e:.2e} off: not the case the golden file "
+                            f"has"
+                        )
                 else:
                     found.setdefault(file, {}).setdefault(tensor, {})[how] = float(f"{e:.3g}")
                     print(f"{how:8s} {file:18s} {tensor:40s} {e:.2e}", flush=True)

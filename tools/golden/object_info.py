@@ -59,9 +59,11 @@ def text(v):
 
 def menu(answer, *lists):
     wanted, got = ours(answer, lists)
-    print("""/* menu.def: where ComfyUI 0.33 lists the classes that we have too: MENU(class, category,
+    print(
+        """/* menu.def: where ComfyUI 0.33 lists the classes that we have too: MENU(class, category,
  * shown name, list of essentials), and which inputs are folded away there: FOLD(class, input).
- * Written by tools/golden/object_info.py --menu, in strcmp() order. */""")
+ * Written by tools/golden/object_info.py --menu, in strcmp() order. */"""
+    )
     for k in sorted(wanted & set(got)):
         c = got[k]
         v3 = "output_matchtypes" in c  # older classes without a name are shown by their own

@@ -9,14 +9,25 @@ Writes philox.txt, one line a case:
 
     threads  of the card at once: multiprocessors x threads of each; larger draws depend on it
     sizes    of the draws from one generator, 16,40
-    at       of the numbers of all draws, one after the other; value as C writes floats in hexadecimal
+    at       of the numbers of all draws, one after the other; value as C writes floats in
+             hexadecimal
 """
 import os
 import sys
 
 import torch
 
-CASES = ([1], [16], [17, 40], [255, 256, 257], [4096, 4096], [262144, 262144], [300000], [1200000, 1000], [2500000])
+CASES = (
+    [1],
+    [16],
+    [17, 40],
+    [255, 256, 257],
+    [4096, 4096],
+    [262144, 262144],
+    [300000],
+    [1200000, 1000],
+    [2500000],
+)
 SEEDS = (0, 42, 2**32 + 5, 2**64 - 1)
 
 
@@ -37,7 +48,11 @@ def main():
         for seed in SEEDS:
             for sizes in CASES:
                 g = torch.Generator("cuda").manual_seed(seed)
-                x = torch.cat([torch.randn(n, generator=g, device="cuda") for n in sizes]).cpu().tolist()
+                x = (
+                    torch.cat([torch.randn(n, generator=g, device="cuda") for n in sizes])
+                    .cpu()
+                    .tolist()
+                )
                 values = " ".join(f"{i} {x[i].hex()}" for i in picks(sizes))
                 f.write(f"{seed} {threads} {','.join(map(str, sizes))} {values}\n")
 

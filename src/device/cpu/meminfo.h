@@ -14,12 +14,12 @@
  * control group files that are missing or odd set no limit. post: *free <= *total, *total > 0. */
 berth_status meminfo_read(const char *root, uint64_t *total, uint64_t *free, berth_err *err);
 
-/* Of a control group's limit, what weights and activations should leave to everything else: the
- * process itself, pictures between nodes, decoders and encoders, the file cache. 0: none limits. */
+/* How much of a control group's limit weights and activations should leave to everything else: the
+ * process itself, pictures between nodes, decoders and encoders, the file cache. 0: no limit. */
 uint64_t meminfo_spare(const char *root);
-/* What is left before a control group's limit stops this process: swap included, and file pages
- * that the kernel takes back before. Not what the machine happens to have at the moment, which
- * changes. UINT64_MAX: none limits it, or it is not known. */
+/* How much this process may still take before a control group's limit stops it: with swap, and with
+ * file pages that the kernel would drop first. It says nothing of what the machine has free at the
+ * moment, which changes. UINT64_MAX: no limit, or it is not known. */
 uint64_t meminfo_headroom(const char *root);
 
 uint64_t meminfo_rss(void); /* resident bytes of this process; 0: not known */

@@ -6,7 +6,7 @@
 /* ---- errors ---- */
 
 /* After these the context answers everything with the same error: there is nothing left to try. */
-static bool poisons(CUresult r)
+static bool is_fatal(CUresult r)
 {
     switch (r) {
     case CUDA_ERROR_DEINITIALIZED:
@@ -55,7 +55,7 @@ berth_status cuda_lost(struct cuda_dev *d, berth_err *err)
 }
 
 /* The first cause stays. */
-static void lose(struct cuda_dev *d, CUresult r, const char *what)
+static void mark_lost(struct cuda_dev *d, CUresult r, const char *what)
 {
     char text[CUDA_ERROR_TEXT_MAX];
     cuda_error_text(d->pub.api, r, text);
@@ -77,8 +77,8 @@ berth_status cuda_check(struct cuda_phys *p, CUresult r, const char *what, berth
     char text[CUDA_ERROR_TEXT_MAX];
     if (r == CUDA_SUCCESS)
         return BERTH_OK;
-    if (poisons(r))
-        lose(d, r, what);
+    if (is_fatal(r))
+        mark_lost(d, r, what);
     if (cuda_lost(d, err))
         return err->code;
     cuda_error_text(p->api, r, text);
@@ -92,7 +92,7 @@ berth_status cuda_check(struct cuda_phys *p, CUresult r, const char *what, berth
                       text, unused, total);
 }
 
-/* Whether the card is lost, by a call that no other card has part in and that does not wait. */
+/* Asks whether the card is lost, with a call that involves no other card and does not wait. */
 static bool is_lost(struct cuda_dev *d, const char *what)
 {
     const struct cuda_api *api = d->pub.api;
@@ -104,16 +104,16 @@ static bool is_lost(struct cuda_dev *d, const char *what)
         r = api->cuEventQuery(d->probe);
         (void)api->cuCtxPopCurrent(&was);
     }
-    if (poisons(r))
-        lose(d, r, what);
-    return poisons(r);
+    if (is_fatal(r))
+        mark_lost(d, r, what);
+    return is_fatal(r);
 }
 
 berth_status cuda_check_among(struct cuda_dev *d, struct cuda_dev *const *others, size_t n,
                               CUresult r, const char *what, berth_err *err)
 {
     char text[CUDA_ERROR_TEXT_MAX];
-    if (!poisons(r))
+    if (!is_fatal(r))
         return cuda_check(&d->pub, r, what, err);
     struct cuda_dev *sick = is_lost(d, what) ? d : NULL;
     for (size_t i = 0; i < n; i++)

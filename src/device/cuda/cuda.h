@@ -16,7 +16,7 @@
  *            Where two cards have part in a call, only the one that says so itself is lost.
  * Peer       Access between cards is enabled where the driver offers it and a copied pattern
  *            arrives: some machines say yes and deliver rubbish. Other cards meet in host memory.
- * Threads    As driver.h: the executor, but for `info`. `lost` may be asked from any.
+ * Threads    As driver.h: the executor, except for `info`. `lost` may be asked from any.
  * Files      cuda_api.c the library, cuda.c phys, errors, streams, events, copies, cuda_mem.c
  *            memory, pinned host memory too, cuda_graph.c recorded kernels, cuda_peer.c access
  *            between cards; cuda_impl.h what they share */

@@ -25,8 +25,8 @@ const char *cuda_error_text(const struct cuda_api *api, CUresult r, char buf[CUD
     return buf;
 }
 
-/* The loader's own words, but for the usual case, which deserves plainer ones. dlopen() tells the
- * two apart in its text alone. */
+/* The loader's own words, except for the usual case, which deserves plainer ones. dlopen() tells
+ * the two apart in its text alone. */
 static void cannot_open(struct cuda_library *l, const char *path)
 {
     const char *said = dlerror();

@@ -112,7 +112,7 @@ static berth_status map_piece(struct cuda_dev *d, struct cuda_segment *g, size_t
     return s;
 }
 
-/* Who may touch memory of d: itself and its peers, but for those that are lost. */
+/* Who may touch memory of d: itself and its peers, except for those that are lost. */
 static size_t who_may(const struct cuda_dev *d, CUmemAccessDesc desc[CUDA_CARDS_MAX])
 {
     size_t n = 0;

@@ -15,7 +15,7 @@ bool cuda_can_peer(const struct phys *to, const struct phys *from)
     return false;
 }
 
-static bool offered(struct cuda_dev *a, struct cuda_dev *b)
+static bool can_access(struct cuda_dev *a, struct cuda_dev *b)
 {
     int can = 0;
     return !a->pub.api->cuDeviceCanAccessPeer(&can, a->pub.dev, b->pub.dev) && can;
@@ -131,7 +131,7 @@ static void connect_to(struct cuda_dev *d, struct cuda_dev *o)
 {
     berth_err err;
     bool arrived = false;
-    if (!offered(d, o) || !offered(o, d))
+    if (!can_access(d, o) || !can_access(o, d))
         return;
     if (!join(d, o)) {
         no_peers(d, o, "no host memory");

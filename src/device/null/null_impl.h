@@ -124,8 +124,8 @@ void shadow_check(struct shadow *s, struct actor_op *by, uint64_t lo, uint64_t h
 /* Records the access for those to come. pre: shadow_reserve(). */
 void shadow_access(struct shadow *s, const struct actor_op *by, uint64_t lo, uint64_t hi,
                    unsigned how);
-/* The host gives [lo, hi) up: everything on it must be ordered before. Records there are dropped.
- */
+/* The host gives [lo, hi) up: everything on it must be ordered before. Records there are
+ * dropped. */
 void shadow_free(struct shadow *s, struct actor_op *by, uint64_t lo, uint64_t hi);
 /* Further use is a hazard; handed out again, blank: with nothing in it that may be read. False: no
  * memory to remember it. */

@@ -48,6 +48,9 @@ void clip_lora(struct lora_table *t, const struct weights *w, const struct arch_
                 snprintf(q, sizeof q, "text_model.encoder.layers.%u.%s", b, modules[c]);
                 lora_numbered(t, net->te, true, q, &m);
             }
-    if (find_projection(w, root, &m))
-        lora_numbered(t, net->te & (LORA_TE1 | LORA_TE2), false, "text_projection", &m);
+    if (!find_projection(w, root, &m))
+        return;
+    lora_numbered(t, net->te & (LORA_TE1 | LORA_TE2), false, "text_projection", &m);
+    if (net->te & LORA_TE2)
+        lora_add(t, "lora_prior_te_", "text_projection", false, &m);
 }

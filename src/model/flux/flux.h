@@ -71,6 +71,11 @@ struct flux_name {
     bool swap;             /* its halves are exchanged */
 };
 extern const struct flux_name flux_once[], flux_double[], flux_single[];
+/* Flux.2's own, which adapters use for both. */
+extern const struct flux_name flux_later_double[], flux_later_single[];
+struct lora_table;
+/* Adapters' names of the scales of norms: ComfyUI holds them as weights. */
+void flux_lora_norms(struct lora_table *t, const struct weights *w, const char *prefix);
 
 /* For its descriptor. */
 void flux_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net);

@@ -20,6 +20,23 @@ static void add(struct lora_table *t, const char *q, const struct lora_name *m)
     lora_add(t, "transformer.", q, false, m);
     lora_add(t, "lycoris_", q, true, m);
     lora_add(t, "lora_transformer_", q, true, m);
+    lora_add(t, "", q, false, m);
+}
+
+void flux_lora_norms(struct lora_table *t, const struct weights *w, const char *prefix)
+{
+    static const char end[] = "_norm.scale";
+    const size_t tail = strlen(".scale"), lead = strlen(prefix);
+    char q[LORA_NAME_MAX];
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        if (!str_starts(e->name, e->name_len, prefix) || !str_ends(e->name, e->name_len, end) ||
+            e->name_len < lead + tail || e->name_len - lead - tail >= sizeof q)
+            continue;
+        snprintf(q, sizeof q, "%.*s", (int)(e->name_len - lead - tail), e->name + lead);
+        lora_add(t, "lora_unet_", q, true, &(struct lora_name) { .key = e->name });
+        lora_add(t, "diffusion_model.", q, false, &(struct lora_name) { .key = e->name });
+    }
 }
 
 /* Layers of a list in BFL's files; ours, theirs: what stands in front of their names. */
@@ -93,9 +110,11 @@ static void each_list(struct lora_table *t, const struct weights *w, const char 
 {
     static const struct {
         const char *ours, *theirs;
-        const struct flux_name *names;
-    } list[] = { { "double_blocks", "transformer_blocks", flux_double },
-                 { "single_blocks", "single_transformer_blocks", flux_single } };
+        const struct flux_name *names, *more; /* more: of adapters alone */
+    } list[] = {
+        { "double_blocks", "transformer_blocks", flux_double, flux_later_double },
+        { "single_blocks", "single_transformer_blocks", flux_single, flux_later_single },
+    };
     char ours[64], theirs[64];
     for (size_t k = 0; k < ARRAY_LEN(list); k++) {
         uint32_t n = arch_layers(w, prefix, diffusers ? list[k].theirs : list[k].ours);
@@ -103,6 +122,8 @@ static void each_list(struct lora_table *t, const struct weights *w, const char 
             snprintf(ours, sizeof ours, "%s.%u.", list[k].ours, i);
             snprintf(theirs, sizeof theirs, "%s.%u.", list[k].theirs, i);
             fn(t, w, prefix, ours, theirs, list[k].names, D);
+            if (!diffusers)
+                fn(t, w, prefix, ours, theirs, list[k].more, D);
         }
     }
     fn(t, w, prefix, "", "", flux_once, D);
@@ -122,6 +143,7 @@ void flux_lora(struct lora_table *t, const struct weights *w, const struct arch_
 {
     const char *prefix = net->alias.root;
     lora_diffusion(t, w, net);
+    flux_lora_norms(t, w, prefix);
     const struct weights_entry *in = lora_find(w, prefix, "x_embedder.weight"), *e;
     if (in && in->shape.ndim == 2 && in->shape.dim[0] && in->shape.dim[0] <= UINT32_MAX &&
         lora_find(w, prefix, "transformer_blocks.0.attn.add_q_proj.weight")) {

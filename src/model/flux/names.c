@@ -67,6 +67,20 @@ const struct flux_name flux_single[] = {
     { 0 },
 };
 
+const struct flux_name flux_later_double[] = {
+    LAYER("ff.linear_in", "img_mlp.0"),
+    LAYER("ff.linear_out", "img_mlp.2"),
+    LAYER("ff_context.linear_in", "txt_mlp.0"),
+    LAYER("ff_context.linear_out", "txt_mlp.2"),
+    { 0 },
+};
+
+const struct flux_name flux_later_single[] = {
+    LAYER("attn.to_qkv_mlp_proj", "linear1"),
+    LAYER("attn.to_out", "linear2"),
+    { 0 },
+};
+
 static const char *find(const struct flux_name *list, const char *layer, size_t n)
 {
     for (; list->layer; list++)

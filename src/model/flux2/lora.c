@@ -8,20 +8,6 @@
 
 #define QKV_ROWS 3 /* times the width: queries, keys, values */
 
-/* Beside those that Flux.1 has, too. */
-static const struct flux_name own_double[] = {
-    { .theirs = "ff.linear_in", .layer = "img_mlp.0" },
-    { .theirs = "ff.linear_out", .layer = "img_mlp.2" },
-    { .theirs = "ff_context.linear_in", .layer = "txt_mlp.0" },
-    { .theirs = "ff_context.linear_out", .layer = "txt_mlp.2" },
-    { 0 },
-};
-static const struct flux_name own_single[] = {
-    { .theirs = "attn.to_qkv_mlp_proj", .layer = "linear1" },
-    { .theirs = "attn.to_out", .layer = "linear2" },
-    { 0 },
-};
-
 static void add(struct lora_table *t, const char *q, const struct lora_name *m)
 {
     lora_add(t, "", q, false, m);
@@ -66,11 +52,12 @@ static void add_blocks(struct lora_table *t, const struct weights *w, const char
 
 void flux2_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net)
 {
-    static const struct flux_name *const doubles[2] = { flux_double, own_double },
-                                         *const singles[2] = { flux_single, own_single };
+    static const struct flux_name *const doubles[2] = { flux_double, flux_later_double },
+                                         *const singles[2] = { flux_single, flux_later_single };
     const char *prefix = net->alias.root;
     const struct weights_entry *in = lora_find(w, prefix, "img_in.weight"), *e;
     lora_diffusion(t, w, net);
+    flux_lora_norms(t, w, prefix);
     const uint64_t D = in ? arch_dim(in, 0) : 0;
     if (!D || D > UINT32_MAX) /* so that a few of them are a number */
         return;

@@ -271,7 +271,7 @@ static struct act embed(struct net_run *r, const struct pass *p)
     net_unary(r, &h, OP_SILU);
     struct act vec = net_linear(r, h, "timestep_embedder.linear_2");
     net_drop(r, &h);
-    if (p->q->layered) { /* of its two rows ComfyUI, too, has only the first in use */
+    if (p->q->layered) { /* of its two rows ComfyUI uses only the first as well */
         a = net_embedding(r, p->zeros, n, "addition_t_embedding");
         net_add(r, &vec, a);
         net_drop(r, &a);

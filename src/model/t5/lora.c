@@ -11,6 +11,7 @@ void t5_lora(struct lora_table *t, const struct weights *w, const struct arch_ne
             continue;
         const char *q = t5_hf_path(path, hf, sizeof hf) ? hf : path;
         lora_text(t, q, &m);
+        lora_add(t, "text_encoders.transformer.", q, false, &m);
         lora_numbered(t, net->te, false, q, &m);
     }
 }

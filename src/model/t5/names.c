@@ -83,10 +83,24 @@ static bool is_there(const struct weights *w, const char *root, bool *gguf)
     return !*gguf || arch_find(w, root, BLOCK_GGUF ".0.attn_q.weight");
 }
 
+/* Has the second block a table of its own? */
+static bool has_own_bias(const struct weights *w, const char *root, bool gguf)
+{
+    const struct t5_net t = { .gguf = gguf };
+    const struct canonical in = { .w = w, .root = root, .names = t5_names, .user = &t };
+    return canonical_find(&in, T5_BIAS(1) ".weight") != NULL;
+}
+
 bool t5_detect(const struct weights *w, const char *root)
 {
     bool gguf;
-    return is_there(w, root, &gguf);
+    return is_there(w, root, &gguf) && !has_own_bias(w, root, gguf);
+}
+
+bool umt5_detect(const struct weights *w, const char *root)
+{
+    bool gguf;
+    return is_there(w, root, &gguf) && has_own_bias(w, root, gguf);
 }
 
 static berth_status check(const struct t5_net *t, const char *root, uint64_t buckets,
@@ -126,7 +140,7 @@ berth_status t5_configure(const struct weights *w, const char *root, void *confi
     t.inner = arch_dim(q, 0);
     t.mlp = arch_dim(up, 0);
     t.layers = arch_layers(w, root, t.gguf ? BLOCK_GGUF : BLOCK);
-    t.own_bias = canonical_find(&in, T5_BIAS(1) ".weight");
+    t.own_bias = has_own_bias(w, root, t.gguf);
     t.fp8 = tokens && (tokens->dtype == DT_F8_E4M3 || tokens->dtype == DT_F8_E5M2);
     if (check(&t, root, arch_dim(bias, 0), arch_dim(bias, 1), err))
         return err->code;

@@ -5,6 +5,7 @@
 #include "base/sz.h"
 #include "model/lora_names.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define EPS 1e-6f
@@ -26,6 +27,15 @@ int32_t t5_bucket(int64_t distance)
     return bucket;
 }
 
+/* [len], added to scores of keys: pads are hidden where the set says so. */
+static void *prepare(const struct encoder_pass *p)
+{
+    float *hide = calloc(p->in.len, sizeof *hide);
+    for (size_t i = 0; hide && p->shown && i < p->in.len; i++)
+        hide[i] = p->shown[i] ? 0 : -INFINITY;
+    return hide;
+}
+
 /* [1, heads, len, len], added to the scores: a row of the table for every pair of tokens. */
 static struct act position_bias(struct net_run *r, const struct encoder_pass *p, const char *table)
 {
@@ -36,6 +46,12 @@ static struct act position_bias(struct net_run *r, const struct encoder_pass *p,
     struct act rows = net_embedding(r, p->lookup, p->in.len * p->in.len, table);
     struct act mask = net_permute(r, net_reshape(r, rows, &s), heads_first);
     net_drop(r, &rows);
+    if (p->shown) { /* of one chunk */
+        struct shape keys = { .ndim = 4, .dim = { 1, 1, 1, len } };
+        struct act hide = net_input(r, &keys, p->own);
+        net_add(r, &mask, hide);
+        net_drop(r, &hide);
+    }
     return mask;
 }
 
@@ -140,17 +156,18 @@ static struct encoder_size size(const void *config)
                                    .vocab = t->vocab,
                                    .tokens = TOKENS_MAX,
                                    .layers = t->layers,
-                                   .chunks = 2, /* the prompt and the empty one */
+                                   /* the prompt and the empty one; without pads one at a time */
+                                   .chunks = t->own_bias ? 1 : 2,
                                    .zero_nans = t->fp8 };
 }
 
 const struct encoder_class encoder_t5 = {
-    .arch = { ENCODER_ARCH("t5", "T5 and umT5 encoder"), .detect = t5_detect, .lora = t5_lora,
+    .arch = { ENCODER_ARCH("t5", "T5 encoder"), .detect = t5_detect, .lora = t5_lora,
               .presets = t5_presets },
     .name = "T5",
     .key = "t5xxl",
     .family = "T5",
-    .what = "a T5 or umT5 text encoder",
+    .what = "a T5 text encoder",
     .te = LORA_TE2 | LORA_TE3, /* beside CLIP-L it is Flux's second, or the third */
     .te_beside = LORA_TE2 | LORA_TE3,
     .tokenizer = &tokenizer_t5,
@@ -159,6 +176,26 @@ const struct encoder_class encoder_t5 = {
     .size = size,
     .names = t5_names,
     .lookup = buckets,
+    .prepare = prepare,
     .takes_padding = true,
+    .forward = forward,
+};
+
+const struct encoder_class encoder_umt5 = {
+    .arch = { ENCODER_ARCH("umt5", "umT5 encoder"), .detect = umt5_detect, .lora = t5_lora,
+              .presets = umt5_presets },
+    .name = "umT5",
+    .key = "umt5xxl",
+    .family = "T5",
+    .what = "a umT5 text encoder",
+    .tokenizer = &tokenizer_umt5,
+    .config_bytes = sizeof(struct t5_net),
+    .configure = t5_configure,
+    .size = size,
+    .names = t5_names,
+    .lookup = buckets,
+    .takes_padding = true,
+    .hides_pads = true,
+    .drops_pads = true,
     .forward = forward,
 };

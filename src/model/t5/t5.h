@@ -1,5 +1,7 @@
-/* t5: the T5 encoder, and umT5's (text-encoders.md 7).
+/* t5: the T5 encoder, and umT5's, which is one network with it (text-encoders.md 7).
  *
+ * umT5       Every block has a table of positions; another vocabulary; what pads a prompt is hidden
+ *            from it, left out of passes, and comes out as zeros.
  * Config     from shapes; heads are the columns of the table of positions, and heads * head_dim
  *            need not be the width.
  * Files      t5.c network and descriptor; names.c llama.cpp's names, config; lora.c what adapters
@@ -18,6 +20,7 @@ struct t5_net {
 };
 /* As the slots of struct encoder_class. root: in front of "encoder.block.0." or "enc.blk.0.". */
 bool t5_detect(const struct weights *w, const char *root);
+bool umt5_detect(const struct weights *w, const char *root);
 berth_status t5_configure(const struct weights *w, const char *root, void *config, berth_err *err);
 net_names_fn t5_names;
 void t5_lora(struct lora_table *t, const struct weights *w, const struct arch_net *net);

@@ -1,4 +1,5 @@
-/* What a file's VAE looks like, from the names and shapes of its tensors (wan.md 6). */
+/* What a file's VAE looks like, from the names and shapes of its tensors (wan.md 6,
+ * wan-variants.md 10). */
 #include "model/vae_wan/vae_wan.h"
 
 #include <string.h>
@@ -6,6 +7,7 @@
 struct look {
     const struct weights *w;
     const char *root;
+    bool stages; /* Wan 2.2's: lists in its lists, and folded pixels */
     berth_err *err;
 };
 
@@ -15,8 +17,7 @@ bool vae_wan_at(const struct weights *w, const char *root)
            arch_find(w, root, "encoder.middle.0.residual.0.gamma");
 }
 
-/* Wan 2.2's has lists in its lists, and latents of other pixels. */
-static bool is_other(const struct weights *w, const char *root)
+static bool has_stages(const struct weights *w, const char *root)
 {
     return arch_find(w, root, "decoder.upsamples.0.upsamples.0.residual.2.weight") ||
            arch_find(w, root, "encoder.downsamples.0.downsamples.0.residual.2.weight");
@@ -40,20 +41,39 @@ struct list { /* what one half's list does to sides and frames */
     uint32_t blocks, sides, frames;
 };
 
-/* Each member with a "resample" halves or doubles the sides; with a "time_conv" the frames, too. */
-static berth_status count(const struct look *k, const char *name, struct list *out)
+/* Adds what a list's members do: each with a "resample" halves or doubles the sides; with a
+ * "time_conv" the frames, too. */
+static void count_members(const struct look *k, const char *name, uint32_t n, struct list *out)
 {
     char q[128];
-    *out = (struct list) { .blocks = arch_layers(k->w, k->root, name) };
-    if (!out->blocks || out->blocks > VAE_WAN_BLOCKS_MAX)
-        return err_set(k->err, out->blocks ? BERTH_ELIMIT : BERTH_EUNSUPPORTED,
-                       "'%s' has %u blocks", name, out->blocks);
-    for (uint32_t i = 0; i < out->blocks; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         snprintf(q, sizeof q, "%s.%u.resample.1.weight", name, i);
         out->sides += arch_find(k->w, k->root, q) != NULL;
         snprintf(q, sizeof q, "%s.%u.time_conv.weight", name, i);
         out->frames += arch_find(k->w, k->root, q) != NULL;
     }
+}
+
+/* list: "downsamples" or "upsamples", which is what members of stages are called, too. */
+static berth_status count(const struct look *k, const char *half, const char *list,
+                          struct list *out)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s.%s", half, list);
+    *out = (struct list) { .blocks = arch_layers(k->w, k->root, name) };
+    if (!out->blocks || out->blocks > VAE_WAN_BLOCKS_MAX)
+        return err_set(k->err, out->blocks ? BERTH_ELIMIT : BERTH_EUNSUPPORTED,
+                       "'%s' has %u blocks", name, out->blocks);
+    if (!k->stages)
+        count_members(k, name, out->blocks, out);
+    for (uint32_t i = 0; k->stages && i < out->blocks; i++) {
+        snprintf(name, sizeof name, "%s.%s.%u.%s", half, list, i, list);
+        uint32_t n = arch_layers(k->w, k->root, name);
+        if (n > VAE_WAN_BLOCKS_MAX)
+            return err_set(k->err, BERTH_ELIMIT, "'%s' has %u blocks", name, n);
+        count_members(k, name, n, out);
+    }
+    snprintf(name, sizeof name, "%s.%s", half, list);
     if (out->frames > out->sides || out->sides > 8)
         return err_set(k->err, BERTH_EUNSUPPORTED,
                        "'%s' changes sides %u times and frames %u times", name, out->sides,
@@ -70,12 +90,12 @@ static berth_status read_half(const struct look *k, bool encoder, struct half *o
 {
     uint64_t moments = 0;
     if (!encoder)
-        return count(k, "decoder.upsamples", &out->list) ||
+        return count(k, "decoder", "upsamples", &out->list) ||
                        dim(k, "decoder.head.2.weight", 0, &out->colours) ||
                        dim(k, "conv2.weight", 1, &out->latent)
                    ? k->err->code
                    : BERTH_OK;
-    if (count(k, "encoder.downsamples", &out->list) ||
+    if (count(k, "encoder", "downsamples", &out->list) ||
         dim(k, "encoder.conv1.weight", 1, &out->colours) || dim(k, "conv1.weight", 0, &moments))
         return k->err->code;
     out->latent = moments / 2;
@@ -97,10 +117,8 @@ berth_status vae_wan_config(const struct weights *w, const char *root, struct va
                             berth_err *err)
 {
     struct vae_wan *own = vae_wan_of(out);
-    const struct look k = { w, root, err };
+    const struct look k = { w, root, has_stages(w, root), err };
     struct half e = { .colours = 0 }, d = { .colours = 0 };
-    if (is_other(w, root))
-        return err_set(err, BERTH_EUNSUPPORTED, "the VAE is Wan 2.2's, which cannot be computed");
     out->encoder = arch_find(w, root, "encoder.middle.0.residual.0.gamma") != NULL;
     out->decoder = arch_find(w, root, "decoder.middle.0.residual.0.gamma") != NULL;
     if (!out->encoder && !out->decoder)
@@ -108,17 +126,22 @@ berth_status vae_wan_config(const struct weights *w, const char *root, struct va
     if ((out->encoder && read_half(&k, true, &e)) || (out->decoder && read_half(&k, false, &d)) ||
         (out->encoder && out->decoder && compare(&k, &e, &d)))
         return err->code;
-    const struct half *h = out->decoder ? &d : &e;
+    struct half *h = out->decoder ? &d : &e;
+    const uint64_t fold = k.stages ? VAE_WAN_FOLD : 1;
+    if (h->colours % (fold * fold) == 0)
+        h->colours /= fold * fold;
     if (h->colours != 3 && h->colours != 4)
         return err_set(err, BERTH_EUNSUPPORTED, "a VAE whose pictures have %llu channels",
                        (unsigned long long)h->colours);
     own->enc_blocks = e.list.blocks;
     own->dec_blocks = d.list.blocks;
+    own->stages = k.stages;
     out->colours = (uint32_t)h->colours;
-    out->latent = (struct latent_format) { .name = "the Wan 2.1 and Qwen-Image kind",
+    out->latent = (struct latent_format) { .name = k.stages ? "the Wan 2.2 kind"
+                                                            : "the Wan 2.1 and Qwen-Image kind",
                                            .channels = (uint32_t)h->latent,
                                            .rank = 3,
-                                           .ratio = UINT32_C(1) << h->list.sides,
+                                           .ratio = (uint32_t)fold << h->list.sides,
                                            .time_ratio = UINT32_C(1) << h->list.frames };
     return BERTH_OK;
 }

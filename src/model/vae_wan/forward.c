@@ -1,4 +1,4 @@
-/* The two forward passes of Wan's VAE, over pieces of a video one after the other. */
+/* The two forward passes of Wan's VAEs, over pieces of a video one after the other. */
 #include "model/vae_wan/vae_wan.h"
 
 #include <math.h>
@@ -186,6 +186,211 @@ static struct act members(struct walk *k, struct act x, const char *list, uint32
     return x;
 }
 
+/* ---- stages (Wan 2.2) ---- */
+
+/* What a stage does to sides and frames: 1 or 2. */
+struct factors {
+    uint64_t side, time;
+};
+
+/* Members of a stage, as long as there are any. Takes x. */
+static struct act stage_members(struct walk *k, struct act x, const char *list,
+                                struct act (*resize)(struct walk *k, struct act x))
+{
+    struct net_run *r = k->r;
+    for (uint32_t i = 0; i < VAE_WAN_BLOCKS_MAX && !net_bad(r); i++) {
+        size_t mark = net_enter(r, "%s.%u.", list, i);
+        const bool resizes = net_has(r, "resample.1"), there = resizes || net_has(r, "residual.2");
+        if (there)
+            x = resizes ? resize(k, x) : res_block(k, x);
+        net_leave(r, mark);
+        if (!there)
+            break;
+    }
+    return x;
+}
+
+/* What such members would do to it. */
+static struct factors stage_factors(struct walk *k, const char *list)
+{
+    struct factors f = { 1, 1 };
+    for (uint32_t i = 0; i < VAE_WAN_BLOCKS_MAX; i++) {
+        size_t mark = net_enter(k->r, "%s.%u.", list, i);
+        const bool resizes = net_has(k->r, "resample.1");
+        const bool there = resizes || net_has(k->r, "residual.2");
+        if (resizes)
+            f = (struct factors) { 2, net_has(k->r, "time_conv") ? 2 : 1 };
+        net_leave(k->r, mark);
+        if (!there)
+            break;
+    }
+    return f;
+}
+
+/* As many frames of zeros in front as make them a multiple of `time`. A new act. */
+static struct act pad_front(struct net_run *r, struct act x, uint64_t time)
+{
+    const uint64_t n = x.shape.dim[0], more = n ? (time - n % time) % time : 0;
+    struct act zero = net_slice(r, x, 0, 0, more ? more : n);
+    if (!more)
+        return zero;
+    net_add_scaled(r, &zero, net_rows(r, x, 0, more), -1.0f);
+    const struct act both[] = { zero, x };
+    struct act y = net_concat(r, both, 2, 0);
+    net_drop(r, &zero);
+    return y;
+}
+
+/* [frames, C, h, w] -> [frames / time, C * time * side^2, h / side, w / side], channel, frame, row,
+ * column: a pixel's neighbours become its channels. Takes x. */
+static struct act fold(struct net_run *r, struct act x, struct factors f)
+{
+    static const int order[] = { 0, 2, 1, 4, 6, 3, 5 };
+    const uint64_t *d = x.shape.dim, F = d[0] / f.time, h = d[2] / f.side, w = d[3] / f.side;
+    const struct shape apart = { 7, { F, f.time, d[1], h, f.side, w, f.side } };
+    const struct shape made = { 4, { F, d[1] * f.time * f.side * f.side, h, w } };
+    if (net_bad(r))
+        return x;
+    struct act y = net_permute(r, net_reshape(r, x, &apart), order);
+    net_drop(r, &x);
+    return net_reshape(r, y, &made);
+}
+
+/* Sums of neighbouring channels, so many of them that C are left, and how many each is of. Takes
+ * x. */
+static struct act sum_channels(struct net_run *r, struct act x, uint64_t C, uint64_t *of)
+{
+    const uint64_t *d = x.shape.dim, n = C ? d[1] / C : 0;
+    const struct shape apart = { 5, { d[0], C, n, d[2], d[3] } };
+    const struct shape made = { 4, { d[0], C, d[2], d[3] } };
+    *of = n ? n : 1;
+    if (net_bad(r))
+        return x;
+    if (!n || d[1] % C) {
+        net_fail(r, BERTH_EUNSUPPORTED, "%llu channels are no whole means of %llu",
+                 (unsigned long long)C, (unsigned long long)d[1]);
+        return x;
+    }
+    x = net_reshape(r, x, &apart);
+    struct act sum = net_slice(r, x, 2, 0, 1);
+    for (uint64_t i = 1; i < n && !net_bad(r); i++) {
+        struct act one = net_slice(r, x, 2, i, i + 1);
+        net_add(r, &sum, one);
+        net_drop(r, &one);
+    }
+    net_drop(r, &x);
+    return net_reshape(r, sum, &made);
+}
+
+/* A stage and, past it, means of what went in. Takes x. */
+static struct act stage_down(struct walk *k, struct act x)
+{
+    struct net_run *r = k->r;
+    const struct factors f = stage_factors(k, "downsamples");
+    uint64_t of;
+    struct act past = fold(r, pad_front(r, x, f.time), f);
+    x = stage_members(k, x, "downsamples", shrink);
+    past = sum_channels(r, past, x.shape.dim[1], &of);
+    net_add_scaled(r, &x, past, 1.0f / (float)of);
+    net_drop(r, &past);
+    return x;
+}
+
+/* y, as [frames, time, C, h, side, w, side], gets x [frames, C * n, h, w] at one of its places: of
+ * each C the channel that stands there. */
+static void put_place(struct net_run *r, struct act x, uint64_t n, uint64_t channel, struct act y,
+                      const uint64_t place[3])
+{
+    const uint64_t *d = x.shape.dim;
+    const struct shape apart = { 5, { d[0], d[1] / n, n, d[2], d[3] } };
+    const struct shape one = { 7, { d[0], 1, d[1] / n, d[2], 1, d[3], 1 } };
+    struct act channels = net_reshape(r, x, &apart);
+    struct act from = net_slice(r, channels, 2, channel, channel + 1);
+    struct view to = net_part(r, net_view(&y), 1, place[0], place[0] + 1);
+    to = net_part(r, net_part(r, to, 4, place[1], place[1] + 1), 6, place[2], place[2] + 1);
+    from = net_reshape(r, from, &one);
+    net_copy(r, net_view(&from), to);
+    net_drop(r, &from);
+}
+
+/* x [frames, in, h, w] spread over C channels of larger pictures and more frames, each channel over
+ * as many places; of a first piece the last frame alone. A new act. */
+static struct act spread(struct walk *k, struct act x, uint64_t C, struct factors f)
+{
+    struct net_run *r = k->r;
+    const uint64_t *d = x.shape.dim, first = k->first ? f.time - 1 : 0, time = f.time - first;
+    const uint64_t places = f.time * f.side * f.side, n = C ? d[1] / C : 0;
+    const struct shape apart = { 7, { d[0], time, C, d[2], f.side, d[3], f.side } };
+    const struct shape made = { 4, { d[0] * time, C, d[2] * f.side, d[3] * f.side } };
+    if (net_bad(r))
+        return (struct act) { .addr = 0 };
+    if (!n || d[1] % C || places % n) {
+        net_fail(r, BERTH_EUNSUPPORTED, "%llu channels are not spread over %llu",
+                 (unsigned long long)d[1], (unsigned long long)C);
+        return (struct act) { .addr = 0 };
+    }
+    struct act y = net_new(r, &apart);
+    for (uint64_t p = first * f.side * f.side; p < places && !net_bad(r); p++) {
+        const uint64_t place[3] = { p / (f.side * f.side) - first, p / f.side % f.side,
+                                    p % f.side };
+        put_place(r, x, n, p * n / places, y, place);
+    }
+    return net_reshape(r, y, &made);
+}
+
+/* A stage and, past it, what went in, spread; the last one has nothing past it. Takes x. */
+static struct act stage_up(struct walk *k, struct act x)
+{
+    struct net_run *r = k->r;
+    const struct factors f = stage_factors(k, "upsamples");
+    if (f.side == 1)
+        return stage_members(k, x, "upsamples", grow);
+    struct act in = net_slice(r, x, 0, 0, x.shape.dim[0]);
+    x = stage_members(k, x, "upsamples", grow);
+    struct act past = spread(k, in, x.shape.dim[1], f);
+    net_drop(r, &in);
+    net_add(r, &x, past);
+    net_drop(r, &past);
+    return x;
+}
+
+/* A half's list of stages. Takes x. */
+static struct act stages(struct walk *k, struct act x, const char *list, uint32_t n,
+                         struct act (*stage)(struct walk *k, struct act x))
+{
+    for (uint32_t i = 0; i < n && !net_bad(k->r); i++) {
+        size_t mark = net_enter(k->r, "%s.%u.", list, i);
+        x = stage(k, x);
+        net_leave(k->r, mark);
+    }
+    return x;
+}
+
+/* Pixels as channels, a column's before a row's; and back. Both take x. */
+static struct act fold_pixels(struct net_run *r, struct act x)
+{
+    static const int order[] = { 0, 1, 5, 3, 2, 4 };
+    const uint64_t *d = x.shape.dim, q = VAE_WAN_FOLD;
+    const struct shape apart = { 6, { d[0], d[1], d[2] / q, q, d[3] / q, q } };
+    const struct shape made = { 4, { d[0], d[1] * q * q, d[2] / q, d[3] / q } };
+    struct act y = net_permute(r, net_reshape(r, x, &apart), order);
+    net_drop(r, &x);
+    return net_reshape(r, y, &made);
+}
+
+static struct act unfold_pixels(struct net_run *r, struct act x)
+{
+    static const int order[] = { 0, 1, 4, 3, 5, 2 };
+    const uint64_t *d = x.shape.dim, q = VAE_WAN_FOLD;
+    const struct shape apart = { 6, { d[0], d[1] / (q * q), q, q, d[2], d[3] } };
+    const struct shape made = { 4, { d[0], d[1] / (q * q), d[2] * q, d[3] * q } };
+    struct act y = net_permute(r, net_reshape(r, x, &apart), order);
+    net_drop(r, &x);
+    return net_reshape(r, y, &made);
+}
+
+/* ---- halves ---- */
+
 static struct act head(struct walk *k, struct act x)
 {
     net_channel_norm_in_place(k->r, &x, "head.0", EPS, true);
@@ -200,10 +405,11 @@ static struct act decode_piece(struct walk *k, const struct vae_wan *v, struct a
     size_t top = net_enter(k->r, "decoder.");
     x = conv_whole(k, x, "conv1");
     x = middle(k, x);
-    x = members(k, x, "upsamples", v->dec_blocks, grow);
+    x = v->stages ? stages(k, x, "upsamples", v->dec_blocks, stage_up)
+                  : members(k, x, "upsamples", v->dec_blocks, grow);
     x = head(k, x);
     net_leave(k->r, top);
-    return x;
+    return v->stages ? unfold_pixels(k->r, x) : x;
 }
 
 static struct act encode_piece(struct walk *k, const struct vae_wan *v, uint32_t latents,
@@ -211,8 +417,13 @@ static struct act encode_piece(struct walk *k, const struct vae_wan *v, uint32_t
 {
     struct net_run *r = k->r;
     size_t top = net_enter(r, "encoder.");
-    struct act x = conv(k, pictures, "conv1", (struct net_frames) { .plane = NET_PAD1 }, NULL);
-    x = members(k, x, "downsamples", v->enc_blocks, shrink);
+    struct act in =
+        v->stages ? fold_pixels(r, net_slice(r, pictures, 0, 0, pictures.shape.dim[0])) : pictures;
+    struct act x = conv(k, in, "conv1", (struct net_frames) { .plane = NET_PAD1 }, NULL);
+    if (v->stages)
+        net_drop(r, &in);
+    x = v->stages ? stages(k, x, "downsamples", v->enc_blocks, stage_down)
+                  : members(k, x, "downsamples", v->enc_blocks, shrink);
     x = middle(k, x);
     x = head(k, x);
     net_leave(r, top);
@@ -222,70 +433,62 @@ static struct act encode_piece(struct walk *k, const struct vae_wan *v, uint32_t
     return mean;
 }
 
-/* Frames [frames, C, h, w] of what comes in as [1, C, frames, h, w]. */
-static struct act frames_in(struct net_run *r, const struct vae_pass *p)
+/* Frames at .. at + n [n, C, h, w] of what comes in as [1, C, frames, h, w]. */
+static struct act frames_in(struct net_run *r, const struct vae_pass *p, uint64_t at, uint64_t n)
 {
-    static const int swap[] = { 1, 0, 2, 3 };
-    const uint64_t *d = p->shape.dim;
-    const struct shape planes = { 4, { d[1], d[2], d[3], d[4] } };
-    const struct shape still = { 4, { d[2], d[1], d[3], d[4] } };
+    const uint64_t *d = p->shape.dim, hw = d[3] * d[4], C = d[1];
+    const struct shape plane = { 4, { n, 1, d[3], d[4] } }, all = { 4, { n, C, d[3], d[4] } };
     if (d[2] == 1)
-        return net_input(r, &still, p->in);
-    struct act a = net_input(r, &planes, p->in), x = net_permute(r, a, swap);
-    net_drop(r, &a);
+        return net_input(r, &all, p->in);
+    struct act x = net_new(r, &all);
+    for (uint64_t c = 0; c < C && !net_bad(r); c++) {
+        struct act one = net_input(r, &plane, p->in ? p->in + (c * d[2] + at) * hw : NULL);
+        net_copy(r, net_view(&one), net_part(r, net_view(&x), 1, c, c + 1));
+        net_drop(r, &one);
+    }
     return x;
 }
 
-/* Frames of a piece to their places in `all` [C, frames, h, w]. Takes x. */
-static void put_frames(struct net_run *r, struct act x, uint64_t at, struct act all)
+/* Frames of a piece to their places, behind `done` of those that are made in all. Takes x. */
+static void frames_out(struct net_run *r, struct act x, const char *what, uint64_t done,
+                       const struct shape *made, float *out)
 {
-    static const int swap[] = { 1, 0, 2, 3 };
-    struct view from = net_view(&x), across;
-    berth_err err;
-    if (!net_bad(r) && view_permute(&from, swap, &across, &err))
-        net_fail(r, err.code, "%s", err.msg);
-    if (!net_bad(r))
-        net_copy(r, across, net_part(r, net_view(&all), 1, at, at + x.shape.dim[0]));
+    const uint64_t hw = made->dim[3] * made->dim[4];
+    for (uint64_t c = 0; made->dim[2] > 1 && c < made->dim[1] && !net_bad(r); c++) {
+        struct act one = net_slice(r, x, 1, c, c + 1);
+        net_finite(r, one, what);
+        net_output(r, one, out ? out + (c * made->dim[2] + done) * hw : NULL);
+        net_drop(r, &one);
+    }
+    if (made->dim[2] == 1) {
+        net_finite(r, x, what);
+        net_output(r, x, out);
+    }
     net_drop(r, &x);
 }
 
-static void give(struct net_run *r, struct act all, const char *what, float *out)
-{
-    net_finite(r, all, what);
-    net_output(r, all, out);
-    net_drop(r, &all);
-}
-
+/* Memory is that of a piece, however long the video is. */
 static void run(struct net_run *r, const struct vae_pass *p, bool decode)
 {
     const char *what = decode ? "the decoded picture" : "the encoded latent";
     const struct vae_wan *v = vae_wan_in(p->vae);
     const struct shape made =
         decode ? vae_decoded(p->vae, &p->shape) : vae_encoded(p->vae, &p->shape);
-    const struct shape planes = { 4, { made.dim[1], made.dim[2], made.dim[3], made.dim[4] } };
     const uint64_t frames = p->shape.dim[2], later = decode ? 1 : p->vae->latent.time_ratio;
     struct walk k = { .r = r };
-    struct act in = frames_in(r, p), all = { .addr = 0 };
-    if (frames > FIRST_PIECE)
-        all = net_new(r, &planes);
     for (uint64_t at = 0, n, done = 0; at < frames && !net_bad(r); at += n) {
         n = at ? later : FIRST_PIECE;
         k.first = at == 0;
         k.last = at + n >= frames;
         k.at = 0;
-        struct act piece = net_rows(r, in, at, at + n);
+        struct act piece = frames_in(r, p, at, n);
         struct act x = decode ? decode_piece(&k, v, piece)
                               : encode_piece(&k, v, p->vae->latent.channels, piece);
-        if (!all.shape.ndim) {
-            all = x;
-            break;
-        }
-        uint64_t some = x.shape.dim[0];
-        put_frames(r, x, done, all);
+        net_drop(r, &piece);
+        const uint64_t some = net_bad(r) ? 0 : x.shape.dim[0];
+        frames_out(r, x, what, done, &made, p->out);
         done += some;
     }
-    net_drop(r, &in);
-    give(r, all, what, p->out);
 }
 
 void vae_wan_decode(struct net_run *r, void *user)

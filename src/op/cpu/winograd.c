@@ -261,7 +261,7 @@ static void whole_task(void *user, size_t i, size_t worker)
     }
 }
 
-static berth_status ended(const struct run *r, berth_err *err)
+static berth_status check_cancel(const struct run *r, berth_err *err)
 {
     if (!op_cancelled(r->env))
         return BERTH_OK;
@@ -280,7 +280,7 @@ berth_status winograd_run(const struct gemm_level *l, const struct op_env *env,
     if (r.whole) {
         cpu_for(env, r.row_panels, filters_task, &r);
         cpu_for(env, r.tile_panels, whole_task, &r);
-        return ended(&r, err);
+        return check_cancel(&r, err);
     }
     bool once = r.row_chunk >= r.row_panels; /* filters stay from chunk to chunk of tiles */
     berth_status s = BERTH_OK;
@@ -295,7 +295,7 @@ berth_status winograd_run(const struct gemm_level *l, const struct op_env *env,
             if (!once || r.tile_at == 0)
                 cpu_for(env, r.rows, filters_task, &r);
             cpu_for(env, r.row_groups * r.now, product_task, &r);
-            s = ended(&r, err);
+            s = check_cancel(&r, err);
         }
     }
     return s;

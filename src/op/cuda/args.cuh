@@ -25,11 +25,11 @@ struct param {       /* parameters, as they are stored */
 struct channel_norm_args {
     const void *x;
     void *y;
-    struct param w;
-    uint64_t channels, pixels; /* pixels of all items */
+    struct param w, scale, shift; /* p NULL: none */
+    uint64_t channels, pixels;    /* pixels of all items */
     struct fast_div inner;     /* of one */
-    float root, eps;           /* root of channels */
-    uint32_t silu;
+    float root, eps;              /* root of channels */
+    uint32_t silu, rooted;
 };
 
 /* ---- norm.cu ---- */
@@ -54,7 +54,7 @@ struct group_norm_args {
     struct param w, b;
     uint64_t groups, per;   /* of one item; channels of one */
     uint64_t size;          /* elements of a group */
-    uint64_t chunk;         /* elements of one, but for the last of a group */
+    uint64_t chunk;         /* elements of one, except for the last of a group */
     struct fast_div chunks; /* of a group */
     uint64_t all;           /* chunks of all groups */
     struct fast_div inner;  /* elements of a channel */
@@ -194,6 +194,28 @@ struct expand_args {
     int32_t wide, type; /* what moves by 16 bytes lies at multiples of it; expand_any: of src */
 };
 
+/* ---- decode.cu ---- */
+
+#define DECODE_THREADS 256 /* of a block; each turns four columns */
+#define DECODE_COLS (4 * DECODE_THREADS)
+
+struct decode_args { /* rows of y, as struct coded says */
+    const uint8_t *codes;
+    const float *rows; /* NULL: none, as blocks and ids */
+    const uint8_t *blocks;
+    const int32_t *ids;
+    void *y;
+    uint64_t tiles, across; /* in all, of a row */
+    uint64_t first, n;      /* row of y's first, without ids; rows of codes */
+    uint64_t cols, out;     /* of codes, of y */
+    uint64_t in_row;        /* block scales */
+    float scale, book[16];
+    int32_t type, pairs;     /* enum dtype; two codes in a byte */
+    int32_t how, block_type; /* enum coded_blocks, enum dtype */
+    int32_t group_log, swizzled, booked;
+    uint32_t turn;
+};
+
 /* ---- product.cu ---- */
 
 /* y[m][n] = after(sum over k of x[m][k] w[n][k] * scale + bias[n]) + add[m][n], for each of a batch
@@ -218,6 +240,22 @@ struct product_args {
 #define GEMM_DEPTH 16 /* of k at a time */
 #define GEMM_THREADS 256
 #define FINISH_THREADS 256
+
+/* ---- merge.cu ---- */
+
+/* w[rows, cols] += scale * up[rows, rank] . down[rank, cols]; ld: floats from row to row. */
+struct merge_args {
+    float *w;
+    const float *up, *down;
+    uint64_t rows, cols, rank;
+    uint64_t ld_w, ld_up, ld_down;
+    float scale;
+    int32_t pad;
+};
+
+#define MERGE_TILE 128 /* rows and columns of w of a block */
+#define MERGE_DEPTH 16 /* of the rank at a time */
+#define MERGE_THREADS 256
 
 /* ---- attention.cu ---- */
 

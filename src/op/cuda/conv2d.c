@@ -225,7 +225,7 @@ static berth_status plans_of(struct dnn *d, struct job *j, const char **why, ber
     const uint64_t *y = j->a->y.shape.dim;
     int64_t most = 0;
     *why = NULL;
-    /* Pictures come in whole pieces but for the last, rows in a first, equal ones and a last. */
+    /* Pictures come in whole pieces except for the last, rows in a first, equal ones and a last. */
     for (uint64_t n0 = 0; n0 < y[0]; n0 += j->cut.pictures) {
         if (n0 && n0 + j->cut.pictures <= y[0])
             continue;

@@ -161,7 +161,7 @@ static berth_status launch(const struct op_env *env, const char *kernel, enum dt
 
 /* ---- cuBLASLt ---- */
 
-/* What p says, by the library with as much of its epilogue as it has. */
+/* Computes p with the library, and with as much of the epilogue there as the library has. */
 static berth_status multiply(const struct op_env *env, const struct blas_product *p, void *work,
                              bool *refused, berth_err *err)
 {

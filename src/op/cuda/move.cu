@@ -160,7 +160,7 @@ template <class T> DEV void resize2d_body(const struct resize2d_args &a)
 }
 KERNELS(resize2d, resize2d_args, 256)
 
-/* Where coordinate i of y looks in n of x, `before` of which are padding; n: nowhere. */
+/* The coordinate of x, which has n, that i of y comes from, behind `before` of padding; n: none. */
 DEV u64 pad_from(u64 i, u64 before, u64 n, int kind)
 {
     if (i >= before && i - before < n)
@@ -169,6 +169,8 @@ DEV u64 pad_from(u64 i, u64 before, u64 n, int kind)
         return n;
     if (kind == 2) /* OP_PAD_EDGE */
         return i < before ? 0 : n - 1;
+    if (kind == 3) /* OP_PAD_REFLECT */
+        return i < before ? before - i : 2 * (n - 1) - (i - before);
     return (i + (before + n - 1) / n * n - before) % n; /* so many turns that nothing is below 0 */
 }
 

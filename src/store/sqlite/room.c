@@ -7,8 +7,8 @@
  * Growing    What adds texts (a prompt, the end of one) never gets at it, and must leave as much
  *            room as moving the log will want: else it is refused as on a full disk.
  * Clearing   Where there is little room it gives back all it can before it returns: pages, log, and
- *            the reserve but for a quarter, so that a picture has room. The rest is made again when
- *            there is room for it and as much beside it.
+ *            the reserve except for a quarter, so that a picture has room. The rest is made again
+ *            when there is room for it and as much beside it.
  *
  * Somebody else may take the room in the moment when the reserve is gone: then it is as without
  * one. */
@@ -107,9 +107,11 @@ void room_move_log(struct sqlite *s, bool wait)
     int pages = 0, moved = 0;
     if (wait)
         pthread_mutex_lock(&s->read_lock);
+    pthread_mutex_lock(&s->moving);
     if (!sqlite3_wal_checkpoint_v2(s->write.h, NULL, SQLITE_CHECKPOINT_PASSIVE, &pages, &moved) &&
         pages == moved)
         s->wal_pages = 0;
+    pthread_mutex_unlock(&s->moving);
     if (wait)
         pthread_mutex_unlock(&s->read_lock);
 }
@@ -128,8 +130,10 @@ static void give_all_back(struct sqlite *s)
             room_move_log(s, true);
     }
     pthread_mutex_lock(&s->read_lock);
+    pthread_mutex_lock(&s->moving);
     if (!sqlite3_wal_checkpoint_v2(s->write.h, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL))
         s->wal_pages = 0;
+    pthread_mutex_unlock(&s->moving);
     pthread_mutex_unlock(&s->read_lock);
 }
 

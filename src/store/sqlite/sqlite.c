@@ -50,8 +50,8 @@ static berth_status take_lock(struct sqlite *s, berth_err *err)
     return st;
 }
 
-/* Prompts are their owner's business: the file is made before SQLite would make it for all to read.
- * */
+/* Prompts are their owner's business: the file is made before SQLite would make it for all to
+ * read. */
 static berth_status make_file(const char *path, berth_err *err)
 {
     struct stat st;
@@ -282,6 +282,7 @@ static struct sqlite *sqlite_new(const struct store_config *cfg)
     pthread_mutex_init(&s->db, NULL);
     pthread_mutex_init(&s->read_lock, NULL);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->moving, NULL);
     return s;
 }
 
@@ -334,6 +335,7 @@ void sqlite_close(struct store_backend *b)
     pthread_mutex_destroy(&s->db);
     pthread_mutex_destroy(&s->read_lock);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->moving);
     free(s->path);
     free(s);
 }

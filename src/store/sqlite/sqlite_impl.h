@@ -8,7 +8,7 @@
  *            power loss. New jobs are on disk when add() returns. All other changes are written
  *            when their call returns, and on disk some 10 ms later (tend()): a worker that waited
  *            for two syncs a job could run no more jobs than half the syncs of the disk. So power
- *            loss can undo what happened just now, but for new jobs: a job that had ended runs
+ *            loss can undo what happened just now, except for new jobs: a job that had ended runs
  *            again.
  * Full disk  Each change has a second try, after the log was moved into the file, and small ones a
  *            third with the room of the reserve: so jobs can always be taken and deleted, and
@@ -106,6 +106,7 @@ struct sqlite {
     pthread_mutex_t read_lock;
     struct db read;
     struct db ckpt; /* the store's thread */
+    pthread_mutex_t moving; /* the log is being moved; a leaf, taken after db and read_lock */
 
     pthread_mutex_t lock; /* all below */
     struct store_counts counts;
@@ -136,7 +137,7 @@ berth_status tx_job_drop(struct sqlite *s, uint64_t seq, const struct job_state 
 berth_status tx_entry(struct sqlite *s, uint64_t seq, const struct store_result *r, berth_err *err);
 berth_status tx_trim(struct sqlite *s, berth_err *err); /* entries beyond the bounds */
 berth_status tx_meta(struct sqlite *s, const char *key, int64_t value, berth_err *err);
-/* What the kernel has counted so far, where the database does not have it yet: for the recovery. */
+/* Stores the kernel's counts so far, where the database lacks them: for the recovery. */
 berth_status tx_oom_mark(struct sqlite *s, const struct oomkill *x, berth_err *err);
 
 /* ops.c; the rest of it is the table's */
@@ -149,7 +150,7 @@ void sqlite_close(struct store_backend *b);
 berth_status sync_log(struct sqlite *s, berth_err *err); /* all that was written is on disk */
 uint64_t sqlite_tend(struct store_backend *b, bool closing);
 
-/* room.c; but for the last one under db, or before anybody else is here */
+/* room.c; except for the last one under db, or before anybody else is here */
 void room_open(struct sqlite *s); /* without it: no reserve, which the log says */
 void room_close(struct sqlite *s);
 bool room_of_disk(const char *path, uint64_t *left, uint64_t *total); /* the system's */
@@ -159,7 +160,7 @@ berth_status room_for(struct sqlite *s, uint64_t bytes, berth_err *err);
 uint64_t room_release(struct sqlite *s);            /* the bytes it had */
 void room_retake(struct sqlite *s, uint64_t bytes); /* or what is left */
 void room_refill(struct sqlite *s);                 /* as far as there is enough beside it */
-/* Into the file, so that it begins anew. wait: for readers, who would prevent that. */
+/* Into the file, so that it begins anew. wait: for readers, which would prevent that. */
 void room_move_log(struct sqlite *s, bool wait);
 /* A change that deletes. Where there is little room it gives back what it can before it returns,
  * otherwise soon after. */

@@ -25,7 +25,9 @@ berth_status sync_log(struct sqlite *s, berth_err *err)
  * begin anew and does not grow for ever under load. */
 static void checkpoint(struct sqlite *s)
 {
+    pthread_mutex_lock(&s->moving);
     int rc = sqlite3_wal_checkpoint_v2(s->ckpt.h, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    pthread_mutex_unlock(&s->moving);
     pthread_mutex_lock(&s->db);
     if (!rc)
         rc = sqlite3_wal_checkpoint_v2(s->ckpt.h, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);

@@ -36,13 +36,14 @@ static berth_status tx_once(struct sqlite *s, tx_fn *fn, void *arg, berth_err *e
 }
 
 /* Again with the log moved into the file, whose own room is often what is left on a full disk;
- * then, of a small one, with the reserve. Recovery has one try: it must not judge a job twice. */
+ * then, of a small one, with the reserve. One that grows has no third try, so it waits for readers
+ * in the second. Recovery has one try: it must not judge a job twice. */
 berth_status tx_do_held(struct sqlite *s, tx_fn *fn, void *arg, bool grows, berth_err *err)
 {
     berth_status st = tx_once(s, fn, arg, err);
     bool more = s->ready && !s->in_memory && !(st && db_locked(err));
     if (st == BERTH_EIO && more) {
-        room_move_log(s, false);
+        room_move_log(s, grows);
         st = tx_once(s, fn, arg, err);
     }
     if (st == BERTH_EIO && more && !grows && s->reserve) {
@@ -135,7 +136,7 @@ static berth_status is_large(struct sqlite *s, bool *out, berth_err *err)
     return BERTH_OK;
 }
 
-/* Beyond the bounds the oldest go, but for the last one. */
+/* Beyond the bounds the oldest go, except for the last one. */
 berth_status tx_trim(struct sqlite *s, berth_err *err)
 {
     int64_t there = (int64_t)s->counts.history; /* changed under db only */

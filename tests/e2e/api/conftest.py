@@ -29,8 +29,13 @@ def make_certificate(folder, names):
     if not openssl:
         pytest.skip("no openssl command here: nothing makes a certificate for this test")
     key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
-    made = subprocess.run([openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-                           "-addext", f"subjectAltName={names}", "-keyout", key, "-out", cert], capture_output=True)
+    made = subprocess.run(
+        [
+            openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+            "/CN=localhost", "-addext", f"subjectAltName={names}", "-keyout", key, "-out", cert
+        ],
+        capture_output=True,
+    )
     if made.returncode:
         pytest.skip(f"openssl made no certificate: {made.stderr.decode(errors='replace')[-200:]}")
     return key, cert
@@ -53,8 +58,9 @@ class Server:
         os.makedirs(self.base, exist_ok=True)
         self.killed = False
         self.err = open(self.log, "ab")
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.err, env=self.env,
-                                        preexec_fn=self.preexec)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=self.err, env=self.env, preexec_fn=self.preexec
+        )
         if not wait:
             return self
         self.url = None
@@ -74,13 +80,16 @@ class Server:
             return f.read()
 
     def kill(self):
-        assert self.process.poll() is None, f"it was dead already: exit {self.process.returncode}\n{self.errors()[-4000:]}"
+        assert (
+            self.process.poll() is None
+        ), f"it was dead already: exit {self.process.returncode}\n{self.errors()[-4000:]}"
         self.killed = True
         self.process.kill()
         return self.process.wait(PATIENCE)
 
     def stop(self):
-        """SIGTERM, as service managers do; the exit status must be 0, even if it ended before: unless by kill()."""
+        """SIGTERM, as service managers do; the exit status must be 0, even if it ended before:
+        unless by kill()."""
         if self.process and not self.killed:
             self.process.terminate()  # nothing, where it is gone
             code = self.process.wait(PATIENCE)
@@ -181,8 +190,8 @@ class Socket:
         raise ConnectionError(f"closed: {data!r}")
 
     def until(self, last):
-        """Reads until last(message) is true; returns all of them. berth.* messages are ours alone and
-        are left out, as ComfyUI's own clients do."""
+        """Reads until last(message) is true; returns all of them. berth.* messages are ours alone
+        and are left out, as ComfyUI's own clients do."""
         got = []
         while True:
             m = self.recv()

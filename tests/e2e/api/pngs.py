@@ -13,8 +13,12 @@ def _chunk(kind, data):
 
 def write(width, height, channels, pixels, text=()):
     """pixels: bytes, row after row."""
-    rows = b"".join(b"\0" + pixels[y * width * channels:(y + 1) * width * channels] for y in range(height))
-    out = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, COLOR[channels], 0, 0, 0))
+    rows = b"".join(
+        b"\0" + pixels[y * width * channels : (y + 1) * width * channels] for y in range(height)
+    )
+    out = b"\x89PNG\r\n\x1a\n" + _chunk(
+        b"IHDR", struct.pack(">IIBBBBB", width, height, 8, COLOR[channels], 0, 0, 0)
+    )
     for key, value in text:
         out += _chunk(b"tEXt", key.encode("latin-1") + b"\0" + value.encode("latin-1"))
     return out + _chunk(b"IDAT", zlib.compress(rows)) + _chunk(b"IEND", b"")
@@ -43,13 +47,20 @@ def read(data):
             key, _, value = body.partition(b"\0")
             text[key.decode("latin-1")] = value.decode("latin-1")
         at += 12 + n
-    raw, stride, out, above = zlib.decompress(packed), width * channels, b"", bytes(width * channels)
+    raw, stride, out, above = (
+        zlib.decompress(packed), width * channels, b"", bytes(width * channels)
+    )
     for y in range(height):
-        kind, line = raw[y * (stride + 1)], bytearray(raw[y * (stride + 1) + 1:(y + 1) * (stride + 1)])
+        kind, line = raw[y * (stride + 1)], bytearray(
+            raw[y * (stride + 1) + 1 : (y + 1) * (stride + 1)]
+        )
         for x in range(stride):
             left = line[x - channels] if x >= channels else 0
             corner = above[x - channels] if x >= channels else 0
-            line[x] = (line[x] + (0, left, above[x], (left + above[x]) // 2, _paeth(left, above[x], corner))[kind]) % 256
+            line[x] = (
+                line[x]
+                + (0, left, above[x], (left + above[x]) // 2, _paeth(left, above[x], corner))[kind]
+            ) % 256
         above = bytes(line)
         out += above
     return width, height, channels, out, text

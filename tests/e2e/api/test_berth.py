@@ -35,7 +35,9 @@ def method(place, name, path, **kw):
 
 
 def test_both_prefixes(place):
-    for path in ("/berth/devices", "/berth/models", "/berth/memory", "/berth/receipts", "/berth/health"):
+    for path in (
+        "/berth/devices", "/berth/models", "/berth/memory", "/berth/receipts", "/berth/health"
+    ):
         a, b = place.server.get(path), place.server.get("/api" + path)
         assert a.status_code == b.status_code == 200
         assert a.headers["Content-Type"].startswith("application/json")
@@ -66,11 +68,17 @@ def test_health(place):
 
 def test_devices(place):
     got = place.server.get("/berth/devices").json()["devices"]
-    told = json.loads(subprocess.run([BINARY, "devices", "--devices", "cpu=512m,null:0=256m,null:1=64m", "--json"],
-                                     check=True, stdout=subprocess.PIPE).stdout)
+    told = json.loads(
+        subprocess.run(
+            [BINARY, "devices", "--devices", "cpu=512m,null:0=256m,null:1=64m", "--json"],
+            check=True,
+            stdout=subprocess.PIPE,
+        ).stdout
+    )
     assert [d["name"] for d in got] == ["cpu", "null:0", "null:1"]
     for mine, theirs in zip(got, told):
-        # the command opens a card's libraries to say what is missing; a server does when it computes
+        # the command opens a card's libraries to say what is missing; a server does when it
+        # computes
         assert set(mine) == set(theirs) - {"missing"} | {"tiers"}
         for key in ("name", "kind", "physical", "budget", "can", "hypothetical"):
             assert mine[key] == theirs[key]
@@ -82,7 +90,9 @@ def test_models(place):
     place.load(place.unet("A", True), place.vae())
     models = place.models()
     a = models["A"]
-    assert a["path"] == os.path.join(place.server.base, "models", "diffusion_models", "A.safetensors")
+    assert a["path"] == os.path.join(
+        place.server.base, "models", "diffusion_models", "A.safetensors"
+    )
     assert a["state"] == "resident" and a["retention"] == "keep" and a["role"] == "unet"
     assert a["resident"] == a["bytes"] == sum(a["devices"].values()) == a["read"]
     assert a["anchors"] == [{"reason": "marked keep", "count": 1}]
@@ -91,7 +101,9 @@ def test_models(place):
     assert models["vae"]["retention"] == "auto" and models["vae"]["anchors"] == []
     one = place.server.get(f"/berth/models/{a['id']}")
     assert one.status_code == 200 and one.json() == a
-    for path in ("/berth/models/999999", "/berth/models/A", "/berth/models/-1", "/berth/models/1e3"):
+    for path in (
+        "/berth/models/999999", "/berth/models/A", "/berth/models/-1", "/berth/models/1e3"
+    ):
         r = place.server.get(path)
         assert r.status_code == 404 and r.json()["error"]
 
@@ -102,7 +114,9 @@ def test_change_retention(place):
     place.free(**BUTTON_ALL)
     assert place.resident() == {"A"}
     marked = place.patch("A", retention="eject")  # only its anchor holds it: marking is not freeing
-    assert marked["state"] == "resident" and marked["anchors"] == [{"reason": "until the next free", "count": 1}]
+    assert marked["state"] == "resident" and marked["anchors"] == [
+        {"reason": "until the next free", "count": 1}
+    ]
     place.free(**BUTTON_ALL)
     assert place.models() == {} and place.weights() == 0
 
@@ -137,19 +151,24 @@ def test_change_plan(place):
 
 
 def test_change_plan_by_loader(place):
-    """A loader whose plan changed gets the model that is there: blocks move, the file is read once."""
+    """A loader whose plan changed gets the model that is there: blocks move, the file is read
+    once."""
     place.load(place.unet("A"))  # a plan of its own: everything on the compute device
     first = place.models()["A"]
     for device in ("null:0", "null:1", "null:0"):
-        loader = {"class_type": "UNETLoaderMultiGPU",
-                  "inputs": {"unet_name": "A.safetensors", "weight_dtype": "default", "device": device}}
+        loader = {
+            "class_type": "UNETLoaderMultiGPU",
+            "inputs": {"unet_name": "A.safetensors", "weight_dtype": "default", "device": device},
+        }
         before = place.models()["A"]
         place.load(loader)
         now = place.models()["A"]
         assert now["id"] == first["id"] and now["anchors"] == []
         assert now["read"] == now["bytes"], "the file was read again"
         assert now["devices"] == {device: now["bytes"]}
-        assert now["moved"] - before["moved"] == (0 if before["devices"] == now["devices"] else now["bytes"])
+        assert now["moved"] - before["moved"] == (
+            0 if before["devices"] == now["devices"] else now["bytes"]
+        )
     place.load(place.vae())  # nobody wants it any more
     assert place.resident() == {"vae"}
 
@@ -157,10 +176,22 @@ def test_change_plan_by_loader(place):
 def test_patch_refuses(place):
     place.load(place.unet("A"))
     path = f"/berth/models/{place.models()['A']['id']}"
-    for body in ({"retention": "forever"}, {"retention": 1}, {"plan": "cpu,*"}, {"alloc": "cpu,*"},
-                 {"layout": "sideways"}, {"allocation": "cpu;;,"}, {"keep": True}, {"allocation": 7},
-                 {"retention": ""}, {"donor_device": "cpu"}, {"virtual_vram_gb": 1, "allocation": "cpu,*"},
-                 {"compute": "cuda:5"}, {"allocation": "cuda:5,*"}, []):
+    for body in (
+        {"retention": "forever"},
+        {"retention": 1},
+        {"plan": "cpu,*"},
+        {"alloc": "cpu,*"},
+        {"layout": "sideways"},
+        {"allocation": "cpu;;,"},
+        {"keep": True},
+        {"allocation": 7},
+        {"retention": ""},
+        {"donor_device": "cpu"},
+        {"virtual_vram_gb": 1, "allocation": "cpu,*"},
+        {"compute": "cuda:5"},
+        {"allocation": "cuda:5,*"},
+        [],
+    ):
         r = method(place, "PATCH", path, json=body)
         assert r.status_code in (400, 404) and r.json()["error"], body
     for data in (b"", b"{", b"nonsense"):
@@ -174,7 +205,10 @@ def test_delete(place):
     place.load(place.unet("A"), place.unet("B", True))
     a, b = (f"/berth/models/{place.models()[n]['id']}" for n in "AB")
     r = method(place, "DELETE", a)
-    assert r.status_code == 200 and {m["name"]: m["verdict"] for m in r.json()["models"]}["A"] == "ejected"
+    assert (
+        r.status_code == 200
+        and {m["name"]: m["verdict"] for m in r.json()["models"]}["A"] == "ejected"
+    )
     assert place.resident() == {"B"}
     r = method(place, "DELETE", b)
     assert r.status_code == 409 and "keep" in r.json()["error"]
@@ -190,25 +224,55 @@ def test_plan(place):
     assert r.status_code == 200
     p = r.json()
     path = os.path.join(place.server.base, "models", "checkpoints", "sd15.safetensors")
-    told = json.loads(subprocess.run(
-        [BINARY, "plan", path, "--devices", "cpu=512m,null:0=256m,null:1=64m", "--alloc", body["allocation"], "--json"],
-        check=True, stdout=subprocess.PIPE).stdout)
+    told = json.loads(
+        subprocess.run(
+            [
+                BINARY, "plan", path, "--devices", "cpu=512m,null:0=256m,null:1=64m", "--alloc",
+                body["allocation"], "--json"
+            ],
+            check=True,
+            stdout=subprocess.PIPE,
+        ).stdout
+    )
     assert p == told
-    same = method(place, "POST", "/berth/plan", json={"path": path, "allocation": body["allocation"]})
+    same = method(
+        place, "POST", "/berth/plan", json={"path": path, "allocation": body["allocation"]}
+    )
     assert same.json() == p
-    virtual = method(place, "POST", "/berth/plan", json={
-        "path": path, "virtual_vram_gb": 0.01, "donor_device": "null:1", "compute": "null:0", "layout": "tail",
-        "part": "model.diffusion_model."}).json()
+    virtual = method(
+        place,
+        "POST",
+        "/berth/plan",
+        json={
+            "path": path,
+            "virtual_vram_gb": 0.01,
+            "donor_device": "null:1",
+            "compute": "null:0",
+            "layout": "tail",
+            "part": "model.diffusion_model.",
+        },
+    ).json()
     assert virtual["layout"] == "tail" and virtual["compute"] == "null:0"
     assert {d["device"] for d in virtual["devices"] if d["bytes"]} == {"null:0", "null:1"}
-    other = method(place, "POST", "/berth/plan", json={"path": path, "devices": "cuda:0=8g,cpu=32g"}).json()
+    other = method(
+        place, "POST", "/berth/plan", json={"path": path, "devices": "cuda:0=8g,cpu=32g"}
+    ).json()
     assert other["compute"] == "cuda:0"
     half = method(place, "POST", "/berth/plan", json={**body, "weight_dtype": "fp8_e4m3fn"}).json()
-    told = json.loads(subprocess.run(
-        [BINARY, "plan", path, "--devices", "cpu=512m,null:0=256m,null:1=64m", "--alloc", body["allocation"],
-         "--dtype", "fp8_e4m3fn", "--json"], check=True, stdout=subprocess.PIPE).stdout)
+    told = json.loads(
+        subprocess.run(
+            [
+                BINARY, "plan", path, "--devices", "cpu=512m,null:0=256m,null:1=64m", "--alloc",
+                body["allocation"], "--dtype", "fp8_e4m3fn", "--json"
+            ],
+            check=True,
+            stdout=subprocess.PIPE,
+        ).stdout
+    )
     assert half == told and abs(half["total_bytes"] - p["total_bytes"] / 2) < 1e3
-    assert method(place, "POST", "/berth/plan", json={**body, "weight_dtype": "default"}).json() == p
+    assert (
+        method(place, "POST", "/berth/plan", json={**body, "weight_dtype": "default"}).json() == p
+    )
     assert place.models() == {}  # a plan loads nothing
 
 
@@ -216,28 +280,50 @@ def test_plan_refuses(place):
     inside = os.path.join(place.server.base, "models", "checkpoints")
     ok = {"folder": "checkpoints", "name": "sd15.safetensors"}
     for body, status in (
-            ({}, 400), ([], 400), ({"folder": "checkpoints"}, 400), ({**ok, "path": "/x"}, 400),
-            ({"path": "/etc/passwd"}, 400), ({"path": inside + "/../../../../etc/passwd"}, 400),
-            ({"path": inside + "2/x"}, 400), ({"path": inside}, 400), ({"path": "sd15.safetensors"}, 400),
-            ({"folder": "checkpoints", "name": "missing.safetensors"}, 404),
-            ({"folder": "nowhere", "name": "x"}, 404),
-            ({"folder": "checkpoints", "name": "../../secret"}, 404),
-            ({**ok, "allocation": "cuda:9,*"}, 400), ({**ok, "allocation": 5}, 400),
-            ({**ok, "virtual_vram_gb": -1}, 400), ({**ok, "virtual_vram_gb": "4"}, 400),
-            ({**ok, "virtual_vram_gb": 1, "allocation": "cpu,*"}, 400), ({**ok, "donor_device": "cpu"}, 400),
-            ({**ok, "layout": "round"}, 400), ({**ok, "weight_dtype": "f32"}, 400), ({**ok, "weight_dtype": 8}, 400), ({**ok, "devices": "what"}, 400), ({**ok, "part": "no.such."}, 404)):
+        ({}, 400),
+        ([], 400),
+        ({"folder": "checkpoints"}, 400),
+        ({**ok, "path": "/x"}, 400),
+        ({"path": "/etc/passwd"}, 400),
+        ({"path": inside + "/../../../../etc/passwd"}, 400),
+        ({"path": inside + "2/x"}, 400),
+        ({"path": inside}, 400),
+        ({"path": "sd15.safetensors"}, 400),
+        ({"folder": "checkpoints", "name": "missing.safetensors"}, 404),
+        ({"folder": "nowhere", "name": "x"}, 404),
+        ({"folder": "checkpoints", "name": "../../secret"}, 404),
+        ({**ok, "allocation": "cuda:9,*"}, 400),
+        ({**ok, "allocation": 5}, 400),
+        ({**ok, "virtual_vram_gb": -1}, 400),
+        ({**ok, "virtual_vram_gb": "4"}, 400),
+        ({**ok, "virtual_vram_gb": 1, "allocation": "cpu,*"}, 400),
+        ({**ok, "donor_device": "cpu"}, 400),
+        ({**ok, "layout": "round"}, 400),
+        ({**ok, "weight_dtype": "f32"}, 400),
+        ({**ok, "weight_dtype": 8}, 400),
+        ({**ok, "devices": "what"}, 400),
+        ({**ok, "part": "no.such."}, 404),
+    ):
         r = method(place, "POST", "/berth/plan", json=body)
         assert r.status_code == status, (body, r.status_code, r.text)
         assert r.json()["error"], body
         assert place.server.base not in r.text, body  # which file, not where
-    said = method(place, "POST", "/berth/plan", json={"folder": "checkpoints", "name": "missing.safetensors"}).json()["error"]
-    assert said == "checkpoints 'missing.safetensors' is not there; GET /models/checkpoints lists what is"
+    said = method(
+        place, "POST", "/berth/plan", json={"folder": "checkpoints", "name": "missing.safetensors"}
+    ).json()["error"]
+    assert (
+        said
+        == "checkpoints 'missing.safetensors' is not there; GET /models/checkpoints lists what is"
+    )
     said = method(place, "POST", "/berth/plan", json={}).json()["error"]
     assert "Say model (of a loaded one), or folder and name, or path" in said
     for wrong in ("alloc", "expert_mode_allocations", "retention", "donor", "virtual_vram"):
         r = method(place, "POST", "/berth/plan", json={**ok, wrong: "cpu,*"})
         assert r.status_code == 400, wrong
-        for word in (f"'{wrong}'", "folder", "allocation", "virtual_vram_gb", "donor_device", "compute", "layout"):
+        for word in (
+            f"'{wrong}'", "folder", "allocation", "virtual_vram_gb", "donor_device", "compute",
+            "layout"
+        ):
             assert word in r.json()["error"]
 
 
@@ -245,11 +331,20 @@ def test_a_failed_loader_says_which_file_and_the_log_says_where(place):
     path = os.path.join(place.server.base, "models", "checkpoints", "broken.safetensors")
     with open(path, "wb") as f:
         f.write(b"\xff" * 64)
-    prompt = {"1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "broken.safetensors"}},
-              "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
+    prompt = {
+        "1": {
+            "class_type": "CheckpointLoaderSimple",
+            "inputs": {"ckpt_name": "broken.safetensors"},
+        },
+        "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}},
+    }
     with place.server.ws("teller") as ws:
         queued = place.server.queue(prompt, client_id="teller")["prompt_id"]
-        heard = [m["data"] for m in ws.until(lambda m: m["type"] == "execution_error") if m["type"] == "execution_error"][0]
+        heard = [
+            m["data"]
+            for m in ws.until(lambda m: m["type"] == "execution_error")
+            if m["type"] == "execution_error"
+        ][0]
     told = place.server.wait(queued)["status"]["messages"][-1][1]
     os.remove(path)
     for where in (heard, told, place.server.get(f"/api/jobs/{queued}").json()["execution_error"]):
@@ -294,14 +389,19 @@ def test_metrics(place):
         elif line.startswith("# TYPE "):
             assert line.split()[2] == family and line.split()[3] in ("counter", "gauge")
         else:
-            m = re.fullmatch(r'([a-z_]+)(\{[a-z]+="[^"\\]*"(,[a-z]+="[^"\\]*")*\})? (\d+(\.\d+)?)', line)
+            m = re.fullmatch(
+                r'([a-z_]+)(\{[a-z]+="[^"\\]*"(,[a-z]+="[^"\\]*")*\})? (\d+(\.\d+)?)', line
+            )
             assert m and m.group(1) == family, line
             assert line.rsplit(" ", 1)[0] not in seen
             seen.add(line.rsplit(" ", 1)[0])
     values = dict(line.rsplit(" ", 1) for line in r.text.splitlines() if not line.startswith("#"))
     before = float(values['berth_prompts_total{outcome="success"}'])
     assert before > 0 and float(values["berth_models"]) == 1
-    assert float(values['berth_device_bytes{device="null:0",tier="weights"}']) >= place.models()["A"]["bytes"]
+    assert (
+        float(values['berth_device_bytes{device="null:0",tier="weights"}'])
+        >= place.models()["A"]["bytes"]
+    )
     assert float(values["berth_queue_remaining"]) == 0
     place.server.run(image_prompt(1, prefix="metrics"))
     place.settled()
@@ -321,8 +421,10 @@ def test_residency_messages(place):
         d = told(ws, lambda d: any(m["read"] == m["bytes"] for m in d["models"]))
         assert set(d) == {"reason", "receipt", "models", "devices"}
         assert [x["name"] for x in d["devices"]] == ["cpu", "null:0", "null:1"]
-        assert d["models"][0] == {**place.models()["A"], **{k: d["models"][0][k] for k in
-                                                           ("handles", "anchors", "last_use", "uses")}}
+        assert d["models"][0] == {
+            **place.models()["A"],
+            **{k: d["models"][0][k] for k in ("handles", "anchors", "last_use", "uses")},
+        }
         place.patch("A", retention="auto")
         assert told(ws, lambda d: d["models"][0]["retention"] == "auto")["reason"] == "change"
         serial = place.free(**BUTTON_ALL)["serial"]
@@ -341,15 +443,24 @@ def test_stats_name_the_devices(place):
 
 
 def test_what_is_kept_finds_its_place(fresh, tmp_path):
-    """examples/workflows/load.json without an allocation: the text encoder's embeddings do not fit beside the UNet."""
+    """examples/workflows/load.json without an allocation: the text encoder's embeddings do not fit
+    beside the UNet."""
     base = tmp_path / "base"
     synth(str(base / "models" / "checkpoints" / "sd15.safetensors"))
     s = fresh("--devices", "cpu=2g,cuda:0@cpu=20m")
     prompt = {
-        "1": {"class_type": "CheckpointLoaderSimpleDisTorch2MultiGPU",
-              "inputs": {"ckpt_name": "sd15.safetensors", "compute_device": "cuda:0", "virtual_vram_gb": 0.0,
-                         "donor_device": "cpu", "expert_mode_allocations": "", "eject_models": False,
-                         "keep_loaded": True}},
+        "1": {
+            "class_type": "CheckpointLoaderSimpleDisTorch2MultiGPU",
+            "inputs": {
+                "ckpt_name": "sd15.safetensors",
+                "compute_device": "cuda:0",
+                "virtual_vram_gb": 0.0,
+                "donor_device": "cpu",
+                "expert_mode_allocations": "",
+                "eject_models": False,
+                "keep_loaded": True,
+            },
+        },
         "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}},
     }
     first = s.run(prompt)
@@ -373,9 +484,17 @@ def test_a_loader_that_fails_keeps_nothing(fresh, tmp_path):
     synth(str(base / "models" / "checkpoints" / "sd15.safetensors"))
     s = fresh("--devices", "cpu=24m,cuda:0@cpu=20m")
     prompt = {
-        "1": {"class_type": "CheckpointLoaderSimpleDisTorch2MultiGPU",
-              "inputs": {"ckpt_name": "sd15.safetensors", "compute_device": "cuda:0", "virtual_vram_gb": 0.0,
-                         "donor_device": "cpu", "eject_models": False, "keep_loaded": True}},
+        "1": {
+            "class_type": "CheckpointLoaderSimpleDisTorch2MultiGPU",
+            "inputs": {
+                "ckpt_name": "sd15.safetensors",
+                "compute_device": "cuda:0",
+                "virtual_vram_gb": 0.0,
+                "donor_device": "cpu",
+                "eject_models": False,
+                "keep_loaded": True,
+            },
+        },
         "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}},
     }
     kind, data = s.run(prompt)["status"]["messages"][-1]
@@ -406,48 +525,96 @@ def test_what_a_plan_prints_can_be_given_back(fresh, tmp_path):
     s = fresh("--devices", "cpu=80m,cuda:0@cpu=64m,cuda:1@cpu=64m")
 
     def load(cls, **more):
-        p = {"1": {"class_type": cls, "inputs": {"unet_name": "x.safetensors", "weight_dtype": "default", **more}},
-             "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
+        p = {
+            "1": {
+                "class_type": cls,
+                "inputs": {"unet_name": "x.safetensors", "weight_dtype": "default", **more},
+            },
+            "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}},
+        }
         assert s.run(p)["status"]["status_str"] == "success"
         return [m for m in s.get("/berth/models").json()["models"] if m["state"] == "resident"][-1]
 
     auto = load("UNETLoaderMultiGPU", device="cuda:0")
     assert all(auto["devices"].get(d, 0) > 0 for d in ("cuda:0", "cuda:1", "cpu")), auto["devices"]
-    again = load("UNETLoaderDisTorch2MultiGPU", compute_device="cuda:0", virtual_vram_gb=0.0, donor_device="cpu",
-                 eject_models=False, expert_mode_allocations=auto["plan"]["allocation"])
+    again = load(
+        "UNETLoaderDisTorch2MultiGPU", compute_device="cuda:0", virtual_vram_gb=0.0,
+        donor_device="cpu", eject_models=False, expert_mode_allocations=auto["plan"]["allocation"]
+    )
     assert again["devices"] == auto["devices"]
 
 
 def test_one_file_in_two_types(place):
-    place.load(place.unet("A"), place.unet("A", dtype="fp8_e4m3fn"), place.unet("B", dtype="fp8_e5m2"))
+    place.load(
+        place.unet("A"), place.unet("A", dtype="fp8_e4m3fn"), place.unet("B", dtype="fp8_e5m2")
+    )
     models = place.server.get("/berth/models").json()["models"]
-    assert [(m["name"], m["converted"]) for m in models] == [("A", None), ("A", "F8_E4M3"), ("B", "F8_E5M2")]
+    assert [(m["name"], m["converted"]) for m in models] == [
+        ("A", None),
+        ("A", "F8_E4M3"),
+        ("B", "F8_E5M2"),
+    ]
     assert models[0]["resident"] == 2 * models[1]["resident"] == 2 * models[2]["resident"] > 0
-    assert sum(m["resident"] for m in models) <= place.weights() < 1.1 * sum(m["resident"] for m in models)
-    said = subprocess.run([BINARY, "ps", "--server", place.server.url], capture_output=True, text=True, timeout=PATIENCE)
-    assert said.returncode == 0 and "A as F8_E4M3 " in said.stdout and "B as F8_E5M2 " in said.stdout
+    assert (
+        sum(m["resident"] for m in models)
+        <= place.weights()
+        < 1.1 * sum(m["resident"] for m in models)
+    )
+    said = subprocess.run(
+        [BINARY, "ps", "--server", place.server.url],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert (
+        said.returncode == 0 and "A as F8_E4M3 " in said.stdout and "B as F8_E5M2 " in said.stdout
+    )
     called = f"A#{models[1]['id']}"
-    said = subprocess.run([BINARY, "free", "--dry-run", called, "--server", place.server.url], capture_output=True, text=True,
-                          timeout=PATIENCE).stdout
-    for line in (rf"kept +A#{models[0]['id']} +unet +\d", rf"ejected +{called} as F8_E4M3 +unet +\d", r"kept +B#\d+ as F8_E5M2 "):
+    said = subprocess.run(
+        [BINARY, "free", "--dry-run", called, "--server", place.server.url],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    ).stdout
+    for line in (
+        rf"kept +A#{models[0]['id']} +unet +\d",
+        rf"ejected +{called} as F8_E4M3 +unet +\d",
+        r"kept +B#\d+ as F8_E5M2 ",
+    ):
         assert re.search("^" + line, said, re.M), said
     place.load(place.unet("A", dtype="fp8_e4m3fn"))  # found again: nothing is read
     again = place.server.get(f"/berth/models/{models[1]['id']}").json()
     assert (again["converted"], again["read"]) == ("F8_E4M3", models[1]["read"])
     receipt = place.free(unload_models=True, models=[called])
-    assert [(m["name"], m["role"], m["converted"], m["verdict"]) for m in receipt["models"]] == [("A", "unet", "F8_E4M3", "ejected")]
+    assert [(m["name"], m["role"], m["converted"], m["verdict"]) for m in receipt["models"]] == [
+        ("A", "unet", "F8_E4M3", "ejected")
+    ]
 
 
 def test_flags_say_which_type(fresh, tmp_path):
-    """--fp8_e4m3fn-unet, --fp8_e5m2-text-enc: where a loader names none; of a checkpoint its VAE stays."""
+    """--fp8_e4m3fn-unet, --fp8_e5m2-text-enc: where a loader names none; of a checkpoint its VAE
+    stays."""
     synth(str(tmp_path / "base/models/checkpoints/sd15.safetensors"), "sd15-tiny", "--dtype", "f16")
-    synth(str(tmp_path / "base/models/diffusion_models/x.safetensors"), "flux-tiny", "--dtype", "f16")
-    s = fresh("--devices", "cpu=1g", "--fp8_e4m3fn-unet", "--fp8_e5m2-text-enc", "--fp8_e8m0fnu-unet", "--lowvram")
-    assert [x.split(" flags=")[1] for x in s.errors().splitlines() if " serve.ignored " in x] == ['"--fp8_e8m0fnu-unet, --lowvram"']
+    synth(
+        str(tmp_path / "base/models/diffusion_models/x.safetensors"), "flux-tiny", "--dtype", "f16"
+    )
+    s = fresh(
+        "--devices", "cpu=1g", "--fp8_e4m3fn-unet", "--fp8_e5m2-text-enc", "--fp8_e8m0fnu-unet",
+        "--lowvram"
+    )
+    assert [x.split(" flags=")[1] for x in s.errors().splitlines() if " serve.ignored " in x] == [
+        '"--fp8_e8m0fnu-unet, --lowvram"'
+    ]
     prompt = {
         "1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "sd15.safetensors"}},
-        "2": {"class_type": "UNETLoader", "inputs": {"unet_name": "x.safetensors", "weight_dtype": "default"}},
-        "3": {"class_type": "UNETLoader", "inputs": {"unet_name": "x.safetensors", "weight_dtype": "fp8_e5m2"}},
+        "2": {
+            "class_type": "UNETLoader",
+            "inputs": {"unet_name": "x.safetensors", "weight_dtype": "default"},
+        },
+        "3": {
+            "class_type": "UNETLoader",
+            "inputs": {"unet_name": "x.safetensors", "weight_dtype": "fp8_e5m2"},
+        },
     }
     for node, i in (("1", 0), ("2", 0), ("3", 0)):
         prompt["p" + node] = {"class_type": "PreviewAny", "inputs": {"source": [node, i]}}

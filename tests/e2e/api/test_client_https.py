@@ -13,11 +13,21 @@ import pytest
 
 from conftest import BINARY, PATIENCE, Server, image_prompt, make_certificate
 
-CLEAN = {k: v for k, v in os.environ.items() if "proxy" not in k.lower() and k not in ("CURL_CA_BUNDLE", "SSL_CERT_FILE")}
+CLEAN = {
+    k: v
+    for k, v in os.environ.items()
+    if "proxy" not in k.lower() and k not in ("CURL_CA_BUNDLE", "SSL_CERT_FILE")
+}
 
 
 def berth(*args, code=0, **env):
-    p = subprocess.run([BINARY, *map(str, args)], capture_output=True, text=True, timeout=PATIENCE, env={**CLEAN, **env})
+    p = subprocess.run(
+        [BINARY, *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**CLEAN, **env},
+    )
     assert p.returncode == code, f"{p.returncode}: {p.stdout}{p.stderr}"
     return p.stdout + p.stderr
 
@@ -39,8 +49,12 @@ class Answers(http.server.BaseHTTPRequestHandler):
         if self.path.startswith("/rubbish"):
             self.wfile.write(b"220 mail.test ESMTP\r\n")
             return
-        empty = {"/berth/models": {"models": []}, "/berth/devices": {"devices": []},
-                 "/queue": {"queue_running": [], "queue_pending": []}, "/berth/queue": {"paused": False}}
+        empty = {
+            "/berth/models": {"models": []},
+            "/berth/devices": {"devices": []},
+            "/queue": {"queue_running": [], "queue_pending": []},
+            "/berth/queue": {"paused": False},
+        }
         body = json.dumps(empty[self.path]).encode()
         self.server.asked.append((self.path, self.headers["Authorization"]))
         self.send_response(200)
@@ -74,9 +88,15 @@ def python_server(certificate):
 def test_a_certificate_of_ones_own(python_server, certificate):
     _, cert = certificate
     said = berth("ps", "--server", python_server.url, code=1)
-    assert f"{python_server.url}/berth/models: " in said and "certificate" in said and "--cacert FILE" in said
+    assert (
+        f"{python_server.url}/berth/models: " in said
+        and "certificate" in said
+        and "--cacert FILE" in said
+    )
     assert not python_server.asked  # it heard nothing, the token least of all
-    assert "no models" in berth("ps", "--server", python_server.url, "--cacert", cert, "--token", "a long token")
+    assert "no models" in berth(
+        "ps", "--server", python_server.url, "--cacert", cert, "--token", "a long token"
+    )
     assert python_server.asked[0] == ("/berth/models", "Bearer a long token")
     for name in ("CURL_CA_BUNDLE", "SSL_CERT_FILE"):
         assert "no models" in berth("ps", "--server", python_server.url + "/berth/", **{name: cert})
@@ -90,7 +110,9 @@ def test_what_else_may_answer(python_server, certificate):
     _, cert = certificate
     said = berth("ps", "--server", python_server.url + "/moved", "--cacert", cert, code=1)
     assert "the server answers 301: ask at https://elsewhere.test/berth/models" in said
-    assert "no HTTP server" in berth("ps", "--server", python_server.url + "/rubbish", "--cacert", cert, code=1)
+    assert "no HTTP server" in berth(
+        "ps", "--server", python_server.url + "/rubbish", "--cacert", cert, code=1
+    )
     plain = python_server.url.replace("https", "http")
     assert plain in berth("ps", "--server", plain, code=1)
 
@@ -168,7 +190,9 @@ def test_proxies(tmp_path):
         assert "no models" in berth("ps", "--server", there, **env)
         assert p.asked[0] == "GET http://gpu.test:8188/berth/models"
         p.asked.clear()
-        assert "no models" in berth("ps", "--server", here, "--proxy", p.url, no_proxy="*")  # but where one asks for it
+        assert "no models" in berth(
+            "ps", "--server", here, "--proxy", p.url, no_proxy="*"
+        )  # but where one asks for it
         assert p.asked
         p.asked.clear()
         berth("ps", "--server", there, "--proxy", "", code=1, **env)
@@ -183,13 +207,29 @@ def test_proxies(tmp_path):
 def test_https_through_a_proxy(python_server, certificate):
     _, cert = certificate
     with Proxy(python_server.server_port) as p:
-        assert "no models" in berth("ps", "--server", python_server.url, "--proxy", p.url, "--cacert", cert)
+        assert "no models" in berth(
+            "ps", "--server", python_server.url, "--proxy", p.url, "--cacert", cert
+        )
         assert set(p.asked) == {f"CONNECT 127.0.0.1:{python_server.server_port}"}
-    said = berth("ps", "--server", "http://gpu.test:8188", "--proxy", "http://no-such-proxy.invalid:1", code=1)
-    assert "no-such-proxy.invalid" in said and "--proxy" in said and "http://gpu.test:8188/berth/models" in said
+    said = berth(
+        "ps", "--server", "http://gpu.test:8188", "--proxy", "http://no-such-proxy.invalid:1",
+        code=1
+    )
+    assert (
+        "no-such-proxy.invalid" in said
+        and "--proxy" in said
+        and "http://gpu.test:8188/berth/models" in said
+    )
 
 
-@pytest.mark.parametrize("url", ["http://", "https://", "http://[::1", "http://h:0", "http://h:70000", "http://h:8x", "http://me:pw@h:1",
-                                 "ftp://h:1", "http://a b"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://", "https://", "http://[::1", "http://h:0", "http://h:70000", "http://h:8x",
+        "http://me:pw@h:1", "ftp://h:1", "http://a b"
+    ],
+)
 def test_no_addresses(url):
-    assert f"'{url}' is no address like http://127.0.0.1:8188" in berth("ps", "--server", url, code=1)
+    assert f"'{url}' is no address like http://127.0.0.1:8188" in berth(
+        "ps", "--server", url, code=1
+    )

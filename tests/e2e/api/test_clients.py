@@ -1,4 +1,5 @@
-"""Clients as people write them, while models are loaded: what they do not know must not reach them."""
+"""Clients as people write them, while models are loaded: what they do not know must not reach
+them."""
 
 import asyncio
 import json
@@ -19,7 +20,11 @@ def base(tmp_path_factory):
     at = tmp_path_factory.mktemp("clients") / "base"
     synth(at / "models" / "checkpoints" / SD15, "sd15-tiny", "--dtype", "f16")
     os.makedirs(at / "tokenizers")
-    subprocess.run([BINARY, "synth", "--tokenizer", str(at / "tokenizers" / "clip")], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [BINARY, "synth", "--tokenizer", str(at / "tokenizers" / "clip")],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return at
 
 
@@ -33,17 +38,25 @@ def workflow(seed, steps=2):
     with open(os.path.join(ROOT, "examples", "workflows", "txt2img.json")) as f:
         w = json.load(f)
     for node in w.values():
-        node["inputs"].update({k: v for k, v in {"width": 64, "height": 64, "steps": steps, "seed": seed}.items() if k in node["inputs"]})
+        node["inputs"].update(
+            {
+                k: v
+                for k, v in {"width": 64, "height": 64, "steps": steps, "seed": seed}.items()
+                if k in node["inputs"]
+            }
+        )
     return w
 
 
 def forget(server):
-    """Weights leave, what nodes made stays: the next sampler loads them, and says so under itself."""
+    """Weights leave, what nodes made stays: the next sampler loads them, and says so under
+    itself."""
     assert server.post("/free", {"unload_models": True}).status_code == 200
 
 
 def forget_behind_another(server, seed):
-    """The same behind a prompt that takes a while: a client that connects after it has queued its own is there in time."""
+    """The same behind a prompt that takes a while: a client that connects after it has queued its
+    own is there in time."""
     server.queue(workflow(seed, steps=100))
     forget(server)
 
@@ -58,22 +71,34 @@ def run(server, ws, seed):
 
 
 def test_texts_while_models_load_go_to_those_who_know_them(server):
-    """A client that says nothing and takes every binary frame for a picture behind 8 bytes, as comfy-api-simplified
-    does; one that wants texts only, as comfyui-utils; one that announced previews alone: none of them gets one."""
-    with server.ws("simple") as simple, server.ws(flags={"supports_preview_metadata": True}) as previews, \
-            server.ws(flags=KNOWS) as knows:
+    """A client that says nothing and takes every binary frame for a picture behind 8 bytes, as
+    comfy-api-simplified does; one that wants texts only, as comfyui-utils; one that announced
+    previews alone: none of them gets one."""
+    with server.ws("simple") as simple, server.ws(
+        flags={"supports_preview_metadata": True}
+    ) as previews, server.ws(flags=KNOWS) as knows:
         for ws in (previews, knows):
             ws.until(lambda m: m["type"] == "feature_flags")
-        loading = [m["data"] for m in run(server, simple, 1) if isinstance(m, dict) and m["type"] == "progress" and m["data"]["node"] == "1"]
+        loading = [
+            m["data"]
+            for m in run(server, simple, 1)
+            if isinstance(m, dict) and m["type"] == "progress" and m["data"]["node"] == "1"
+        ]
         assert loading and {d["max"] for d in loading} == {100}, loading  # percent, not bytes
         assert all(d["value"] == int(d["value"]) and 0 < d["value"] <= 100 for d in loading)
         forget(server)
         heard = run(server, simple, 2)
-        assert [m[8:] for m in heard if isinstance(m, bytes)] == []  # no pictures: the workflow saves one
+        assert [
+            m[8:] for m in heard if isinstance(m, bytes)
+        ] == []  # no pictures: the workflow saves one
         assert any(isinstance(m, dict) and m["type"] == "executed" for m in heard)
         server.queue(workflow(3), client_id="last")
         server.until_idle()
-        last = lambda m: isinstance(m, dict) and m["type"] == "status" and m["data"]["status"]["exec_info"]["queue_remaining"] == 0
+        last = (
+            lambda m: isinstance(m, dict)
+            and m["type"] == "status"
+            and m["data"]["status"]["exec_info"]["queue_remaining"] == 0
+        )
         seen = []
         for ws in (previews, knows):
             got = []
@@ -87,7 +112,8 @@ def test_texts_while_models_load_go_to_those_who_know_them(server):
 
 
 def test_older_frontends_get_them_too(server):
-    """ComfyUI's frontends from before the flag show texts, too; they are known by what they say of the manager."""
+    """ComfyUI's frontends from before the flag show texts, too; they are known by what they say of
+    the manager."""
     with server.ws(flags={"supports_preview_metadata": True, "supports_manager_v4_ui": True}) as ws:
         ws.until(lambda m: m["type"] == "feature_flags")
         run(server, ws, 4)

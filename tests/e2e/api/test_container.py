@@ -1,4 +1,5 @@
-"""A server that may not have all the memory of its machine: what does not fit is said, nothing is killed."""
+"""A server that may not have all the memory of its machine: what does not fit is said, nothing is
+killed."""
 
 import os
 import re
@@ -21,11 +22,16 @@ def number_in(pid, name, key):
 
 def error_of(item):
     assert item["status"]["status_str"] == "error", item["status"]
-    return [d["exception_message"] for kind, d in item["status"]["messages"] if kind == "execution_error"][0]
+    return [
+        d["exception_message"]
+        for kind, d in item["status"]["messages"]
+        if kind == "execution_error"
+    ][0]
 
 
 def refuses_and_goes_on(server, side):
-    """A picture beyond what there is fails in words, whoever asks for the memory; a small one is made then."""
+    """A picture beyond what there is fails in words, whoever asks for the memory; a small one is
+    made then."""
     said = error_of(server.run(image_prompt(width=side, height=side)))
     assert str(side) in said and "bytes" in said, said
     assert server.process.poll() is None

@@ -14,8 +14,9 @@ KILLS = int(os.environ.get("BERTH_KILLS", "50"))
 
 
 def test_kill_loop(tmp_path):
-    """Clients post while the server is killed, fifty times (BERTH_KILLS). Every prompt whose 200 arrived is finished
-    in the end, once, unless it was running at two kills: then it is recorded as failed."""
+    """Clients post while the server is killed, fifty times (BERTH_KILLS). Every prompt whose 200
+    arrived is finished in the end, once, unless it was running at two kills: then it is recorded as
+    failed."""
     seed = int(os.environ.get("BERTH_SEED", random.randrange(1 << 30)))
     print("BERTH_SEED", seed)
     rng = random.Random(seed)
@@ -32,9 +33,16 @@ def test_kill_loop(tmp_path):
                 i += 1
                 try:
                     unsure.append(pid)
-                    r = session.post(s.url + "/prompt", timeout=PATIENCE, json={
-                        "prompt": image_prompt(rng.randrange(1 << 24), 16, 16, prefix="kill", save=i % 4 == 0),
-                        "prompt_id": pid})
+                    r = session.post(
+                        s.url + "/prompt",
+                        timeout=PATIENCE,
+                        json={
+                            "prompt": image_prompt(
+                                rng.randrange(1 << 24), 16, 16, prefix="kill", save=i % 4 == 0
+                            ),
+                            "prompt_id": pid,
+                        },
+                    )
                     if r.status_code == 200:
                         accepted.append(pid)
                 except requests.RequestException:
@@ -68,12 +76,20 @@ def test_kill_loop(tmp_path):
     numbers = [item["prompt"][0] for item in history.values()]
     assert len(set(numbers)) == len(numbers), "a number was given twice"
     failed = sum(item["status"]["status_str"] != "success" for item in history.values())
-    print(f"{KILLS} kills: {len(accepted)} accepted, {len(history)} in the history, {failed} of them failed, 0 lost")
+    print(
+        f"{KILLS} kills: {len(accepted)} accepted, {len(history)} in the history, {failed} of "
+        f"them failed, 0 lost"
+    )
 
 
 def slow_prompt():
     """Long enough to be killed in: a large picture through many steps."""
-    p = {"0": {"class_type": "EmptyImage", "inputs": {"width": 2048, "height": 2048, "batch_size": 1, "color": 7}}}
+    p = {
+        "0": {
+            "class_type": "EmptyImage",
+            "inputs": {"width": 2048, "height": 2048, "batch_size": 1, "color": 7},
+        }
+    }
     for i in range(1, 200):
         p[str(i)] = {"class_type": "ImageScale",
                      "inputs": {"image": [str(i - 1), 0], "upscale_method": "lanczos",
@@ -137,7 +153,9 @@ def test_a_second_sigterm_does_not_wait(tmp_path):
     s.process.send_signal(signal.SIGTERM)
     time.sleep(0.2)
     assert s.process.poll() is None  # it waits for the prompt
-    assert "waiting up to 3600 s for the running prompt; Ctrl-C again stops now" in s.errors()  # and says so
+    assert (
+        "waiting up to 3600 s for the running prompt; Ctrl-C again stops now" in s.errors()
+    )  # and says so
     s.stop()  # the second one: exit 0
     with Server(tmp_path / "base", "--grace", "0") as s:
         wait_running(s, pid)  # parked, not lost

@@ -1,5 +1,6 @@
-"""The first run: --demo, and models that bring their tokenizer. A synthetic model stands in for the one in assets/demo,
-so that these tests say nothing about pictures and everything about what is found where."""
+"""The first run: --demo, and models that bring their tokenizer. A synthetic model stands in for the
+one in assets/demo, so that these tests say nothing about pictures and everything about what is
+found where."""
 
 import json
 import os
@@ -12,13 +13,21 @@ import pytest
 
 from conftest import BINARY, PATIENCE, Server, synth
 
-WORKFLOWS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "examples", "workflows")
+WORKFLOWS = os.path.join(
+    os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "examples", "workflows"
+)
 MODEL = "berth-demo.safetensors"
 REAL = os.path.join(WORKFLOWS, "../../assets/demo", MODEL)
 
 
 def berth(*args, code=0, env=None):
-    p = subprocess.run([BINARY, *map(str, args)], capture_output=True, text=True, timeout=PATIENCE, env=dict(os.environ, **(env or {})))
+    p = subprocess.run(
+        [BINARY, *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=dict(os.environ, **(env or {})),
+    )
     assert p.returncode == code, f"{p.returncode}: {p.stdout}{p.stderr}"
     return p
 
@@ -47,8 +56,19 @@ def tokenizer(folder, merges=()):
     with open(folder / "vocab.json") as f:
         vocab = json.load(f)
     for left, right in merges:
-        vocab[left + right] = 1000 + len(vocab)  # any id below the encoder's vocabulary that is free
-    return json.dumps({"model": {"type": "BPE", "end_of_word_suffix": "</w>", "vocab": vocab, "merges": [list(m) for m in merges]}})
+        vocab[left + right] = 1000 + len(
+            vocab
+        )  # any id below the encoder's vocabulary that is free
+    return json.dumps(
+        {
+            "model": {
+                "type": "BPE",
+                "end_of_word_suffix": "</w>",
+                "vocab": vocab,
+                "merges": [list(m) for m in merges],
+            }
+        }
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,20 +81,31 @@ def demo(tmp_path_factory):
     return root
 
 
-QUICK = ["--set", "KSampler.steps=1", "--set", "EmptyLatentImage.width=64", "--set", "EmptyLatentImage.height=64"]
+QUICK = [
+    "--set", "KSampler.steps=1", "--set", "EmptyLatentImage.width=64", "--set",
+    "EmptyLatentImage.height=64"
+]
 
 
 def test_a_picture_without_anything_else(tmp_path, demo):
-    p = berth("run", "--demo", os.path.join(WORKFLOWS, "demo.json"), *QUICK, "--base-directory", tmp_path,
-              env={"BERTH_DATA_DIR": str(demo)})
-    assert p.stdout == f"{tmp_path}/output/demo_00001_.png\n" and os.path.getsize(p.stdout.strip()) > 100
+    p = berth(
+        "run", "--demo", os.path.join(WORKFLOWS, "demo.json"), *QUICK, "--base-directory", tmp_path,
+        env={"BERTH_DATA_DIR": str(demo)}
+    )
+    assert (
+        p.stdout == f"{tmp_path}/output/demo_00001_.png\n"
+        and os.path.getsize(p.stdout.strip()) > 100
+    )
 
 
 def test_where_it_is_looked_for(tmp_path, demo):
     """By a binary that lies elsewhere: in a prefix of its own."""
     (tmp_path / "bin").mkdir()
     binary = shutil.copy(os.path.realpath(BINARY), tmp_path / "bin/berth")
-    command = [binary, "serve", "--demo", "--port", "0", "--base-directory", tmp_path / "b", "--quick-test-for-ci"]
+    command = [
+        binary, "serve", "--demo", "--port", "0", "--base-directory", tmp_path / "b",
+        "--quick-test-for-ci"
+    ]
     env = dict(os.environ, BERTH_DATA_DIR=str(tmp_path / "data"))
 
     def start():
@@ -91,7 +122,13 @@ def test_where_it_is_looked_for(tmp_path, demo):
         assert start().returncode == 0
         os.remove(tmp_path / place / MODEL)
     assert start().returncode == 1
-    assert "the server's" in berth("run", "--demo", os.path.join(WORKFLOWS, "demo.json"), "--server", "http://127.0.0.1:1", code=2).stderr
+    assert (
+        "the server's"
+        in berth(
+            "run", "--demo", os.path.join(WORKFLOWS, "demo.json"), "--server", "http://127.0.0.1:1",
+            code=2
+        ).stderr
+    )
 
 
 def test_ones_own_file_comes_first(tmp_path, demo):
@@ -99,18 +136,28 @@ def test_ones_own_file_comes_first(tmp_path, demo):
     mine = tmp_path / "models/checkpoints" / MODEL
     mine.parent.mkdir(parents=True)
     synth(mine)  # brings no tokenizer
-    p = berth("run", "--demo", os.path.join(WORKFLOWS, "demo.json"), *QUICK, "--base-directory", tmp_path, code=1,
-              env={"BERTH_DATA_DIR": str(demo)})
+    p = berth(
+        "run", "--demo", os.path.join(WORKFLOWS, "demo.json"), *QUICK, "--base-directory", tmp_path,
+        code=1, env={"BERTH_DATA_DIR": str(demo)}
+    )
     assert "no CLIP tokenizer" in p.stderr
 
 
 def test_the_server_says_where_to_go(tmp_path, demo):
-    p = berth("serve", "--demo", "--port", "0", "--base-directory", tmp_path / "b", "--quick-test-for-ci", env={"BERTH_DATA_DIR": str(demo)})
+    p = berth(
+        "serve", "--demo", "--port", "0", "--base-directory", tmp_path / "b", "--quick-test-for-ci",
+        env={"BERTH_DATA_DIR": str(demo)}
+    )
     lines = dict(line.strip().split("  ", 1) for line in p.stdout.splitlines()[1:])
     address = lines["listening on"].strip()
     assert lines["dashboard"].strip() == address + "/berth" and lines["demo model"].strip() == MODEL
     assert " warn " not in p.stderr, p.stderr  # nothing that would frighten anybody
-    assert "no CLIP tokenizer" in berth("serve", "--port", "0", "--base-directory", tmp_path / "b", "--quick-test-for-ci").stderr
+    assert (
+        "no CLIP tokenizer"
+        in berth(
+            "serve", "--port", "0", "--base-directory", tmp_path / "b", "--quick-test-for-ci"
+        ).stderr
+    )
     with Server(tmp_path / "b", "--demo", env={"BERTH_DATA_DIR": str(demo)}) as s:
         assert MODEL in s.get("/models/checkpoints").json()
 
@@ -138,14 +185,21 @@ def picture(s, model):
     if entry["status"]["status_str"] != "success":
         return None, json.dumps(entry["status"])
     image = next(iter(entry["outputs"].values()))["images"][0]
-    return s.get("/view", params={k: image[k] for k in ("filename", "subfolder", "type")}).content, ""
+    return (
+        s.get("/view", params={k: image[k] for k in ("filename", "subfolder", "type")}).content,
+        "",
+    )
 
 
 def test_two_models_with_their_own_tokenizers(tmp_path):
     """In one server, in turns: the same weights, which see other tokens."""
     folder = tmp_path / "b/models/checkpoints"
     folder.mkdir(parents=True)
-    texts = {"letters": tokenizer(tmp_path / "a"), "merged": tokenizer(tmp_path / "b2", [("r", "e"), ("re", "d</w>")]), "broken": "{\"model\": 3"}
+    texts = {
+        "letters": tokenizer(tmp_path / "a"),
+        "merged": tokenizer(tmp_path / "b2", [("r", "e"), ("re", "d</w>")]),
+        "broken": "{\"model\": 3",
+    }
     for name, text in texts.items():
         synth(folder / f"{name}.safetensors")
         add_metadata(folder / f"{name}.safetensors", **{"berth.tokenizer": text})
@@ -165,32 +219,70 @@ def test_the_tour(tmp_path, demo):
     (tmp_path / "build/demo").mkdir()
     (tmp_path / "build/demo/mine").touch()
     tour = ["sh", os.path.join(WORKFLOWS, "../../tools/demo.sh"), tmp_path / "build/berth"]
-    refused = subprocess.run(tour, capture_output=True, text=True, timeout=PATIENCE, env=dict(os.environ, BERTH_DATA_DIR=str(demo)))
-    assert refused.returncode == 1 and "move it away" in refused.stderr  # a folder of somebody's is not cleared
-    (tmp_path / "build/demo/mine").rename(tmp_path / "build/demo/.made-by-the-tour")  # of an earlier tour: it is
-    small = [x for node, key in (("schedule", "steps=1"), ("size", "width=64"), ("size", "height=64")) for x in ("--set", f"{node}.{key}")]
-    p = subprocess.run([*tour, *small], capture_output=True,
-                       text=True, timeout=4 * PATIENCE, env=dict(os.environ, BERTH_DATA_DIR=str(demo)))
+    refused = subprocess.run(
+        tour, capture_output=True, text=True, timeout=PATIENCE,
+        env=dict(os.environ, BERTH_DATA_DIR=str(demo))
+    )
+    assert (
+        refused.returncode == 1 and "move it away" in refused.stderr
+    )  # a folder of somebody's is not cleared
+    (tmp_path / "build/demo/mine").rename(
+        tmp_path / "build/demo/.made-by-the-tour"
+    )  # of an earlier tour: it is
+    small = [
+        x
+        for node, key in (("schedule", "steps=1"), ("size", "width=64"), ("size", "height=64"))
+        for x in ("--set", f"{node}.{key}")
+    ]
+    p = subprocess.run(
+        [*tour, *small],
+        capture_output=True,
+        text=True,
+        timeout=4 * PATIENCE,
+        env=dict(os.environ, BERTH_DATA_DIR=str(demo)),
+    )
     assert p.returncode == 0, p.stdout + p.stderr
-    for what in ("the same picture, bit for bit", "kept     berth-demo#", "ejected  guest#", f"{tmp_path}/build/demo.png"):
+    for what in (
+        "the same picture, bit for bit",
+        "kept     berth-demo#",
+        "ejected  guest#",
+        f"{tmp_path}/build/demo.png",
+    ):
         assert what in p.stdout, p.stdout
     assert p.stdout.count("\nkept ") == p.stdout.count("\nejected ") == 3  # networks of each file
-    asked = [line for line in p.stdout.splitlines() if line.startswith(("$ berth ps", "$ berth free"))]
-    assert len(asked) == 2 and all("--server http://127.0.0.1:" in line for line in asked)  # as one could type them
+    asked = [
+        line for line in p.stdout.splitlines() if line.startswith(("$ berth ps", "$ berth free"))
+    ]
+    assert len(asked) == 2 and all(
+        "--server http://127.0.0.1:" in line for line in asked
+    )  # as one could type them
     assert "\033" not in p.stdout  # no terminal, no colours
     store = os.path.join(tmp_path, "build/demo/user/__berth")
-    assert not [f for f in os.listdir(store) if f.endswith(("-wal", "-shm"))]  # the server has ended, and closed its database
+    assert not [
+        f for f in os.listdir(store) if f.endswith(("-wal", "-shm"))
+    ]  # the server has ended, and closed its database
     with open(tmp_path / "build/demo.png", "rb") as f:
         sheet = f.read()
-    assert sheet[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">II", sheet[16:24]) == (4 * 256 + 5 * 12, 3 * 256 + 4 * 12)
+    assert sheet[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">II", sheet[16:24]) == (
+        4 * 256 + 5 * 12,
+        3 * 256 + 4 * 12,
+    )
     assert b"prompt" in sheet[:4096]  # its workflow is in it
-    missing = subprocess.run(["sh", os.path.join(WORKFLOWS, "../../tools/demo.sh"), BINARY], capture_output=True, text=True,
-                             timeout=PATIENCE, env=dict(os.environ, BERTH_DATA_DIR=str(tmp_path)))
+    missing = subprocess.run(
+        ["sh", os.path.join(WORKFLOWS, "../../tools/demo.sh"), BINARY],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=dict(os.environ, BERTH_DATA_DIR=str(tmp_path)),
+    )
     assert missing.returncode == 1 and "the demo model is not there" in missing.stderr
 
 
 def test_an_example_without_a_model(tmp_path):
-    p = berth("run", os.path.join(WORKFLOWS, "card.json"), "--base-directory", tmp_path, "--set", "save.filename_prefix=card")
+    p = berth(
+        "run", os.path.join(WORKFLOWS, "card.json"), "--base-directory", tmp_path, "--set",
+        "save.filename_prefix=card"
+    )
     assert p.stdout.startswith(f"{tmp_path}/output/card_00001_")
 
 
@@ -204,16 +296,22 @@ def test_the_examples_use_what_the_model_wants(example):
 
     def value(key):
         """Of that input; a link means the constant at its other end."""
-        found = {json.dumps(prompt[v[0]]["inputs"]["value"] if isinstance(v, list) else v)
-                 for v in (node["inputs"][key] for node in prompt.values() if key in node["inputs"])}
+        found = {
+            json.dumps(prompt[v[0]]["inputs"]["value"] if isinstance(v, list) else v)
+            for v in (node["inputs"][key] for node in prompt.values() if key in node["inputs"])
+        }
         assert len(found) == 1, (key, found)
         return json.loads(found.pop())
 
     for key in ("steps", "cfg", "sampler_name", "scheduler"):
         assert value(key) == want[key], key
-    size = next(node["inputs"] for node in prompt.values() if node["class_type"] == "EmptyLatentImage")
+    size = next(
+        node["inputs"] for node in prompt.values() if node["class_type"] == "EmptyLatentImage"
+    )
     assert (size["width"], size["height"]) == (want["width"], want["height"])
-    texts = [node["inputs"]["text"] for node in prompt.values() if node["class_type"] == "CLIPTextEncode"]
+    texts = [
+        node["inputs"]["text"] for node in prompt.values() if node["class_type"] == "CLIPTextEncode"
+    ]
     assert want["prompts"][0] in texts and want["negative"] in texts
 
 

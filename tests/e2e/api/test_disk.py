@@ -1,7 +1,8 @@
 """A disk that is full: clearing the history always works, and then there is room for a picture.
 
-Needs a small disk of its own, so the right to mount one; unit.store.store_room has the same without.
-BERTH_FILLINGS says how many fillings (each one another disk and another way to fill it); 24 are all."""
+Needs a small disk of its own, so the right to mount one; unit.store.store_room has the same
+without. BERTH_FILLINGS says how many fillings (each one another disk and another way to fill it);
+24 are all."""
 
 import os
 import subprocess
@@ -33,7 +34,10 @@ def pictures(s):
         p = noise_prompt(i)
         p["2"]["inputs"]["note"] = "y" * 30_000
         r = s.post("/prompt", {"prompt": p})
-        if r.status_code != 200 or s.wait(r.json()["prompt_id"])["status"]["status_str"] != "success":
+        if (
+            r.status_code != 200
+            or s.wait(r.json()["prompt_id"])["status"]["status_str"] != "success"
+        ):
             return
     raise AssertionError("the disk did not fill")
 
@@ -91,10 +95,20 @@ def eat(s, most=1 << 40):
 
 
 def noise_prompt(seed):
-    return {"1": {"class_type": "LoadImage", "inputs": {"image": "noise.png"}},
-            "2": {"class_type": "ImageScale", "inputs": {"image": ["1", 0], "upscale_method": "nearest-exact", "crop": "disabled",
-                                                         "width": PICTURE + seed % 7, "height": PICTURE}},
-            "3": {"class_type": "SaveImage", "inputs": {"images": ["2", 0], "filename_prefix": "n"}}}
+    return {
+        "1": {"class_type": "LoadImage", "inputs": {"image": "noise.png"}},
+        "2": {
+            "class_type": "ImageScale",
+            "inputs": {
+                "image": ["1", 0],
+                "upscale_method": "nearest-exact",
+                "crop": "disabled",
+                "width": PICTURE + seed % 7,
+                "height": PICTURE,
+            },
+        },
+        "3": {"class_type": "SaveImage", "inputs": {"images": ["2", 0], "filename_prefix": "n"}},
+    }
 
 
 def mounted(folder, kind, mib):
@@ -111,7 +125,9 @@ def mounted(folder, kind, mib):
         what = [image, "-o", "loop"]
     made = subprocess.run(["mount", "-t", kind, *what, str(folder)], capture_output=True)
     if made.returncode:
-        pytest.skip(f"no right to mount a small disk: {made.stderr.decode(errors='replace')[:200].strip()}")
+        pytest.skip(
+            f"no right to mount a small disk: {made.stderr.decode(errors='replace')[:200].strip()}"
+        )
 
 
 @pytest.fixture
@@ -128,7 +144,10 @@ def disk(tmp_path, request):
 def pick(n):
     """n of all of them, every way to fill among the first six."""
     order = sorted(range(len(ALL)), key=lambda i: (i // len(WAYS) + i % len(WAYS)) % len(DISKS))
-    firsts = [next(i for i in order if ALL[i][1] is w and ALL[i][0] == DISKS[k % len(DISKS)]) for k, w in enumerate(WAYS)]
+    firsts = [
+        next(i for i in order if ALL[i][1] is w and ALL[i][0] == DISKS[k % len(DISKS)])
+        for k, w in enumerate(WAYS)
+    ]
     return [ALL[i] for i in (firsts + [i for i in order if i not in firsts])[:n]]
 
 

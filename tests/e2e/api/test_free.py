@@ -1,4 +1,5 @@
-"""The free flow through HTTP: real files, loaders, receipts, and what the ledgers say afterwards."""
+"""The free flow through HTTP: real files, loaders, receipts, and what the ledgers say
+afterwards."""
 
 import json
 import os
@@ -47,16 +48,31 @@ class Place:
         i = {"unet_name": name + ".safetensors", "weight_dtype": dtype}
         if keep is None:
             return {"class_type": "UNETLoader", "inputs": i}
-        return {"class_type": "UNETLoaderDisTorch2MultiGPU",
-                "inputs": {**i, "compute_device": self.device, "virtual_vram_gb": 0.0, "donor_device": "cpu",
-                           "expert_mode_allocations": "", "eject_models": False, "keep_loaded": keep}}
+        return {
+            "class_type": "UNETLoaderDisTorch2MultiGPU",
+            "inputs": {
+                **i,
+                "compute_device": self.device,
+                "virtual_vram_gb": 0.0,
+                "donor_device": "cpu",
+                "expert_mode_allocations": "",
+                "eject_models": False,
+                "keep_loaded": keep,
+            },
+        }
 
     def vae(self):
         return {"class_type": "VAELoader", "inputs": {"vae_name": "vae.safetensors"}}
 
     def clip(self):
-        return {"class_type": "CLIPLoader",
-                "inputs": {"clip_name": "t5.safetensors", "type": "stable_diffusion", "device": "default"}}
+        return {
+            "class_type": "CLIPLoader",
+            "inputs": {
+                "clip_name": "t5.safetensors",
+                "type": "stable_diffusion",
+                "device": "default",
+            },
+        }
 
     def prompt(self, *loaders, slow=0):
         """Loaders with somebody who wants their outputs; slow: resamplings that keep it running."""
@@ -89,14 +105,22 @@ class Place:
         return {n for n, m in self.models().items() if m["resident"]}
 
     def patch(self, name, **body):
-        r = requests.patch(f"{self.server.url}/berth/models/{self.models()[name]['id']}", json=body, timeout=PATIENCE)
+        r = requests.patch(
+            f"{self.server.url}/berth/models/{self.models()[name]['id']}", json=body,
+            timeout=PATIENCE
+        )
         assert r.status_code == 200, r.text
         return r.json()
 
     def weights(self):
         """Bytes of weights on all devices, as their ledgers have them."""
         memory = self.server.get("/berth/memory").json()
-        return sum(o["bytes"] for d in memory["devices"] for o in d["owners"] if o["tier"] in ("weights", "pinned"))
+        return sum(
+            o["bytes"]
+            for d in memory["devices"]
+            for o in d["owners"]
+            if o["tier"] in ("weights", "pinned")
+        )
 
     def cached(self, prompt):
         """Nodes that a run of this prompt finds in the cache."""
@@ -128,7 +152,10 @@ def test_A_eject_B_keep_C_keep_only_A_goes(place):
     assert receipt["violations"] == []
     after = place.models()
     for name in ("B", "C"):  # strictly left alone
-        assert (after[name]["read"], after[name]["moved"]) == (before[name]["read"], before[name]["moved"])
+        assert (after[name]["read"], after[name]["moved"]) == (
+            before[name]["read"],
+            before[name]["moved"],
+        )
         assert after[name]["devices"] == before[name]["devices"]
 
 
@@ -147,7 +174,10 @@ def test_D_keep_E_keep_nothing_goes(place):
     for name in ("A", "B"):
         assert after[name]["id"] == before[name]["id"]
         assert after[name]["attached"] == before[name]["attached"] + 1
-        assert (after[name]["read"], after[name]["moved"]) == (before[name]["read"], before[name]["moved"])
+        assert (after[name]["read"], after[name]["moved"]) == (
+            before[name]["read"],
+            before[name]["moved"],
+        )
 
 
 @pytest.mark.parametrize("loader", ["plain", "device"])
@@ -159,7 +189,11 @@ def test_a_plan_set_by_hand_outlives_the_node_cache(fresh, files, tmp_path, load
     assert place.server.run(prompt)["status"]["completed"]
     whole = place.models()["A"]["devices"]
     before = place.patch("A", retention="keep", allocation="null:0,40%;null:1,60%#null:0")
-    assert before["moved"] > 0 and before["devices"].keys() == {"null:0", "null:1"} and before["devices"] != whole
+    assert (
+        before["moved"] > 0
+        and before["devices"].keys() == {"null:0", "null:1"}
+        and before["devices"] != whole
+    )
     assert verdicts(place.free(**BUTTON_ALL)) == {"A": "kept"}
     assert place.cached(prompt) == []  # the loader ran
     place.settled()
@@ -193,7 +227,8 @@ def test_flux_eject_vae_clip_auto_marked_later(place):
 
 
 def test_flux_eject_vae_clip_auto_freed_while_it_runs(place):
-    """What is asked for during the prompt is one free, right after it, however often it was pressed."""
+    """What is asked for during the prompt is one free, right after it, however often it was
+    pressed."""
     s = place.server
     with s.ws() as ws:
         pid = s.queue(place.prompt(place.unet("A", False), place.vae(), place.clip(), slow=6),
@@ -216,7 +251,8 @@ def test_buttons(place):
     prompt = place.prompt(place.unet("A"), place.vae())
     assert place.server.run(prompt)["status"]["completed"]
     assert sorted(place.cached(prompt)) == sorted(prompt)
-    # "unload models": they leave memory, the node cache stays, nothing is read twice for a cached run
+    # "unload models": they leave memory, the node cache stays, nothing is read twice for a cached
+    # run
     for path in ("/free", "/api/free"):
         r = place.server.post(path, BUTTON_UNLOAD)
         assert (r.status_code, r.content) == (200, b"")
@@ -237,9 +273,16 @@ def test_buttons(place):
 
 def test_nothing_asked_nothing_done(place):
     place.load(place.unet("A"))
-    for body in ({}, {"unload_models": False, "free_memory": False}, {"unload_models": None}, {"other": 1}):
+    for body in (
+        {},
+        {"unload_models": False, "free_memory": False},
+        {"unload_models": None},
+        {"other": 1},
+    ):
         assert place.server.post("/free", body).status_code == 200
-    assert requests.post(place.server.url + "/free", timeout=PATIENCE).status_code == 200  # no body at all
+    assert (
+        requests.post(place.server.url + "/free", timeout=PATIENCE).status_code == 200
+    )  # no body at all
     place.settled()
     assert place.resident() == {"A"}
     metrics = place.server.get("/metrics").text
@@ -248,9 +291,11 @@ def test_nothing_asked_nothing_done(place):
 
 def test_malformed(place):
     url = place.server.url + "/free"
-    for body in (b"{", b"[]", b"7", b"{\"wait\": 1}", b"{\"force\": \"yes\"}", b"{\"models\": \"A\"}",
-                 b"{\"models\": [{}]}", b"{\"devices\": [7.5]}", b"{\"tiers\": []}", b"{\"tiers\": [\"vram\"]}",
-                 b"{\"models\": [\"\"]}", b"{\"reason\": 5}"):
+    for body in (
+        b"{", b"[]", b"7", b"{\"wait\": 1}", b"{\"force\": \"yes\"}", b"{\"models\": \"A\"}",
+        b"{\"models\": [{}]}", b"{\"devices\": [7.5]}", b"{\"tiers\": []}",
+        b"{\"tiers\": [\"vram\"]}", b"{\"models\": [\"\"]}", b"{\"reason\": 5}"
+    ):
         r = requests.post(url, data=body, timeout=PATIENCE)
         assert r.status_code == 400, (body, r.text)
         assert r.json()["error"], body
@@ -260,9 +305,18 @@ def test_malformed(place):
 
 def test_a_typo_does_not_free(place):
     place.load(place.unet("A"))
-    for body in ({"dry_rum": True}, {"dryrun": True}, {"dry-run": True}, {"wiat": True}, {"model": ["B"]},
-                 {"tires": ["weights"]}, {"device": ["cpu"]}, {"wait": True, "modles": ["B"]}, {"wait": True, "anything": 1},
-                 {"force": False, "Models": ["B"]}):
+    for body in (
+        {"dry_rum": True},
+        {"dryrun": True},
+        {"dry-run": True},
+        {"wiat": True},
+        {"model": ["B"]},
+        {"tires": ["weights"]},
+        {"device": ["cpu"]},
+        {"wait": True, "modles": ["B"]},
+        {"wait": True, "anything": 1},
+        {"force": False, "Models": ["B"]},
+    ):
         r = place.server.post("/free", {**BUTTON_ALL, **body})
         assert r.status_code == 400, (body, r.text)
         assert "dry_run" in r.json()["error"] and repr([k for k in body][-1]) in r.json()["error"]
@@ -357,7 +411,9 @@ def test_devices_and_tiers(fresh, files, tmp_path):
     assert [d["device"] for d in r["devices"]] == ["null:1"]
     assert r["devices"][0]["after"]["pool-idle"] >= r["models"][0]["bytes"]
     r = place.free(tiers=["pool-idle"])
-    assert all(d["after"]["pool-idle"] < 1 << 20 for d in r["devices"])  # ends of pages that are in use
+    assert all(
+        d["after"]["pool-idle"] < 1 << 20 for d in r["devices"]
+    )  # ends of pages that are in use
     assert place.resident() == {"B"}
 
 
@@ -378,7 +434,9 @@ def test_waits_for_the_prompt_and_precedes_the_next(place):
         ws.until_done(first)
         got = ws.until_done(second)
     assert quick < 5
-    cached = [m["data"]["nodes"] for m in got if isinstance(m, dict) and m["type"] == "execution_cached"]
+    cached = [
+        m["data"]["nodes"] for m in got if isinstance(m, dict) and m["type"] == "execution_cached"
+    ]
     assert cached == [[]]  # freed before it began, and once: the second prompt's models are there
     place.settled()
     assert place.resident() == {"vae"}
@@ -405,10 +463,15 @@ def running(place, *loaders):
 
 
 def leave(server, method, path, body):
-    """Sends a request that has to wait, and resets the connection: the server sees that before any later request."""
+    """Sends a request that has to wait, and resets the connection: the server sees that before any
+    later request."""
     body = json.dumps(body).encode()
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as s:
-        s.sendall(f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        s.sendall(
+            f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+            f"\r\n".encode()
+            + body
+        )
         s.settimeout(0.5)
         with pytest.raises(TimeoutError):
             s.recv(1)
@@ -425,11 +488,14 @@ def test_a_dry_run_does_not_wait_for_the_prompt(place):
     s.post("/interrupt")
     s.wait(pid)
     place.settled()
-    assert {n for n, v in verdicts(dry).items() if v == "kept"} == place.resident() == {"vae"}  # it came true
+    assert (
+        {n for n, v in verdicts(dry).items() if v == "kept"} == place.resident() == {"vae"}
+    )  # it came true
 
 
 def test_a_mark_does_not_wait_for_the_prompt(place):
-    """What a running prompt's model is marked as counts from then on: for the free that comes at its end."""
+    """What a running prompt's model is marked as counts from then on: for the free that comes at
+    its end."""
     s = place.server
     pid = running(place, place.vae(), place.unet("A", True))
     assert place.patch("A", retention="eject")["retention"] == "eject"
@@ -445,13 +511,19 @@ def test_a_mark_does_not_wait_for_the_prompt(place):
 
 
 def test_who_leaves_before_his_turn(place):
-    """A change whose client went is not made. A free is remembered, as in ComfyUI, though nobody reads its receipt."""
+    """A change whose client went is not made. A free is remembered, as in ComfyUI, though nobody
+    reads its receipt."""
     s = place.server
     place.load(place.unet("B", True), place.unet("C", True))
     b, c = (place.models()[n]["id"] for n in "BC")
     pid = running(place, place.vae())
     leave(s, "DELETE", f"/berth/models/{b}?force=1", {})
-    leave(s, "PATCH", f"/berth/models/{c}", {"allocation": "cpu,*#" + place.device, "retention": "eject"})
+    leave(
+        s,
+        "PATCH",
+        f"/berth/models/{c}",
+        {"allocation": "cpu,*#" + place.device, "retention": "eject"},
+    )
     leave(s, "POST", "/free", {**BUTTON_ALL, "wait": True})
     s.post("/interrupt")
     s.wait(pid)
@@ -462,7 +534,8 @@ def test_who_leaves_before_his_turn(place):
 
 @pytest.mark.parametrize("wait", [None, False, True])
 def test_who_only_lingers_survives_no_free(place, wait):
-    """A's cached output went when B's prompt began; it lingers for that prompt's sake, and no longer."""
+    """A's cached output went when B's prompt began; it lingers for that prompt's sake, and no
+    longer."""
     s = place.server
     place.load(place.unet("A"))
     s.queue(place.prompt(place.unet("B", False), slow=6))
@@ -522,7 +595,10 @@ def test_a_file_that_changed_is_loaded_again(place, files, how):
     with open(old["path"], "rb") as f:
         data = bytearray(f.read())
     data[-1] ^= 1
-    with open(old["path"] + ".next" if how == "replaced" else old["path"], "r+b" if how != "replaced" else "wb") as f:
+    with open(
+        old["path"] + ".next" if how == "replaced" else old["path"],
+        "r+b" if how != "replaced" else "wb",
+    ) as f:
         f.write(data)
     if how == "replaced":
         os.replace(old["path"] + ".next", old["path"])
@@ -535,10 +611,13 @@ def test_a_file_that_changed_is_loaded_again(place, files, how):
 
 
 def test_placements_are_in_the_json_log(fresh, files, tmp_path):
-    """What ComfyUI-MultiGPU's extract_allocation.py looks for: these words in the message of a record."""
+    """What ComfyUI-MultiGPU's extract_allocation.py looks for: these words in the message of a
+    record."""
     lay_out(tmp_path / "base", files)
     log = tmp_path / "logs" / "mgpu.jsonl"
-    place = Place(fresh("--devices", "cpu=512m,null:0=512m", env={"MGPU_JSON_LOG_PATH": str(log)}), "null:0")
+    place = Place(
+        fresh("--devices", "cpu=512m,null:0=512m", env={"MGPU_JSON_LOG_PATH": str(log)}), "null:0"
+    )
     virtual = place.unet("B", True)
     virtual["inputs"]["virtual_vram_gb"] = 0.005
     place.load(place.unet("A", True), virtual)
@@ -546,8 +625,15 @@ def test_placements_are_in_the_json_log(fresh, files, tmp_path):
     found = {word: [r for r in records if word in r.get("message", "")]
              for word in ("Final Allocation String", "Total memory", "Virtual VRAM")}
     assert {word: len(r) for word, r in found.items()} == {
-        "Final Allocation String": 2, "Total memory": 2, "Virtual VRAM": 2}  # alone, and in the table
+        "Final Allocation String": 2,
+        "Total memory": 2,
+        "Virtual VRAM": 2,
+    }  # alone, and in the table
     for r in sum(found.values(), []):
-        assert r["event_category"] == "MultiGPU DisTorch V2" and r["component"] and r["timestamp"].endswith("Z")
+        assert (
+            r["event_category"] == "MultiGPU DisTorch V2"
+            and r["component"]
+            and r["timestamp"].endswith("Z")
+        )
     strings = [r["message"].splitlines()[1] for r in found["Final Allocation String"]]
     assert all(s.startswith("null:0,") for s in strings) and "cpu," in strings[1]

@@ -30,7 +30,10 @@ def status_of(answer):
     return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else None
 
 
-@pytest.mark.parametrize("body", ["{", "", "nul", '{"prompt":}', '{"a":1,"a":2}', "\xff\xfe", '{"prompt":{}} x', '"\\u0000"'])
+@pytest.mark.parametrize(
+    "body",
+    ["{", "", "nul", '{"prompt":}', '{"a":1,"a":2}', "\xff\xfe", '{"prompt":{}} x', '"\\u0000"'],
+)
 def test_malformed_json_is_400_and_says_where(server, body):
     r = requests.post(server.url + "/prompt", data=body.encode("latin-1"), timeout=PATIENCE)
     assert r.status_code == 400
@@ -69,7 +72,11 @@ def test_413_is_read_by_clients_that_listen_late(server, fields):
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as s:
         s.sendall(head(server, "/prompt", *fields, method="POST"))
         for _ in range(120):
-            s.sendall(b"f4240\r\n" + b" " * 1000000 + b"\r\n" if "chunked" in fields[0] else b" " * 1000000)
+            s.sendall(
+                b"f4240\r\n" + b" " * 1000000 + b"\r\n"
+                if "chunked" in fields[0]
+                else b" " * 1000000
+            )
         answer = b""
         while b"exceeded" not in answer:
             piece = s.recv(65536)
@@ -87,8 +94,8 @@ def test_too_large_for_a_sink_is_413_and_names_no_folder(server):
 
 
 def test_slow_clients_hold_nobody_and_are_dropped(server):
-    """Heads that do not end (15 s), bodies that do not move (30 s), connections that say nothing (15 s),
-    all at once, so that the wait is one. Meanwhile others are served."""
+    """Heads that do not end (15 s), bodies that do not move (30 s), connections that say nothing
+    (15 s), all at once, so that the wait is one. Meanwhile others are served."""
     slow = []
     for i in range(250):
         s = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
@@ -118,12 +125,15 @@ def test_slow_clients_hold_nobody_and_are_dropped(server):
 
 
 def test_stop_does_not_wait_for_slow_clients(tmp_path):
-    """A reader and a writer that keep moving, and one that does nothing: the end comes all the same."""
+    """A reader and a writer that keep moving, and one that does nothing: the end comes all the
+    same."""
     s = Server(tmp_path / "base", "--grace", "1").start()
     os.makedirs(os.path.join(s.base, "output"), exist_ok=True)
     with open(os.path.join(s.base, "output", "big.bin"), "wb") as f:
         f.truncate(300 << 20)
-    reader, writer = (socket.create_connection(("127.0.0.1", s.port), timeout=PATIENCE) for _ in range(2))
+    reader, writer = (
+        socket.create_connection(("127.0.0.1", s.port), timeout=PATIENCE) for _ in range(2)
+    )
     reader.sendall(head(s, "/view?filename=big.bin"))
     writer.sendall(head(s, "/userdata/x.json", "Content-Length: 50000000", method="POST"))
     reader.recv(1000)
@@ -162,7 +172,9 @@ def test_reader_that_does_not_read(server):
 
 def test_half_closed_and_reset(server):
     for _ in range(20):
-        server.raw(head(server, "/prompt", "Content-Length: 10", method="POST") + b"{", half_close=True)
+        server.raw(
+            head(server, "/prompt", "Content-Length: 10", method="POST") + b"{", half_close=True
+        )
     for _ in range(20):
         s = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
         s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
@@ -170,26 +182,37 @@ def test_half_closed_and_reset(server):
         s.close()  # RST while the answer is on its way
 
 
-@pytest.mark.parametrize("data", [
-    b"\x00" * 100 + b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 100 + b"X\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
-    b"POST /prompt HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
-    b"POST /prompt HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
-    b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(5000)) + b"\r\n",
-    b"GET / HTTP/1.1\r\nHost: localhost\r\nA : b\r\n\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\n folded\r\n\r\n",
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 200,
-])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00" * 100 + b"\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\r\n" * 100 + b"X\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
+        b"POST /prompt HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+        b"Content-Length: 4\r\n\r\n0\r\n\r\n",
+        b"POST /prompt HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+        b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(5000)) + b"\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nA : b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n folded\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 200,
+    ],
+)
 def test_garbage_is_answered_with_4xx_or_closed(server, data):
     answer = server.raw(data)
     assert answer == b"" or 400 <= status_of(answer) < 600, answer[:200]
 
 
 SECRET = "the secret outside"
-TRAVERSALS = ["../secret.txt", "..%2fsecret.txt", "..%252fsecret.txt", "%2e%2e/secret.txt", "....//secret.txt",
-              "/etc/passwd", "//etc/passwd", "%2fetc%2fpasswd", "..\\secret.txt", "a/../../secret.txt",
-              "secret.txt%00.png", "link.txt", "linkdir/secret.txt", "\u2025/secret.txt", ".%2e/secret.txt",
-              "%c0%ae%c0%ae/secret.txt", "..;/secret.txt", "a" * 5000, ".", "..", "", " ", "con\nfig"]
+TRAVERSALS = [
+    "../secret.txt", "..%2fsecret.txt", "..%252fsecret.txt", "%2e%2e/secret.txt",
+    "....//secret.txt", "/etc/passwd", "//etc/passwd", "%2fetc%2fpasswd", "..\\secret.txt",
+    "a/../../secret.txt", "secret.txt%00.png", "link.txt", "linkdir/secret.txt",
+    "\u2025/secret.txt", ".%2e/secret.txt", "%c0%ae%c0%ae/secret.txt", "..;/secret.txt", "a" * 5000,
+    ".", "..", "", " ", "con\nfig"
+]
 
 
 @pytest.fixture(scope="module")
@@ -209,11 +232,13 @@ def outside(server):
 def test_paths_never_leave_their_folder(server, outside, name):
     quoted = name if "%" in name else requests.utils.quote(name, safe="")
     whole = name if "%" in name else requests.utils.quote(name, safe="/")
-    for path in (f"/view?filename={quoted}", f"/view?filename=x.png&subfolder={quoted}",
-                 f"/view?filename=secret.txt&subfolder={quoted}", f"/view?filename={quoted}&type=temp",
-                 f"/userdata/{quoted}", f"/userdata?dir={quoted}", f"/v2/userdata?path={quoted}",
-                 f"/{whole}", f"/extensions/{whole}", f"/view_metadata/checkpoints?filename={quoted}",
-                 f"/models/{quoted}", f"/internal/files/{quoted}"):
+    for path in (
+        f"/view?filename={quoted}", f"/view?filename=x.png&subfolder={quoted}",
+        f"/view?filename=secret.txt&subfolder={quoted}", f"/view?filename={quoted}&type=temp",
+        f"/userdata/{quoted}", f"/userdata?dir={quoted}", f"/v2/userdata?path={quoted}",
+        f"/{whole}", f"/extensions/{whole}", f"/view_metadata/checkpoints?filename={quoted}",
+        f"/models/{quoted}", f"/internal/files/{quoted}"
+    ):
         answer = server.raw(head(server, path, "Connection: close"))
         assert SECRET.encode() not in answer and b"root:x:0" not in answer, path
         assert status_of(answer) is not None and status_of(answer) != 500, path
@@ -225,36 +250,59 @@ def test_paths_never_leave_their_folder(server, outside, name):
     with open(os.path.join(server.base, "secret.txt")) as f:
         assert f.read() == SECRET
     assert not os.path.exists("/etc/passwd.png")
-    inside = {os.path.realpath(os.path.join(server.base, d)) for d in ("input", "output", "temp", "user", "models")}
+    inside = {
+        os.path.realpath(os.path.join(server.base, d))
+        for d in ("input", "output", "temp", "user", "models")
+    }
     for entry in os.listdir(server.base):
         full = os.path.realpath(os.path.join(server.base, entry))
         assert entry in ("secret.txt", "custom_nodes") or full in inside, f"{entry} appeared"
 
 
-@pytest.mark.parametrize("prefix", ["../x", "/tmp/x", "a/../../x", "link.txt/x", "linkdir/x", "x" * 3000])
+@pytest.mark.parametrize(
+    "prefix", ["../x", "/tmp/x", "a/../../x", "link.txt/x", "linkdir/x", "x" * 3000]
+)
 def test_saving_never_leaves_the_output_folder(server, outside, prefix):
     item = server.run(image_prompt(prefix=prefix))
     assert item["status"]["status_str"] == "error"
     assert any(m[0] == "execution_error" for m in item["status"]["messages"])
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "lvh.me", "evil.example", "127.0.0.1.evil.example", "x", "[::1]"])
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "[::]", "lvh.me", "evil.example", "127.0.0.1.evil.example", "x", "[::1]"]
+)
 def test_wrong_origin_is_403_whatever_the_host(server, host):
-    """It came to a loopback address; what a page makes its browser call it does not matter. Nor does it
-    that page and host have the same name: names can be pointed here."""
+    """It came to a loopback address; what a page makes its browser call it does not matter. Nor
+    does it that page and host have the same name: names can be pointed here."""
     for origin in ("http://evil.example", f"http://evil.example:{server.port}", "null"):
-        answer = server.raw(f"POST /interrupt HTTP/1.1\r\nHost: {host}:{server.port}\r\nOrigin: {origin}\r\n"
-                            "Connection: close\r\nContent-Length: 2\r\n\r\n{}".encode())
+        answer = server.raw(
+            f"POST /interrupt HTTP/1.1\r\nHost: {host}:{server.port}\r\nOrigin: {origin}\r\n"
+            "Connection: close\r\nContent-Length: 2\r\n\r\n{}".encode()
+        )
         assert status_of(answer) == 403, (host, origin, answer)
 
 
-@pytest.mark.parametrize("host,status", [("evil.example", 403), ("127.0.0.1.evil.example", 403), ("127.0.0.1", 200),
-                                         ("localhost", 200), (None, 200)])
+@pytest.mark.parametrize(
+    "host,status",
+    [
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("127.0.0.1", 200),
+        ("localhost", 200),
+        (None, 200),
+    ],
+)
 def test_names_that_were_pointed_here(server, host, status):
-    """A page whose own name was pointed here sends its GETs without an Origin. Scripts may leave Host out."""
+    """A page whose own name was pointed here sends its GETs without an Origin. Scripts may leave
+    Host out."""
     line = f"Host: {host}:{server.port}\r\n" if host else ""
     version = "1.1" if host else "1.0"
-    assert status_of(server.raw(f"GET /history HTTP/{version}\r\n{line}Connection: close\r\n\r\n".encode())) == status
+    assert (
+        status_of(
+            server.raw(f"GET /history HTTP/{version}\r\n{line}Connection: close\r\n\r\n".encode())
+        )
+        == status
+    )
 
 
 @pytest.mark.parametrize("path", ["/prompt", "/ws", "/free", "/userdata/x", "/view"])
@@ -266,17 +314,25 @@ def test_wrong_origin_is_403(server, path):
     assert r.status_code == 200
 
 
-@pytest.mark.parametrize("origin", ["http://127.0.0.1", "https://127.0.0.1", "https://127.0.0.1:{port}", "http://127.0.0.1:80",
-                                    "http://localhost:{port}", "null"])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://127.0.0.1", "https://127.0.0.1", "https://127.0.0.1:{port}", "http://127.0.0.1:80",
+        "http://localhost:{port}", "null"
+    ],
+)
 def test_a_page_on_another_port_is_another_page(fresh, origin):
-    """Browsers send the cookie to every port of a host: a page on port 80 neither posts nor listens with it."""
+    """Browsers send the cookie to every port of a host: a page on port 80 neither posts nor listens
+    with it."""
     s = fresh("--token", "correct horse")
     login = requests.get(s.url + "/?token=correct%20horse", timeout=PATIENCE)
     name, value = login.headers["Set-Cookie"].split(";")[0].split("=", 1)
     cookie, own = f"{name}={value}", f"http://127.0.0.1:{s.port}"
     for said, status in ((origin.format(port=s.port), 403), (own, 200)):
-        r = requests.post(s.url + "/prompt", headers={"Cookie": cookie, "Origin": said}, timeout=PATIENCE,
-                          json={"prompt": image_prompt()})
+        r = requests.post(
+            s.url + "/prompt", headers={"Cookie": cookie, "Origin": said}, timeout=PATIENCE,
+            json={"prompt": image_prompt()}
+        )
         assert r.status_code == status, (said, r.text)
         if status == 200:
             Socket(s, "a", cookie=cookie, origin=said).close()
@@ -288,7 +344,10 @@ def test_a_page_on_another_port_is_another_page(fresh, origin):
 def test_token(fresh, tmp_path):
     s = fresh("--token", "correct horse")
     assert requests.get(s.url + "/prompt", timeout=PATIENCE).status_code == 401
-    for wrong in ("Bearer wrong", "Bearer correct hors", "Bearer correct horse2", "Basic x", "Bearer", "correct horse"):
+    for wrong in (
+        "Bearer wrong", "Bearer correct hors", "Bearer correct horse2", "Basic x", "Bearer",
+        "correct horse"
+    ):
         r = requests.get(s.url + "/prompt", headers={"Authorization": wrong}, timeout=PATIENCE)
         assert r.status_code == 401 and "WWW-Authenticate" in r.headers
     good = {"Authorization": "Bearer correct horse"}
@@ -309,7 +368,8 @@ def test_beyond_loopback_wants_a_token(tmp_path):
 
 
 def test_full_disk_is_an_answer(tmp_path):
-    """No file may grow beyond a limit: the same as a full disk, and it can be made without being root."""
+    """No file may grow beyond a limit: the same as a full disk, and it can be made without being
+    root."""
     def small_files():
         resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))
 
@@ -323,10 +383,23 @@ def test_full_disk_is_an_answer(tmp_path):
         r = requests.post(s.url + "/userdata/big.json", data=b"x" * 2_000_000, timeout=PATIENCE)
         assert r.status_code in (503, 507), r.text
         # saving a picture that does not fit: the prompt fails, nothing half is left
-        noise = {"1": {"class_type": "LoadImage", "inputs": {"image": "noise.png"}},
-                 "2": {"class_type": "ImageScale", "inputs": {"image": ["1", 0], "upscale_method": "bicubic",
-                                                              "width": 1500, "height": 1500, "crop": "disabled"}},
-                 "3": {"class_type": "SaveImage", "inputs": {"images": ["2", 0], "filename_prefix": "big"}}}
+        noise = {
+            "1": {"class_type": "LoadImage", "inputs": {"image": "noise.png"}},
+            "2": {
+                "class_type": "ImageScale",
+                "inputs": {
+                    "image": ["1", 0],
+                    "upscale_method": "bicubic",
+                    "width": 1500,
+                    "height": 1500,
+                    "crop": "disabled",
+                },
+            },
+            "3": {
+                "class_type": "SaveImage",
+                "inputs": {"images": ["2", 0], "filename_prefix": "big"},
+            },
+        }
         with open(os.path.join(s.base, "input", "noise.png"), "wb") as f:
             f.write(noise_png())
         item = s.run(noise)
@@ -346,18 +419,29 @@ def noise_png(side=32):
     import zlib
 
     def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     rows = b"".join(b"\0" + os.urandom(3 * side) for _ in range(side))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)) +
-            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
 
 
 def test_limits_of_a_prompt(server):
     many = {str(i): {"class_type": "EmptyImage", "inputs": {}} for i in range(10001)}
     r = server.post("/prompt", {"prompt": many})
     assert r.status_code == 400 and "10000" in r.text
-    chain = {"0": {"class_type": "EmptyImage", "inputs": {"width": 8, "height": 8, "batch_size": 1, "color": 0}}}
+    chain = {
+        "0": {
+            "class_type": "EmptyImage",
+            "inputs": {"width": 8, "height": 8, "batch_size": 1, "color": 0},
+        }
+    }
     for i in range(1, 3000):
         chain[str(i)] = {"class_type": "ImageInvert", "inputs": {"image": [str(i - 1), 0]}}
     chain["end"] = {"class_type": "PreviewImage", "inputs": {"images": ["2999", 0]}}

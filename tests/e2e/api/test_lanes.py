@@ -23,15 +23,18 @@ def status(s):
 
 
 def overtakes(server, request, body=b"", before=lambda: None):
-    """Sends something slow, then something quick on another connection: is the quick one ever first? On a
-    busy machine it may come too late once; when the loop does the slow one itself, it always does."""
+    """Sends something slow, then something quick on another connection: is the quick one ever
+    first? On a busy machine it may come too late once; when the loop does the slow one itself, it
+    always does."""
     return any(overtakes_now(server, request, body, before()) for _ in range(5))
 
 
 def overtakes_now(server, request, body, _):
     slow, quick = connect(server), connect(server)
     with slow, quick:
-        data = (HEAD % (request, f"Content-Length: {len(body)}\r\n" if body else "")).encode() + body
+        data = (
+            HEAD % (request, f"Content-Length: {len(body)}\r\n" if body else "")
+        ).encode() + body
         slow.sendall(data[:-1])
         time.sleep(0.3)  # the loop has read it; what is missing makes it whole
         slow.sendall(data[-1:])
@@ -63,8 +66,13 @@ def test_large_prompts(fresh):
     body = json.dumps({"prompt": {}, "extra_data": {"x": [{"a": 1}] * 500000}}).encode()
     assert overtakes(s, "POST /prompt", body)
     # still prompts like any other, in order
-    big = {"prompt": image_prompt(1, 8, 8), "extra_data": {"extra_pnginfo": {"workflow": {"nodes": ["n" * 1000] * 3000}}}}
-    numbers = [s.post("/prompt", b).json()["number"] for b in (big, {"prompt": image_prompt(2, 8, 8)}, big)]
+    big = {
+        "prompt": image_prompt(1, 8, 8),
+        "extra_data": {"extra_pnginfo": {"workflow": {"nodes": ["n" * 1000] * 3000}}},
+    }
+    numbers = [
+        s.post("/prompt", b).json()["number"] for b in (big, {"prompt": image_prompt(2, 8, 8)}, big)
+    ]
     assert numbers == sorted(numbers) and len(set(numbers)) == 3
     s.until_idle()
 
@@ -78,7 +86,9 @@ def test_large_history(fresh):
     assert overtakes(s, "GET /history?max_items=24")
     assert len(s.get("/history?max_items=24").json()) == 24
     jobs = s.get("/api/jobs?workflow_id=w").json()["jobs"]
-    assert len(jobs) == 24 and all(j["workflow_id"] == "w" and j["outputs_count"] == 1 for j in jobs)
+    assert len(jobs) == 24 and all(
+        j["workflow_id"] == "w" and j["outputs_count"] == 1 for j in jobs
+    )
     assert s.get("/api/jobs?workflow_id=x").json()["jobs"] == []
 
 
@@ -91,7 +101,8 @@ def test_one_large_prompt_listed(fresh):
     assert list(s.get("/history/" + uid("big")).json()) == [uid("big")]
     assert s.post("/berth/queue", {"paused": True}).status_code == 200
     s.queue(image_prompt(2, 8, 8, save=False), extra_data=big)
-    # The store's lock is held while its texts are copied: some milliseconds, far more under a sanitizer.
+    # The store's lock is held while its texts are copied: some milliseconds, far more under a
+    # sanitizer.
     assert SANITIZED or overtakes(s, "GET /queue")
 
 
@@ -110,7 +121,9 @@ def test_pictures_hold_up_no_settings(fresh):
     with open(s.base + "/output/large.png", "wb") as f:
         f.write(pngs.write(2000, 2000, 3, noise * 12))
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        previews = [pool.submit(s.get, "/view?filename=large.png&preview=webp;90") for _ in range(4)]
+        previews = [
+            pool.submit(s.get, "/view?filename=large.png&preview=webp;90") for _ in range(4)
+        ]
         time.sleep(0.3)
         assert s.post("/settings/quick", data="1").status_code == 200
         assert s.post("/userdata/quick.json", data=b"1").status_code == 200
@@ -123,12 +136,17 @@ def test_pictures_hold_up_no_settings(fresh):
 def test_large_answers_are_packed(fresh):
     s = fresh("--enable-compress-response-body")
     for i in range(8):
-        s.queue(image_prompt(i, 8, 8, save=False), extra_data={"extra_pnginfo": {"workflow": {"nodes": ["n" * 1000] * 500}}})
+        s.queue(
+            image_prompt(i, 8, 8, save=False),
+            extra_data={"extra_pnginfo": {"workflow": {"nodes": ["n" * 1000] * 500}}},
+        )
     s.until_idle()
     for path in ("/history", "/history?max_items=1", "/object_info", "/settings"):
         plain = s.get(path, headers={"Accept-Encoding": "identity"})
         packed = s.get(path, headers={"Accept-Encoding": "gzip"})
-        assert "Content-Encoding" not in plain.headers and packed.headers["Content-Encoding"] == "gzip"
+        assert (
+            "Content-Encoding" not in plain.headers and packed.headers["Content-Encoding"] == "gzip"
+        )
         assert plain.headers["Vary"] == packed.headers["Vary"] == "Accept-Encoding"
         assert plain.json() == packed.json()
         assert path == "/settings" or int(packed.headers["Content-Length"]) < len(plain.content) / 4

@@ -13,11 +13,22 @@ SECONDS = 4
 
 
 def loader(name, keep):
-    return {"1": {"class_type": "UNETLoaderDisTorch2MultiGPU",
-                  "inputs": {"unet_name": name, "weight_dtype": "default", "compute_device": "null:0",
-                             "virtual_vram_gb": 0.005, "donor_device": "cpu", "expert_mode_allocations": "",
-                             "eject_models": False, "keep_loaded": keep}},
-            "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
+    return {
+        "1": {
+            "class_type": "UNETLoaderDisTorch2MultiGPU",
+            "inputs": {
+                "unet_name": name,
+                "weight_dtype": "default",
+                "compute_device": "null:0",
+                "virtual_vram_gb": 0.005,
+                "donor_device": "cpu",
+                "expert_mode_allocations": "",
+                "eject_models": False,
+                "keep_loaded": keep,
+            },
+        },
+        "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}},
+    }
 
 
 def test_everything_at_once(fresh, tmp_path):
@@ -25,8 +36,10 @@ def test_everything_at_once(fresh, tmp_path):
     print("BERTH_SEED", seed)
     for name in ("a", "b"):
         synth(tmp_path / f"base/models/diffusion_models/{name}.safetensors", "flux-tiny")
-    s = fresh("--devices", "cpu=1g,null:0=64m", "--cache-lru", "20", "--max-history", "50", "--max-queue", "200",
-              "--log-level", "error")
+    s = fresh(
+        "--devices", "cpu=1g,null:0=64m", "--cache-lru", "20", "--max-history", "50", "--max-queue",
+        "200", "--log-level", "error"
+    )
     end = time.time() + SECONDS
     trouble, accepted, lock = [], [], threading.Lock()
 
@@ -45,34 +58,81 @@ def test_everything_at_once(fresh, tmp_path):
                 what = rng.randrange(14)
                 if what < 5:
                     pid = uid(f"p{k}-{rng.randrange(40)}")  # the same ids again and again
-                    r = call("POST", "/prompt", json={"prompt": image_prompt(rng.randrange(64), 32, 32),
-                                                      "prompt_id": pid, "client_id": f"c{rng.randrange(4)}",
-                                                      "front": rng.random() < 0.2})
+                    r = call(
+                        "POST",
+                        "/prompt",
+                        json={
+                            "prompt": image_prompt(rng.randrange(64), 32, 32),
+                            "prompt_id": pid,
+                            "client_id": f"c{rng.randrange(4)}",
+                            "front": rng.random() < 0.2,
+                        },
+                    )
                     if r.status_code == 200:
                         with lock:
                             accepted.append(pid)
                 elif what == 5:
-                    call("POST", "/prompt", json={"prompt": loader(rng.choice(["a.safetensors", "b.safetensors"]),
-                                                                   rng.random() < 0.5), "client_id": f"c{k}"})
+                    call(
+                        "POST",
+                        "/prompt",
+                        json={
+                            "prompt": loader(
+                                rng.choice(["a.safetensors", "b.safetensors"]), rng.random() < 0.5
+                            ),
+                            "client_id": f"c{k}",
+                        },
+                    )
                 elif what == 6:
-                    call("POST", "/interrupt", json={} if rng.random() < 0.5 else {"prompt_id": uid(f"p{k}-1")})
+                    call(
+                        "POST", "/interrupt",
+                        json={} if rng.random() < 0.5 else {"prompt_id": uid(f"p{k}-1")}
+                    )
                 elif what == 7:
-                    call("POST", "/queue", json={"delete": [uid(f"p{k}-{rng.randrange(40)}")]} if rng.random() < 0.9
-                         else {"clear": True})
+                    call(
+                        "POST",
+                        "/queue",
+                        json=(
+                            {"delete": [uid(f"p{k}-{rng.randrange(40)}")]}
+                            if rng.random() < 0.9
+                            else {"clear": True}
+                        ),
+                    )
                 elif what == 8:
-                    call("POST", "/free", json={"unload_models": True, "free_memory": rng.random() < 0.5,
-                                                "wait": rng.random() < 0.5, "force": rng.random() < 0.2,
-                                                "dry_run": rng.random() < 0.2})
+                    call(
+                        "POST",
+                        "/free",
+                        json={
+                            "unload_models": True,
+                            "free_memory": rng.random() < 0.5,
+                            "wait": rng.random() < 0.5,
+                            "force": rng.random() < 0.2,
+                            "dry_run": rng.random() < 0.2,
+                        },
+                    )
                 elif what == 9:
                     for m in call("GET", "/berth/models").json()["models"]:
-                        call("PATCH", f"/berth/models/{m['id']}", json={"retention": rng.choice(["keep", "auto", "eject"])})
+                        call(
+                            "PATCH", f"/berth/models/{m['id']}",
+                            json={"retention": rng.choice(["keep", "auto", "eject"])}
+                        )
                         if rng.random() < 0.3:
                             call("DELETE", f"/berth/models/{m['id']}?force=1")
                 elif what == 10:
-                    call("GET", rng.choice(["/history?max_items=20", "/queue", "/api/jobs?limit=10", "/object_info",
-                                            "/metrics", "/berth/memory", "/system_stats", "/internal/logs/raw"]))
+                    call(
+                        "GET",
+                        rng.choice(
+                            [
+                                "/history?max_items=20", "/queue", "/api/jobs?limit=10",
+                                "/object_info", "/metrics", "/berth/memory", "/system_stats",
+                                "/internal/logs/raw"
+                            ]
+                        ),
+                    )
                 elif what == 11:
-                    call("POST", "/upload/image", files={"image": (f"{rng.randrange(5)}.png", os.urandom(2000))})
+                    call(
+                        "POST", "/upload/image",
+                        files={"image": (f"{rng.randrange(5)}.png", os.urandom(2000))}
+                    )
                 elif what == 12:
                     call("POST", f"/settings/k{rng.randrange(3)}", json=rng.random())
                     call("POST", f"/userdata/f{rng.randrange(3)}.json", data=b"{}")

@@ -41,11 +41,19 @@ def test_a_value_cannot_add_pairs(server):
 
 
 def test_failed(server):
-    prompt = {"1": {"class_type": "EmptyImage", "inputs": {"width": 64, "height": 64, "batch_size": 1, "color": 1}},
-              "2": {"class_type": "ImageCrop", "inputs": {"image": ["1", 0], "width": 64, "height": 64, "x": 0, "y": 0}},
-              "5": {"class_type": "VAELoader", "inputs": {"vae_name": "pixel_space"}},
-              "7": {"class_type": "VAEEncode", "inputs": {"pixels": ["2", 0], "vae": ["5", 0]}},
-              "9": {"class_type": "SaveLatent", "inputs": {"samples": ["7", 0], "filename_prefix": "x"}}}
+    prompt = {
+        "1": {
+            "class_type": "EmptyImage",
+            "inputs": {"width": 64, "height": 64, "batch_size": 1, "color": 1},
+        },
+        "2": {
+            "class_type": "ImageCrop",
+            "inputs": {"image": ["1", 0], "width": 64, "height": 64, "x": 0, "y": 0},
+        },
+        "5": {"class_type": "VAELoader", "inputs": {"vae_name": "pixel_space"}},
+        "7": {"class_type": "VAEEncode", "inputs": {"pixels": ["2", 0], "vae": ["5", 0]}},
+        "9": {"class_type": "SaveLatent", "inputs": {"samples": ["7", 0], "filename_prefix": "x"}},
+    }
     server.queue(prompt, prompt_id=uid("log-bad"))
     item = server.wait(uid("log-bad"))
     said = item["status"]["messages"][-1][1]
@@ -71,8 +79,13 @@ def test_refused(server):
 
 def test_interrupted(server):
     server.post("/berth/queue", {"paused": True})
-    slow = {str(i): {"class_type": "EmptyImage",
-                     "inputs": {"width": 4096, "height": 4096, "batch_size": 4, "color": 900 + i}} for i in range(1, 40)}
+    slow = {
+        str(i): {
+            "class_type": "EmptyImage",
+            "inputs": {"width": 4096, "height": 4096, "batch_size": 4, "color": 900 + i},
+        }
+        for i in range(1, 40)
+    }
     for i in range(1, 40):
         slow[f"s{i}"] = {"class_type": "PreviewImage", "inputs": {"images": [str(i), 0]}}
     with server.ws() as ws:

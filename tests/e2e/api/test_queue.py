@@ -10,7 +10,11 @@ from conftest import image_prompt, name_of, uid
 @pytest.fixture(autouse=True)
 def paused(server):
     server.post("/berth/queue", {"paused": True})
-    server.until_idle() if not server.get("/queue").json()["queue_pending"] else server.post("/queue", {"clear": True})
+    (
+        server.until_idle()
+        if not server.get("/queue").json()["queue_pending"]
+        else server.post("/queue", {"clear": True})
+    )
     yield
     server.post("/queue", {"clear": True})
 
@@ -66,7 +70,10 @@ def test_status_follows_changes(server):
         server.post("/queue", {"delete": [uid("a")]})
         server.post("/queue", {"clear": True})
         got = [ws.recv() for _ in range(4)]
-        assert got == [{"type": "status", "data": {"status": {"exec_info": {"queue_remaining": n}}}} for n in (1, 2, 1, 0)]
+        assert got == [
+            {"type": "status", "data": {"status": {"exec_info": {"queue_remaining": n}}}}
+            for n in (1, 2, 1, 0)
+        ]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"5"])
@@ -76,8 +83,15 @@ def test_bad_bodies(server, body):
 
 
 def test_interrupt_is_always_200(server):
-    for kw in ({}, {"body": {}}, {"data": b"{broken"}, {"data": b"[]"}, {"body": {"prompt_id": "nobody"}},
-               {"body": {"prompt_id": 5}}, {"body": {"prompt_id": ""}}):
+    for kw in (
+        {},
+        {"body": {}},
+        {"data": b"{broken"},
+        {"data": b"[]"},
+        {"body": {"prompt_id": "nobody"}},
+        {"body": {"prompt_id": 5}},
+        {"body": {"prompt_id": ""}},
+    ):
         empty_200(server.post("/interrupt", **kw))
     empty_200(server.post("/api/interrupt"))
 
@@ -98,7 +112,14 @@ def test_pause_and_resume(server):
     assert server.get("/history/" + uid("held")).json() == {}
     assert server.post("/berth/queue", {"paused": False}).json()["paused"] is False
     assert server.wait(uid("held"))["status"]["completed"] is True
-    for wrong in ({}, {"paused": 1}, {"paused": "yes"}, [], {"paused": True, "for": 5}, {"pause": True}):
+    for wrong in (
+        {},
+        {"paused": 1},
+        {"paused": "yes"},
+        [],
+        {"paused": True, "for": 5},
+        {"pause": True},
+    ):
         r = server.post("/berth/queue", wrong)
         assert r.status_code == 400 and r.json()["error"], wrong
     assert server.get("/berth/queue").json()["paused"] is False
@@ -126,7 +147,9 @@ def test_methods(server):
 
 
 def move(server, name, before):
-    return server.post("/berth/queue", {"move": {"prompt_id": uid(name), "before": before and uid(before)}})
+    return server.post(
+        "/berth/queue", {"move": {"prompt_id": uid(name), "before": before and uid(before)}}
+    )
 
 
 def test_move(server):
@@ -191,11 +214,19 @@ def test_move_among_equal_numbers(server):
     assert ids(server) == list("adbc")
 
 
-@pytest.mark.parametrize("body", [
-    {}, {"paused": 1}, {"paused": True, "move": {"prompt_id": "a", "before": None}}, {"move": []},
-    {"move": {"prompt_id": "a"}}, {"move": {"prompt_id": 5, "before": None}},
-    {"move": {"prompt_id": "a", "before": 5}}, {"move": {"prompt_id": "a", "before": None, "after": "b"}},
-])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"paused": 1},
+        {"paused": True, "move": {"prompt_id": "a", "before": None}},
+        {"move": []},
+        {"move": {"prompt_id": "a"}},
+        {"move": {"prompt_id": 5, "before": None}},
+        {"move": {"prompt_id": "a", "before": 5}},
+        {"move": {"prompt_id": "a", "before": None, "after": "b"}},
+    ],
+)
 def test_bad_changes(server, body):
     r = server.post("/berth/queue", body)
     assert r.status_code == 400 and r.json()["error"]
@@ -204,14 +235,18 @@ def test_bad_changes(server, body):
 def test_clients_hear_of_a_move(server):
     with server.ws() as ws:
         ws.until_status(0)
-        for n, name in enumerate("ab", 1):  # each add tells once; heard here, it cannot be taken for the move's
+        for n, name in enumerate(
+            "ab", 1
+        ):  # each add tells once; heard here, it cannot be taken for the move's
             server.queue(image_prompt(), prompt_id=uid(name))
             ws.until_status(n)
         assert move(server, "a", "nobody").status_code == 404  # nothing changed, nothing is said
         assert move(server, "b", "a").status_code == 200
         ws.until_status(2)
         server.queue(image_prompt(), prompt_id=uid("c"))
-        assert ws.recv()["data"]["status"]["exec_info"]["queue_remaining"] == 3  # so it was told once
+        assert (
+            ws.recv()["data"]["status"]["exec_info"]["queue_remaining"] == 3
+        )  # so it was told once
 
 
 def test_a_move_survives_kill(fresh):

@@ -1,4 +1,5 @@
-"""The queue as lists show it: in order, without graphs; and a prompt's graph for itself, wherever the prompt is."""
+"""The queue as lists show it: in order, without graphs; and a prompt's graph for itself, wherever
+the prompt is."""
 
 import pytest
 
@@ -30,7 +31,9 @@ def test_what_waits_is_listed_in_order_and_without_graphs(server, waiting):
     answer = listed(server)
     assert answer["running"] is None and answer["total"] == 5 and ids(answer) == waiting
     assert all(set(i) == {"prompt_id", "number", "create_time"} for i in answer["waiting"])
-    assert [i["number"] for i in answer["waiting"]] == [q[0] for q in server.get("/queue").json()["queue_pending"]]
+    assert [i["number"] for i in answer["waiting"]] == [
+        q[0] for q in server.get("/queue").json()["queue_pending"]
+    ]
 
 
 def test_a_move_is_seen_in_a_part_of_the_list(server, waiting):

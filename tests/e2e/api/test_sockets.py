@@ -33,8 +33,12 @@ def plain_socket(server, client_id):
     s.settimeout(PATIENCE)
     s.connect(("127.0.0.1", server.port))
     key = base64.b64encode(os.urandom(16)).decode()
-    s.sendall(f"GET /ws?clientId={client_id} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nUpgrade: websocket\r\n"
-              f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())
+    s.sendall(
+        f"GET /ws?clientId={client_id} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nUpgrade: "
+        f"websocket\r\n"
+        f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n"
+        f"\r\n".encode()
+    )
     got = b""
     while b"\r\n\r\n" not in got:
         piece = s.recv(4096)
@@ -60,7 +64,10 @@ def test_2000_idle_and_a_working_one(fresh):
     with server.ws("worker") as ws:
         pid = server.queue(image_prompt(), "worker")["prompt_id"]
         got = ws.until_done(pid)
-        assert [m["type"] for m in got if m["type"] != "status"][-2:] == ["execution_success", "executing"]
+        assert [m["type"] for m in got if m["type"] != "status"][-2:] == [
+            "execution_success",
+            "executing",
+        ]
     # what all hear reached everybody: the first status, then one per change
     for s in idle[:: IDLE // 20]:
         s.settimeout(PATIENCE)

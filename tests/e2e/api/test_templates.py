@@ -36,17 +36,25 @@ def test_each_template_has_a_workflow_and_a_picture(served):
     for t in templates(served):
         assert served.get(f"/templates/{t['name']}.json").json()["nodes"]
         picture = served.get(f"/templates/{t['name']}-1.{t['mediaSubtype']}")
-        assert picture.headers["Content-Type"] == "image/png" and picture.content.startswith(b"\x89PNG")
+        assert picture.headers["Content-Type"] == "image/png" and picture.content.startswith(
+            b"\x89PNG"
+        )
 
 
 def widgets(info):
-    """Names of the inputs that a node shows as widgets, in their order; a seed has one more, for what comes after it."""
+    """Names of the inputs that a node shows as widgets, in their order; a seed has one more, for
+    what comes after it."""
     names = []
-    for name, spec in {**info["input"].get("required", {}), **info["input"].get("optional", {})}.items():
+    for name, spec in {
+        **info["input"].get("required", {}),
+        **info["input"].get("optional", {}),
+    }.items():
         if isinstance(spec[0], list) or spec[0] in ("INT", "FLOAT", "STRING", "BOOLEAN", "COMBO"):
             names.append((name, spec))
             if len(spec) > 1 and spec[1].get("control_after_generate"):
-                names.append(("control_after_generate", [["fixed", "increment", "decrement", "randomize"]]))
+                names.append(
+                    ("control_after_generate", [["fixed", "increment", "decrement", "randomize"]])
+                )
     return names
 
 
@@ -58,8 +66,14 @@ def test_a_template_fits_the_nodes_that_are_here(served):
         nodes = {n["id"]: n for n in flow["nodes"]}
         for link, source, slot, target, place, kind in flow["links"]:
             out = nodes[source]["outputs"][slot]
-            assert link in out["links"] and out["type"] == kind == known[nodes[source]["type"]]["output"][slot]
-            assert nodes[target]["inputs"][place]["link"] == link and nodes[target]["inputs"][place]["type"] == kind
+            assert (
+                link in out["links"]
+                and out["type"] == kind == known[nodes[source]["type"]]["output"][slot]
+            )
+            assert (
+                nodes[target]["inputs"][place]["link"] == link
+                and nodes[target]["inputs"][place]["type"] == kind
+            )
         for n in nodes.values():
             expected = widgets(known[n["type"]])
             assert len(n.get("widgets_values", [])) == len(expected), n["type"]
@@ -77,7 +91,9 @@ def test_the_template_uses_the_settings_of_the_demo_model(served):
     nodes = {n["type"]: n["widgets_values"] for n in flow}
     assert nodes["CheckpointLoaderSimple"] == [os.path.basename(DEMO)]
     assert nodes["EmptyLatentImage"] == [good["width"], good["height"], 1]
-    assert nodes["KSampler"][2:] == [good["steps"], good["cfg"], good["sampler_name"], good["scheduler"], 1.0]
+    assert nodes["KSampler"][2:] == [
+        good["steps"], good["cfg"], good["sampler_name"], good["scheduler"], 1.0
+    ]
     assert {n["title"]: n["widgets_values"] for n in flow if n["type"] == "CLIPTextEncode"} == {
         "Prompt": [good["prompts"][0]], "Negative prompt": [good["negative"]]}
 
@@ -92,7 +108,10 @@ def test_a_tree_with_templates_of_its_own_keeps_them(tmp_path):
 
 
 def test_nothing_else_is_found_there(served):
-    for path in ("/templates/none.json", "/templates/main.js", "/templates/", "/main.js", "/templates/..%2findex.html"):
+    for path in (
+        "/templates/none.json", "/templates/main.js", "/templates/", "/main.js",
+        "/templates/..%2findex.html"
+    ):
         assert served.get(path).status_code in (403, 404), path
 
 

@@ -26,7 +26,9 @@ def certificate(tmp_path_factory):
 def secure(tmp_path_factory, certificate):
     key, cert = certificate
     base = tmp_path_factory.mktemp("berth") / "base"
-    with Server(base, "--tls-keyfile", key, "--tls-certfile", cert, "--max-upload-size", LIMIT >> 20) as s:
+    with Server(
+        base, "--tls-keyfile", key, "--tls-certfile", cert, "--max-upload-size", LIMIT >> 20
+    ) as s:
         assert s.url.startswith("https://")
         s.cert = cert
         yield s
@@ -54,14 +56,20 @@ def test_get(secure):
     assert r.json() == {"exec_info": {"queue_remaining": 0}}
     with requests.Session() as s:  # one connection, many requests
         for _ in range(20):
-            assert s.get(secure.url + "/queue", verify=secure.cert, timeout=PATIENCE).status_code == 200
+            assert (
+                s.get(secure.url + "/queue", verify=secure.cert, timeout=PATIENCE).status_code
+                == 200
+            )
 
 
 def test_close_is_clean(secure):
     """Connection: close ends with TLS's own goodbye, behind the whole answer."""
     with connect(secure) as s:
         s.suppress_ragged_eofs = False  # an end without goodbye is an error
-        s.sendall(f"GET /object_info HTTP/1.1\r\nHost: 127.0.0.1:{secure.port}\r\nConnection: close\r\n\r\n".encode())
+        s.sendall(
+            f"GET /object_info HTTP/1.1\r\nHost: 127.0.0.1:{secure.port}\r\nConnection: close\r\n"
+            f"\r\n".encode()
+        )
         head, _, body = read_all(s).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200")
     assert f"Content-Length: {len(body)}".encode() in head
@@ -95,8 +103,10 @@ def test_websocket(secure):
 
 
 def upload(server, name, data):
-    return requests.post(server.url + "/upload/image", files={"image": (name, data, "image/png")}, verify=server.cert,
-                         timeout=PATIENCE)
+    return requests.post(
+        server.url + "/upload/image", files={"image": (name, data, "image/png")},
+        verify=server.cert, timeout=PATIENCE
+    )
 
 
 def test_upload(secure):
@@ -105,7 +115,9 @@ def test_upload(secure):
     assert r.status_code == 200, r.text
     with open(os.path.join(secure.base, "input", "five.png"), "rb") as f:
         assert f.read() == data
-    r = requests.get(secure.url + "/view?filename=five.png&type=input", verify=secure.cert, timeout=PATIENCE)
+    r = requests.get(
+        secure.url + "/view?filename=five.png&type=input", verify=secure.cert, timeout=PATIENCE
+    )
     assert r.content == data
 
 
@@ -118,7 +130,9 @@ def test_refused_uploads_hear_why(secure, kind):
             r = upload(secure, "large.png", body)
         else:
             data = body if kind == "length" else iter([body[:LIMIT]] * 3)
-            r = requests.post(secure.url + "/prompt", data=data, verify=secure.cert, timeout=PATIENCE)
+            r = requests.post(
+                secure.url + "/prompt", data=data, verify=secure.cert, timeout=PATIENCE
+            )
         assert r.status_code == 413
         assert str(LIMIT) in r.text
 
@@ -127,7 +141,10 @@ def test_plain_http_is_no_tls(secure):
     """It gets no answer it could read, and nobody minds."""
     answer = secure.raw(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     assert b"HTTP/1.1 200" not in answer
-    assert requests.get(secure.url + "/prompt", verify=secure.cert, timeout=PATIENCE).status_code == 200
+    assert (
+        requests.get(secure.url + "/prompt", verify=secure.cert, timeout=PATIENCE).status_code
+        == 200
+    )
 
 
 def test_stop_ends_it(tmp_path, certificate):
@@ -136,6 +153,9 @@ def test_stop_ends_it(tmp_path, certificate):
     s = Server(tmp_path / "base", "--tls-keyfile", key, "--tls-certfile", cert).start()
     s.cert = cert
     with connect(s) as c:
-        c.sendall(f"POST /prompt HTTP/1.1\r\nHost: 127.0.0.1:{s.port}\r\nContent-Length: 1000000\r\n\r\n".encode() +
-                  b" " * 1000)
+        c.sendall(
+            f"POST /prompt HTTP/1.1\r\nHost: 127.0.0.1:{s.port}\r\nContent-Length: 1000000\r\n"
+            f"\r\n".encode()
+            + b" " * 1000
+        )
         s.stop()

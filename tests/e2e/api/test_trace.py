@@ -10,9 +10,16 @@ def slow_prompt(nodes=40, side=1500, seed=0):
     p = {"0": {"class_type": "EmptyImage",
                "inputs": {"width": 64, "height": 64, "batch_size": 1, "color": seed}}}
     for i in range(nodes):
-        p[str(i + 1)] = {"class_type": "ImageScale",
-                         "inputs": {"image": [str(i), 0], "upscale_method": "lanczos", "crop": "disabled",
-                                    "width": side + i, "height": side}}
+        p[str(i + 1)] = {
+            "class_type": "ImageScale",
+            "inputs": {
+                "image": [str(i), 0],
+                "upscale_method": "lanczos",
+                "crop": "disabled",
+                "width": side + i,
+                "height": side,
+            },
+        }
     p["out"] = {"class_type": "PreviewImage", "inputs": {"images": [str(nodes), 0]}}
     return p
 
@@ -135,7 +142,10 @@ def test_history_is_there_before_success(server):
 def test_twins_run_once(fresh):
     server = fresh()
     p = image_prompt(3)
-    p["3"], p["4"] = p["1"], {"class_type": "SaveImage", "inputs": {"images": ["3", 0], "filename_prefix": "u"}}
+    p["3"], p["4"] = p["1"], {
+        "class_type": "SaveImage",
+        "inputs": {"images": ["3", 0], "filename_prefix": "u"},
+    }
     with connect(server) as ws:
         _, got = run(server, ws, p)
         ran = [d["node"] for d in data(got, "executing") if d["node"]]
@@ -164,17 +174,39 @@ def test_error(fresh):
             ("executing", None),
         ]
         e = data(got, "execution_error")[0]
-        assert set(e) == {"prompt_id", "node_id", "node_type", "executed", "exception_message", "exception_type",
-                          "traceback", "current_inputs", "current_outputs", "timestamp"}
-        assert (e["prompt_id"], e["node_id"], e["node_type"], e["executed"]) == (pid, "1", "LoadImage", [])
+        assert set(e) == {
+            "prompt_id",
+            "node_id",
+            "node_type",
+            "executed",
+            "exception_message",
+            "exception_type",
+            "traceback",
+            "current_inputs",
+            "current_outputs",
+            "timestamp",
+        }
+        assert (e["prompt_id"], e["node_id"], e["node_type"], e["executed"]) == (
+            pid,
+            "1",
+            "LoadImage",
+            [],
+        )
         assert e["exception_message"].endswith("\n") and "bad.png" in e["exception_message"]
         assert e["current_inputs"] == {"image": ["bad.png"]}
         item = server.get(f"/history/{pid}").json()[pid]
         assert item["status"]["status_str"] == "error" and not item["status"]["completed"]
-        assert [m[0] for m in item["status"]["messages"]] == ["execution_start", "execution_cached", "execution_error"]
+        assert [m[0] for m in item["status"]["messages"]] == [
+            "execution_start", "execution_cached", "execution_error"
+        ]
         assert item["status"]["messages"][2][1] == e
         # outputs from before a failure stay
-        p.update({"3": image_prompt(7)["1"], "4": {"class_type": "PreviewImage", "inputs": {"images": ["3", 0]}}})
+        p.update(
+            {
+                "3": image_prompt(7)["1"],
+                "4": {"class_type": "PreviewImage", "inputs": {"images": ["3", 0]}},
+            }
+        )
         pid, got = run(server, ws, p)
         outputs = server.get(f"/history/{pid}").json()[pid]["outputs"]
         assert set(outputs) == {d["node"] for d in data(got, "executed")}
@@ -241,7 +273,11 @@ def test_without_client_id(fresh):
         for ws in (a, b):
             got = ws.until_status(0)
             assert {m["type"] for m in got} == want
-            assert [s for s in trace(got) if s[0] == "status"] == [("status", 1), ("status", 1), ("status", 0)]
+            assert [s for s in trace(got) if s[0] == "status"] == [
+                ("status", 1),
+                ("status", 1),
+                ("status", 0),
+            ]
         # the cached run fills the history too, though nobody is told
         assert server.wait(pid)["outputs"]
         again = server.run(image_prompt(6))
@@ -271,7 +307,10 @@ def test_reconnect(fresh):
     # the page reloads: the new socket opens before the old one is closed
     new = server.ws("again")
     first = new.recv()
-    assert first["data"]["sid"] == "again" and first["data"]["status"]["exec_info"]["queue_remaining"] == 1
+    assert (
+        first["data"]["sid"] == "again"
+        and first["data"]["status"]["exec_info"]["queue_remaining"] == 1
+    )
     now = new.until(lambda m: m["type"] == "executing")[-1]["data"]
     assert now["node"] and now["prompt_id"] == pid and now["display_node"] == now["node"]
     ws.close()
@@ -302,15 +341,28 @@ def test_queue_changes_send_status(fresh):
 
 
 def test_pictures_and_their_steps(fresh):
-    """progress_state ; [binary 4] ; progress ; [binary 1], for both kinds of clients and for all."""
+    """progress_state ; [binary 4] ; progress ; [binary 1], for both kinds of clients and for
+    all."""
     server = fresh()
-    prompt = {"1": {"class_type": "EmptyImage", "inputs": {"width": 64, "height": 32, "batch_size": 3, "color": 255}},
-              "2": {"class_type": "SaveImageWebsocket", "inputs": {"images": ["1", 0]}}}
-    with server.ws("rich", flags={"supports_preview_metadata": True}) as rich, connect(server, "plain") as plain:
+    prompt = {
+        "1": {
+            "class_type": "EmptyImage",
+            "inputs": {"width": 64, "height": 32, "batch_size": 3, "color": 255},
+        },
+        "2": {"class_type": "SaveImageWebsocket", "inputs": {"images": ["1", 0]}},
+    }
+    with server.ws("rich", flags={"supports_preview_metadata": True}) as rich, connect(
+        server, "plain"
+    ) as plain:
         rich.until(lambda m: m["type"] == "feature_flags")
-        for ws, step in ((rich, [("binary", 4), ("progress",)]), (plain, [("progress",), ("binary", 1)])):
+        for ws, step in (
+            (rich, [("binary", 4), ("progress",)]),
+            (plain, [("progress",), ("binary", 1)]),
+        ):
             pid, got = run(server, ws, prompt)
-            of_2 = [m for m in trace(got) if m[0] in ("progress", "binary", "progress_state")][-1 - 3 * 3 - 1:]
+            of_2 = [m for m in trace(got) if m[0] in ("progress", "binary", "progress_state")][
+                -1 - 3 * 3 - 1 :
+            ]
             running = ("progress_state", (("1", "finished"), ("2", "running")))
             if ws is plain:  # 1 is cached
                 running = ("progress_state", (("2", "running"),))
@@ -323,5 +375,9 @@ def test_pictures_and_their_steps(fresh):
         server.queue(prompt)  # of nobody: to all, form 1 whatever they said
         for ws in (rich, plain):
             for _ in range(3):
-                steps = [m for m in trace(ws.until(lambda m: isinstance(m, bytes))) if m[0] in ("progress", "binary")]
+                steps = [
+                    m
+                    for m in trace(ws.until(lambda m: isinstance(m, bytes)))
+                    if m[0] in ("progress", "binary")
+                ]
                 assert steps == [("progress",), ("binary", 1)]

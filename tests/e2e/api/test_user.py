@@ -62,11 +62,20 @@ def test_a_user_more_without_multi_user(fresh):
         assert json.load(f) == {"default": "default", x: "x y"}
 
 
-@pytest.mark.parametrize("name,type_", [
-    ("a.html", "application/octet-stream"), ("a.svg", "application/octet-stream"), ("a.js", "application/octet-stream"),
-    ("a.css", "application/octet-stream"), ("a.xml", "application/octet-stream"), ("a.json", "application/json"),
-    ("user.css", "text/css"), ("sub%2Fuser.css", "application/octet-stream"), ("noext", "application/octet-stream"),
-])
+@pytest.mark.parametrize(
+    "name,type_",
+    [
+        ("a.html", "application/octet-stream"),
+        ("a.svg", "application/octet-stream"),
+        ("a.js", "application/octet-stream"),
+        ("a.css", "application/octet-stream"),
+        ("a.xml", "application/octet-stream"),
+        ("a.json", "application/json"),
+        ("user.css", "text/css"),
+        ("sub%2Fuser.css", "application/octet-stream"),
+        ("noext", "application/octet-stream"),
+    ],
+)
 def test_what_users_keep_is_no_page_of_ours(server, name, type_):
     assert server.post(f"/userdata/{name}", data=b"<script>alert(1)</script>").status_code == 200
     r = server.get(f"/userdata/{name}")
@@ -78,7 +87,11 @@ def test_what_users_keep_is_no_page_of_ours(server, name, type_):
 def test_settings(server):
     empty(server.post("/settings", {"a.b": 1, "Comfy.X": {"deep": [1, 2.0, None]}}))
     empty(server.post("/api/settings", {"a.b": 2, "c": "ä"}))
-    assert ok_json(server.get("/settings")) == {"a.b": 2, "Comfy.X": {"deep": [1, 2.0, None]}, "c": "ä"}
+    assert ok_json(server.get("/settings")) == {
+        "a.b": 2,
+        "Comfy.X": {"deep": [1, 2.0, None]},
+        "c": "ä",
+    }
     assert ok_json(server.get("/settings/a.b")) == 2
     assert ok_json(server.get("/settings/Comfy.X")) == {"deep": [1, 2.0, None]}
     assert ok_json(server.get("/settings/none")) is None
@@ -137,7 +150,9 @@ def test_settings_of_another_program_or_broken(fresh):
 
 def refused(s, r, status):
     assert r.status_code == status, (r.status_code, r.text)
-    assert s.base not in r.text and "/user" not in r.text, r.text  # where things are is nobody's business
+    assert (
+        s.base not in r.text and "/user" not in r.text
+    ), r.text  # where things are is nobody's business
 
 
 def test_settings_that_cannot_be_read_stay(fresh):
@@ -146,7 +161,10 @@ def test_settings_that_cannot_be_read_stay(fresh):
     os.makedirs(path)  # root reads everything but this
     with open(os.path.join(path, "inside"), "w") as f:
         f.write("x")
-    for r in (s.get("/settings"), s.get("/settings/a"), s.post("/settings/a", data="1"), s.post("/settings", {"a": 1})):
+    for r in (
+        s.get("/settings"), s.get("/settings/a"), s.post("/settings/a", data="1"),
+        s.post("/settings", {"a": 1})
+    ):
         refused(s, r, 503)
     assert os.listdir(path) == ["inside"]
     os.remove(os.path.join(path, "inside"))
@@ -174,8 +192,11 @@ def test_users_that_cannot_be_read(fresh):
     os.rename(path, path + ".kept")
     os.mkdir(path)
     a = {"comfy-user": ada}
-    for r in (s.get("/users"), s.post("/users", {"username": "bob"}), s.get("/settings", headers=a), s.get("/userdata?dir=.", headers=a),
-              s.get("/v2/userdata", headers=a), s.post("/userdata/f", data=b"x", headers=a)):
+    for r in (
+        s.get("/users"), s.post("/users", {"username": "bob"}), s.get("/settings", headers=a),
+        s.get("/userdata?dir=.", headers=a), s.get("/v2/userdata", headers=a),
+        s.post("/userdata/f", data=b"x", headers=a)
+    ):
         refused(s, r, 503)
     os.rmdir(path)
     os.rename(path + ".kept", path)
@@ -227,8 +248,11 @@ def test_two_that_must_be_new(server):
     clients = []
     for body in (b"one", b"two"):
         c = socket.create_connection(("127.0.0.1", server.port), timeout=30)
-        c.sendall(b"POST /userdata/new.json?overwrite=false HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
-                  b"Content-Length: 3\r\n\r\n" + body[:2])
+        c.sendall(
+            b"POST /userdata/new.json?overwrite=false HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: "
+            b"close\r\n"
+            b"Content-Length: 3\r\n\r\n" + body[:2]
+        )
         clients.append((c, body))
     time.sleep(0.2)  # both heads were seen
     got = {}
@@ -248,7 +272,14 @@ def test_moves_to_one_new_name(server):
         for turn in range(10):
             for i in range(8):
                 put(server, f"from{i}.json", b"%d" % i)
-            got = list(pool.map(lambda i: move(server, f"from{i}.json", f"to{turn}.json", "?overwrite=false").status_code, range(8)))
+            got = list(
+                pool.map(
+                    lambda i: move(
+                        server, f"from{i}.json", f"to{turn}.json", "?overwrite=false"
+                    ).status_code,
+                    range(8),
+                )
+            )
             assert sorted(got) == [200] + [409] * 7
             assert server.get(f"/userdata/to{turn}.json").content == b"%d" % got.index(200)
 
@@ -263,8 +294,12 @@ def test_folders_that_no_listing_would_show(server):
 
 
 def test_more_than_there_is(server):
-    """A length beyond every limit and every disk: refused, without a word of where the file would be."""
-    answer = server.raw(b"POST /userdata/huge.bin HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % (1 << 62))
+    """A length beyond every limit and every disk: refused, without a word of where the file would
+    be."""
+    answer = server.raw(
+        b"POST /userdata/huge.bin HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n"
+        % (1 << 62)
+    )
     assert answer.split()[1] in (b"413", b"507"), answer
     assert server.base.encode() not in answer
 
@@ -280,8 +315,10 @@ def test_large_and_empty_bodies(server):
     assert server.get("/userdata/chunked.bin").content == b"".join(pieces)
 
 
-BAD = ["..%2Fx.json", "%2Fetc%2Fpasswd", "a%2F..%2F..%2Fx.json", "..%252Fx.json", "%252e%252e%252fx.json",
-       "..%2F..%2Fsecret", "a%01b"]
+BAD = [
+    "..%2Fx.json", "%2Fetc%2Fpasswd", "a%2F..%2F..%2Fx.json", "..%252Fx.json",
+    "%252e%252e%252fx.json", "..%2F..%2Fsecret", "a%01b"
+]
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -344,14 +381,19 @@ def test_move(server):
 @pytest.fixture
 def tree(fresh):
     s = fresh()
-    for name in ("workflows%2Fb.json", "workflows%2Fa.json", "workflows%2Fsub%2Fc.json", "workflows%2F.index.json", "top.txt"):
+    for name in (
+        "workflows%2Fb.json", "workflows%2Fa.json", "workflows%2Fsub%2Fc.json",
+        "workflows%2F.index.json", "top.txt"
+    ):
         assert put(s, name, b"123").status_code == 200
     return s
 
 
 def test_listing(tree):
     assert ok_json(tree.get("/userdata?dir=workflows")) == ["a.json", "b.json"]
-    assert ok_json(tree.get("/userdata?dir=workflows&recurse=true")) == ["a.json", "b.json", "sub/c.json"]
+    assert ok_json(tree.get("/userdata?dir=workflows&recurse=true")) == [
+        "a.json", "b.json", "sub/c.json"
+    ]
     assert ok_json(tree.get("/userdata?dir=workflows&recurse=TRUE&split=true")) == [
         ["a.json", "a.json"], ["b.json", "b.json"], ["sub/c.json", "sub", "c.json"]]
     full = ok_json(tree.get("/api/userdata?dir=workflows&recurse=true&split=false&full_info=true"))
@@ -361,10 +403,17 @@ def test_listing(tree):
     assert ok_json(tree.get("/userdata?dir=.")) == ["top.txt"]
 
 
-@pytest.mark.parametrize("query,status,text", [
-    ("", 400, "Directory not provided"), ("?dir=", 400, "Directory not provided"), ("?dir=none", 404, "Directory not found"),
-    ("?dir=top.txt", 404, "Directory not found"), ("?dir=..", 403, None), ("?dir=%2Fetc", 403, None),
-])
+@pytest.mark.parametrize(
+    "query,status,text",
+    [
+        ("", 400, "Directory not provided"),
+        ("?dir=", 400, "Directory not provided"),
+        ("?dir=none", 404, "Directory not found"),
+        ("?dir=top.txt", 404, "Directory not found"),
+        ("?dir=..", 403, None),
+        ("?dir=%2Fetc", 403, None),
+    ],
+)
 def test_listing_refused(tree, query, status, text):
     r = tree.get("/userdata" + query)
     assert r.status_code == status and (text is None or r.text == text)
@@ -373,10 +422,18 @@ def test_listing_refused(tree, query, status, text):
 def test_v2(tree):
     got = ok_json(tree.get("/v2/userdata"))
     assert [(e["path"], e["type"]) for e in got] == [
-        ("workflows/sub", "directory"), ("workflows", "directory"), ("workflows/.index.json", "file"),
-        ("workflows/a.json", "file"), ("workflows/b.json", "file"), ("workflows/sub/c.json", "file"), ("top.txt", "file")]
+        ("workflows/sub", "directory"),
+        ("workflows", "directory"),
+        ("workflows/.index.json", "file"),
+        ("workflows/a.json", "file"),
+        ("workflows/b.json", "file"),
+        ("workflows/sub/c.json", "file"),
+        ("top.txt", "file"),
+    ]
     for e in got:
-        assert list(e) == ["name", "path", "type"] + (["size", "modified"] if e["type"] == "file" else [])
+        assert list(e) == ["name", "path", "type"] + (
+            ["size", "modified"] if e["type"] == "file" else []
+        )
         assert e["name"] == e["path"].split("/")[-1]
     sub = ok_json(tree.get("/api/v2/userdata?path=workflows%2Fsub"))
     assert [e["path"] for e in sub] == ["workflows/sub/c.json"]
@@ -408,7 +465,13 @@ def test_multi_user(fresh):
     assert s.post("/userdata/f.json", data=b"a", headers=a).status_code == 200
     assert s.get("/userdata/f.json", headers=a).content == b"a"
     assert s.get("/userdata/f.json", headers=b).status_code == 404
-    for unknown in ({}, {"comfy-user": ""}, {"comfy-user": "nobody"}, {"comfy-user": ".."}, {"comfy-user": "__berth"}):
+    for unknown in (
+        {},
+        {"comfy-user": ""},
+        {"comfy-user": "nobody"},
+        {"comfy-user": ".."},
+        {"comfy-user": "__berth"},
+    ):
         assert s.get("/settings", headers=unknown).status_code == 401
         assert s.get("/settings/x", headers=unknown).status_code == 401
         assert s.post("/settings", {"x": 1}, headers=unknown).status_code == 401

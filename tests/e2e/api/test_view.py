@@ -30,7 +30,9 @@ def files(server):
     put("input/in.png", RGB)
     put("temp/t.png", RGB)
     put("secret.txt", b"secret")
-    os.symlink(os.path.join(server.base, "secret.txt"), os.path.join(server.base, "output", "link.txt"))
+    os.symlink(
+        os.path.join(server.base, "secret.txt"), os.path.join(server.base, "output", "link.txt")
+    )
     os.symlink(server.base, os.path.join(server.base, "output", "out"))
     os.symlink("movie.mp4", os.path.join(server.base, "output", "other.webm"))
 
@@ -45,41 +47,78 @@ def test_raw(server):
     r = view(server, "filename=a.png")
     assert (r.status_code, r.content, r.headers["Content-Type"]) == (200, RGBA, "image/png")
     assert r.headers["Content-Disposition"] == 'filename="a.png"'
-    assert r.headers["Accept-Ranges"] == "bytes" and "ETag" in r.headers and "Last-Modified" in r.headers
+    assert (
+        r.headers["Accept-Ranges"] == "bytes"
+        and "ETag" in r.headers
+        and "Last-Modified" in r.headers
+    )
     assert "Cache-Control" not in r.headers
     assert server.get("/api/view?filename=a.png&rand=0.5&t=1").content == RGBA
 
 
-@pytest.mark.parametrize("query", [
-    "filename=in.png&type=input", "filename=in.png [input]", "filename=in.png%20[input]&type=output",
-    "filename=in.png%20%5Binput%5D&type=nonsense", "filename=t.png&type=temp", "filename=b.png&subfolder=sub",
-    "filename=b.png&subfolder=sub/../sub/.", "filename=deep/er/rgb.png", "filename=b.png&subfolder=sub&type=output",
-])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "filename=in.png&type=input", "filename=in.png [input]",
+        "filename=in.png%20[input]&type=output", "filename=in.png%20%5Binput%5D&type=nonsense",
+        "filename=t.png&type=temp", "filename=b.png&subfolder=sub",
+        "filename=b.png&subfolder=sub/../sub/.", "filename=deep/er/rgb.png",
+        "filename=b.png&subfolder=sub&type=output"
+    ],
+)
 def test_found(server, query):
     r = view(server, query)
     assert (r.status_code, r.content) == (200, RGB)
 
 
-@pytest.mark.parametrize("query,status", [
-    ("", 404), ("type=output", 404), ("filename=none.png", 404), ("filename=sub", 404), ("filename=sub/", 404),
-    ("filename=b.png", 404), ("filename=a.png&subfolder=none", 404), ("filename=", 400), ("filename=%20[input]", 400),
-    ("filename=/etc/passwd", 400), ("filename=../secret.txt", 400), ("filename=a..png", 400),
-    ("filename=..%2fsecret.txt", 400), ("filename=a.png&type=user", 400), ("filename=a.png&type=models", 400),
-    ("filename=a.png&type=", 400), ("filename=secret.txt&subfolder=..", 403), ("filename=secret.txt&subfolder=sub/../..", 403),
-    ("filename=passwd&subfolder=/etc", 403), ("filename=secret.txt&subfolder=%2e%2e", 403),
-    ("filename=link.txt", 403), ("filename=secret.txt&subfolder=out", 403), ("filename=a%00.png", 404),
-])
+@pytest.mark.parametrize(
+    "query,status",
+    [
+        ("", 404),
+        ("type=output", 404),
+        ("filename=none.png", 404),
+        ("filename=sub", 404),
+        ("filename=sub/", 404),
+        ("filename=b.png", 404),
+        ("filename=a.png&subfolder=none", 404),
+        ("filename=", 400),
+        ("filename=%20[input]", 400),
+        ("filename=/etc/passwd", 400),
+        ("filename=../secret.txt", 400),
+        ("filename=a..png", 400),
+        ("filename=..%2fsecret.txt", 400),
+        ("filename=a.png&type=user", 400),
+        ("filename=a.png&type=models", 400),
+        ("filename=a.png&type=", 400),
+        ("filename=secret.txt&subfolder=..", 403),
+        ("filename=secret.txt&subfolder=sub/../..", 403),
+        ("filename=passwd&subfolder=/etc", 403),
+        ("filename=secret.txt&subfolder=%2e%2e", 403),
+        ("filename=link.txt", 403),
+        ("filename=secret.txt&subfolder=out", 403),
+        ("filename=a%00.png", 404),
+    ],
+)
 def test_not_found(server, query, status):
     r = view(server, query)
     assert (r.status_code, r.content) == (status, b"")
 
 
-@pytest.mark.parametrize("name,type_", [
-    ("p.html", "application/octet-stream"), ("p.htm", "application/octet-stream"), ("p.js", "application/octet-stream"),
-    ("p.css", "application/octet-stream"), ("p.xhtml", "application/octet-stream"), ("p.svg", "application/octet-stream"),
-    ("p.json", "application/json"), ("noext", "application/octet-stream"), ("movie.mp4", "video/mp4"),
-    ("with space.txt", "text/plain"),
-])
+@pytest.mark.parametrize(
+    "name,type_",
+    [
+        ("p.html", "application/octet-stream"),
+        ("p.htm", "application/octet-stream"),
+        ("p.js", "application/octet-stream"),
+        ("p.css", "application/octet-stream"),
+        ("p.xhtml", "application/octet-stream"),
+        ("p.svg", "application/octet-stream"),
+        ("p.json", "application/json"),
+        ("noext", "application/octet-stream"),
+        ("movie.mp4", "video/mp4"),
+        ("with space.txt", "text/plain"),
+    ],
+)
 def test_types(server, name, type_):
     r = server.get("/view", params={"filename": name})
     assert r.status_code == 200 and r.headers["Content-Type"].split(";")[0] == type_
@@ -91,9 +130,16 @@ def test_types(server, name, type_):
 
 def test_a_drawing_in_an_img(server):
     """There it runs no scripts; as a page of its own it would."""
-    for dest, type_ in (("image", "image/svg+xml"), ("document", "application/octet-stream"), ("iframe", "application/octet-stream")):
+    for dest, type_ in (
+        ("image", "image/svg+xml"),
+        ("document", "application/octet-stream"),
+        ("iframe", "application/octet-stream"),
+    ):
         r = server.get("/view", params={"filename": "p.svg"}, headers={"Sec-Fetch-Dest": dest})
-        assert (r.headers["Content-Type"].split(";")[0], r.headers["Vary"]) == (type_, "Sec-Fetch-Dest")
+        assert (r.headers["Content-Type"].split(";")[0], r.headers["Vary"]) == (
+            type_,
+            "Sec-Fetch-Dest",
+        )
         assert ("attachment" in r.headers["Content-Disposition"]) == (dest != "image")
     r = server.get("/view", params={"filename": "p.html"}, headers={"Sec-Fetch-Dest": "image"})
     assert r.headers["Content-Type"] == "application/octet-stream"
@@ -110,7 +156,9 @@ def test_quotes_in_names(server):
 def test_ranges(server):
     whole = bytes(range(256)) * 8
     r = view(server, "filename=movie.mp4", headers={"Range": "bytes=10-19"})
-    assert (r.status_code, r.content, r.headers["Content-Range"]) == (206, whole[10:20], "bytes 10-19/2048")
+    assert (r.status_code, r.content, r.headers["Content-Range"]) == (
+        206, whole[10:20], "bytes 10-19/2048"
+    )
     r = view(server, "filename=movie.mp4", headers={"Range": "bytes=-5"})
     assert (r.status_code, r.content) == (206, whole[-5:])
     r = view(server, "filename=movie.mp4", headers={"Range": "bytes=5000-"})
@@ -119,8 +167,16 @@ def test_ranges(server):
 
 def test_conditions(server):
     r = view(server, "filename=a.png")
-    assert view(server, "filename=a.png", headers={"If-None-Match": r.headers["ETag"]}).status_code == 304
-    assert view(server, "filename=a.png", headers={"If-Modified-Since": r.headers["Last-Modified"]}).status_code == 304
+    assert (
+        view(server, "filename=a.png", headers={"If-None-Match": r.headers["ETag"]}).status_code
+        == 304
+    )
+    assert (
+        view(
+            server, "filename=a.png", headers={"If-Modified-Since": r.headers["Last-Modified"]}
+        ).status_code
+        == 304
+    )
     assert view(server, "filename=a.png", headers={"If-None-Match": '"other"'}).status_code == 200
 
 
@@ -132,13 +188,24 @@ def kind(data):
     return {b"\xff\xd8": "image/jpeg", b"\x89P": "image/png"}[data[:2]]
 
 
-@pytest.mark.parametrize("query,type_", [
-    ("preview=webp", "image/webp"), ("preview=jpeg", "image/jpeg"), ("preview=jpeg;50", "image/jpeg"),
-    ("preview=png", "image/webp"), ("preview=", "image/webp"), ("preview=webp;90", "image/webp"),
-    ("preview=jpeg&channel=rgba", "image/webp"), ("preview=jpeg&channel=a", "image/webp"),
-    ("preview=jpeg&channel=rgb", "image/jpeg"), ("preview=webp;x;20", "image/webp"), ("preview=jpeg;9999", "image/jpeg"),
-    ("channel=rgb", "image/png"), ("channel=a", "image/png"),
-])
+@pytest.mark.parametrize(
+    "query,type_",
+    [
+        ("preview=webp", "image/webp"),
+        ("preview=jpeg", "image/jpeg"),
+        ("preview=jpeg;50", "image/jpeg"),
+        ("preview=png", "image/webp"),
+        ("preview=", "image/webp"),
+        ("preview=webp;90", "image/webp"),
+        ("preview=jpeg&channel=rgba", "image/webp"),
+        ("preview=jpeg&channel=a", "image/webp"),
+        ("preview=jpeg&channel=rgb", "image/jpeg"),
+        ("preview=webp;x;20", "image/webp"),
+        ("preview=jpeg;9999", "image/jpeg"),
+        ("channel=rgb", "image/png"),
+        ("channel=a", "image/png"),
+    ],
+)
 @pytest.mark.parametrize("name", ["a.png", "rgb.png"])
 def test_conversions(server, query, type_, name):
     r = view(server, f"filename={name}&{query}")
@@ -151,7 +218,11 @@ def test_quality_counts(server):
     noise = pngs.write(64, 64, 3, os.urandom(64 * 64 * 3))
     with open(os.path.join(server.base, "output", "noise.png"), "wb") as f:
         f.write(noise)
-    sizes = [len(view(server, f"filename=noise.png&preview={f};{q}").content) for f in ("jpeg", "webp") for q in (10, 95)]
+    sizes = [
+        len(view(server, f"filename=noise.png&preview={f};{q}").content)
+        for f in ("jpeg", "webp")
+        for q in (10, 95)
+    ]
     assert sizes[0] < sizes[1] and sizes[2] < sizes[3]
 
 

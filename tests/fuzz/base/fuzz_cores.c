@@ -1,5 +1,5 @@
-/* Control group files of any content: every folder shown lies below the mount, and the quota is what
- * a plain reading of one file says. The input is the files' texts, each ended by a NUL. */
+/* Control group files of any content: every folder shown lies below the mount, and the quota is
+ * what a plain reading of one file says. The input is the files' texts, each ended by a NUL. */
 #include "base/cgroup.h"
 #include "base/cores.h"
 #include "base/ktext.h"

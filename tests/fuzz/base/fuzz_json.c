@@ -1,5 +1,5 @@
-/* js_parse -> js_write -> js_parse gives the same tree and the same text; an error has a message.
- */
+/* js_parse -> js_write -> js_parse gives the same tree and the same text; an error has a
+ * message. */
 #include "base/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -1,4 +1,5 @@
-/* Any bytes as a safetensors file: refused, or an index that holds together and can be read to the end. */
+/* Any bytes as a safetensors file: refused, or an index that holds together and can be read to the
+ * end. */
 #include "walk.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)

@@ -1,7 +1,7 @@
-/* Workflows from strangers. The text is read as a prompt and validated against the real registry, and
- * small ones are run without residency; then the same against the classes of the tests, which know
- * lists, lazy inputs and errors, under a cache that the text chooses. What is stored back must be
- * valid again and say the same. */
+/* Workflows from strangers. The text is read as a prompt and validated against the real registry,
+ * and small ones are run without residency; then the same against the classes of the tests, which
+ * know lists, lazy inputs and errors, under a cache that the text chooses. What is stored back must
+ * be valid again and say the same. */
 #include "support/graph_rig.h"
 #include "support/tmp.h"
 

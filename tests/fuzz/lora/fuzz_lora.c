@@ -1,5 +1,5 @@
-/* Any bytes as an adapter file: refused, or terms that lie inside the weights and can be read to the
- * end, whatever shape the weights have. */
+/* Any bytes as an adapter file: refused, or terms that lie inside the weights and can be read to
+ * the end, whatever shape the weights have. */
 #include "format/format_impl.h"
 #include "lora/lora_impl.h"
 #include "merge/merge.h"
@@ -39,31 +39,29 @@ static void check_terms(struct vec *terms, const struct shape *s)
     static float merged[MOST];
     berth_err err = { 0 };
     struct arena scratch = { 0 };
-    struct merge m = { .from = DT_F32,
-                       .to = DT_F32,
-                       .src = base,
-                       .dst = merged,
-                       .cols = 1,
-                       .term = terms->p,
-                       .terms = terms->n,
-                       .src_scale = 1,
-                       .dst_scale = 1 };
+    const struct merge_plain from = merge_numbers(DT_F32, base);
+    struct merge_plain to = merge_numbers(DT_F32, merged);
+    struct merge m = {
+        .from = &merge_plain, .to = &merge_plain, .base = &from, .result = &to, .cols = 1
+    };
     m.rows = s->ndim ? s->dim[0] : 1;
     for (int i = 1; i < s->ndim; i++)
         m.cols *= s->dim[i];
+    need(!merge_take(&m, terms, 0, &scratch, &err) || merge_mixes(&m) == merge_spans(&m));
     for (size_t i = 0; i < terms->n; i++) {
         struct res_term *t = vec_at(terms, i);
         struct term_array a[TERM_ARRAYS];
         volatile float seen = 0;
-        need(!term_check(t, m.rows, m.cols, &err) && term_scratch(t, &scratch));
         for (size_t n = term_arrays(t, a); n--;)
             for (size_t k = 0; k < a[n].n; k++)
                 seen += (*a[n].at)[k];
         need(!(term_bound(t) < 0));
     }
-    merge_norms(&m, NULL);
-    merge_run(&m, NULL);
-    (void)merge_amax(&m, NULL);
+    if (!merge_mixes(&m) || !merge_spans(&m)) {
+        merge_norms(&m, NULL);
+        merge_run(&m, NULL);
+        (void)merge_amax(&m, NULL);
+    }
     arena_release(&scratch);
 }
 

@@ -1,4 +1,5 @@
-/* Names from outside: what is let through has no way out, and prefixes of saved files stay below. */
+/* Names from outside: what is let through has no way out, and prefixes of saved files stay
+ * below. */
 #include "paths/paths.h"
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* Allocation strings: what is accepted becomes quotas that add up, plans that keep their promises, and
- * a string that gives the same plan again; what is refused says where. */
+/* Allocation strings: what is accepted becomes quotas that add up, plans that keep their promises,
+ * and a string that gives the same plan again; what is refused says where. */
 #include "plan/plan.h"
 #include "support/block_specs.h"
 #include "support/plan_same.h"

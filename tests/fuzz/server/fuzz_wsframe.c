@@ -1,5 +1,5 @@
-/* Any bytes, from a client and from a server: the same messages whole and one by one; a key is answered or
- * refused. */
+/* Any bytes, from a client and from a server: the same messages whole and one by one; a key is
+ * answered or refused. */
 #include "support/streams.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

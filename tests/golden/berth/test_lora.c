@@ -183,7 +183,7 @@ static void check_arithmetic(void *user, const struct weights_entry *base, const
     struct check *c = user;
     struct arena tmp = { 0 };
     struct vec terms = { .elem = sizeof(struct res_term) };
-    struct merge m = { .from = DT_F32, .to = DT_F32, .src_scale = 1, .dst_scale = 1 };
+    struct merge m = { .from = &merge_plain, .to = &merge_plain };
     berth_err err = { 0 };
     float *got = malloc(n * sizeof *got);
     assert_non_null(got);
@@ -192,8 +192,10 @@ static void check_arithmetic(void *user, const struct weights_entry *base, const
                                         c->g->strength, &tmp, &terms, &err),
               err);
     assert_true(terms.n == 1 && merge_matrix(&base->shape, &m.rows, &m.cols));
-    m.src = weights_data(c->g->base, base);
-    m.dst = got;
+    const struct merge_plain from = merge_numbers(DT_F32, weights_data(c->g->base, base));
+    struct merge_plain to = merge_numbers(DT_F32, got);
+    m.base = &from;
+    m.result = &to;
     m.term = terms.p;
     m.terms = terms.n;
     merge_run(&m, NULL);
@@ -328,8 +330,8 @@ static void the_same_bits_wherever_blocks_live(void **state)
     fixture_close(&f);
 }
 
-/* Whatever type the checkpoint is stored in: the same bits on every device. Of 16-bit weights the cpu
- * has more of them than cards, as ComfyUI has. */
+/* Whatever type the checkpoint is stored in: the same bits on every device. Of 16-bit weights the
+ * cpu has more of them than cards, as ComfyUI has. */
 static void every_stored_type_agrees(void **state)
 {
     const struct golden *g = *state;

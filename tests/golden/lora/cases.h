@@ -4,6 +4,7 @@
 
 #include "unit/lora/lora_file.h"
 
+#include "base/hash.h"
 #include "merge/merge.h"
 
 #define DATA BERTH_SOURCE_DIR "/tests/golden/lora/data/"
@@ -88,21 +89,36 @@ static size_t read_line(char *line, float factor, struct shape *w, struct adapte
     return n;
 }
 
+/* A weight as ComfyUI's checkpoints have it: of a type, perhaps with a scale beside it. */
+struct kept {
+    enum dtype type;
+    float scale; /* 0: none; afterwards the new one */
+};
+
 /* Merges a line's adapters into its weight; every value that goes in is `factor` times what
- * lora_kinds.py says, the weight is of this type before and after. got: MOST elements. Returns how many
+ * lora_kinds.py says, the weight is kept so before and after. got: MOST elements. Returns how many
  * there are. */
-static size_t merge_line(char *line, float factor, enum dtype type, void *got)
+static size_t merge_line(char *line, float factor, struct kept *kept, void *got)
 {
+    const enum dtype type = kept->type;
     float base[MOST], stored[MOST];
+    uint32_t chance[MOST];
     struct adapter a[TENSORS];
     struct res_adapter *open[TENSORS];
     struct str file[TENSORS] = { { 0 } };
     struct arena tmp = { 0 };
     struct vec terms = { .elem = sizeof(struct res_term) };
     struct shape w;
-    struct merge m = { .from = type, .to = type, .src = stored, .dst = got };
+    struct merge_plain from = merge_numbers(type, stored), to = merge_numbers(type, got);
+    struct merge m = { .from = &merge_plain,
+                       .to = kept->scale != 0 ? &merge_fp8_scaled : merge_form_of(type),
+                       .base = &from,
+                       .result = &to,
+                       .seed = crc32_of(0, "w", 1),
+                       .chance = chance };
+    berth_err err = { 0 };
+    from.scale = kept->scale != 0 ? kept->scale : 1;
     size_t n = read_line(line, factor, &w, a);
-    m.src_scale = m.dst_scale = 1;
     assert_true(merge_matrix(&w, &m.rows, &m.cols) && m.rows * m.cols <= MOST);
     size_t count = (size_t)(m.rows * m.cols);
     for (size_t i = 0; i < count; i++)
@@ -110,12 +126,12 @@ static size_t merge_line(char *line, float factor, enum dtype type, void *got)
     dtype_desc(type)->from_f32(base, stored, count);
     for (size_t i = 0; i < n; i++)
         add_terms(&a[i], &w, &open[i], &tmp, &terms, &file[i]);
-    for (size_t i = 0; i < terms.n; i++)
-        assert_true(term_scratch(vec_at(&terms, i), &tmp));
-    m.term = terms.p;
-    m.terms = terms.n;
+    assert_ok(merge_take(&m, &terms, 0, &tmp, &err), err);
+    assert_true(merge_chances(&m) <= MOST);
     merge_norms(&m, NULL);
+    merge_look(&m, NULL);
     merge_run(&m, NULL);
+    kept->scale = kept->scale != 0 ? to.scale : 0;
     for (size_t i = 0; i < n; i++) {
         res_adapter_unref(open[i]);
         str_release(&file[i]);

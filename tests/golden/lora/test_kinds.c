@@ -1,5 +1,5 @@
-/* Merged weights against ComfyUI's: data/, made by tools/golden/lora_kinds.py, which says what a line
- * is. */
+/* Merged weights against ComfyUI's: data/, made by tools/golden/lora_kinds.py, which says what a
+ * line is. */
 #include "cases.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ static void one_case(char *line, FILE *bin)
     float got[MOST], want[MOST], most = 0;
     char text[400];
     snprintf(text, sizeof text, "%.*s", (int)strcspn(line, "\n"), line);
-    size_t count = merge_line(line, 1, DT_F32, got);
+    size_t count = merge_line(line, 1, &(struct kept) { DT_F32, 0 }, got);
     assert_int_equal(fread(want, sizeof *want, count, bin), count); /* little-endian, as we are */
     for (size_t i = 0; i < count; i++)
         most = fabsf(want[i]) > most ? fabsf(want[i]) : most;

@@ -1,10 +1,10 @@
-/* The Flux transformers of the golden files: every flux_<model> of the manifest, its weights made from
- * flux_<model>_keys.json.
+/* The Flux transformers of the golden files: every flux_<model> of the manifest, its weights made
+ * from flux_<model>_keys.json.
  *
- * A case is an "out<tail>" of the file: what x<tail> gives, with the context and vec that all share; its
- * noise level stands in the note ("out: t=0.7 guidance 3.5; out_odd: t=0.25, ..."), its guidance too
- * where it is another than the case before has. Each runs as it is stored, and as a file in
- * diffusers' names. */
+ * A case is an "out<tail>" of the file: what x<tail> gives, with the context and vec that all
+ * share; its noise level stands in the note ("out: t=0.7 guidance 3.5; out_odd: t=0.25, ..."), its
+ * guidance too where it is another than the case before has. Each runs as it is stored, and as a
+ * file in diffusers' names. */
 #include "support/flux_files.h"
 #include "support/golden_tensors.h"
 #include "support/json_file.h"

@@ -1,8 +1,10 @@
-/* The UNets of the golden files: every unet_<model> of the manifest, its weights made from <model>_unet_keys.json.
+/* The UNets of the golden files: every unet_<model> of the manifest, its weights made from
+ * <model>_unet_keys.json.
  *
  * Error: largest absolute difference over the largest absolute value of the reference, at most what
- * support/where.h has for a module. And without a card: what the networks make of BF16, every result
- * rounded (op_rounding.h), by the norm of the difference at most 2e-2; with sums of BF16 it is 2.1e-2. */
+ * support/where.h has for a module. And without a card: what the networks make of BF16, every
+ * result rounded (op_rounding.h), by the norm of the difference at most 2e-2; with sums of BF16 it
+ * is 2.1e-2. */
 #include "support/golden_tensors.h"
 #include "support/json_file.h"
 #include "support/nets.h"

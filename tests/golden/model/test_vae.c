@@ -1,4 +1,5 @@
-/* The VAEs of the golden files: every vae_<model> of the manifest, its weights made from <model>_vae_keys.json.
+/* The VAEs of the golden files: every vae_<model> of the manifest, its weights made from
+ * <model>_vae_keys.json.
  *
  * Error: largest absolute difference over the largest absolute value of the reference, at most what
  * support/where.h has for a module. */

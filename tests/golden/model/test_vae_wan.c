@@ -1,5 +1,6 @@
-/* The VAEs of Wan's kind in the golden files: every wan21_vae_<model> of the manifest, its weights
- * made from the keys file it names. Pictures are videos of one frame.
+/* The VAEs of Wan's kind in the golden files: every wan21_vae_<model> and wan22_vae_<model> of the
+ * manifest, its weights made from the keys file it names, or from <model>_keys.json. Pictures are
+ * videos of one frame; a file may have one beside its video, as z1, decoded1, image, encoded1.
  *
  * Each is decoded and encoded whole, and as nodes have pictures, which is the same but for their
  * range and order. */
@@ -21,12 +22,13 @@ static float *tensor(const struct weights *w, const char *name, struct shape *s,
     return golden_floats(w, e, n);
 }
 
-static void decode_case(struct vae_job *j, const struct weights *w, const char *file)
+static void decode_case(struct vae_job *j, const struct weights *w, const char *file,
+                        const char *latent, const char *decoded)
 {
     const struct where at = where_from_env();
     struct shape zs, xs;
     size_t n, zn;
-    float *z = tensor(w, "z", &zs, &zn), *want = tensor(w, "decoded", &xs, &n);
+    float *z = tensor(w, latent, &zs, &zn), *want = tensor(w, decoded, &xs, &n);
     float *out = calloc(n, sizeof *out), *image = calloc(n, sizeof *image);
     const size_t planes = (size_t)(xs.dim[2] * xs.dim[3] * xs.dim[4]);
     const struct shape made = vae_decoded(j->vae, &zs);
@@ -36,7 +38,7 @@ static void decode_case(struct vae_job *j, const struct weights *w, const char *
     assert_ok(vae_predict(j, true, &zs, &peak, &err), err);
     assert_ok(vae_decode(j, z, &zs, out, &err), err);
     assert_int_equal(net_report(j->net).peak, peak);
-    assert_near("decoded", out, want, n, where_limit(&at, WHERE_MODULE, file, "decoded"));
+    assert_near(decoded, out, want, n, where_limit(&at, WHERE_MODULE, file, decoded));
     assert_ok(vae_decode_image(j, z, &zs, image, &err), err);
     for (size_t i = 0; i < n; i++) {
         float v = (out[i] + 1.0f) / 2.0f;
@@ -47,13 +49,13 @@ static void decode_case(struct vae_job *j, const struct weights *w, const char *
     free(z), free(want), free(out), free(image);
 }
 
-static void encode_case(struct vae_job *j, const struct weights *w, const char *file)
+static void encode_case(struct vae_job *j, const struct weights *w, const char *file,
+                        const char *from, const char *encoded)
 {
     const struct where at = where_from_env();
-    const char *from = weights_find(w, "video", 5) ? "video" : "image";
     struct shape xs, zs;
     size_t n, xn;
-    float *x = tensor(w, from, &xs, &xn), *want = tensor(w, "encoded", &zs, &n);
+    float *x = tensor(w, from, &xs, &xn), *want = tensor(w, encoded, &zs, &n);
     float *out = calloc(n, sizeof *out);
     const struct shape made = vae_encoded(j->vae, &xs);
     uint64_t peak;
@@ -62,7 +64,7 @@ static void encode_case(struct vae_job *j, const struct weights *w, const char *
     assert_ok(vae_predict(j, false, &xs, &peak, &err), err);
     assert_ok(vae_encode(j, x, &xs, out, &err), err);
     assert_int_equal(net_report(j->net).peak, peak);
-    assert_near("encoded", out, want, n, where_limit(&at, WHERE_MODULE, file, "encoded"));
+    assert_near(encoded, out, want, n, where_limit(&at, WHERE_MODULE, file, encoded));
     free(x), free(want), free(out);
 }
 
@@ -81,11 +83,15 @@ static void compare_config(const struct vae_net *v, const json_t *c)
     for (size_t i = 0; i < json_array_size(down); i++)
         frames <<= json_is_true(json_array_get(down, i));
     assert_int_equal(v->latent.channels, number(c, "z_dim"));
-    assert_int_equal(v->colours, number(c, "image_channels"));
+    assert_int_equal(v->colours, json_object_get(c, "image_channels") ? number(c, "image_channels")
+                                                                      : 3);
     assert_int_equal(v->latent.rank, 3);
-    assert_int_equal(v->latent.ratio, 1 << (levels - 1));
+    const bool stages = vae_wan_in(v)->stages; /* as many as levels, and pixels are folded */
+    assert_int_equal(stages, json_object_get(c, "dec_dim") != NULL);
+    assert_int_equal(v->latent.ratio, (stages ? 2 : 1) << (levels - 1));
     assert_int_equal(v->latent.time_ratio, frames);
-    assert_int_equal(vae_wan_in(v)->enc_blocks, levels * number(c, "num_res_blocks") + levels - 1);
+    assert_int_equal(vae_wan_in(v)->enc_blocks,
+                     stages ? levels : levels * number(c, "num_res_blocks") + levels - 1);
 }
 
 static void run_model(const char *name, const json_t *about)
@@ -100,8 +106,8 @@ static void run_model(const char *name, const json_t *about)
     berth_err err = { 0 };
     snprintf(file, sizeof file, "%s.safetensors", name);
     struct weights *w = golden_open(file);
-    assert_non_null(keys);
-    assert_ok(keys_read(golden_path(keys), &k, &err), err);
+    snprintf(file, sizeof file, "%s_keys.json", name);
+    assert_ok(keys_read(golden_path(keys ? keys : file), &k, &err), err);
     net_rig_open(&g, at.devices, keys_file(&k, name, DT_F32, "safetensors", NULL), NULL, NULL);
     keys_release(&k);
     assert_ok(tpool_new(2, &g.pool, &err), err);
@@ -111,8 +117,13 @@ static void run_model(const char *name, const json_t *about)
     compare_config(&v, json_object_get(about, "config"));
     struct vae_job j = { .net = net, .vae = &v };
     print_message("%s\n", name);
-    decode_case(&j, w, name);
-    encode_case(&j, w, name);
+    const bool video = weights_find(w, "video", 5);
+    decode_case(&j, w, name, "z", "decoded");
+    encode_case(&j, w, name, video ? "video" : "image", "encoded");
+    if (weights_find(w, "z1", 2)) {
+        decode_case(&j, w, name, "z1", "decoded1");
+        encode_case(&j, w, name, "image", "encoded1");
+    }
     assert_false(j.tiled);
     net_close(net);
     net_rig_close(&g);
@@ -130,7 +141,7 @@ static void vaes_equal_the_golden_files(void **state)
     assert_ok(js_parse_file(golden_path("manifest.json"), NULL, &manifest, &err), err);
     json_object_foreach(manifest, name, about)
     {
-        if (strncmp(name, "wan21_vae_", 10) != 0)
+        if (strncmp(name, "wan21_vae_", 10) != 0 && strncmp(name, "wan22_vae_", 10) != 0)
             continue;
         run_model(name, about);
         models++;

@@ -2,10 +2,10 @@
  *
  * What a run is stands in its tensor's name: sampler/scheduler/steps, with img2img/ (starts from
  * img2img/latent) .../denoise0.6, cfg1/, ksampler_adv/ .../start2_end7, inpaint/ (img2img/latent
- * under inpaint/mask) around it. Prompts, and seed and cfg of the plain runs, stand in the manifest;
- * those of the others stand nowhere. They are found from the results: no wrong seed comes within a
- * thousandth of a latent. The ones below were found so and are tried first; when numbers are made anew with
- * others, a search over small ones follows, which takes a while. */
+ * under inpaint/mask) around it. Prompts, and seed and cfg of the plain runs, stand in the
+ * manifest; those of the others stand nowhere. They are found from the results: no wrong seed comes
+ * within a thousandth of a latent. The ones below were found so and are tried first; when numbers
+ * are made anew with others, a search over small ones follows, which takes a while. */
 #ifndef GOLDEN_NODE_RUNS_H
 #define GOLDEN_NODE_RUNS_H
 

@@ -50,7 +50,8 @@ static void text_to_picture(void **state)
     assert_non_null(bytes);
     assert_ok(weights_read(t.golden, e, 0, bytes, (size_t)e->size, &err), err);
     assert_ok(image_8bit(image, 0, &got, &err), err);
-    /* Of BF16 ComfyUI's largest and two more: of 49,152 differences the largest is a matter of luck. */
+    /* Of BF16 ComfyUI's largest and two more: of 49,152 differences the largest is a matter of
+     * luck. */
     const int luck = t.at.card && t.at.act == DT_BF16 ? 2 : 0;
     const int apart = (int)ceil(tiny_limit(&t, pixels) * 255) + luck;
     for (size_t i = 0; i < e->size; i++) {

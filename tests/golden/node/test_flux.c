@@ -1,6 +1,6 @@
-/* The runs of flux_tiny, through UNETLoader and KSampler: sample/<sampler>/<scheduler>/<steps>. Seed and
- * cfg stand in the note ("sample: seed 5, 6 steps, cfg 1, ..."); the conditioning is the file's context and
- * vec, with the guidance that counts when nobody says another. */
+/* The runs of flux_tiny, through UNETLoader and KSampler: sample/<sampler>/<scheduler>/<steps>.
+ * Seed and cfg stand in the note ("sample: seed 5, 6 steps, cfg 1, ..."); the conditioning is the
+ * file's context and vec, with the guidance that counts when nobody says another. */
 #include "support/resave.h"
 #include "support/tiny_rig.h"
 

@@ -1,5 +1,5 @@
-/* lora_sd15_tiny through LoraLoaderModelOnly and KSampler; and that a branch without the adapter beside
- * it samples as if there were none. */
+/* lora_sd15_tiny through LoraLoaderModelOnly and KSampler; and that a branch without the adapter
+ * beside it samples as if there were none. */
 #include "support/tiny_rig.h"
 
 static berth_status fill_lora(void *user, size_t i, uint64_t off, void *dst, size_t n,

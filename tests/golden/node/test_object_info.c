@@ -1,6 +1,7 @@
-/* Every class that ComfyUI has too, as its own /object_info describes it (tools/golden/object_info.py):
- * the same inputs in the same order with the same types, ranges, defaults and flags. Texts for people
- * are our own; choices that come from folders depend on the machine. */
+/* Every class that ComfyUI has too, as its own /object_info describes it
+ * (tools/golden/object_info.py): the same inputs in the same order with the same types, ranges,
+ * defaults and flags. Texts for people are our own; choices that come from folders depend on the
+ * machine. */
 #include "support/json_file.h"
 #include "support/node_rig.h"
 

@@ -29,8 +29,8 @@ static struct value *sdxl_prompt(const struct tiny *t, float factor, uint32_t si
     return value_object(&type_conditioning, x);
 }
 
-/* The settings stand in the note of the manifest: "sample: seed 77, cfg 5, latent 8x8, negative context
- * and pooled = half of the positive, width=height=64". */
+/* The settings stand in the note of the manifest: "sample: seed 77, cfg 5, latent 8x8, negative
+ * context and pooled = half of the positive, width=height=64". */
 static void sdxl_run(void **state)
 {
     static const char *const lists[] = { "sdxl_tiny_unet_keys.json" };

@@ -1,5 +1,5 @@
-/* Schedules that need no model against ComfyUI's: between the ends of each model in sigmas.safetensors
- * they must give what its karras and exponential schedulers gave. */
+/* Schedules that need no model against ComfyUI's: between the ends of each model in
+ * sigmas.safetensors they must give what its karras and exponential schedulers gave. */
 #include "support/golden.h"
 #include "support/node_rig.h"
 

@@ -1,4 +1,5 @@
-/* philox_randn() against what PyTorch drew on a card: data/philox.txt, as tools/golden/philox.py writes it. */
+/* philox_randn() against what PyTorch drew on a card: data/philox.txt, as tools/golden/philox.py
+ * writes it. */
 #include "support/golden_tensors.h"
 
 #include "sample/rng.h"

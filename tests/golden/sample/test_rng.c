@@ -1,5 +1,5 @@
-/* torch_randn() against rng_torch_cpu.safetensors: every tensor, bit for bit. Names say what was drawn:
- * "seed42/1x4x8x8" one draw, "seed42/two_draws_16_then_40" several from one generator. */
+/* torch_randn() against rng_torch_cpu.safetensors: every tensor, bit for bit. Names say what was
+ * drawn: "seed42/1x4x8x8" one draw, "seed42/two_draws_16_then_40" several from one generator. */
 #include "support/golden_tensors.h"
 
 #include "sample/rng.h"

@@ -1,4 +1,5 @@
-/* Every sampler against ComfyUI's, with a formula for a network: data/, made by tools/golden/samplers.py. */
+/* Every sampler against ComfyUI's, with a formula for a network: data/, made by
+ * tools/golden/samplers.py. */
 #include "support/test.h"
 
 #include "sample/sample.h"

@@ -1,5 +1,5 @@
-/* Schedules against sigmas.safetensors. A name is model/scheduler/steps ("flux_shift1.15/beta/20"), or
- * model/all_sigmas for the model's own table. */
+/* Schedules against sigmas.safetensors. A name is model/scheduler/steps ("flux_shift1.15/beta/20"),
+ * or model/all_sigmas for the model's own table. */
 #include "support/golden_tensors.h"
 
 #include "sample/sigmas.h"

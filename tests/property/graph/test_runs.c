@@ -1,5 +1,6 @@
-/* Random graphs, prompt after prompt: whatever the cache keeps, what an output shows is what a plain
- * recursive evaluation says, no node runs twice in a prompt, and none runs that nobody needs. */
+/* Random graphs, prompt after prompt: whatever the cache keeps, what an output shows is what a
+ * plain recursive evaluation says, no node runs twice in a prompt, and none runs that nobody
+ * needs. */
 #include "support/graph_rig.h"
 #include "support/rng.h"
 #include "support/seed.h"

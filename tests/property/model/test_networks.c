@@ -1,5 +1,6 @@
-/* Random networks and random damage: what detection reads is what was built, what it accepts either runs, its peak
- * as predicted, or is refused with a message. Nothing else may happen (sanitizers watch). */
+/* Random networks and random damage: what detection reads is what was built, what it accepts either
+ * runs, its peak as predicted, or is refused with a message. Nothing else may happen (sanitizers
+ * watch). */
 #include "support/nets.h"
 #include "support/rng.h"
 #include "support/seed.h"

@@ -1,7 +1,7 @@
-/* Many passes of one network while the world around it changes: memory is taken and given back, other
- * models come, stay and go, a donor's device fails a call, the net is closed and the model loaded
- * again. Every pass that ends gives the same bits; one that does not says that memory ran out, and
- * only when it did; nothing is lost, nothing leaks, no hazard. */
+/* Many passes of one network while the world around it changes: memory is taken and given back,
+ * other models come, stay and go, a donor's device fails a call, the net is closed and the model
+ * loaded again. Every pass that ends gives the same bits; one that does not says that memory ran
+ * out, and only when it did; nothing is lost, nothing leaks, no hazard. */
 #include "unit/net/toy_net.h"
 
 #include "support/rng.h"

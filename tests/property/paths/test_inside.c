@@ -1,5 +1,5 @@
-/* Hostile names against a naive oracle: whatever path_inside() lets through, realpath() of it (or of
- * the part that exists) is inside the root; and a harmless name is never refused. */
+/* Hostile names against a naive oracle: whatever path_inside() lets through, realpath() of it (or
+ * of the part that exists) is inside the root; and a harmless name is never refused. */
 #include "paths/paths.h"
 #include "support/rng.h"
 #include "support/seed.h"

@@ -1,4 +1,5 @@
-/* Random conditionings, areas, masks, ranges and guides against the formula itself, pixel by pixel in double. */
+/* Random conditionings, areas, masks, ranges and guides against the formula itself, pixel by pixel
+ * in double. */
 #include "support/rng.h"
 #include "support/test.h"
 

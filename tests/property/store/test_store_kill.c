@@ -1,6 +1,6 @@
-/* kill -9 at random moments: what was accepted is there, once; what ended has ended; what was deleted
- * is gone. A child works and says over a pipe what it was told; the parent kills it, opens the store
- * and compares. */
+/* kill -9 at random moments: what was accepted is there, once; what ended has ended; what was
+ * deleted is gone. A child works and says over a pipe what it was told; the parent kills it, opens
+ * the store and compares. */
 #include "support/rng.h"
 #include "support/seed.h"
 #include "support/stores.h"

@@ -1,7 +1,8 @@
-/* Random programs of adds, moves, takes, parks and deletes against a plain list of names: the order is
- * the list's, numbers ascend along it, and what lies on the disk at any moment opens as the same list.
- * In half of the programs clients make up numbers, often the same ones. In the others numbers are the
- * counter's, and nobody looks at them: who comes is the last one, or the first one if it says so. */
+/* Random programs of adds, moves, takes, parks and deletes against a plain list of names: the order
+ * is the list's, numbers ascend along it, and what lies on the disk at any moment opens as the same
+ * list. In half of the programs clients make up numbers, often the same ones. In the others numbers
+ * are the counter's, and nobody looks at them: who comes is the last one, or the first one if it
+ * says so. */
 #include "support/rng.h"
 #include "support/seed.h"
 #include "support/stores.h"
@@ -97,8 +98,8 @@ static double next_number(struct store *s, bool front)
     return front ? -n : n;
 }
 
-/* As if the process had been killed now: nothing of it is asked, only its files. running: the job that
- * is; it comes back as the first of those with its number. */
+/* As if the process had been killed now: nothing of it is asked, only its files. running: the job
+ * that is; it comes back as the first of those with its number. */
 static void crash(struct world *w, const char *running_id)
 {
     char from[4096];

@@ -1,10 +1,11 @@
 /* Random plans through the streaming engine, on null devices that look for every missing wait.
  *
  * A case draws blocks with padding from pinned and pageable host memory, another device and the
- * compute device itself, ring and run sizes, a drawn order of the engine and how far it runs between
- * two calls (the "layer times"). Each layer is a launch that compares every byte of its block. Then:
- * no hazard, no wrong byte, exactly the plan's bytes per pass in order, nothing allocated in a pass,
- * everything given back. Some cases jump about, some stop early, some have a call fail. */
+ * compute device itself, ring and run sizes, a drawn order of the engine and how far it runs
+ * between two calls (the "layer times"). Each layer is a launch that compares every byte of its
+ * block. Then: no hazard, no wrong byte, exactly the plan's bytes per pass in order, nothing
+ * allocated in a pass, everything given back. Some cases jump about, some stop early, some have a
+ * call fail. */
 #include "stream/stream.h"
 #include "support/devices.h"
 #include "support/rng.h"

@@ -1,5 +1,6 @@
-/* impl: what the files of the fake libcuda share. fake_cuda.c has the machine, its cards and contexts,
- * memory.c their memory, queue.c streams, events and copies, kernels.c modules and launches. */
+/* impl: what the files of the fake libcuda share. fake_cuda.c has the machine, its cards and
+ * contexts, memory.c their memory, queue.c streams, events and copies, kernels.c modules and
+ * launches. */
 #ifndef SUPPORT_FAKE_CUDA_IMPL_H
 #define SUPPORT_FAKE_CUDA_IMPL_H
 

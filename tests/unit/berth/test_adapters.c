@@ -1,5 +1,6 @@
 /* Adapters through the public header, on every kind of part: that they change its weights, and that
- * the same adapter does the same to the same network wherever it stands. And the keys behind that. */
+ * the same adapter does the same to the same network wherever it stands. And the keys behind
+ * that. */
 #include "support/presets.h"
 
 #include "base/hash.h"

@@ -297,7 +297,8 @@ static struct res_adapter *open_lora(const struct list *l, const struct weights 
 
 /* ---- what it must come to ---- */
 
-/* W + strength * alpha / rank * up . down for all rows of the list that mean this tensor, in double. */
+/* W + strength * alpha / rank * up . down for all rows of the list that mean this tensor, in
+ * double. */
 static double *merged(const struct list *l, const struct weights *base,
                       const struct weights_entry *e)
 {

@@ -163,7 +163,8 @@ static void plans(void **state)
     berth_ctx_free(ctx);
 }
 
-/* A quarter of a file in F32, in the plan and in memory, and the weights of one that was saved so. */
+/* A quarter of a file in F32, in the plan and in memory, and the weights of one that was saved
+ * so. */
 static void weights_of_another_type(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* cuda_rig: cards for tests of device/cuda. Those of the fake library, which can be made to fail; or
- * those of this machine, where BERTH_TEST_CUDA is set: tests that need the fake are skipped then. */
+/* cuda_rig: cards for tests of device/cuda. Those of the fake library, which can be made to fail;
+ * or those of this machine, where BERTH_TEST_CUDA is set: tests that need the fake are skipped
+ * then. */
 #ifndef UNIT_DEVICE_CUDA_RIG_H
 #define UNIT_DEVICE_CUDA_RIG_H
 

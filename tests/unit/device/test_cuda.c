@@ -1,4 +1,5 @@
-/* Cards through the driver API: opening them, what the driver says, losing them, every call failing. */
+/* Cards through the driver API: opening them, what the driver says, losing them, every call
+ * failing. */
 #include "contract.h"
 #include "cuda_rig.h"
 #include "support/oom.h"

@@ -289,8 +289,8 @@ static void says_what_stood_in_the_way(void **state)
 
 /* ---- host memory ---- */
 
-/* Pages of ours, each of them there before it is registered; small ones are the driver's, and so are
- * all if it will not register any. */
+/* Pages of ours, each of them there before it is registered; small ones are the driver's, and so
+ * are all if it will not register any. */
 static void pins_pages_that_are_there(void **state)
 {
     static const struct {

@@ -55,8 +55,8 @@ static uint8_t *write_file(const char *path, enum dtype type)
     return bytes;
 }
 
-/* Whole, in every way of cutting it, at its ends and over the edges of pieces, into memory of exactly
- * the size: what convert() makes of the bytes. */
+/* Whole, in every way of cutting it, at its ends and over the edges of pieces, into memory of
+ * exactly the size: what convert() makes of the bytes. */
 static void read_ranges(const struct weights *w, const struct weights_entry *e, const uint8_t *want)
 {
     const size_t end = (size_t)e->size;
@@ -131,8 +131,8 @@ static void every_type(void **state)
 /* Every 16-bit number, held to PyTorch 2.15:
  *   x = torch.arange(65536, dtype=torch.int32).to(torch.uint16).view(torch.bfloat16)
  *   zlib.crc32(x.to(torch.float8_e4m3fn).view(torch.uint8).numpy().tobytes())
- * e4m3fn: all of them, saturated ones and NaN too. e5m2: below 61440, the others counted as 0: beyond
- * it PyTorch has infinities, and we the largest number. */
+ * e4m3fn: all of them, saturated ones and NaN too. e5m2: below 61440, the others counted as 0:
+ * beyond it PyTorch has infinities, and we the largest number. */
 static void every_number_as_pytorch_rounds_it(void **state)
 {
     static const struct {

@@ -366,7 +366,8 @@ static void sharing_does_not_multiply(void **state)
     str_release(&p);
 }
 
-/* One tensor without elements, which takes no bytes, in n lists of n: each place has its own name. */
+/* One tensor without elements, which takes no bytes, in n lists of n: each place has its own
+ * name. */
 static void places_do_not_multiply(void **state)
 {
     (void)state;

@@ -2,9 +2,6 @@
 #include "graph/cache.h"
 #include "support/graph_rig.h"
 
-#define C(id, v) "'" id "':{'class_type':'Const','inputs':{'value':" v "}}"
-#define NODE(id, class, inputs) "'" id "':{'class_type':'" class "','inputs':{" inputs "}}"
-
 /* ---- keys ---- */
 
 static struct node_key key_of(const char *prompt, const char *id)
@@ -33,7 +30,7 @@ static void keys_can_be_interrupted(void **state)
     struct workflow wf;
     struct node_key key = { 0 };
     atomic_bool cancel = true;
-    json_t *v = rig_quoted("{" C("1", "1") "}");
+    json_t *v = rig_quoted(GRAPH(C("1", "1")));
     assert_ok(workflow_load(&rig.env, v, &wf, &err), err);
     assert_fails(keys_make(&rig.env, &wf, seed, &cancel, &key, &err), err, BERTH_ECANCELED,
                  "interrupted");
@@ -95,28 +92,28 @@ static void numbers_are_equal_by_value(void **state)
 static void what_a_key_is_made_of(void **state)
 {
     (void)state;
-    static const char base[] = "{" NODE("1", "Add", "'a':['2',0],'b':3") "," C("2", "4") "}";
+    static const char base[] = GRAPH(NODE("1", "Add", "'a':['2',0],'b':3"), C("2", "4"));
     static const struct {
         const char *other;
         bool same;
     } t[] = {
-        { "{" NODE("1", "Add", "'b':3,'a':['x',0]") "," C("x", "4.0") "," C("y", "9") "}", true },
+        { GRAPH(NODE("1", "Add", "'b':3,'a':['x',0]"), C("x", "4.0"), C("y", "9")), true },
         { "{'1':{'class_type':'Add','inputs':{'a':['2',0],'b':3},'_meta':{'title':'t'}}," C(
               "2", "4") "}",
           true },
-        { "{" NODE("1", "Add", "'a':['2',0],'b':3") "," C("2", "5") "}", false },
-        { "{" NODE("1", "Add", "'b':['2',0],'a':3") "," C("2", "4") "}", false },
-        { "{" NODE("1", "Add", "'a':['2',0]") "," C("2", "4") "}", false },
-        { "{" NODE("1", "Add", "'a':['2',0],'b':3,'undeclared':0") "," C("2", "4") "}", false },
-        { "{" NODE("1", "Add", "'a':['2',0],'b':3") "," NODE("2", "Own", "'value':4") "}", false },
-        { "{" NODE("1", "Add", "'a':4,'b':3") "}", false },
+        { GRAPH(NODE("1", "Add", "'a':['2',0],'b':3"), C("2", "5")), false },
+        { GRAPH(NODE("1", "Add", "'b':['2',0],'a':3"), C("2", "4")), false },
+        { GRAPH(NODE("1", "Add", "'a':['2',0]"), C("2", "4")), false },
+        { GRAPH(NODE("1", "Add", "'a':['2',0],'b':3,'undeclared':0"), C("2", "4")), false },
+        { GRAPH(NODE("1", "Add", "'a':['2',0],'b':3"), NODE("2", "Own", "'value':4")), false },
+        { GRAPH(NODE("1", "Add", "'a':4,'b':3")), false },
     };
     for (size_t i = 0; i < ARRAY_LEN(t); i++)
         if (equal(base, t[i].other) != t[i].same)
             fail_msg("%s", t[i].other);
     /* another output of the same node */
-    assert_false(equal("{" NODE("1", "Add", "'a':['2',0]") "," NODE("2", "Add", "'a':1") "}",
-                       "{" NODE("1", "Add", "'a':['2',1]") "," NODE("2", "Add", "'a':1") "}"));
+    assert_false(equal(GRAPH(NODE("1", "Add", "'a':['2',0]"), NODE("2", "Add", "'a':1")),
+                       GRAPH(NODE("1", "Add", "'a':['2',1]"), NODE("2", "Add", "'a':1"))));
     /* the id counts where the class says so */
     static const char *const with_id[] = { "Own", "Fresh" };
     for (size_t i = 0; i < 2; i++) {
@@ -133,16 +130,15 @@ static void what_a_key_is_made_of(void **state)
 static void broken_nodes_have_no_key(void **state)
 {
     (void)state;
-    assert_false(key_of("{" NODE("1", "Add", "'a':['9',0]") "}", "1").set);
+    assert_false(key_of(GRAPH(NODE("1", "Add", "'a':['9',0]")), "1").set);
     assert_false(
-        key_of("{" NODE("1", "Add", "'a':['2',0]") "," NODE("2", "Add", "'a':['9',0]") "}", "1")
-            .set);
+        key_of(GRAPH(NODE("1", "Add", "'a':['2',0]"), NODE("2", "Add", "'a':['9',0]")), "1").set);
     assert_false(key_of("{'1':{'class_type':'Add'}}", "1").set);
-    assert_false(key_of("{" NODE("1", "Nope", "") "}", "1").set);
-    assert_false(key_of("{" NODE("1", "Add", "'a':['1',0]") "}", "1").set);
+    assert_false(key_of(GRAPH(NODE("1", "Nope", "")), "1").set);
+    assert_false(key_of(GRAPH(NODE("1", "Add", "'a':['1',0]")), "1").set);
     static const char cycle[] =
-        "{" NODE("1", "Add", "'a':['2',0]") "," NODE("2", "Add", "'a':['3',0]") "," NODE(
-            "3", "Add", "'a':['1',0]") "," NODE("4", "Save", "'value':['3',0]") "," C("5", "1") "}";
+        GRAPH(NODE("1", "Add", "'a':['2',0]"), NODE("2", "Add", "'a':['3',0]"),
+              NODE("3", "Add", "'a':['1',0]"), NODE("4", "Save", "'value':['3',0]"), C("5", "1"));
     for (const char *id = "1234"; *id; id++)
         assert_false(key_of(cycle, (char[]) { *id, 0 }).set);
     assert_true(key_of(cycle, "5").set);
@@ -154,8 +150,8 @@ static void is_changed_decides(void **state)
 {
     (void)state;
     static const char prompt[] =
-        "{" NODE("1", "Changing", "'value':1") "," NODE("2", "Save", "'value':['1',0]") "," NODE(
-            "3", "Save", "'value':['4',0]") "," C("4", "2") "}";
+        GRAPH(NODE("1", "Changing", "'value':1"), NODE("2", "Save", "'value':['1',0]"),
+              NODE("3", "Save", "'value':['4',0]"), C("4", "2"));
     rig_open(CACHE_CLASSIC, 0, 0);
     struct exec_result r;
     static const struct {
@@ -208,8 +204,8 @@ static void classic_keeps_what_the_prompt_has(void **state)
     assert_int_equal(executor_info(rig.x).entries, 3);
     /* Disconnected nodes count for keeping. */
     struct exec_result r;
-    rig_run(rig_quoted("{" NODE("1", "Blob", "'tag':1") "," C("a", "1") "," NODE(
-                "b", "Show", "'value':['a',0]") "}"),
+    rig_run(rig_quoted(GRAPH(NODE("1", "Blob", "'tag':1"), C("a", "1"),
+                             NODE("b", "Show", "'value':['a',0]"))),
             &r);
     assert_string_equal(str_c(&rig.trace),
                         "start\ncached 1\nbegin a\ndone a\nbegin b\ndone b\nsuccess\n");
@@ -410,20 +406,20 @@ static void states_stay_while_the_id_does(void **state)
     for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
         rig_open(modes[i], 100, 0);
         static const char one[] =
-            "{" NODE("1", "State", "'value':1") "," NODE("s", "Save", "'value':['1',0]") "}";
+            GRAPH(NODE("1", "State", "'value':1"), NODE("s", "Save", "'value':['1',0]"));
         static const char two[] =
-            "{" NODE("1", "State", "'value':2") "," NODE("s", "Save", "'value':['1',0]") "}";
+            GRAPH(NODE("1", "State", "'value':2"), NODE("s", "Save", "'value':['1',0]"));
         static const char three[] =
-            "{" NODE("1", "State", "'value':3") "," NODE("s", "Save", "'value':['1',0]") "}";
+            GRAPH(NODE("1", "State", "'value':3"), NODE("s", "Save", "'value':['1',0]"));
         static const char gone[] =
-            "{" NODE("1", "Const", "'value':3") "," NODE("s", "Save", "'value':['1',0]") "}";
+            GRAPH(NODE("1", "Const", "'value':3"), NODE("s", "Save", "'value':['1',0]"));
         assert_int_equal(state_says(one), 1);
         assert_int_equal(state_says(two), 2);
         assert_int_equal(state_says(three), 3);
         assert_int_equal(executor_info(rig.x).states, 2);
         state_says(gone); /* the id is there, with another class */
-        assert_int_equal(state_says("{" NODE("1", "State", "'value':4") "," NODE(
-                             "s", "Save", "'value':['1',0]") "}"),
+        assert_int_equal(state_says(GRAPH(NODE("1", "State", "'value':4"),
+                                          NODE("s", "Save", "'value':['1',0]"))),
                          1);
         executor_reset(rig.x);
         assert_int_equal(executor_info(rig.x).states, 0);

@@ -2,11 +2,8 @@
 #include "support/graph_rig.h"
 #include "support/oom.h"
 
-#define C(id, v) "'" id "':{'class_type':'Const','inputs':{'value':" v "}}"
-#define NODE(id, class, inputs) "'" id "':{'class_type':'" class "','inputs':{" inputs "}}"
-
-static const char simple[] = "{" C("1", "5") "," NODE("2", "Add", "'a':['1',0]") "," NODE(
-    "3", "Save", "'value':['2',1]") "}";
+static const char simple[] =
+    GRAPH(C("1", "5"), NODE("2", "Add", "'a':['1',0]"), NODE("3", "Save", "'value':['2',1]"));
 
 static char *text_of(const json_t *v)
 {
@@ -87,12 +84,12 @@ static void partly_cached(void **state)
     rig_trace(simple, "start\ncached\nbegin 1\ndone 1\nbegin 2\ndone 2\n"
                       "begin 3\nexecuted 3 {\"got\":[102]}\ndone 3\nsuccess\n");
     /* Another second input for the same first node. */
-    rig_trace("{" C("1", "5") "," NODE("2", "Add", "'a':['1',0],'b':1") "," NODE(
-                  "3", "Save", "'value':['2',0]") "," NODE("4", "Show", "'value':['1',0]") "}",
+    rig_trace(GRAPH(C("1", "5"), NODE("2", "Add", "'a':['1',0],'b':1"),
+                    NODE("3", "Save", "'value':['2',0]"), NODE("4", "Show", "'value':['1',0]")),
               "start\ncached 1\nbegin 4\ndone 4\nbegin 2\ndone 2\n"
               "begin 3\nexecuted 3 {\"got\":[21]}\ndone 3\nsuccess\n");
     /* An output without ui says null when it comes from the cache. */
-    rig_trace("{" C("1", "5") "," NODE("4", "Show", "'value':['1',0]") "}",
+    rig_trace(GRAPH(C("1", "5"), NODE("4", "Show", "'value':['1',0]")),
               "start\ncached 1 4\nexecuted 4 null\ndone 4\nsuccess\n");
     rig_close();
 }
@@ -101,23 +98,19 @@ static void twins_run_once(void **state)
 {
     (void)state;
     rig_open(CACHE_CLASSIC, 0, 0);
-    rig_trace(
-        "{" C("1", "5") "," C("2", "true") "," C("3", "5") "," NODE(
-            "4", "Add",
-            "'a':['1',0],'b':['3',0]") "," NODE("5", "Save",
-                                                "'value':['4',0]") "," NODE("6", "Save",
-                                                                            "'value':['4',0]") "}",
-        "start\ncached\nbegin 3\ndone 3\nexecuted 1 null\ndone 1\nbegin 4\ndone 4\n"
-        "begin 5\nexecuted 5 {\"got\":[41]}\ndone 5\n"
-        "executed 6 {\"got\":[41]}\ndone 6\nsuccess\n");
+    rig_trace(GRAPH(C("1", "5"), C("2", "true"), C("3", "5"),
+                    NODE("4", "Add", "'a':['1',0],'b':['3',0]"),
+                    NODE("5", "Save", "'value':['4',0]"), NODE("6", "Save", "'value':['4',0]")),
+              "start\ncached\nbegin 3\ndone 3\nexecuted 1 null\ndone 1\nbegin 4\ndone 4\n"
+              "begin 5\nexecuted 5 {\"got\":[41]}\ndone 5\n"
+              "executed 6 {\"got\":[41]}\ndone 6\nsuccess\n");
     rig_close();
     /* Without a cache they are strangers. */
     rig_open(CACHE_NONE, 0, 0);
-    rig_trace(
-        "{" C("1", "5") "," C("3", "5") "," NODE("4", "Add", "'a':['1',0],'b':['3',0]") "," NODE(
-            "5", "Save", "'value':['4',0]") "}",
-        "start\ncached\nbegin 3\ndone 3\nbegin 1\ndone 1\nbegin 4\ndone 4\n"
-        "begin 5\nexecuted 5 {\"got\":[41]}\ndone 5\nsuccess\n");
+    rig_trace(GRAPH(C("1", "5"), C("3", "5"), NODE("4", "Add", "'a':['1',0],'b':['3',0]"),
+                    NODE("5", "Save", "'value':['4',0]")),
+              "start\ncached\nbegin 3\ndone 3\nbegin 1\ndone 1\nbegin 4\ndone 4\n"
+              "begin 5\nexecuted 5 {\"got\":[41]}\ndone 5\nsuccess\n");
     rig_close();
 }
 
@@ -126,13 +119,10 @@ static void an_error_ends_the_prompt(void **state)
     (void)state;
     rig_open(CACHE_CLASSIC, 0, 0);
     struct exec_result r;
-    rig_run(
-        rig_quoted("{" C("1", "5") "," NODE("2", "Save", "'value':['1',0]") "," NODE(
-            "3", "Fail",
-            "'value':['1',0],'how':'value'") "," NODE("4", "Save",
-                                                      "'value':['3',0]") "," NODE("9", "Rules",
-                                                                                  "'i':[1]") "}"),
-        &r);
+    rig_run(rig_quoted(GRAPH(C("1", "5"), NODE("2", "Save", "'value':['1',0]"),
+                             NODE("3", "Fail", "'value':['1',0],'how':'value'"),
+                             NODE("4", "Save", "'value':['3',0]"), NODE("9", "Rules", "'i':[1]"))),
+            &r);
     assert_string_equal(str_c(&rig.trace), "start\ncached\nbegin 1\ndone 1\n"
                                            "begin 2\nexecuted 2 {\"got\":[5]}\ndone 2\n"
                                            "begin 3\nerror 3\n");
@@ -151,11 +141,11 @@ static void an_error_ends_the_prompt(void **state)
     assert_int_equal(json_array_size(json_object_get(r.status, "messages")), 3);
     exec_result_release(&r);
     /* What finished is cached. */
-    rig_trace(
-        "{" C("1", "5") "," NODE("2", "Save", "'value':['1',0]") "," NODE(
-            "3", "Fail", "'value':['1',0],'how':''") "," NODE("4", "Save", "'value':['3',0]") "}",
-        "start\ncached 1 2\nexecuted 2 {\"got\":[5]}\ndone 2\nbegin 3\ndone 3\n"
-        "begin 4\nexecuted 4 {\"got\":[5]}\ndone 4\nsuccess\n");
+    rig_trace(GRAPH(C("1", "5"), NODE("2", "Save", "'value':['1',0]"),
+                    NODE("3", "Fail", "'value':['1',0],'how':''"),
+                    NODE("4", "Save", "'value':['3',0]")),
+              "start\ncached 1 2\nexecuted 2 {\"got\":[5]}\ndone 2\nbegin 3\ndone 3\n"
+              "begin 4\nexecuted 4 {\"got\":[5]}\ndone 4\nsuccess\n");
     rig_close();
 }
 
@@ -204,8 +194,8 @@ static void an_interrupt_ends_it_within_one_step(void **state)
 {
     (void)state;
     static const char prompt[] =
-        "{" NODE("1", "Slow", "'steps':4") "," NODE("2", "Save", "'value':['1',0]") "," C(
-            "3", "1") "," NODE("4", "Save", "'value':['3',0]") "}";
+        GRAPH(NODE("1", "Slow", "'steps':4"), NODE("2", "Save", "'value':['1',0]"), C("3", "1"),
+              NODE("4", "Save", "'value':['3',0]"));
     rig_open(CACHE_CLASSIC, 0, 0);
     struct exec_result r;
     rig.cancel_at_value = 3;
@@ -238,7 +228,7 @@ static void looks_and_words_follow_their_step(void **state)
 {
     (void)state;
     rig_open(CACHE_CLASSIC, 0, 0);
-    rig_trace("{" NODE("1", "Peek", "'steps':2") "," NODE("2", "Show", "'value':['1',0]") "}",
+    rig_trace(GRAPH(NODE("1", "Peek", "'steps':2"), NODE("2", "Show", "'value':['1',0]")),
               "start\ncached\nbegin 1\nprogress 1 1/2 png\ntext 1 word\ndone 1\n"
               "begin 2\ndone 2\nsuccess\n");
     rig_close();
@@ -250,8 +240,8 @@ static void between_the_calls_of_a_list_too(void **state)
     rig_open(CACHE_CLASSIC, 0, 0);
     struct exec_result r;
     rig.cancel_at_call = 2; /* Many, the first Add, and in the second the flag is set */
-    rig_run(rig_quoted("{" NODE("1", "Many", "'n':5") "," NODE("2", "Add", "'a':['1',0]") "," NODE(
-                "3", "Save", "'value':['2',0]") "}"),
+    rig_run(rig_quoted(GRAPH(NODE("1", "Many", "'n':5"), NODE("2", "Add", "'a':['1',0]"),
+                             NODE("3", "Save", "'value':['2',0]"))),
             &r);
     assert_string_equal(str_c(&rig.order), "1 2 2");
     assert_int_equal(r.outcome, EXEC_STOPPED);
@@ -266,20 +256,13 @@ static void lists_repeat_their_last_value(void **state)
 {
     (void)state;
     rig_open(CACHE_CLASSIC, 0, 0);
-    rig_trace(
-        "{" NODE("1", "Many", "'n':3") "," NODE("2", "Many", "'n':2") "," NODE(
-            "3", "Add",
-            "'a':['1',0],'b':['2',0]") "," NODE("4", "Save",
-                                                "'value':['3',0]") "," NODE("5", "Count",
-                                                                            "'value':['3',"
-                                                                            "1]") "," NODE("6",
-                                                                                           "Save",
-                                                                                           "'value'"
-                                                                                           ":['5',"
-                                                                                           "0]") "}",
-        "start\ncached\nbegin 2\ndone 2\nbegin 1\ndone 1\nbegin 3\ndone 3\n"
-        "begin 4\nexecuted 4 {\"got\":[1,9,12]}\ndone 4\n"
-        "begin 5\ndone 5\nbegin 6\nexecuted 6 {\"got\":[3]}\ndone 6\nsuccess\n");
+    rig_trace(GRAPH(NODE("1", "Many", "'n':3"), NODE("2", "Many", "'n':2"),
+                    NODE("3", "Add", "'a':['1',0],'b':['2',0]"),
+                    NODE("4", "Save", "'value':['3',0]"), NODE("5", "Count", "'value':['3',1]"),
+                    NODE("6", "Save", "'value':['5',0]")),
+              "start\ncached\nbegin 2\ndone 2\nbegin 1\ndone 1\nbegin 3\ndone 3\n"
+              "begin 4\nexecuted 4 {\"got\":[1,9,12]}\ndone 4\n"
+              "begin 5\ndone 5\nbegin 6\nexecuted 6 {\"got\":[3]}\ndone 6\nsuccess\n");
     rig_close();
 }
 
@@ -288,8 +271,8 @@ static void list_outputs_are_joined(void **state)
     (void)state;
     rig_open(CACHE_CLASSIC, 0, 0);
     /* Many called for 0, 1, 2 gives nothing, [0], [0, 1]. */
-    rig_trace("{" NODE("1", "Many", "'n':3") "," NODE("2", "Many", "'n':['1',0]") "," NODE(
-                  "3", "Save", "'value':['2',0]") "}",
+    rig_trace(GRAPH(NODE("1", "Many", "'n':3"), NODE("2", "Many", "'n':['1',0]"),
+                    NODE("3", "Save", "'value':['2',0]")),
               "start\ncached\nbegin 1\ndone 1\nbegin 2\ndone 2\n"
               "begin 3\nexecuted 3 {\"got\":[0,0,1]}\ndone 3\nsuccess\n");
     rig_close();
@@ -300,15 +283,15 @@ static void an_empty_list_feeds_nobody(void **state)
     (void)state;
     rig_open(CACHE_CLASSIC, 0, 0);
     struct exec_result r;
-    rig_run(rig_quoted("{" NODE("1", "Many", "'n':0") "," NODE("2", "Save", "'value':['1',0]") "}"),
+    rig_run(rig_quoted(GRAPH(NODE("1", "Many", "'n':0"), NODE("2", "Save", "'value':['1',0]"))),
             &r);
     assert_int_equal(r.outcome, EXEC_FAILED);
     assert_string_equal(json_string_value(json_object_get(r.last_data, "exception_message")),
                         "input 'value' got an empty list\n");
     assert_json(json_object_get(r.last_data, "current_inputs"), "{'value':[]}");
     exec_result_release(&r);
-    rig_trace("{" NODE("1", "Many", "'n':0") "," NODE("2", "Count", "'value':['1',0]") "," NODE(
-                  "3", "Save", "'value':['2',0]") "}",
+    rig_trace(GRAPH(NODE("1", "Many", "'n':0"), NODE("2", "Count", "'value':['1',0]"),
+                    NODE("3", "Save", "'value':['2',0]")),
               "start\ncached 1\nbegin 2\ndone 2\nbegin 3\nexecuted 3 {\"got\":[0]}\ndone 3\n"
               "success\n");
     rig_close();
@@ -322,25 +305,23 @@ static void lazy_inputs_run_when_asked(void **state)
     static const enum cache_mode modes[] = { CACHE_CLASSIC, CACHE_NONE };
     for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
         rig_open(modes[i], 0, 0);
-        rig_trace("{" C("1", "1") "," C("2", "2") "," NODE(
-                      "3", "Pick",
-                      "'which':true,'a':['1',0],'b':['2',0]") "," NODE("4", "Save",
-                                                                       "'value':['3',0]") "}",
+        rig_trace(GRAPH(C("1", "1"), C("2", "2"),
+                        NODE("3", "Pick", "'which':true,'a':['1',0],'b':['2',0]"),
+                        NODE("4", "Save", "'value':['3',0]")),
                   "start\ncached\nbegin 3\nbegin 1\ndone 1\nbegin 3\ndone 3\n"
                   "begin 4\nexecuted 4 {\"got\":[1]}\ndone 4\nsuccess\n");
         /* The other one now; node 1 is not needed any more, and if it is cached nobody cares. */
-        rig_trace("{" C("1", "1") "," C("2", "2") "," NODE(
-                      "3", "Pick",
-                      "'which':false,'a':['1',0],'b':['2',0]") "," NODE("4", "Save",
-                                                                        "'value':['3',0]") "}",
+        rig_trace(GRAPH(C("1", "1"), C("2", "2"),
+                        NODE("3", "Pick", "'which':false,'a':['1',0],'b':['2',0]"),
+                        NODE("4", "Save", "'value':['3',0]")),
                   modes[i] == CACHE_NONE
                       ? "start\ncached\nbegin 3\nbegin 2\ndone 2\nbegin 3\ndone 3\n"
                         "begin 4\nexecuted 4 {\"got\":[2]}\ndone 4\nsuccess\n"
                       : "start\ncached 1\nbegin 3\nbegin 2\ndone 2\nbegin 3\ndone 3\n"
                         "begin 4\nexecuted 4 {\"got\":[2]}\ndone 4\nsuccess\n");
         /* A constant is there already. */
-        rig_trace("{" NODE("3", "Pick", "'which':true,'a':7,'b':['3b',0]") "," C(
-                      "3b", "9") "," NODE("4", "Save", "'value':['3',0]") "}",
+        rig_trace(GRAPH(NODE("3", "Pick", "'which':true,'a':7,'b':['3b',0]"), C("3b", "9"),
+                        NODE("4", "Save", "'value':['3',0]")),
                   "start\ncached\nbegin 3\ndone 3\nbegin 4\nexecuted 4 {\"got\":[7]}\ndone 4\n"
                   "success\n");
         rig_close();
@@ -354,12 +335,9 @@ static void blockers_stop_what_is_behind_them(void **state)
     struct exec_result r;
     rig_open(CACHE_CLASSIC, 0, 0);
     rig_run(
-        rig_quoted("{" NODE("1", "Many", "'n':3") "," NODE(
-            "2", "Block",
-            "'value':['1',0],'why':'no odd ones'") "," NODE("3", "Add",
-                                                            "'a':['2',0]") "," NODE("4", "Save",
-                                                                                    "'value':['3',"
-                                                                                    "1]") "}"),
+        rig_quoted(GRAPH(NODE("1", "Many", "'n':3"),
+                         NODE("2", "Block", "'value':['1',0],'why':'no odd ones'"),
+                         NODE("3", "Add", "'a':['2',0]"), NODE("4", "Save", "'value':['3',1]"))),
         &r);
     assert_string_equal(
         str_c(&rig.trace),
@@ -369,10 +347,9 @@ static void blockers_stop_what_is_behind_them(void **state)
     assert_int_equal(r.outcome, EXEC_OK);
     exec_result_release(&r);
     /* Silent, and a list that has one of them is not taken at all. */
-    rig_trace(
-        "{" NODE("1", "Many", "'n':3") "," NODE("2", "Block", "'value':['1',0],'why':''") "," NODE(
-            "3", "Count", "'value':['2',0]") "," NODE("4", "Save", "'value':['3',0]") "}",
-        "start\ncached 1\nbegin 2\ndone 2\nbegin 3\ndone 3\nbegin 4\ndone 4\nsuccess\n");
+    rig_trace(GRAPH(NODE("1", "Many", "'n':3"), NODE("2", "Block", "'value':['1',0],'why':''"),
+                    NODE("3", "Count", "'value':['2',0]"), NODE("4", "Save", "'value':['3',0]")),
+              "start\ncached 1\nbegin 2\ndone 2\nbegin 3\ndone 3\nbegin 4\ndone 4\nsuccess\n");
     rig_close();
 }
 
@@ -383,9 +360,9 @@ static void intermediate_outputs_are_shown_again(void **state)
     struct exec_result r;
     rig_open(CACHE_CLASSIC, 0, 0);
 #define CROPPED(how)                                                                               \
-    "{" C("1", "1") "," NODE("2", "Crop", "'value':['1',0]") "," NODE(                             \
-        "3", "Fail", "'value':['2',0],'how':'" how "'") "," NODE("4", "Save",                      \
-                                                                 "'value':['3',0]") "}"
+    GRAPH(C("1", "1"), NODE("2", "Crop", "'value':['1',0]"),                                       \
+          NODE("3", "Fail", "'value':['2',0],'how':'" how "'"),                                    \
+          NODE("4", "Save", "'value':['3',0]"))
     rig_trace(CROPPED("a"),
               "start\ncached\nbegin 1\ndone 1\nbegin 2\nexecuted 2 {\"seen\":[true]}\n"
               "done 2\nbegin 3\ndone 3\nbegin 4\nexecuted 4 {\"got\":[1]}\ndone 4\n"
@@ -406,7 +383,7 @@ static void dynamic_inputs_reach_their_node(void **state)
     (void)state;
     rig_open(CACHE_CLASSIC, 0, 0);
 #define MODE(inputs)                                                                               \
-    "{" C("1", "1") "," NODE("2:7", "Mode", inputs) "," NODE("4", "Save", "'value':['2:7',0]") "}"
+    GRAPH(C("1", "1"), NODE("2:7", "Mode", inputs), NODE("4", "Save", "'value':['2:7',0]"))
     rig_trace(MODE("'mode':'one','values.v2':['1',0],'values.v0':5"),
               "start\ncached\nbegin 1\ndone 1\nbegin 2:7\ndone 2:7\nbegin 4\n"
               "executed 4 {\"got\":[2]}\ndone 4\nsuccess\n");
@@ -484,20 +461,14 @@ static void a_lazy_input_that_is_there_is_taken(void **state)
 {
     (void)state;
     rig_open(CACHE_NONE, 0, 0);
-    rig_trace(
-        "{" C("1", "1") "," NODE("2", "Save", "'value':['1',0]") "," NODE("3", "Pick", "'which':true,'a':['1',0],'b':['9',0]") "," C(
-            "9",
-            "9") "," NODE("4", "Pick",
-                          "'which':false,'a':['9',0],'b':['3',0]") "," NODE("5", "Add",
-                                                                            "'a':['3',0],'b':['4',"
-                                                                            "0]") "," NODE("6",
-                                                                                           "Save",
-                                                                                           "'value'"
-                                                                                           ":['5',"
-                                                                                           "0]") "}",
-        "start\ncached\nbegin 1\ndone 1\nbegin 2\nexecuted 2 {\"got\":[1]}\ndone 2\n"
-        "begin 4\nbegin 3\nbegin 3\ndone 3\nbegin 4\ndone 4\nbegin 5\ndone 5\n"
-        "begin 6\nexecuted 6 {\"got\":[9]}\ndone 6\nsuccess\n");
+    rig_trace(GRAPH(C("1", "1"), NODE("2", "Save", "'value':['1',0]"),
+                    NODE("3", "Pick", "'which':true,'a':['1',0],'b':['9',0]"), C("9", "9"),
+                    NODE("4", "Pick", "'which':false,'a':['9',0],'b':['3',0]"),
+                    NODE("5", "Add", "'a':['3',0],'b':['4',0]"),
+                    NODE("6", "Save", "'value':['5',0]")),
+              "start\ncached\nbegin 1\ndone 1\nbegin 2\nexecuted 2 {\"got\":[1]}\ndone 2\n"
+              "begin 4\nbegin 3\nbegin 3\ndone 3\nbegin 4\ndone 4\nbegin 5\ndone 5\n"
+              "begin 6\nexecuted 6 {\"got\":[9]}\ndone 6\nsuccess\n");
     rig_close();
 }
 
@@ -510,28 +481,19 @@ static void pictures_come_early(void **state)
     struct exec_result r;
     /* Two chains: the short one's output comes before the long chain goes on. */
     rig_run(
-        rig_quoted("{" C("1", "1") "," NODE("2", "Add", "'a':['1',0]") "," NODE("3", "Add", "'a':['2',0]") "," NODE(
-            "4", "Add",
-            "'a':['3',0]") "," NODE("5", "Save",
-                                    "'value':['4',0]") "," NODE("6", "Save",
-                                                                "'value':['2',0]") "," C("7",
-                                                                                         "3") "," NODE("8",
-                                                                                                       "Save",
-                                                                                                       "'value':['7',0]") "}"),
+        rig_quoted(GRAPH(C("1", "1"), NODE("2", "Add", "'a':['1',0]"),
+                         NODE("3", "Add", "'a':['2',0]"), NODE("4", "Add", "'a':['3',0]"),
+                         NODE("5", "Save", "'value':['4',0]"), NODE("6", "Save", "'value':['2',0]"),
+                         C("7", "3"), NODE("8", "Save", "'value':['7',0]"))),
         &r);
     assert_string_equal(str_c(&rig.order), "7 8 1 2 6 3 4 5");
     exec_result_release(&r);
     /* Two steps before an output comes before three, whoever was discovered first. */
-    rig_run(
-        rig_quoted("{" NODE("1", "Save", "'value':['2',0]") "," NODE("2", "Add", "'a':['3',0]") "," NODE(
-            "3", "Add",
-            "'a':['4',0]") "," C("4",
-                                 "11") "," NODE("5", "Save",
-                                                "'value':['6',0]") "," NODE("6", "Add",
-                                                                            "'a':['7',0]") "," C("7",
-                                                                                                 "1"
-                                                                                                 "2") "}"),
-        &r);
+    rig_run(rig_quoted(GRAPH(NODE("1", "Save", "'value':['2',0]"), NODE("2", "Add", "'a':['3',0]"),
+                             NODE("3", "Add", "'a':['4',0]"), C("4", "11"),
+                             NODE("5", "Save", "'value':['6',0]"), NODE("6", "Add", "'a':['7',0]"),
+                             C("7", "12"))),
+            &r);
     assert_string_equal(str_c(&rig.order), "7 6 5 4 3 2 1");
     exec_result_release(&r);
     rig_close();
@@ -541,8 +503,8 @@ static void an_output_upstream_of_another(void **state)
 {
     (void)state;
     rig_open(CACHE_NONE, 0, 0);
-    rig_trace("{" C("1", "1") "," NODE("2", "Through", "'value':['1',0]") "," NODE(
-                  "3", "Save", "'value':['2',0]") "," NODE("x", "Slow", "'steps':0") "}",
+    rig_trace(GRAPH(C("1", "1"), NODE("2", "Through", "'value':['1',0]"),
+                    NODE("3", "Save", "'value':['2',0]"), NODE("x", "Slow", "'steps':0")),
               "start\ncached\nbegin 1\ndone 1\nbegin 2\nexecuted 2 {\"seen\":[true]}\ndone 2\n"
               "begin 3\nexecuted 3 {\"got\":[1]}\ndone 3\nsuccess\n");
     rig_close();
@@ -579,7 +541,7 @@ static void an_array_constant_arrives_as_one(void **state)
 {
     (void)state;
     rig_open(CACHE_CLASSIC, 0, 0);
-    rig_trace("{" NODE("1", "Save", "'value':{'__value__':['2',0]}") "," C("2", "1") "}",
+    rig_trace(GRAPH(NODE("1", "Save", "'value':{'__value__':['2',0]}"), C("2", "1")),
               "start\ncached\nbegin 1\nexecuted 1 {\"got\":[[\"2\",0]]}\ndone 1\nsuccess\n");
     rig_close();
 }
@@ -592,17 +554,17 @@ static void a_prompt_nobody_validated_fails_cleanly(void **state)
     static const struct {
         const char *prompt, *outputs, *message;
     } t[] = {
-        { "{" NODE("1", "Save", "'value':['9',0]") "}", "['1']",
+        { GRAPH(NODE("1", "Save", "'value':['9',0]")), "['1']",
           "node 1 cannot run: class or links are not there\n" },
-        { "{" NODE("1", "Save", "'value':['2',-1]") "," C("2", "1") "}", "['1']",
+        { GRAPH(NODE("1", "Save", "'value':['2',-1]"), C("2", "1")), "['1']",
           "node 1 cannot run: class or links are not there\n" },
-        { "{" NODE("1", "Nope", "") "}", "['1']",
+        { GRAPH(NODE("1", "Nope", "")), "['1']",
           "node 1 cannot run: class or links are not there\n" },
         { "{'1':5}", "['1']", "node 1 cannot run: class or links are not there\n" },
-        { "{" C("1", "1") "}", "['2']", "output '2' is not in the prompt\n" },
-        { "{" NODE("1", "Through", "'value':['1',0]") "}", "['1']", "Dependency cycle detected\n" },
-        { "{" NODE("1", "Add", "'a':['2',0]") "," NODE("2", "Add", "'a':['1',0]") "," NODE(
-              "3", "Save", "'value':['1',0]") "}",
+        { GRAPH(C("1", "1")), "['2']", "output '2' is not in the prompt\n" },
+        { GRAPH(NODE("1", "Through", "'value':['1',0]")), "['1']", "Dependency cycle detected\n" },
+        { GRAPH(NODE("1", "Add", "'a':['2',0]"), NODE("2", "Add", "'a':['1',0]"),
+                NODE("3", "Save", "'value':['1',0]")),
           "['3']", "Dependency cycle detected\n" },
     };
     for (size_t i = 0; i < ARRAY_LEN(t); i++) {
@@ -700,18 +662,12 @@ static void what_a_lazy_input_might_have_wanted_goes(void **state)
     (void)state;
     rig_open(CACHE_NONE, 0, 0);
     struct exec_result r;
-    rig_run(
-        rig_quoted("{" NODE("b", "Blob", "") "," NODE("n", "Blob", "'value':['b',0],'tag':1") "," NODE(
-            "s", "Show",
-            "'value':['b',0]") "," NODE("c", "Count",
-                                        "'value':['n',0]") "," NODE("p", "Pick",
-                                                                    "'which':true,'a':1,'b':['"
-                                                                    "c',0]") "," NODE("e", "Blob",
-                                                                                      "'tag':['"
-                                                                                      "p',0]") "," NODE("f",
-                                                                                                        "Show",
-                                                                                                        "'value':['e',0]") "}"),
-        &r);
+    rig_run(rig_quoted(
+                GRAPH(NODE("b", "Blob", ""), NODE("n", "Blob", "'value':['b',0],'tag':1"),
+                      NODE("s", "Show", "'value':['b',0]"), NODE("c", "Count", "'value':['n',0]"),
+                      NODE("p", "Pick", "'which':true,'a':1,'b':['c',0]"),
+                      NODE("e", "Blob", "'tag':['p',0]"), NODE("f", "Show", "'value':['e',0]"))),
+            &r);
     assert_int_equal(r.outcome, EXEC_OK);
     assert_int_equal(rig.live_max, 1); /* b is gone before e is made */
     exec_result_release(&r);
@@ -725,11 +681,9 @@ static void outputs_that_give_something_on_let_go_too(void **state)
     rig_open(CACHE_NONE, 0, 0);
     struct exec_result r;
     rig_run(
-        rig_quoted("{" NODE("b", "Blob", "") "," NODE("t", "Through", "'value':['b',0]") "," NODE(
-            "c", "Count",
-            "'value':['t',0]") "," NODE("e", "Blob",
-                                        "'tag':['c',0]") "," NODE("f", "Show",
-                                                                  "'value':['e',0]") "}"),
+        rig_quoted(GRAPH(NODE("b", "Blob", ""), NODE("t", "Through", "'value':['b',0]"),
+                         NODE("c", "Count", "'value':['t',0]"), NODE("e", "Blob", "'tag':['c',0]"),
+                         NODE("f", "Show", "'value':['e',0]"))),
         &r);
     assert_int_equal(r.outcome, EXEC_OK);
     assert_int_equal(rig.live_max, 1);
@@ -741,8 +695,9 @@ static void a_reset_during_a_run_waits_for_its_end(void **state)
 {
     (void)state;
     rig_open(CACHE_CLASSIC, 0, 0);
-    static const char prompt[] = "{" C("0", "1") "," NODE("1", "Reset", "'value':['0',0]") "," NODE(
-        "2", "Add", "'a':['0',0],'b':['1',0]") "," NODE("3", "Save", "'value':['2',0]") "}";
+    static const char prompt[] =
+        GRAPH(C("0", "1"), NODE("1", "Reset", "'value':['0',0]"),
+              NODE("2", "Add", "'a':['0',0],'b':['1',0]"), NODE("3", "Save", "'value':['2',0]"));
     for (int i = 0; i < 2; i++) {
         struct exec_result r;
         rig_run(rig_quoted(prompt), &r);
@@ -758,14 +713,10 @@ static void the_executor_survives_exhaustion(void **state)
 {
     (void)state;
     static const char prompt[] =
-        "{" C("1", "5") "," NODE("2", "Many", "'n':3") "," NODE("3", "Add", "'a':['1',0],'b':['2',0]") "," NODE("4", "Pick", "'which':true,'a':['3',0],'b':['1',0]") "," NODE(
-            "5", "Save",
-            "'value':['4',0]") "," NODE("6", "Changing",
-                                        "'value':1") "," NODE("7", "State",
-                                                              "'value':['6',0]") "," NODE("8",
-                                                                                          "Save",
-                                                                                          "'value':"
-                                                                                          "['7',0]") "}";
+        GRAPH(C("1", "5"), NODE("2", "Many", "'n':3"), NODE("3", "Add", "'a':['1',0],'b':['2',0]"),
+              NODE("4", "Pick", "'which':true,'a':['3',0],'b':['1',0]"),
+              NODE("5", "Save", "'value':['4',0]"), NODE("6", "Changing", "'value':1"),
+              NODE("7", "State", "'value':['6',0]"), NODE("8", "Save", "'value':['7',0]"));
     static const enum cache_mode modes[] = { CACHE_CLASSIC, CACHE_NONE };
     for (size_t m = 0; m < ARRAY_LEN(modes); m++) {
         json_t *outputs = rig_quoted("['5','8']");

@@ -1,5 +1,5 @@
-/* Every error of comfyui-api.md section 3, with its exact words and shapes. In the tables a back quote
- * stands for a double quote. */
+/* Every error of comfyui-api.md section 3, with its exact words and shapes. In the tables a back
+ * quote stands for a double quote. */
 #include "support/graph_rig.h"
 #include "support/oom.h"
 

@@ -1,4 +1,5 @@
-/* The journal's texts, byte for byte, with a clock that stands still and devices without hardware. */
+/* The journal's texts, byte for byte, with a clock that stands still and devices without
+ * hardware. */
 #include "journal/journal.h"
 #include "support/clock_manual.h"
 #include "support/devices.h"

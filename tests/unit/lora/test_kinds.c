@@ -1,85 +1,10 @@
 /* Kinds of adapters against their formulas (lora.md 5), written down plainly here and computed in
- * double: random shapes, weights and strengths, linear and convolutions, rows of a weight, halves that
- * trade places, weights kept the other way round, one adapter or several behind one another. Then what
- * a file may get wrong. */
-#include "lora_file.h"
+ * double: random shapes, weights and strengths, linear and convolutions, rows of a weight, halves
+ * that trade places, weights kept the other way round, one adapter or several behind one another.
+ * Then what a file may get wrong. */
+#include "kinds.h"
 
 #include "support/oom.h"
-
-#include "base/mt19937.h"
-#include "merge/merge.h"
-
-#include <math.h>
-
-#define KEY "model.layer.weight"
-#define MOST 9216 /* elements of a weight */
-#define TENSORS 8
-#define TOLERANCE 2e-5 /* of a weight's typical value */
-
-static struct mt19937 dice;
-
-static uint64_t roll(uint64_t n) /* 0 .. n-1 */
-{
-    return mt19937_u32(&dice) % n;
-}
-
-static float chance(void) /* -1 .. 1 */
-{
-    return (float)roll(2001) / 1000 - 1;
-}
-
-/* ---- files of random values ---- */
-
-struct tensor {
-    char name[32];
-    struct shape shape;
-    float v[MOST];
-};
-
-struct file {
-    struct tensor t[TENSORS];
-    size_t n;
-    struct str bytes;
-};
-
-static const float *add(struct file *f, const char *name, struct shape s)
-{
-    uint64_t n = 0;
-    struct tensor *t = &f->t[f->n++];
-    assert_true(f->n <= TENSORS && shape_count(&s, &n) && n <= MOST);
-    snprintf(t->name, sizeof t->name, "x.%s", name);
-    t->shape = s;
-    for (uint64_t i = 0; i < n; i++)
-        t->v[i] = chance();
-    return t->v;
-}
-
-static void bytes_of(struct file *f)
-{
-    struct str head = { 0 };
-    size_t at = 0;
-    str_adds(&head, "{");
-    for (size_t i = 0; i < f->n; i++) {
-        char dims[SHAPE_TEXT_MAX];
-        uint64_t n = 0;
-        assert_true(shape_count(&f->t[i].shape, &n));
-        str_addf(&head, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}",
-                 i ? "," : "", f->t[i].name, shape_text(&f->t[i].shape, dims), at,
-                 at + (size_t)n * 4);
-        at += (size_t)n * 4;
-    }
-    str_adds(&head, "}");
-    for (int k = 0; k < 8; k++)
-        str_addc(&f->bytes, (char)(head.n >> (8 * k)));
-    str_add(&f->bytes, head.p, head.n);
-    for (size_t i = 0; i < f->n; i++) {
-        uint64_t n = 0;
-        assert_true(shape_count(&f->t[i].shape, &n));
-        str_add(&f->bytes, (const char *)f->t[i].v, (size_t)n * 4); /* as little as we are */
-    }
-    assert_false(f->bytes.bad || head.bad);
-    str_release(&head);
-}
 
 /* ---- changes, as their formulas say ---- */
 
@@ -100,12 +25,6 @@ struct change {
     const float *size; /* of DoRA: [out] or [in]; NULL: none */
     bool by_row;
 };
-
-/* A matrix of the file: [rows, cols], with ones behind it where the file likes that. */
-static struct shape flat(uint64_t rows, uint64_t cols)
-{
-    return (struct shape) { 2, { rows, cols } };
-}
 
 static double alpha_of(struct file *f, uint64_t rank)
 {
@@ -236,13 +155,6 @@ static void make_lokr(struct file *f, struct change *x)
 
 enum where { WHOLE, ROWS, SWAPPED, TURNED, PART_OF, WHERES };
 
-struct weight {
-    struct shape shape;
-    uint64_t rows, cols;
-    float base[MOST], got[MOST];
-    double want[MOST];
-};
-
 /* The name, and the weight as the file sees it. */
 static struct lora_name name_for(const struct weight *w, enum where where, struct view *v)
 {
@@ -357,19 +269,6 @@ static void random_weight(struct weight *w, enum where where)
         w->want[i] = (double)(w->base[i] = chance());
 }
 
-static void compare(const struct weight *w, unsigned seed)
-{
-    uint64_t n = w->rows * w->cols;
-    double typical = 0;
-    for (uint64_t i = 0; i < n; i++)
-        typical += w->want[i] * w->want[i];
-    typical = sqrt(typical / (double)n);
-    for (uint64_t i = 0; i < n; i++)
-        if (!(fabs((double)w->got[i] - w->want[i]) <= TOLERANCE * (typical + fabs(w->want[i]))))
-            fail_msg("seed %u: element %u of %u x %u is %.9g, should be %.9g", seed, (unsigned)i,
-                     (unsigned)w->rows, (unsigned)w->cols, (double)w->got[i], w->want[i]);
-}
-
 /* One to three adapters of this kind, or of this kind and pairs, on one weight. */
 static void one_round(make_fn *make, bool dora, unsigned seed)
 {
@@ -402,21 +301,7 @@ static void one_round(make_fn *make, bool dora, unsigned seed)
                   err);
     }
     assert_int_equal(terms.n, count);
-    for (size_t i = 0; i < count; i++)
-        assert_true(!term_check(vec_at(&terms, i), w.rows, w.cols, &err) &&
-                    term_scratch(vec_at(&terms, i), &tmp));
-    struct merge m = { .from = DT_F32,
-                       .to = DT_F32,
-                       .src = w.base,
-                       .dst = w.got,
-                       .rows = w.rows,
-                       .cols = w.cols,
-                       .term = terms.p,
-                       .terms = terms.n,
-                       .src_scale = 1,
-                       .dst_scale = 1 };
-    merge_norms(&m, NULL);
-    merge_run(&m, NULL);
+    merge_all(&w, &terms, &tmp);
     compare(&w, seed);
     for (size_t i = 0; i < count; i++) {
         res_adapter_unref(a[i]);
@@ -456,188 +341,6 @@ static void dora(void **state)
     for (unsigned i = 0; i < 3 * ROUNDS; i++)
         one_round(kinds[i % 3], true, i);
 }
-
-/* ---- OFT, whose change depends on the weight: (I + Q)(I - Q)^-1, block by block ---- */
-
-#define BLOCK 96
-
-/* m [n, 2n] with the unit matrix on its right becomes the unit matrix and the inverse. */
-static void eliminate(double m[BLOCK][2 * BLOCK], size_t n)
-{
-    for (size_t p = 0; p < n; p++) {
-        double by = m[p][p];
-        for (size_t j = 0; j < 2 * n; j++)
-            m[p][j] /= by;
-        for (size_t i = 0; i < n; i++) {
-            double f = m[i][p];
-            for (size_t j = 0; i != p && j < 2 * n; j++)
-                m[i][j] -= f * m[p][j];
-        }
-    }
-}
-
-/* R of one block. */
-static void rotation(const float *b, size_t n, double by, double r[BLOCK][BLOCK])
-{
-    static double m[BLOCK][2 * BLOCK], q[BLOCK][BLOCK];
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < n; j++) {
-            q[i][j] = by * ((double)b[i * n + j] - (double)b[j * n + i]);
-            m[i][j] = (i == j) - q[i][j];
-            m[i][n + j] = i == j;
-        }
-    eliminate(m, n);
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < n; j++) {
-            r[i][j] = m[i][n + j];
-            for (size_t k = 0; k < n; k++)
-                r[i][j] += q[i][k] * m[k][n + j];
-        }
-}
-
-/* Blocks of the file for rows [from, from + rows) of `of`; by: how much Q is shortened. */
-static void apply_oft(struct weight *w, uint64_t row, uint64_t rows, const float *blocks, size_t n,
-                      double by, double strength)
-{
-    static double r[BLOCK][BLOCK], was[MOST];
-    memcpy(was, w->want, sizeof was);
-    for (uint64_t at = 0; at < rows; at += n) {
-        rotation(blocks + at * n, n, by, r);
-        for (size_t i = 0; i < n; i++)
-            for (uint64_t c = 0; c < w->cols; c++) {
-                double sum = -was[(row + at + i) * w->cols + c];
-                for (size_t k = 0; k < n; k++)
-                    sum += r[k][i] * was[(row + at + k) * w->cols + c];
-                w->want[(row + at + i) * w->cols + c] += strength * strength * sum;
-            }
-    }
-}
-
-static void oft_round(unsigned seed)
-{
-    static const float strengths[] = { 1, -0.7f, 0.3f };
-    static struct weight w;
-    static struct file f[2];
-    struct res_adapter *a[2];
-    struct arena tmp = { 0 };
-    struct vec terms = { .elem = sizeof(struct res_term) };
-    berth_err err = { 0 };
-    mt19937_init(&dice, seed);
-    const size_t n = 1 + (size_t)roll(seed % 5 ? 12 : BLOCK),
-                 count = 1 + (size_t)roll(n > 12 ? 1 : 6);
-    const bool part = roll(2);
-    const uint64_t rows = n * count, above = part ? roll(3) : 0, below = part ? roll(3) : 0;
-    w.shape = (struct shape) { 2, { above + rows + below, 1 + roll(40) } };
-    if (above + rows + below > MOST / w.shape.dim[1])
-        w.shape.dim[1] = MOST / (above + rows + below);
-    assert_true(merge_matrix(&w.shape, &w.rows, &w.cols));
-    for (uint64_t i = 0; i < w.rows * w.cols; i++)
-        w.want[i] = (double)(w.base[i] = chance());
-    for (size_t k = 0; k < 2; k++) {
-        const float strength = strengths[roll(ARRAY_LEN(strengths))];
-        const uint64_t from = part && n <= 12 ? n * roll(2) : 0, of = from ? from + rows : 0;
-        const struct lora_name name = {
-            .base = "x", .key = KEY, .row = above, .rows = part ? rows : 0, .from = from, .of = of
-        };
-        const struct lora_names names = { &name, 1 };
-        f[k] = (struct file) { 0 };
-        const float *b = add(&f[k], "oft_blocks", (struct shape) { 3, { count + from / n, n, n } });
-        double sum = 0, by = 1;
-        for (size_t i = 0; i < (count + from / n) * n * n; i++) {
-            const float v = b[i] - b[i / (n * n) * n * n + i % n * n + i / n % n];
-            sum += (double)v * (double)v;
-        }
-        if (roll(2)) {
-            const double most = 3 * (double)add(&f[k], "alpha", (struct shape) { 0, { 0 } })[0];
-            f[k].t[1].v[0] *= 3;
-            by = most > 0 && sqrt(sum) > most ? most / sqrt(sum) : 1;
-        }
-        if (roll(2))
-            add(&f[k], "rescale", (struct shape) { 2, { rows, 1 } }); /* plays no part */
-        apply_oft(&w, above, rows, b + from * n, n, by, (double)strength);
-        bytes_of(&f[k]);
-        assert_ok(lora_from_bytes(&f[k].bytes, &names, NULL, &a[k], &err), err);
-        assert_int_equal(lora_info(a[k]).unknown, 0);
-        assert_ok(a[k]->ops->terms(a[k], KEY, strlen(KEY), &w.shape, strength, &tmp, &terms, &err),
-                  err);
-        assert_ok(term_check(vec_at(&terms, k), w.rows, w.cols, &err), err);
-    }
-    struct merge m = { .from = DT_F32,
-                       .to = DT_F32,
-                       .src = w.base,
-                       .dst = w.got,
-                       .rows = w.rows,
-                       .cols = w.cols,
-                       .term = terms.p,
-                       .terms = terms.n,
-                       .src_scale = 1,
-                       .dst_scale = 1 };
-    merge_run(&m, NULL);
-    compare(&w, seed);
-    for (size_t k = 0; k < 2; k++) {
-        res_adapter_unref(a[k]);
-        str_release(&f[k].bytes);
-    }
-    vec_release(&terms);
-    arena_release(&tmp);
-}
-
-static void oft(void **state)
-{
-    (void)state;
-    for (unsigned i = 0; i < ROUNDS; i++)
-        oft_round(i);
-}
-
-/* ---- what files get wrong ---- */
-
-static const struct lora_name one_name[] = { { .base = "x", .key = KEY } };
-static const struct lora_names one = { one_name, 1 };
-
-struct wrong {
-    struct lora_tensor t[6];
-    struct shape weight;
-    berth_status code;
-    const char *says;
-};
-
-/* Refused when it is opened, or when its terms are asked for: naming the tensor and the numbers. */
-static void refuse(const struct wrong *c)
-{
-    struct str bytes = { 0 };
-    struct res_adapter *a;
-    struct arena tmp = { 0 };
-    struct vec terms = { .elem = sizeof(struct res_term) };
-    berth_err err = { 0 };
-    size_t n = 0;
-    while (n < ARRAY_LEN(c->t) && c->t[n].name)
-        n++;
-    lora_bytes(c->t, n, &bytes);
-    berth_status s = lora_from_bytes(&bytes, &one, NULL, &a, &err);
-    if (!s)
-        s = a->ops->terms(a, KEY, strlen(KEY), &c->weight, 1, &tmp, &terms, &err);
-    assert_fails(s, err, c->code, c->says);
-    assert_int_equal(terms.n, 0);
-    res_adapter_unref(a);
-    vec_release(&terms);
-    arena_release(&tmp);
-    str_release(&bytes);
-}
-
-#define LINEAR                                                                                     \
-    {                                                                                              \
-        2,                                                                                         \
-        {                                                                                          \
-            4, 6                                                                                   \
-        }                                                                                          \
-    }
-#define CONV                                                                                       \
-    {                                                                                              \
-        4,                                                                                         \
-        {                                                                                          \
-            4, 3, 3, 3                                                                             \
-        }                                                                                          \
-    }
 
 static void loha_that_does_not_fit(void **state)
 {
@@ -757,39 +460,6 @@ static void lokr_that_does_not_fit(void **state)
         refuse(&cases[i]);
 }
 
-static void oft_that_does_not_fit(void **state)
-{
-    (void)state;
-    static const struct wrong cases[] = {
-        { { { "x.oft_blocks", { 3, { 2, 3, 3 } }, 1 } },
-          LINEAR,
-          BERTH_EFORMAT,
-          "'x.oft_blocks' [2, 3, 3] does not fit a weight of shape [4, 6]" },
-        { { { "x.oft_blocks", { 3, { 2, 2, 3 } }, 1 } }, LINEAR, BERTH_EFORMAT, "does not fit" },
-        { { { "x.oft_blocks", { 3, { 4, 0, 0 } }, 1 } }, LINEAR, BERTH_EFORMAT, "does not fit" },
-        { { { "x.oft_blocks", { 2, { 4, 4 } }, 1 } }, LINEAR, BERTH_EFORMAT, "does not fit" },
-        { { { "x.oft_blocks", { 4, { 1, 2, 2, 2 } }, 1 } },
-          LINEAR,
-          BERTH_EUNSUPPORTED,
-          "'x.oft_blocks' is of kind BOFT, which is not merged" },
-        { { { "x.oft_diag", { 2, { 4, 4 } }, 1 } }, LINEAR, BERTH_EUNSUPPORTED, "is of kind OFT" },
-        { { { "x.rescale", { 2, { 4, 1 } }, 1 } },
-          LINEAR,
-          BERTH_EFORMAT,
-          "'x.rescale' is there and no .oft_blocks beside it" },
-        { { { "x.oft_blocks", { 3, { 2, 2, 2 } }, 1 }, { "x.alpha", { 1, { 2 } }, 1 } },
-          LINEAR,
-          BERTH_EFORMAT,
-          "'x.alpha' is no single number" },
-        { { { "x.oft_blocks", { 3, { 32769, 1, 1 } }, 1 } },
-          { 2, { 32769, 1 } },
-          BERTH_EUNSUPPORTED,
-          "more than 32768 rows" },
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
-        refuse(&cases[i]);
-}
-
 static void dora_that_does_not_fit(void **state)
 {
     (void)state;
@@ -869,40 +539,6 @@ static void dora_of_a_part(void **state)
     str_release(&bytes);
 }
 
-/* Rows of a block that are not all there, or not in their order, cannot be mixed. */
-static void oft_of_rows_kept_otherwise(void **state)
-{
-    (void)state;
-    static const struct {
-        struct lora_name name;
-        struct shape blocks;
-    } cases[] = {
-        { { .base = "x", .key = KEY, .transpose = true }, { 3, { 3, 2, 2 } } },
-        { { .base = "x", .key = KEY, .swap = true }, { 3, { 2, 2, 2 } } },
-        { { .base = "x", .key = KEY, .from = 1, .of = 6 }, { 3, { 3, 2, 2 } } },
-        { { .base = "x", .key = KEY, .from = 3, .of = 9 }, { 3, { 3, 3, 3 } } },
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        const struct lora_tensor t = { "x.oft_blocks", cases[i].blocks, 1 };
-        struct str bytes = { 0 };
-        struct res_adapter *a;
-        struct arena tmp = { 0 };
-        struct vec terms = { .elem = sizeof(struct res_term) };
-        const struct shape w = LINEAR;
-        berth_err err = { 0 };
-        lora_bytes(&t, 1, &bytes);
-        assert_ok(
-            lora_from_bytes(&bytes, &(struct lora_names) { &cases[i].name, 1 }, NULL, &a, &err),
-            err);
-        assert_fails(a->ops->terms(a, KEY, strlen(KEY), &w, 1, &tmp, &terms, &err), err,
-                     BERTH_EUNSUPPORTED, "OFT of rows that the model keeps otherwise");
-        res_adapter_unref(a);
-        vec_release(&terms);
-        arena_release(&tmp);
-        str_release(&bytes);
-    }
-}
-
 static void terms_survive_oom(void **state)
 {
     (void)state;
@@ -954,8 +590,9 @@ static void terms_survive_oom(void **state)
             oom_after(k);
             s = a->ops->terms(a, files[i].key, strlen(files[i].key), &files[i].weight, 1, &tmp,
                               &terms, &err);
-            if (!s && !term_scratch(vec_at(&terms, 0), &tmp))
-                s = err_set(&err, BERTH_ENOMEM, "scratch");
+            struct merge m = { 0 };
+            if (!s && merge_matrix(&files[i].weight, &m.rows, &m.cols))
+                s = merge_take(&m, &terms, 0, &tmp, &err);
             oom_off();
             if (s && (s != BERTH_ENOMEM || !err.msg[0]))
                 fail_msg("file %zu, allocation %ld: %s", i, k, err.msg);
@@ -973,14 +610,11 @@ int main(void)
         cmocka_unit_test(pairs),
         cmocka_unit_test(loha),
         cmocka_unit_test(lokr),
-        cmocka_unit_test(oft),
         cmocka_unit_test(dora),
         cmocka_unit_test(loha_that_does_not_fit),
         cmocka_unit_test(lokr_that_does_not_fit),
-        cmocka_unit_test(oft_that_does_not_fit),
         cmocka_unit_test(dora_that_does_not_fit),
         cmocka_unit_test(dora_of_a_part),
-        cmocka_unit_test(oft_of_rows_kept_otherwise),
         cmocka_unit_test(terms_survive_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -363,7 +363,8 @@ static float *pass(const char *path, uint64_t *resident)
     return out;
 }
 
-/* What is stored is what counts: the same as with its values in F32, and near to what was rounded. */
+/* What is stored is what counts: the same as with its values in F32, and near to what was
+ * rounded. */
 static void every_stored_type_computes(void **state)
 {
     static const struct {

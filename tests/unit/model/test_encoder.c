@@ -1,5 +1,5 @@
-/* Sets of encoders: which layer each gives, weights against the empty prompt, what is put together.
- * */
+/* Sets of encoders: which layer each gives, weights against the empty prompt, what is put
+ * together. */
 #include "clip_files.h"
 #include "support/oom.h"
 

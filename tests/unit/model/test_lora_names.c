@@ -307,6 +307,38 @@ static void krea2_names_of_diffusers(void **state)
     check_part("krea2-tiny", NULL, &net, 1, want, ARRAY_LEN(want));
 }
 
+/* Wan by its own paths, dotted and flat, as Wan-Fun's trainers have them, and by diffusers' names;
+ * what has no ".weight" by its whole name. */
+static void wan_names(void **state)
+{
+    (void)state;
+    static const struct want want[] = {
+        { .base = "lora_unet_blocks_0_self_attn_q", .key = SD "blocks.0.self_attn.q.weight" },
+        { .base = "lora_unet__blocks_0_cross_attn_k", .key = SD "blocks.0.cross_attn.k.weight" },
+        { .base = "diffusion_model.blocks.1.ffn.2", .key = SD "blocks.1.ffn.2.weight" },
+        { .base = "diffusion_model.blocks.1.modulation", .key = SD "blocks.1.modulation" },
+        { .base = "diffusion_model.head.head", .key = SD "head.head.weight" },
+        { .base = "blocks.0.cross_attn.v_img", .key = SD "blocks.0.cross_attn.v_img.weight" },
+        { .base = "transformer.blocks.1.self_attn.o", .key = SD "blocks.1.self_attn.o.weight" },
+        { .base = "lycoris_blocks_1_ffn_0", .key = SD "blocks.1.ffn.0.weight" },
+        { .base = "transformer.blocks.0.attn1.to_out.0", .key = SD "blocks.0.self_attn.o.weight" },
+        { .base = "transformer.blocks.0.attn2.add_k_proj",
+          .key = SD "blocks.0.cross_attn.k_img.weight" },
+        { .base = "diffusion_model.blocks.1.ffn.net.0.proj", .key = SD "blocks.1.ffn.0.weight" },
+        { .base = "lycoris_blocks_1_attn2_to_q", .key = SD "blocks.1.cross_attn.q.weight" },
+        { .base = "transformer.condition_embedder.time_proj",
+          .key = SD "time_projection.1.weight" },
+        { .base = "transformer.proj_out", .key = SD "head.head.weight" },
+    };
+    static const struct want text[] = {
+        { .base = "text_encoders.umt5xxl.transformer.shared",
+          .key = "umt5xxl.transformer.shared.weight" },
+    };
+    static const struct net net = { "", SD, 0 }, umt5 = { "", "umt5xxl.transformer.", 0 };
+    check_part("wan-i2v-tiny", NULL, &net, 1, want, ARRAY_LEN(want));
+    check_part("umt5-tiny", NULL, &umt5, 1, text, ARRAY_LEN(text));
+}
+
 static void clip_g_and_t5(void **state)
 {
     (void)state;
@@ -629,6 +661,7 @@ int main(void)
         cmocka_unit_test(flux_rows),
         cmocka_unit_test(zimage_rows_of_qkv),
         cmocka_unit_test(krea2_names_of_diffusers),
+        cmocka_unit_test(wan_names),
         cmocka_unit_test(clip_g_and_t5),
         cmocka_unit_test(open_clip_rows),
         cmocka_unit_test(t5_of_llama_cpp),

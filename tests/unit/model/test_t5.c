@@ -301,7 +301,7 @@ static void chunk_init(struct chunk *c, size_t n)
         c->at[i] = c->slot[i];
         for (size_t k = 0; k < LEN; k++)
             c->slot[i][k] =
-                (struct token) { .id = (int32_t)((7 * k + 11 * i) % VOCAB), .weight = 1 };
+                (struct token) { .id = (int32_t)(1 + (7 * k + 11 * i) % (VOCAB - 1)), .weight = 1 };
     }
     c->in = (struct chunks) {
         .chunk = c->at, .len = c->len, .n = n, .rules = { .start = -1, .end = 1, .pad = 0 }
@@ -345,6 +345,7 @@ static void against_plain(void **state)
                       NULL, 0);
         const struct t5_net *t = t5_of(&r.enc[0]);
         assert_true(t->width == WIDTH && t->inner == INNER && t->heads == HEADS && t->mlp == MLP);
+        assert_ptr_equal(r.enc[0].is, own ? &encoder_umt5 : &encoder_t5);
         assert_true(t->vocab == VOCAB && t->layers == BLOCKS && t->own_bias == own && !t->gguf);
         assert_ok(text_encoder_check(&r.enc[0], &err), err);
         assert_int_equal(net_unused(r.enc[0].net, &(const char *) { NULL }), 0);
@@ -372,6 +373,9 @@ static void names_and_places(void **state)
         { .root = "text_encoders.t5xxl.transformer." },
         { .root = "transformer." },
         { .root = "", .also = "spiece_model" },
+        { .root = "", .own_bias = true },
+        { .root = "", .own_bias = true, .names = LLAMA },
+        { .root = "text_encoders.umt5xxl.transformer.", .own_bias = true },
     };
     static float first[LEN * WIDTH], got[LEN * WIDTH];
     struct chunk c;
@@ -380,15 +384,44 @@ static void names_and_places(void **state)
         struct clip_rig r;
         berth_err err = { 0 };
         clip_rig_open(&r, t5_file("names", &kind[i]), NULL, 0);
-        assert_true(r.n == 1 && r.found[0].is == &encoder_t5);
+        assert_int_equal(r.n, 1);
+        assert_ptr_equal(r.found[0].is, kind[i].own_bias ? &encoder_umt5 : &encoder_t5);
         assert_string_equal(r.found[0].root, kind[i].root);
         assert_ok(text_encoder_check(&r.enc[0], &err), err);
         assert_int_equal(net_unused(r.enc[0].net, &(const char *) { NULL }), 0);
-        encode(&r, &c.in, 0, i ? got : first);
-        if (i)
+        bool begins = !i || kind[i].own_bias != kind[i - 1].own_bias;
+        encode(&r, &c.in, 0, begins ? first : got);
+        if (!begins)
             assert_memory_equal(got, first, sizeof got);
         clip_rig_close(&r);
     }
+}
+
+/* What umT5 makes of a prompt does not depend on how far it is padded. */
+static void umt5_leaves_pads_out(void **state)
+{
+    (void)state;
+    enum { TEXT = 9 };
+    static float want[LEN * WIDTH], got[LEN * WIDTH], zero[LEN * WIDTH];
+    struct clip_rig r;
+    struct chunk c;
+    chunk_init(&c, 1);
+    clip_rig_open(&r, t5_file("pads", &(struct small_t5) { .root = "", .own_bias = true }), NULL,
+                  0);
+    for (size_t k = TEXT; k < LEN; k++)
+        c.slot[0][k].id = 0;
+    c.len[0] = TEXT;
+    encode(&r, &c.in, 0, want);
+    c.len[0] = LEN;
+    memset(got, 0xff, sizeof got);
+    encode(&r, &c.in, 0, got);
+    assert_memory_equal(got, want, TEXT * WIDTH * sizeof *got);
+    assert_memory_equal(got + TEXT * WIDTH, zero, (LEN - TEXT) * WIDTH * sizeof *got);
+    for (size_t k = 0; k < TEXT; k++) /* nothing but pads: one of them is computed, none is seen */
+        c.slot[0][k].id = 0;
+    encode(&r, &c.in, 0, got);
+    assert_memory_equal(got + WIDTH, zero, (LEN - 1) * WIDTH * sizeof *got);
+    clip_rig_close(&r);
 }
 
 static void stored_types(void **state)
@@ -749,7 +782,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buckets),           cmocka_unit_test(against_plain),
-        cmocka_unit_test(names_and_places),  cmocka_unit_test(stored_types),
+        cmocka_unit_test(names_and_places),
+        cmocka_unit_test(umt5_leaves_pads_out),  cmocka_unit_test(stored_types),
         cmocka_unit_test(nan_in_the_table),  cmocka_unit_test(vectors),
         cmocka_unit_test(refused),           cmocka_unit_test(no_tensor_may_be_missing),
         cmocka_unit_test(other_files),       cmocka_unit_test(flux_set),

@@ -270,8 +270,8 @@ static void middles_may_be_missing(void **state)
         free(out[i]);
 }
 
-/* A network of which only two norms are left: every res block and transformer adds nothing, but the first
- * transformer, which adds a thousandth of its norm. */
+/* A network of which only two norms are left: every res block and transformer adds nothing, but the
+ * first transformer, which adds a thousandth of its norm. */
 static float two_norms(const struct key *key, uint64_t i)
 {
     const char *first = "input_blocks.1.1.";
@@ -287,7 +287,8 @@ static float two_norms(const struct key *key, uint64_t i)
     return through && key->shape.ndim == 4 ? keys_tap(key, i) : 0;
 }
 
-/* Values so small that the epsilon of a norm is what counts: 1e-6 in front of transformers, else 1e-5. */
+/* Values so small that the epsilon of a norm is what counts: 1e-6 in front of transformers, else
+ * 1e-5. */
 static void norms_have_their_own_epsilon(void **state)
 {
     struct unet_config c = tiny;
@@ -426,7 +427,8 @@ static void wrong_files_are_told(void **state)
     keys_release(&k);
 }
 
-/* A file that lacks any one of its tensors is refused, by name where that is known: none is optional. */
+/* A file that lacks any one of its tensors is refused, by name where that is known: none is
+ * optional. */
 static void no_tensor_may_be_missing(void **state)
 {
     struct unet_config with = tiny; /* and with SDXL's vector */

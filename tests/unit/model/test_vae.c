@@ -1,4 +1,5 @@
-/* VAEs: tiles against a plain cover, automatic tiles, pictures, halves, other names, files that are wrong. */
+/* VAEs: tiles against a plain cover, automatic tiles, pictures, halves, other names, files that are
+ * wrong. */
 #include "support/data_bytes.h"
 #include "support/nets.h"
 #include "support/oom.h"

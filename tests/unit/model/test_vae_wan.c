@@ -96,6 +96,32 @@ static void config_is_read_from_shapes(void **state)
     rig_close(&r);
 }
 
+/* Wan 2.2's, whose lists are stages and whose pixels are folded. */
+static const struct vae_wan_config staged = {
+    .dim = 8, .dec_dim = 16, .z_channels = 48, .colours = 3
+};
+
+static void stages_are_told_from_blocks(void **state)
+{
+    struct rig r;
+    const struct shape z = { 5, { 1, 48, 3, 2, 3 } };
+    const struct shape want = { 5, { 1, 3, 9, 32, 48 } };
+    (void)state;
+    rig_open(&r, "cpu=64m", file_of(&staged, "stages", DT_F16), NULL);
+    assert_string_equal(r.v.latent.name, "the Wan 2.2 kind");
+    assert_int_equal(r.v.latent.channels, 48);
+    assert_int_equal(r.v.latent.ratio, 16);
+    assert_int_equal(r.v.latent.time_ratio, 4);
+    assert_int_equal(r.v.colours, 3);
+    assert_true(vae_wan_in(&r.v)->stages);
+    assert_int_equal(vae_wan_in(&r.v)->enc_blocks, 4);
+    assert_int_equal(vae_wan_in(&r.v)->dec_blocks, 4);
+    assert_int_equal(net_unused(r.net, &(const char *) { NULL }), 0);
+    const struct shape made = vae_decoded(&r.v, &z), back = vae_encoded(&r.v, &want);
+    assert_true(shape_eq(&made, &want) && shape_eq(&back, &z));
+    rig_close(&r);
+}
+
 static void others_are_refused(void **state)
 {
     static const struct {
@@ -103,10 +129,13 @@ static void others_are_refused(void **state)
         struct vae_wan_config c;
         const char *said;
     } list[] = {
-        { "decoder.upsamples.0.upsamples.0.residual.2.weight", { 8, 16, 3 }, "Wan 2.2's" },
-        { NULL, { 8, 16, 5 }, "pictures have 5 channels" },
-        { "decoder.upsamples.70.residual.0.gamma", { 8, 16, 3 }, "has 71 blocks" },
-        { "encoder.downsamples.11.resample.1.weight", { 8, 16, 3 }, "halves differ" },
+        { NULL, { .dim = 8, .z_channels = 16, .colours = 5 }, "pictures have 5 channels" },
+        { "decoder.upsamples.70.residual.0.gamma",
+          { .dim = 8, .z_channels = 16, .colours = 3 },
+          "has 71 blocks" },
+        { "encoder.downsamples.11.resample.1.weight",
+          { .dim = 8, .z_channels = 16, .colours = 3 },
+          "halves differ" },
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(list); i++) {
@@ -199,17 +228,14 @@ static void time_goes_one_way(void **state)
     rig_close(&r);
 }
 
-static void the_same_wherever_blocks_live(void **state)
+static void same_wherever(const char *path, const struct shape z, const struct shape x)
 {
     static const struct {
         const char *devices, *alloc;
     } row[] = { { "cpu=64m", NULL },
                 { "cuda:0@cpu=32m,cpu=64m,null:0=32m", "cuda:0,20%;null:0,50%;cpu,30%#cuda:0" },
                 { "cpu=32m,null:0=64m", "null:0,*#cpu" } };
-    const struct shape z = { 5, { 1, 16, 3, 4, 4 } }, x = { 5, { 1, 3, 5, 32, 32 } };
-    const char *path = file_of(&small, "placed", DT_F32);
     float *in = noise_floats(4, count(&x)), *want[2] = { NULL, NULL };
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct rig r;
         rig_open(&r, row[i].devices, path, row[i].alloc);
@@ -226,6 +252,65 @@ static void the_same_wherever_blocks_live(void **state)
         rig_close(&r);
     }
     free(in), free(want[0]), free(want[1]);
+}
+
+static void the_same_wherever_blocks_live(void **state)
+{
+    (void)state;
+    same_wherever(file_of(&small, "placed", DT_F32), (struct shape) { 5, { 1, 16, 3, 4, 4 } },
+                  (struct shape) { 5, { 1, 3, 5, 32, 32 } });
+    same_wherever(file_of(&staged, "placed22", DT_F32), (struct shape) { 5, { 1, 48, 3, 2, 2 } },
+                  (struct shape) { 5, { 1, 3, 9, 32, 32 } });
+}
+
+/* Tiles of frames begin anew: each is what it would be alone, and they are blended. */
+static void tiles_of_frames(void **state)
+{
+    const struct shape z = { 5, { 1, 16, 5, 8, 8 } };
+    struct rig r;
+    berth_err err = { 0 };
+    (void)state;
+    rig_open(&r, "cpu=64m", file_of(&small, "frames", DT_F32), NULL);
+    const struct shape made = vae_decoded(&r.v, &z);
+    float *in = noise_floats(6, count(&z)), *whole = run(&r, true, in, &z);
+    r.j.tile_x = r.j.tile_y = 8;
+    r.j.overlap = 2;
+    r.j.tile_t = 9; /* all of them: nothing changes */
+    r.j.overlap_t = 1;
+    float *same = run(&r, true, in, &z);
+    assert_memory_equal(same, whole, count(&made) * sizeof *same);
+    r.j.tile_t = 3;
+    float *tiled = run(&r, true, in, &z);
+    for (size_t c = 0; c < 3; c++) /* the first tile's own frames, which no other reaches */
+        assert_true(rel_error(tiled + c * 17 * 4096, whole + c * 17 * 4096, 8 * 4096) < 1e-6);
+    assert_true(rel_error(tiled, whole, count(&made)) > 1e-4);
+    r.j.overlap_t = 3;
+    assert_fails(vae_decode(&r.j, in, &z, tiled, &err), err, BERTH_EINVAL,
+                 "tiles of 3 latent frames overlapping by 3");
+    free(in), free(whole), free(same), free(tiled);
+    rig_close(&r);
+}
+
+/* A long video takes hardly more than a short one. */
+static void memory_is_that_of_a_piece(void **state)
+{
+    static const struct vae_wan_config *const list[] = { &small, &staged };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(list); i++)
+        for (int decode = 0; decode < 2; decode++) {
+            struct rig r;
+            uint64_t peak[2];
+            rig_open(&r, "cpu=64m", file_of(list[i], "long", DT_F16), NULL);
+            for (uint64_t k = 0; k < 2; k++) {
+                const uint64_t t = k ? 300 : 12;
+                const struct shape z = { 5, { 1, list[i]->z_channels, t, 4, 6 } };
+                const struct shape x = { 5, { 1, 3, 4 * t - 3, 64, 96 } };
+                berth_err err = { 0 };
+                assert_ok(vae_predict(&r.j, decode, decode ? &z : &x, &peak[k], &err), err);
+            }
+            assert_true(peak[1] <= peak[0] * 5 / 4); /* places in memory do not fit as well */
+            rig_close(&r);
+        }
 }
 
 static void every_stored_type_computes(void **state)
@@ -339,10 +424,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(config_is_read_from_shapes),
+        cmocka_unit_test(stages_are_told_from_blocks),
         cmocka_unit_test(others_are_refused),
         cmocka_unit_test(each_half_alone),
         cmocka_unit_test(time_goes_one_way),
         cmocka_unit_test(the_same_wherever_blocks_live),
+        cmocka_unit_test(tiles_of_frames),
+        cmocka_unit_test(memory_is_that_of_a_piece),
         cmocka_unit_test(every_stored_type_computes),
         cmocka_unit_test(pictures_may_be_transparent),
         cmocka_unit_test(tiles),

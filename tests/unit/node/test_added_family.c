@@ -1,6 +1,6 @@
-/* A family that the program does not have, added by a folder and a line (tests/families): everything
- * that asks descriptors knows it. Loaders tell its files, prompts are sampled through ordinary
- * nodes, its text encoder and its VAE are
+/* A family that the program does not have, added by a folder and a line (tests/families):
+ * everything that asks descriptors knows it. Loaders tell its files, prompts are sampled through
+ * ordinary nodes, its text encoder and its VAE are
  * its own, adapters find its tensors, plans follow its pass. */
 #include "support/loader_rig.h"
 
@@ -193,7 +193,8 @@ static void samples_previews_and_decodes_video(void **state)
     scene_close(&s);
 }
 
-/* The film treats each frame by itself, so that windows over its frames give what the whole does. */
+/* The film treats each frame by itself, so that windows over its frames give what the whole
+ * does. */
 static void windows_over_frames(void **state)
 {
     static const char *const how[] = {

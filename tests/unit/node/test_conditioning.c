@@ -625,7 +625,8 @@ static void pictures_are_spread_over_a_batch(void **state)
     }
 }
 
-/* What a network for inpainting sees beside the latent: the rounded mask, then the masked picture. */
+/* What a network for inpainting sees beside the latent: the rounded mask, then the masked
+ * picture. */
 static void inpainting_sees_mask_and_picture(void **state)
 {
     struct told t;

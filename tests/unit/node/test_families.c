@@ -1,6 +1,6 @@
 /* Every family of models from checkpoint to picture, through the nodes of a workflow: what differs
- * between them (encoders, sizes told to SDXL, what inpainting networks see) reaches the network. Numbers:
- * tests/golden. */
+ * between them (encoders, sizes told to SDXL, what inpainting networks see) reaches the network.
+ * Numbers: tests/golden. */
 #include "support/loader_rig.h"
 #include "support/tokenizer.h"
 

@@ -1,5 +1,5 @@
-/* Flux through its nodes, on tiny models: every form of its loaders, its prompts and guidance, its noise
- * levels, where its noise is drawn. Numbers are held to ComfyUI's in tests/golden. */
+/* Flux through its nodes, on tiny models: every form of its loaders, its prompts and guidance, its
+ * noise levels, where its noise is drawn. Numbers are held to ComfyUI's in tests/golden. */
 #include "support/loader_rig.h"
 #include "support/oom.h"
 #include "support/tokenizer.h"

@@ -77,8 +77,31 @@ static void keyframes(void **state)
     rig_close(&r);
 }
 
+/* A run always has a span: hooks that leave none, because there are no hooks or because the only
+ * keyframe begins at the end, are refused. */
+static void spans(void **state)
+{
+    (void)state;
+    struct keyframe frame = { .percent = 1, .strength = 1 };
+    struct hooks h = many(1);
+    struct arena mem = { 0 };
+    struct vec out = { 0 };
+    berth_err err = { 0 };
+    h.at[0].frames.at = &frame;
+    h.at[0].frames.n = 1;
+    assert_fails(hooks_spans(&h, &mem, &out, &err), err, BERTH_EINVAL, "none of the 1 hooks acts");
+    frame.percent = 0.5;
+    assert_ok(hooks_spans(&h, &mem, &out, &err), err);
+    assert_int_equal(out.n, 2); /* before it, and from it on */
+    h.n = 0;
+    assert_fails(hooks_spans(&h, &mem, &out, &err), err, BERTH_EINVAL, "none of the 0 hooks acts");
+    vec_release(&out);
+    arena_release(&mem);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(joined), cmocka_unit_test(keyframes) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(joined), cmocka_unit_test(keyframes),
+                                        cmocka_unit_test(spans) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

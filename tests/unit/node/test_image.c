@@ -426,8 +426,8 @@ static void box_keeps_proportions(void **state)
     rig_expect(rig_out(r, 0)->tensor, SHAPE4(1, 2, 3, 1), (float[]) { 2, 1, 2, 2, 3, 2 }, 1e-6f);
 }
 
-/* A mask need not have its picture's size, nor as many items. Whatever the plan, it is scaled whole,
- * but for "crop": the picture's part is cut out of it, where it lies within it. */
+/* A mask need not have its picture's size, nor as many items. Whatever the plan, it is scaled
+ * whole, but for "crop": the picture's part is cut out of it, where it lies within it. */
 static void box_with_a_mask_of_another_size(void **state)
 {
     struct node_rig *r = *state;

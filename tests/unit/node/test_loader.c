@@ -288,7 +288,7 @@ static void types_nobody_computes_are_refused(void **state)
     } row[] = {
         { "DualCLIPLoader", "{" TWO ", \"type\": \"sd3\"}", "'sd3'" },
         { "DualCLIPLoader", "{" TWO ", \"type\": \"hunyuan_video\"}", "'hunyuan_video'" },
-        { "CLIPLoader", "{\"clip_name\": \"t5.safetensors\", \"type\": \"wan\"}", "'wan'" },
+        { "CLIPLoader", "{\"clip_name\": \"t5.safetensors\", \"type\": \"mochi\"}", "'mochi'" },
         { "TripleCLIPLoader", "{" TWO ", \"clip_name3\": \"t5.safetensors\"}", "'sd3'" },
     };
 #undef TWO
@@ -637,8 +637,8 @@ static void families_nobody_computes_are_refused(void **state)
         { "UNETLoader",
           "unet_name",
           "diffusion_models",
-          { "head.modulation", "patch_embedding.weight", "blocks.0.modulation" },
-          "a Wan video model (2.1 or 2.2)" },
+          { "t5_yproj.weight", "pos_frequencies" },
+          "a Mochi video model" },
         { "UNETLoaderDisTorch2MultiGPU",
           "unet_name",
           "diffusion_models",
@@ -655,8 +655,8 @@ static void families_nobody_computes_are_refused(void **state)
         { "VAELoader",
           "vae_name",
           "vae",
-          { "decoder.upsamples.0.upsamples.0.residual.0.gamma" },
-          "a Wan 2.2 VAE" },
+          { "decoder.conv_in.conv.weight", "quant_conv.weight" },
+          "a HunyuanVideo VAE" },
         { "CLIPLoader",
           "clip_name",
           "text_encoders",

@@ -1,6 +1,6 @@
-/* Where blocks lie changes no bit: a model spread over three logical devices samples what it samples in
- * one place, for a sampler of every family, with an adapter merged into it, and after a free; so do text
- * encoders and VAEs, and as many threads as you like. */
+/* Where blocks lie changes no bit: a model spread over three logical devices samples what it
+ * samples in one place, for a sampler of every family, with an adapter merged into it, and after a
+ * free; so do text encoders and VAEs, and as many threads as you like. */
 #include "support/loader_rig.h"
 #include "support/tokenizer.h"
 

@@ -1,5 +1,6 @@
-/* Sampling nodes over a tiny model: that the ways to say the same give the same, what is told while they
- * run, and how they end when they do not. Numbers are held to ComfyUI's in tests/golden/node. */
+/* Sampling nodes over a tiny model: that the ways to say the same give the same, what is told while
+ * they run, and how they end when they do not. Numbers are held to ComfyUI's in
+ * tests/golden/node. */
 #include "support/loader_rig.h"
 #include "support/oom.h"
 
@@ -92,8 +93,8 @@ static void expect_same(const struct htensor *a, const struct htensor *b, double
         fail_msg("off by %g of %g", off, top);
 }
 
-/* A call with the scene's model and prompts where the class has such inputs. Takes latent; NULL: it has
- * none. */
+/* A call with the scene's model and prompts where the class has such inputs. Takes latent; NULL: it
+ * has none. */
 static void make(struct scene *s, struct call *x, const char *cls, const char *inputs,
                  struct value *latent)
 {
@@ -253,8 +254,8 @@ static void wrong_things_are_refused(void **state)
     call_release(&x);
 }
 
-/* Each allocation of a run fails once: it ends with BERTH_ENOMEM, or gets by without (a preview), and
- * leaves nothing behind. */
+/* Each allocation of a run fails once: it ends with BERTH_ENOMEM, or gets by without (a preview),
+ * and leaves nothing behind. */
 static void survives_exhaustion(void **state)
 {
     struct scene *s = *state;
@@ -582,8 +583,8 @@ static bool equal(const struct htensor *a, const struct htensor *b)
     return memcmp(a->data, b->data, htensor_count(a) * sizeof(float)) == 0;
 }
 
-/* DifferentialDiffusion: all or nothing of a mask, the more of it the lower the noise; ddim: noise of its
- * own where the mask is not 1, and euler's where it is. */
+/* DifferentialDiffusion: all or nothing of a mask, the more of it the lower the noise; ddim: noise
+ * of its own where the mask is not 1, and euler's where it is. */
 static void masks_by_noise_level(void **state)
 {
     struct scene *s = *state;

@@ -1,7 +1,7 @@
-/* op_rounding: a backend of the host that has activations of 16 bits. It does nothing but widen what
- * it is given to F32, ask the reference and round the result once (and weights and biases of
- * products before that, as cards do): what kernels are meant to do, and a network in 16 bits without
- * a card.
+/* op_rounding: a backend of the host that has activations of 16 bits. It does nothing but widen
+ * what it is given to F32, ask the reference and round the result once (and weights and biases of
+ * products before that, as cards do): what kernels are meant to do, and a network in 16 bits
+ * without a card.
  * Operands of 16 bits are widened, weights too; quants are read by the reference as they are. */
 #ifndef UNIT_OP_OP_ROUNDING_H
 #define UNIT_OP_OP_ROUNDING_H

@@ -1,8 +1,8 @@
-/* Kernels of ours that elsewhere run beside NVIDIA's libraries, without them, on a card: so they are
- * tried with every shape, not those a library leaves to them, and compute-sanitizer, which gives up
- * inside the libraries, can watch them. cuBLASLt is the stand-in, which refuses all it is asked for;
- * cuDNN's place is taken by nothing: what is turned for it is turned back. Scores that a product would
- * have made are drawn. */
+/* Kernels of ours that elsewhere run beside NVIDIA's libraries, without them, on a card: so they
+ * are tried with every shape, not those a library leaves to them, and compute-sanitizer, which
+ * gives up inside the libraries, can watch them. cuBLASLt is the stand-in, which refuses all it is
+ * asked for; cuDNN's place is taken by nothing: what is turned for it is turned back. Scores that a
+ * product would have made are drawn. */
 #include "support/fake_cublaslt.h"
 #include "support/fake_symbol.h"
 #include "unit/op/cuda_between.h"

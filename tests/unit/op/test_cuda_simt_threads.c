@@ -1,5 +1,5 @@
-/* Threads of a block as support/cuda_simt runs them: barriers, shuffles and those who leave early do
- * what they do on a card, and a missing barrier gives other results in another order. */
+/* Threads of a block as support/cuda_simt runs them: barriers, shuffles and those who leave early
+ * do what they do on a card, and a missing barrier gives other results in another order. */
 #include "support/cuda_simt/simt.h"
 #include "support/test.h"
 

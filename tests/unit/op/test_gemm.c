@@ -1,6 +1,6 @@
-/* linear, matmul and conv2d at every level this processor has, on odd shapes and stored types, against sums
- * in double; the same bits whatever the threads, the batch and the rows beside; cancelling. Scratch is
- * exactly what was asked for and full of NaN beforehand. */
+/* linear, matmul and conv2d at every level this processor has, on odd shapes and stored types,
+ * against sums in double; the same bits whatever the threads, the batch and the rows beside;
+ * cancelling. Scratch is exactly what was asked for and full of NaN beforehand. */
 #include "support/rng.h"
 #include "support/test.h"
 
@@ -145,7 +145,8 @@ static void linear_free(struct linear_data *d)
     free(d->w), free(d->wide), free(d->x), free(d->add), free(d->bias);
 }
 
-/* Rows [first, first + rows) of the case into y, whose rows are n + 5 apart. With `add`, y itself is it. */
+/* Rows [first, first + rows) of the case into y, whose rows are n + 5 apart. With `add`, y itself
+ * is it. */
 static berth_status linear_run(const struct linear_data *d, const struct op_backend *l,
                                struct tpool *p, size_t first, size_t rows, float *y, bool apart,
                                bool thrifty, berth_err *err)
@@ -486,9 +487,10 @@ static void pictures_are_alone(void **state)
         }
 }
 
-/* What one large value does to results: those whose window has it round as sums of its size do; Winograd's tiles
- * have it in common, so that results beside get rounding of it, too (ops.h, Same bits). Allowed, as a part of
- * the value at weights up to 1: twice what was seen. A NaN stays within the tile. */
+/* What one large value does to results: those whose window has it round as sums of its size do;
+ * Winograd's tiles have it in common, so that results beside get rounding of it, too (ops.h, Same
+ * bits). Allowed, as a part of the value at weights up to 1: twice what was seen. A NaN stays
+ * within the tile. */
 static void outliers_reach_their_tile_alone(void **state)
 {
     (void)state;

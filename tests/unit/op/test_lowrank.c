@@ -9,7 +9,8 @@ struct sizes {
     size_t rows, cols, rank;
 };
 
-/* Around the panels (8, 16, 32 columns), blocks of rows (4, 8), tiles (64 x 1024), packed ranks (128). */
+/* Around the panels (8, 16, 32 columns), blocks of rows (4, 8), tiles (64 x 1024), packed ranks
+ * (128). */
 static const struct sizes shapes[] = {
     { 1, 1, 1 },    { 1, 1, 0 },      { 3, 7, 2 },      { 4, 8, 4 },     { 5, 31, 3 },
     { 8, 32, 16 },  { 9, 33, 5 },     { 7, 65, 1 },     { 64, 96, 16 },  { 65, 97, 8 },

@@ -1,6 +1,6 @@
 /* Every op of ops.def, every level of the CPU and every other device against the reference, with
- * the cases of op_cases.h. And the promise of ops.h that a result has the same bits for any number of
- * threads, thrifty or not, and for a batch in one piece or row by row. op_device.h has what the
+ * the cases of op_cases.h. And the promise of ops.h that a result has the same bits for any number
+ * of threads, thrifty or not, and for a batch in one piece or row by row. op_device.h has what the
  * environment can ask for. */
 #include "op/cpu/cpu_impl.h"
 #include "unit/op/op_device.h"

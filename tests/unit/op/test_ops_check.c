@@ -342,6 +342,11 @@ static void types(void **state)
     narrow.data = wide.data;
     REFUSED(row_norm, "y [3, 4] overlaps x [3, 4]", .x = wide, .y = narrow);
     TAKEN(copy, .x = of(DT_F16, s), .y = f(s));
+    TAKEN(add_product, .w = f(S2(3, 4)), .up = f(S2(3, 2)), .down = f(S2(2, 4)));
+    REFUSED(add_product, "up [3, 2] and down [3, 4] do not make w [3, 4]", .w = f(S2(3, 4)),
+            .up = f(S2(3, 2)), .down = f(S2(3, 4)));
+    REFUSED(add_product, "w is F16", .w = of(DT_F16, S2(3, 4)), .up = f(S2(3, 2)),
+            .down = f(S2(2, 4)));
     REFUSED(unary, "x is I32, not F32, F16 or BF16", .x = of(DT_I32, s), .y = f(s));
     REFUSED(unary, "x is Q8_0, not F32, F16 or BF16", .x = of(DT_Q8_0, S2(3, 32)), .y = f(s));
     REFUSED(binary, "a is BF16, neither F32 nor F16 as b", .a = of(DT_BF16, s), .b = of(DT_F16, s),

@@ -1,6 +1,6 @@
 /* Activations of 16 bits, and the loop that holds devices against the reference (op_device.h), by
- * means of a backend that does nothing but widen, ask the reference and round once (op_rounding.h). It
- * must pass on every case; with something wrong about it, the loop must see that in every op. */
+ * means of a backend that does nothing but widen, ask the reference and round once (op_rounding.h).
+ * It must pass on every case; with something wrong about it, the loop must see that in every op. */
 #include "unit/op/op_device.h"
 #include "unit/op/op_rounding.h"
 

@@ -53,8 +53,8 @@ static void same_size_is_the_same(void **state)
     free(src);
 }
 
-/* Where the centre of a pixel falls between two, the last bit decides, and torch has two ways to it; numbers
- * from torch, eight rows high. */
+/* Where the centre of a pixel falls between two, the last bit decides, and torch has two ways to
+ * it; numbers from torch, eight rows high. */
 static void nearest_takes_the_side_torch_takes(void **state)
 {
     (void)state;

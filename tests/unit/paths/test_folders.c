@@ -511,7 +511,8 @@ static void yaml_errors_name_the_line(void **state)
     assert_fails(folders_new(&cfg, &f, &err), err, BERTH_ENOTFOUND, "none.yaml");
 }
 
-/* The model that comes with the binary: listed among the others, behind them where names are equal. */
+/* The model that comes with the binary: listed among the others, behind them where names are
+ * equal. */
 static void further_checkpoints_come_last(void **state)
 {
     struct folders *f;

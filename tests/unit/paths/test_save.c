@@ -354,8 +354,8 @@ static void survives_oom(void **state)
     }
 }
 
-/* A path stands between quotes wherever it is named: that is how the server finds what it keeps from
- * clients. mode: of the folder output/sub. */
+/* A path stands between quotes wherever it is named: that is how the server finds what it keeps
+ * from clients. mode: of the folder output/sub. */
 static void refused_in_quotes(const char *prefix, mode_t mode)
 {
     struct save_path p = { 0 };

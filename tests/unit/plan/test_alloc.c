@@ -1,5 +1,5 @@
-/* The 42 rows of malformed or surprising allocation strings (residency.md 1.5), one test each. Where
- * a row is refused, the message says what is wrong, in which entry, and repeats its text. */
+/* The 42 rows of malformed or surprising allocation strings (residency.md 1.5), one test each.
+ * Where a row is refused, the message says what is wrong, in which entry, and repeats its text. */
 #include "support/plans.h"
 
 #define MODEL TOY_BYTES

@@ -336,8 +336,8 @@ static void writes_quotas_as_bytes(void **state)
     }
 }
 
-/* A "*" may be due more than its device has (tiny blocks and embeddings never get there): no text may
- * ask for that, but it need not. */
+/* A "*" may be due more than its device has (tiny blocks and embeddings never get there): no text
+ * may ask for that, but it need not. */
 static void writes_a_wildcard_beyond_the_device(void **state)
 {
     (void)state;

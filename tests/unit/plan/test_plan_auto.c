@@ -1,4 +1,5 @@
-/* Plans nobody wrote: the compute device up to its budget less the reserve, then donors by speed. */
+/* Plans nobody wrote: the compute device up to its budget less the reserve, then donors by
+ * speed. */
 #include "support/plans.h"
 
 /* n blocks of `each` bytes */
@@ -127,7 +128,8 @@ static void too_big_for_all_is_an_error_with_numbers(void **state)
                  "the model has 8.07 GiB; cuda:0 has 4.00 GiB, of which 7 B are kept free for "
                  "activations, and the other devices have cpu 4.00 GiB: give them more");
     d.n = 1;
-    assert_fails(plan_auto(&b, &d, NULL, 0, &q, &err), err, BERTH_ELIMIT, "other devices have nothing");
+    assert_fails(plan_auto(&b, &d, NULL, 0, &q, &err), err, BERTH_ELIMIT,
+                 "other devices have nothing");
     d.n = 0;
     assert_fails(plan_auto(&b, &d, NULL, 0, &q, &err), err, BERTH_EINVAL, "there are none");
     blocks_release(&b);

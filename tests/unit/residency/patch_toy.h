@@ -41,8 +41,11 @@ static inline berth_status toy_terms(const struct res_adapter *a, const char *ke
     struct res_term x = { .kind = t->kind,
                           .rows = rows,
                           .cols = cols,
-                          .rank = t->kind == TERM_MIX ? 8 : 2,
-                          .rank2 = 3,
+                          .rank = t->kind == TERM_MIX         ? 8
+                                  : t->kind == TERM_BUTTERFLY ? 4
+                                                              : 2,
+                          .rank2 = t->kind == TERM_BUTTERFLY ? 2 : 3,
+                          .kernel = cols % 4 ? 1 : 4,
                           .left_rows = 2,
                           .left_cols = cols % 4 ? 1 : 4,
                           .right_rows = rows / 2,
@@ -266,11 +269,66 @@ static inline void toy_mix(const struct res_term *x, float *w)
     free(was);
 }
 
+static inline void toy_butterfly(const struct res_term *x, float *w)
+{
+    const uint64_t rows = x->rows, cols = x->cols, n = x->rank;
+    float *now = malloc(rows * cols * sizeof *now), *next = malloc(rows * cols * sizeof *next);
+    assert_true(now && next);
+    memcpy(now, w, rows * cols * sizeof *w);
+    for (uint32_t s = 0; s < x->rank2; s++) {
+        const uint64_t k = n / 2 << s;
+        uint64_t *row_at = malloc(rows * sizeof *row_at), at = 0; /* new order -> row */
+        assert_non_null(row_at);
+        for (uint64_t a = 0; a < rows; a += 2 * k)
+            for (uint64_t i = 0; i < k; i++)
+                for (uint64_t g = 0; g < 2; g++)
+                    row_at[at++] = a + g * k + i;
+        for (uint64_t i = 0; i < rows; i++)
+            for (uint64_t c = 0; c < cols; c++) {
+                float sum = 0;
+                for (uint64_t j = 0; j < n; j++)
+                    sum += x->up[(s * rows + i) * n + j] * now[row_at[i / n * n + j] * cols + c];
+                next[row_at[i] * cols + c] = sum;
+            }
+        memcpy(now, next, rows * cols * sizeof *now);
+        free(row_at);
+    }
+    for (uint64_t i = 0; i < rows * cols; i++)
+        w[i] += x->scale * ((x->down ? now[i] * x->down[i / cols] : now[i]) - w[i]);
+    free(now);
+    free(next);
+}
+
+static inline void toy_inputs(const struct res_term *x, float *w)
+{
+    const uint64_t kernel = x->kernel, in = x->cols / kernel;
+    float *was = malloc(x->cols * sizeof *was);
+    assert_non_null(was);
+    for (uint64_t r = 0; r < x->rows; r++) {
+        memcpy(was, w + r * x->cols, x->cols * sizeof *was);
+        for (uint64_t c = 0; c < x->cols; c++) {
+            float delta = 0;
+            for (uint32_t k = 0; k < x->rank; k++) {
+                float thin = 0;
+                for (uint64_t i = 0; i < in; i++)
+                    thin += was[i * kernel + c % kernel] * x->up[i * x->rank + k];
+                delta += thin * x->down[k * in + c / kernel];
+            }
+            delta += toy_sum(x->up2, x->down2, x, x->rank2, r * x->cols + c);
+            w[r * x->cols + c] += x->scale * delta;
+        }
+    }
+    free(was);
+}
+
 /* Element by element, without dora. */
 static inline void toy_change(const struct res_term *x, float *w)
 {
-    if (x->kind == TERM_MIX) {
-        toy_mix(x, w);
+    void (*const all[])(const struct res_term *, float *) = {
+        [TERM_MIX] = toy_mix, [TERM_BUTTERFLY] = toy_butterfly, [TERM_INPUTS] = toy_inputs
+    };
+    if (x->kind < ARRAY_LEN(all) && all[x->kind]) {
+        all[x->kind](x, w);
         return;
     }
     for (uint64_t i = 0; i < x->rows * x->cols; i++)

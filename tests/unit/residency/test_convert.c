@@ -1,4 +1,5 @@
-/* Models whose weights are converted as they are read: held to the same weights saved in that type. */
+/* Models whose weights are converted as they are read: held to the same weights saved in that
+ * type. */
 #include "patch_toy.h"
 
 #include "plan/convert.h"
@@ -241,8 +242,8 @@ static void the_files_own_type_is_the_same_model(void **state)
 
 /* ---- what is converted, and what is not ---- */
 
-/* An F32 file was kept as F16 and is now saved so: nothing is converted any more, and it is the same
- * file all the same. */
+/* An F32 file was kept as F16 and is now saved so: nothing is converted any more, and it is the
+ * same file all the same. */
 static void replaced_by_one_of_that_type(void **state)
 {
     struct fixture f;

@@ -28,7 +28,8 @@ static void the_last_blocks_leave_and_come_home(void **state)
         assert_int_equal(m->block[5].device, 0);
         assert_int_equal(m->block[4].device, 0);
         assert_int_equal(m->block[3].device, 1);
-        /* There is room now, so whoever asks again lacks some other bytes, or pieces are in the way. */
+        /* There is room now, so whoever asks again lacks some other bytes, or pieces are in the
+         * way. */
         freed = res_evict_own(m, 4 * LAYER - 1024);
         assert_true(freed >= BYTES && freed < 2 * BYTES);
         assert_int_equal(res_info(m).demoted, 3);

@@ -275,7 +275,8 @@ static void loading_is_a_state(void **state)
     fixture_close(&f);
 }
 
-/* The callback gives the last handle back: the load ends first, well or not, then the model goes. */
+/* The callback gives the last handle back: the load ends first, well or not, then the model
+ * goes. */
 struct quitter {
     struct res_model *m;
     struct residency *r;
@@ -424,7 +425,8 @@ static void nobody_comes_back(void **state)
     fixture_close(&f);
 }
 
-/* A wish of a model that was there already waits for its next load, and clears nothing until then. */
+/* A wish of a model that was there already waits for its next load, and clears nothing until
+ * then. */
 static void a_wish_waits_for_its_load(void **state)
 {
     struct fixture f;
@@ -563,7 +565,8 @@ static uint64_t resident_now(void)
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The bytes are in memory once, not as the file's pages a second time; ejected they are not there. */
+/* The bytes are in memory once, not as the file's pages a second time; ejected they are not
+ * there. */
 static void memory_once(void **state)
 {
     enum { LAYERS = 4 };

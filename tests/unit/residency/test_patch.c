@@ -71,7 +71,8 @@ static void check_layer(struct res_model *m, size_t i, const struct toy *t, floa
     }
 }
 
-/* A look at a plan counts bytes as they are stored, wider ones too: the same plan changes nothing. */
+/* A look at a plan counts bytes as they are stored, wider ones too: the same plan changes
+ * nothing. */
 static void looks_as_stored(struct res_model *m, const char *alloc, size_t devices)
 {
     struct plan_args same = { .alloc = alloc };
@@ -165,6 +166,11 @@ static void every_kind_on_every_place(void **state)
         { .kind = TERM_MIX },
         { .kind = TERM_MIX, .dora = DORA_ROWS },
         { .kind = TERM_MIX, .dora = DORA_COLUMNS },
+        { .kind = TERM_BUTTERFLY },
+        { .kind = TERM_BUTTERFLY, .dora = DORA_COLUMNS },
+        { .kind = TERM_INPUTS },
+        { .kind = TERM_INPUTS, .dora = DORA_ROWS },
+        { .kind = TERM_INPUTS, .dora = DORA_COLUMNS },
     };
     struct tpool *pool;
     berth_err err = { 0 };
@@ -215,6 +221,69 @@ static void only_touched_blocks_are_read_again(void **state)
         assert_ok(res_set_patches(m, NULL, 0, &err), err);
         assert_int_equal(model_load(m).read, block);
         assert_true(checksum(m) == base);
+        res_unref(m);
+        fixture_close(&f);
+    }
+}
+
+#define BLOCKS_MOST 8
+
+struct lying { /* where blocks lie */
+    uint64_t addr[BLOCKS_MOST];
+    size_t device[BLOCKS_MOST];
+};
+
+static struct lying look_where(const struct res_model *m)
+{
+    struct lying l;
+    assert_true(m->blocks.n <= BLOCKS_MOST);
+    for (size_t i = 0; i < m->blocks.n; i++) {
+        l.addr[i] = m->block[i].mem.addr;
+        l.device[i] = m->block[i].device;
+    }
+    return l;
+}
+
+/* A change of one of two adapters on layers of their own: what the other touches, and what nobody
+ * does, lies where it lay, and no byte is read or moved for it. */
+static void the_others_stay_where_they_are(void **state)
+{
+    (void)state;
+    const char *path = write_file("stay", (struct stored)STORED(DT_F16, false));
+    for (size_t p = 0; p < ARRAY_LEN(places); p++) {
+        struct fixture f;
+        berth_err err = { 0 };
+        struct toy a = toy_of("layers.1.weight", 0.1f, 1), b = toy_of("layers.2.weight", 0.3f, 2);
+        struct res_patch both[] = { { &a.base, 1 }, { &b.base, 0.5f } };
+        static const float strengths[][2] = { { 1, 0.75f }, { 0.5f, 0.75f }, { 0.5f, 0 },
+                                              { 0.25f, 0 }, { 0.25f, 1 },    { 0.25f, 1 } };
+        fixture_open(&f, places[p].devices, NULL);
+        struct res_model *m = model_open(&f, path, places[p].alloc, RES_AUTO);
+        assert_ok(res_set_patches(m, both, 2, &err), err);
+        model_load(m);
+        for (size_t i = 0; i < ARRAY_LEN(strengths); i++) {
+            const struct lying was = look_where(m);
+            const struct res_patch old[] = { both[0], both[1] };
+            uint64_t read = 0, most = 0;
+            both[0].strength = strengths[i][0];
+            both[1].strength = strengths[i][1];
+            assert_ok(res_set_patches(m, both, 2, &err), err);
+            struct res_load_result got = model_load(m);
+            const struct lying is = look_where(m);
+            for (size_t k = 0; k < m->blocks.n; k++) {
+                const bool mine = both[0].strength != old[0].strength &&
+                                  strcmp(m->blocks.at[k].name, "layers.1") == 0,
+                           other = both[1].strength != old[1].strength &&
+                                   strcmp(m->blocks.at[k].name, "layers.2") == 0;
+                read += mine || other ? m->blocks.at[k].bytes : 0;
+                most += mine || other ? m->block[k].bytes : 0;
+                if (!mine && !other && (is.addr[k] != was.addr[k] || is.device[k] != was.device[k]))
+                    fail_msg("%s, change %zu: %s has moved", places[p].alloc, i,
+                             m->blocks.at[k].name);
+            }
+            assert_int_equal(got.read, read);
+            assert_true(got.moved <= most);
+        }
         res_unref(m);
         fixture_close(&f);
     }
@@ -355,22 +424,21 @@ static void odd_shapes_merge_like_whole_ones(void **state)
     berth_err err = { 0 };
     assert_ok(tpool_new(3, &pool, &err), err);
     for (size_t c = 0; c < ARRAY_LEN(cases); c++) {
-        struct merge m = { .from = cases[c].from,
-                           .to = cases[c].to,
+        const enum dtype type = cases[c].from, kept = cases[c].to;
+        struct merge m = { .from = &merge_plain,
+                           .to = merge_form_of(kept),
                            .rows = cases[c].rows,
                            .cols = cases[c].cols,
-                           .src_scale = 1,
-                           .dst_scale = 1,
                            .seed = 7 };
-        size_t n = (size_t)(m.rows * m.cols), in = n / dtype_desc(m.from)->elems;
-        uint8_t *src = malloc(in * dtype_desc(m.from)->bytes);
+        size_t n = (size_t)(m.rows * m.cols), in = n / dtype_desc(type)->elems;
+        uint8_t *src = malloc(in * dtype_desc(type)->bytes);
         float *flat = malloc(n * sizeof *flat), *up = malloc((size_t)m.rows * sizeof *up);
         float *down = malloc((size_t)m.cols * sizeof *down);
         uint8_t *got = malloc(n * 4), *want = malloc(n * 4);
         uint64_t chances = merge_chances(&m);
         m.chance = malloc((chances + 1) * sizeof *m.chance);
         assert_true(src && flat && up && down && got && want && m.chance);
-        for (size_t i = 0; i < in * dtype_desc(m.from)->bytes; i++)
+        for (size_t i = 0; i < in * dtype_desc(type)->bytes; i++)
             src[i] = (uint8_t)(i * 7 & 0x3b); /* small finite values in every type */
         for (size_t i = 0; i < m.rows; i++)
             up[i] = (float)(int)(i % 9) / 8;
@@ -384,8 +452,10 @@ static void odd_shapes_merge_like_whole_ones(void **state)
                                  .scale = 0.5f,
                                  .up = up,
                                  .down = down };
-        m.src = src, m.term = &term, m.terms = 1;
-        dtype_desc(m.from)->to_f32(src, flat, n);
+        const struct merge_plain from = merge_numbers(type, src);
+        struct merge_plain to = merge_numbers(kept, got);
+        m.base = &from, m.result = &to, m.term = &term, m.terms = 1;
+        dtype_desc(type)->to_f32(src, flat, n);
         ref_lowrank_add(flat + term.row * m.cols, term.rows, m.cols, up, down, 1, 0.5f);
         if (chances) {
             uint32_t *all = malloc(n * sizeof *all);
@@ -393,16 +463,15 @@ static void odd_shapes_merge_like_whole_ones(void **state)
             assert_non_null(all);
             mt19937_init(&g, 7);
             mt19937_fill(&g, all, n);
-            ref_fp8_round(m.to, flat, all, want, n);
+            ref_fp8_round(kept, flat, all, want, n);
             free(all);
         } else {
-            dtype_desc(m.to)->from_f32(flat, want, n);
+            dtype_desc(kept)->from_f32(flat, want, n);
         }
         for (int threads = 0; threads < 2; threads++) {
-            m.dst = got;
             merge_run(&m, threads ? pool : NULL);
-            if (memcmp(got, want, n * dtype_desc(m.to)->bytes) != 0)
-                fail_msg("case %zu, %s to %s", c, dtype_name(m.from), dtype_name(m.to));
+            if (memcmp(got, want, n * dtype_desc(kept)->bytes) != 0)
+                fail_msg("case %zu, %s to %s", c, dtype_name(type), dtype_name(kept));
         }
         free(src), free(flat), free(up), free(down), free(got), free(want), free(m.chance);
     }
@@ -412,14 +481,15 @@ static void odd_shapes_merge_like_whole_ones(void **state)
 /* F32 as it is, for terms to be set. */
 static struct merge plain_merge(const float *src, float *dst, size_t rows, size_t cols)
 {
-    return (struct merge) { .from = DT_F32,
-                            .to = DT_F32,
-                            .src = src,
-                            .dst = dst,
+    static struct merge_plain from, to;
+    from = merge_numbers(DT_F32, src);
+    to = merge_numbers(DT_F32, dst);
+    return (struct merge) { .from = &merge_plain,
+                            .to = &merge_plain,
+                            .base = &from,
+                            .result = &to,
                             .rows = rows,
-                            .cols = cols,
-                            .src_scale = 1,
-                            .dst_scale = 1 };
+                            .cols = cols };
 }
 
 /* Norms over more than one tile, in rows of which only some are meant, behind another term; threads
@@ -452,10 +522,8 @@ static void norms_of_rows_and_columns(void **state)
                 .size = size, .columns = columns, .before = before, .kernel = K, .strength = -0.7f
             };
             struct merge m = plain_merge(base, got, R, C);
-            m.term = term;
-            m.terms = 2;
-            assert_ok(term_check(&term[1], R, C, &err), err);
-            assert_true(term_scratch(&term[1], &tmp));
+            struct vec terms = { .p = term, .n = 2, .elem = sizeof *term };
+            assert_ok(merge_take(&m, &terms, 0, &tmp, &err), err);
             memcpy(want, base, sizeof want);
             toy_apply(&term[0], want);
             toy_apply(&term[1], want + 33 * C);
@@ -468,12 +536,14 @@ static void norms_of_rows_and_columns(void **state)
         }
     struct res_term bad = { .rows = R, .cols = C, .rank = 1, .up = up, .down = down };
     bad.dora = (struct res_dora) { .size = size, .kernel = 5 };
-    assert_fails(term_check(&bad, R, C, &err), err, BERTH_EFORMAT, "2304");
+    struct merge m = plain_merge(base, got, R, C);
+    struct vec terms = { .p = &bad, .n = 1, .elem = sizeof bad };
+    assert_fails(merge_take(&m, &terms, 0, NULL, &err), err, BERTH_EFORMAT, "2304");
     tpool_free(pool);
 }
 
-/* Every kind of term in rows wider than a tile, with and without norms. Where a tile begins, a row of
- * a Kronecker product's right matrix does not. */
+/* Every kind of term in rows wider than a tile, with and without norms. Where a tile begins, a row
+ * of a Kronecker product's right matrix does not. */
 static void every_kind_beyond_a_tile(void **state)
 {
     (void)state;
@@ -497,11 +567,8 @@ static void every_kind_beyond_a_tile(void **state)
             struct res_term *x = vec_at(&terms, 0);
             assert_int_equal(x->right_cols, RIGHT);
             x->row = ROW;
-            assert_ok(term_check(x, R, C, &err), err);
-            assert_true(term_scratch(x, &tmp));
             struct merge m = plain_merge(base, got, R, C);
-            m.term = x;
-            m.terms = 1;
+            assert_ok(merge_take(&m, &terms, 0, &tmp, &err), err);
             memcpy(want, base, sizeof want);
             toy_apply(x, want + ROW * C);
             merge_norms(&m, NULL);
@@ -588,8 +655,8 @@ static void cancel_leaves_the_model(void **state)
     fixture_close(&f);
 }
 
-/* While a block of a load travels the next one is merged: the device is waited for once at the end of
- * the base weights and once at that of the patched ones, not for every tensor. */
+/* While a block of a load travels the next one is merged: the device is waited for once at the end
+ * of the base weights and once at that of the patched ones, not for every tensor. */
 static void patched_blocks_travel_meanwhile(void **state)
 {
     (void)state;
@@ -708,6 +775,7 @@ int main(void)
         cmocka_unit_test(every_type_on_every_place),
         cmocka_unit_test(every_kind_on_every_place),
         cmocka_unit_test(only_touched_blocks_are_read_again),
+        cmocka_unit_test(the_others_stay_where_they_are),
         cmocka_unit_test(who_computes_decides),
         cmocka_unit_test(stacked_adapters_apply_in_order),
         cmocka_unit_test(fp8_is_seeded_by_the_key),

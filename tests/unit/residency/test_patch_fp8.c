@@ -61,7 +61,7 @@ static void codes_fit_the_stored_scale(void **state)
             expected(m, 1, 0, &toy, 1, 0.25f, want);
             for (size_t k = 0; k < ROWS * COLS; k++) {
                 amax = fabsf(want[k]) > amax ? fabsf(want[k]) : amax;
-                over[k] = want[k] / scale;
+                over[k] = want[k] * (1 / scale);
             }
             float exact = amax / merge_fp8_most(row[i].weight);
             off = fmax(off, fabs((double)scale / (double)exact - 1));
@@ -79,7 +79,8 @@ static void codes_fit_the_stored_scale(void **state)
     assert_true(off > 1e-3); /* or this test could not fail */
 }
 
-/* Nothing but zeros, values too small or too large for the scale's type, a scale of 0 in the file. */
+/* Nothing but zeros, values too small or too large for the scale's type, a scale of 0 in the
+ * file. */
 static void scales_are_numbers(void **state)
 {
     (void)state;

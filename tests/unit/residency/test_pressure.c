@@ -181,7 +181,8 @@ static void not_while_a_prompt_runs(void **state)
     rig_close(g);
 }
 
-/* Somebody's free reset the executor already: memory is still full, another reset would not help. */
+/* Somebody's free reset the executor already: memory is still full, another reset would not
+ * help. */
 static void no_second_reset(void **state)
 {
     struct rig *g = open_rig(85, 5);

@@ -107,8 +107,8 @@ static void owners(void **state)
     fixture_close(&f);
 }
 
-/* What an anchor for keep or survived retains is bytes: without them, and nobody else to hold it, the
- * model is gone. */
+/* What an anchor for keep or survived retains is bytes: without them, and nobody else to hold it,
+ * the model is gone. */
 static void anchors_hold_bytes(void **state)
 {
     struct fixture f;

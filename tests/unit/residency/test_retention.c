@@ -1,5 +1,6 @@
-/* The three scenarios by name, each on the host alone and on several devices: who goes, and that who
- * stays really stays: addresses, bytes, anchors, ledger, pools, the process's pages, re-attaching. */
+/* The three scenarios by name, each on the host alone and on several devices: who goes, and that
+ * who stays really stays: addresses, bytes, anchors, ledger, pools, the process's pages,
+ * re-attaching. */
 #include "support/res_rig.h"
 
 #include <unistd.h>
@@ -20,8 +21,8 @@ static const struct place on_cpu = { "cpu=1g", "cpu,*", "cpu", "cpu" };
 static const struct place on_many = { "cpu=1g,null:0=256m,null:1=256m",
                                       "null:0,24mb;null:1,16mb;cpu,*#null:0", "null:0", "null:1" };
 
-/* Pages of the process that belong to no file: mapped weight files come and go by the kernel's will,
- * what was copied out of them is ours. */
+/* Pages of the process that belong to no file: mapped weight files come and go by the kernel's
+ * will, what was copied out of them is ours. */
 static uint64_t private_bytes(void)
 {
     char text[256] = "";

@@ -1,5 +1,5 @@
-/* The Brownian tree: values of an independent implementation, what the order of questions must not change,
- * and the ends. */
+/* The Brownian tree: values of an independent implementation, what the order of questions must not
+ * change, and the ends. */
 #include "support/oom.h"
 #include "support/test.h"
 
@@ -24,8 +24,8 @@ static void noise(struct brownian *b, float from, float to, float *out)
     assert_ok(brownian_noise(b, from, to, out, &err), err);
 }
 
-/* torchsde's tree, written again in Python with torch's and numpy's own generators; the division by a
- * correctly rounded root. */
+/* torchsde's tree, written again in Python with torch's and numpy's own generators; the division by
+ * a correctly rounded root. */
 static void check_values(void **state)
 {
     (void)state;
@@ -121,8 +121,8 @@ static void signs_and_ends(void **state)
     brownian_free(b);
 }
 
-/* On a card the tree is the same, and what is drawn for its nodes is the card's: without a split it is
- * the root alone. */
+/* On a card the tree is the same, and what is drawn for its nodes is the card's: without a split it
+ * is the root alone. */
 static void on_a_card(void **state)
 {
     (void)state;

@@ -222,7 +222,8 @@ static void a_silent_negative(void **state)
 
 /* ---- areas and masks ---- */
 
-/* Two areas side by side under one for all: each part sees its crop, sizes are batches of their own. */
+/* Two areas side by side under one for all: each part sees its crop, sizes are batches of their
+ * own. */
 static void areas_see_their_crop(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Tables, timesteps and scalings: values of the reference where the golden files have none, and what must hold
- * for every model. */
+/* Tables, timesteps and scalings: values of the reference where the golden files have none, and
+ * what must hold for every model. */
 #include "support/oom.h"
 #include "support/test.h"
 
@@ -182,7 +182,8 @@ static void predictions_of_the_picture(void **state)
     ms_release(&ms);
 }
 
-/* Perfect predictions of noise e in x = x0 + sigma e give x0 back, whatever the model says it predicts. */
+/* Perfect predictions of noise e in x = x0 + sigma e give x0 back, whatever the model says it
+ * predicts. */
 static void every_type_undoes_its_noise(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* torch's CUDA generator: known values, its layout over threads against a plain writing of it, offsets. */
+/* torch's CUDA generator: known values, its layout over threads against a plain writing of it,
+ * offsets. */
 #include "support/rng.h"
 #include "support/test.h"
 

@@ -1,5 +1,5 @@
-/* torch's generator where the golden files do not look: the cached half of a pair, uniform numbers, both
- * versions of the kernel. */
+/* torch's generator where the golden files do not look: the cached half of a pair, uniform numbers,
+ * both versions of the kernel. */
 #include "support/test.h"
 
 #include "sample/rng.h"
@@ -31,8 +31,8 @@ static void check_values(void **state)
     }
 }
 
-/* Below 16 each value is drawn by itself: 3 + 2 of them are the same five, whatever a big draw took in
- * between, but for the words it took. */
+/* Below 16 each value is drawn by itself: 3 + 2 of them are the same five, whatever a big draw took
+ * in between, but for the words it took. */
 static void the_second_half_of_a_pair_waits(void **state)
 {
     (void)state;
@@ -83,7 +83,8 @@ static void uniform_numbers(void **state)
     assert_float_equal((float)(sum / N), 0.5, 0.05);
 }
 
-/* The tail is drawn anew over the last 16: the values before it are those of the longer list's start. */
+/* The tail is drawn anew over the last 16: the values before it are those of the longer list's
+ * start. */
 static void a_tail_overwrites_the_end(void **state)
 {
     (void)state;
@@ -115,7 +116,8 @@ static void values_are_normal(void **state)
     assert_float_equal((float)(square / (double)n), 1, 0.02);
 }
 
-/* Every processor gives the same bits: the fast kernel against the plain one, with the ends of the range. */
+/* Every processor gives the same bits: the fast kernel against the plain one, with the ends of the
+ * range. */
 static void both_kernels_agree(void **state)
 {
     (void)state;

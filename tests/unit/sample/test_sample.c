@@ -1,4 +1,5 @@
-/* What holds for a run of any sampler: names, callbacks, cancellation, errors, NaN, memory, threads. */
+/* What holds for a run of any sampler: names, callbacks, cancellation, errors, NaN, memory,
+ * threads. */
 #include "support/oom.h"
 #include "support/test.h"
 
@@ -179,7 +180,8 @@ static berth_status same_always(void *user, const float *x, float sigma, float *
     return BERTH_OK;
 }
 
-/* A level twice: res_multistep divides by 0, and infinities count as the largest numbers, which here cancel out. */
+/* A level twice: res_multistep divides by 0, and infinities count as the largest numbers, which
+ * here cancel out. */
 static void infinite_weights_are_clamped(void **state)
 {
     static const float twice[] = { 5, 5, 2, 0 };
@@ -333,7 +335,8 @@ static void lms_integrates_polynomials(void **state)
     }
 }
 
-/* Two items are two latents: nothing leaks from one to the other, but for dpm_adaptive's one error of both. */
+/* Two items are two latents: nothing leaks from one to the other, but for dpm_adaptive's one error
+ * of both. */
 static void a_batch_is_its_items(void **state)
 {
     struct world *w = *state;
@@ -393,8 +396,8 @@ static void threads_change_no_number(void **state)
     free(alone);
 }
 
-/* Where ComfyUI would have the latent on a card: noise is the card's, the seed as it is; trees stay on
- * the host but for the `_gpu` samplers; what draws nothing does not notice. */
+/* Where ComfyUI would have the latent on a card: noise is the card's, the seed as it is; trees stay
+ * on the host but for the `_gpu` samplers; what draws nothing does not notice. */
 static void noise_of_a_card(void **state)
 {
     static const char *const for_nothing[] = { "dpm_fast", "dpm_adaptive", "res_multistep",

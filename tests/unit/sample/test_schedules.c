@@ -1,5 +1,5 @@
-/* Schedules: how steps, denoise and ranges cut them, and the quantile behind the beta schedule. The values
- * themselves: golden/sample/test_sigmas.c. */
+/* Schedules: how steps, denoise and ranges cut them, and the quantile behind the beta schedule. The
+ * values themselves: golden/sample/test_sigmas.c. */
 #include "support/oom.h"
 #include "support/test.h"
 
@@ -44,11 +44,11 @@ static struct vec make(const struct msampling *ms, const char *name, size_t step
 static void the_list(void **state)
 {
     (void)state;
-    assert_int_equal(scheduler_count(), 9);
+    assert_true(scheduler_at(8) && !scheduler_at(9));
     assert_string_equal(scheduler_at(0)->name, "simple");
     assert_null(scheduler_at(9));
     assert_null(scheduler_find("none"));
-    for (size_t i = 0; i < scheduler_count(); i++)
+    for (size_t i = 0; scheduler_at(i); i++)
         assert_ptr_equal(scheduler_find(scheduler_at(i)->name), scheduler_at(i));
 }
 
@@ -69,7 +69,7 @@ static void every_schedule_falls_to_zero(void **state)
         struct msampling ms;
         berth_err err;
         assert_ok(ms_init(&ms, &config[c], &err), err);
-        for (size_t i = 0; i < scheduler_count(); i++)
+        for (size_t i = 0; scheduler_at(i); i++)
             for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
                 struct vec v = make(&ms, scheduler_at(i)->name, steps[k], 1, false);
                 assert_true(v.n >= 2 && at(&v, v.n - 1) == 0);
@@ -262,7 +262,7 @@ static void linspace_counts_from_both_ends(void **state)
 
 static void survives_exhausted_memory(void **state)
 {
-    for (size_t i = 0; i < scheduler_count(); i++) {
+    for (size_t i = 0; scheduler_at(i); i++) {
         berth_status s = BERTH_ENOMEM;
         for (long k = 0; s; k++) {
             struct vec v = levels();

@@ -125,7 +125,8 @@ static void origins(void **state)
     }
 }
 
-/* Beyond loopback, and with a token or an address that was asked for; encrypted, and behind a proxy. */
+/* Beyond loopback, and with a token or an address that was asked for; encrypted, and behind a
+ * proxy. */
 static void elsewhere(void **state)
 {
     static const char *const all[] = { "0.0.0.0", "::" };

@@ -7,8 +7,8 @@
 #define HOST "Host: a\r\n"
 #define MAX_BODY 1000
 
-/* What became of a stream of requests, as text: "GET /x?q [body] " each, or the status at the end.
- * */
+/* What became of a stream of requests, as text: "GET /x?q [body] " each, or the status at the
+ * end. */
 static void tell(const char *p, size_t n, size_t step, struct str *out)
 {
     struct http1 h;

@@ -1,4 +1,5 @@
-/* Clients that close half, leave meanwhile, reset, send garbage or read nothing: each costs itself. */
+/* Clients that close half, leave meanwhile, reset, send garbage or read nothing: each costs
+ * itself. */
 #include "support/http_routes.h"
 
 static void half_closed_clients_get_their_reply(void **state)

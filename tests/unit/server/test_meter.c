@@ -1,5 +1,5 @@
-/* berth.memory on real sockets, out of real ledgers that another thread changes meanwhile. The worker
- * is a stand-in that says whether a prompt runs. */
+/* berth.memory on real sockets, out of real ledgers that another thread changes meanwhile. The
+ * worker is a stand-in that says whether a prompt runs. */
 #include "support/devices.h"
 #include "support/json_bytes.h"
 #include "support/ws_rig.h"

@@ -133,8 +133,8 @@ static void count_ends(struct server *user, const char *sid, struct str *taken)
     str_release(taken);
 }
 
-/* Grace runs out: the prompt is parked, and runs when there is a worker again. Nobody is told that it
- * ended before it does. */
+/* Grace runs out: the prompt is parked, and runs when there is a worker again. Nobody is told that
+ * it ended before it does. */
 static void parked_and_run_again(void **state)
 {
     struct world *x = *state;

@@ -111,8 +111,8 @@ static void an_older_file(void **state)
     }
 }
 
-/* Every page but the first is overwritten in turn: an error that names the file, or no harm seen.
- * */
+/* Every page but the first is overwritten in turn: an error that names the file, or no harm
+ * seen. */
 static void damaged(void **state)
 {
     (void)state;

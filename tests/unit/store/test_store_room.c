@@ -113,6 +113,18 @@ static void run_one(struct store *s)
         assert_int_equal(err.code, BERTH_EIO);
 }
 
+/* The same, and its end finds room. */
+static void run_to_the_end(struct store *s)
+{
+    struct store_job j;
+    bool got = false;
+    berth_err err = { 0 };
+    assert_ok(try_take(s, UINT64_MAX, &j, &got, &err), err);
+    assert_true(got);
+    store_job_release(&j);
+    finish(s);
+}
+
 static void fill(struct store *s, struct rng *r, unsigned way)
 {
     bool room = true;
@@ -180,6 +192,26 @@ static void a_log_that_cannot_be_moved(void **state)
     while (store_pending(s))
         run_one(s);
     assert_true(reserve_bytes() > 0);
+    assert_ok(store_history_clear(s, &err), err);
+    close_with_room(s);
+}
+
+/* The store's thread is moving the log, on a slow disk, while the end of a job needs that it is
+ * moved: it waits for that instead of finding the disk full. */
+static void a_log_that_is_being_moved(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    struct store *s = open_on(6 << 20);
+    atomic_store(&vfs_move_us, 3000);
+    atomic_store(&vfs_moves, 0);
+    for (int i = 0; !atomic_load(&vfs_moves); i++) {
+        assert_true(add_of(s, i, 5000));
+        usleep(10000); /* by then it has begun, where the log is long enough */
+    }
+    eat(vfs_left() - (long)sqlite_of(s)->wal_pages * SQLITE_PAGE - (56 << 10));
+    run_to_the_end(s);
+    atomic_store(&vfs_move_us, 0);
     assert_ok(store_history_clear(s, &err), err);
     close_with_room(s);
 }
@@ -267,8 +299,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(fillings, say_seed), cmocka_unit_test(a_log_that_cannot_be_moved),
-        cmocka_unit_test(a_prompt_that_is_too_large),  cmocka_unit_test(the_reserve_comes_back),
-        cmocka_unit_test(opened_on_a_full_disk),       cmocka_unit_test(what_is_no_reserve),
+        cmocka_unit_test(a_log_that_is_being_moved),   cmocka_unit_test(a_prompt_that_is_too_large),
+        cmocka_unit_test(the_reserve_comes_back),      cmocka_unit_test(opened_on_a_full_disk),
+        cmocka_unit_test(what_is_no_reserve),
     };
     signal(SIGABRT, say_seed_and_die);
     return cmocka_run_group_tests(tests, vfs_install, NULL);

@@ -640,8 +640,8 @@ static void resident_layers_hide_copies(void **state)
     stop(b);
 }
 
-/* Nobody waits for a mark: those of passes the device has not come to yet are not counted, and a host
- * more than two passes ahead goes on without. */
+/* Nobody waits for a mark: those of passes the device has not come to yet are not counted, and a
+ * host more than two passes ahead goes on without. */
 static void a_host_far_ahead(void **state)
 {
     (void)state;
@@ -845,8 +845,8 @@ static void open_survives_oom(void **state)
     stop(b);
 }
 
-/* The k-th device call of a whole life fails, for every k: a clean error that names model, block and
- * devices, then a stream that works. */
+/* The k-th device call of a whole life fails, for every k: a clean error that names model, block
+ * and devices, then a stream that works. */
 static void every_device_call_may_fail(void **state)
 {
     (void)state;

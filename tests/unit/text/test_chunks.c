@@ -305,7 +305,8 @@ static berth_status find_large(void *user, const char *name, size_t n, const cha
     return name[0] == 'n' ? BERTH_ENOTFOUND : BERTH_OK;
 }
 
-/* A file is asked for once, and a prompt that is too long ends before it is a list of all its tokens. */
+/* A file is asked for once, and a prompt that is too long ends before it is a list of all its
+ * tokens. */
 static void many_references_are_one_file(void **state)
 {
     static const char *const name[] = { "wide", "tall", "none" };

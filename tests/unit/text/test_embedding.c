@@ -116,7 +116,8 @@ static void refused(void **state)
     arena_release(&mem);
 }
 
-/* Files of torch.save(), as tools/pickle_files.py made them: the vectors count up from -1 by 0.375. */
+/* Files of torch.save(), as tools/pickle_files.py made them: the vectors count up from -1 by
+ * 0.375. */
 static void pickles(void **state)
 {
     static const struct {

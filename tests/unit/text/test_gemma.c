@@ -282,6 +282,7 @@ static void stand_ins(void **state)
         int32_t start, pad, special; /* special: the token "text" begins with */
         size_t n;                    /* ids of the text */
     } kind[] = {
+        { &tokenizer_qwen35, "qwen35", "<|im_start|>a \xe7\x8c\xab", -1, 248044, 248045, 6 },
         { &tokenizer_qwen25, "qwen25", "<|im_start|>a \xe7\x8c\xab", -1, 151643, 151644, 6 },
         { &tokenizer_llama3, "llama3", "<|eot_id|>a b", 128000, 128009, 128009, 4 },
         { &tokenizer_tekken, "tekken", "[INST]a b", 1, 11, 3, 4 },
@@ -317,6 +318,9 @@ static void stand_ins(void **state)
     tokenizer_clip.close(t);
     assert_ok(tokenizer_t5.open(tmp_dir(), &t, &err), err);
     tokenizer_t5.close(t);
+    assert_ok(tokenizer_umt5.open(tmp_path("umt5"), &t, &err), err);
+    assert_true(tokenizer_umt5.ids(t).end == 1 && tokenizer_umt5.ids(t).pad == 0);
+    tokenizer_umt5.close(t);
     assert_fails(stand_ins_write(tmp_path("nowhere"), &err), err, BERTH_ENOTFOUND, "nowhere");
 }
 
