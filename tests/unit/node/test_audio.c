@@ -1,5 +1,5 @@
-/* Nodes of sound that write and read files, through the real helper. What they do to samples is held
- * against ComfyUI's in tests/golden/node/test_media.c. */
+/* Nodes of sound that write and read files, through the real helper. What they do to samples is
+ * held against ComfyUI's in tests/golden/node/test_media.c. */
 #include "node/clips.h"
 #include "support/node_rig.h"
 
