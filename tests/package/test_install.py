@@ -192,7 +192,10 @@ def test_packages(tmp_path):
 
     for package in packages:
         assert field(package, "Version") == version
-    for library in ("libc6", "libjansson4", "libwebsockets", "libsqlite3-0", "libpng16-16", "libtiff6", "libyaml-0-2", "libcurl4", "libavformat"):
+    for library in (
+        "libc6", "libjansson4", "libwebsockets", "libsqlite3-0", "libpng16-16", "libtiff6",
+        "libyaml-0-2", "libcurl4", "libavformat"
+    ):
         assert library in field("berth", "Depends")
     assert "python" not in field("berth", "Depends")
     assert field("libberth-dev", "Depends") == f"libberth0 (= {version})"

@@ -155,5 +155,7 @@ sounds()
 with open(os.path.join(ARGS.folder, "media.json"), "w") as f:
     rows = [json.dumps(x) for x in CLIPS], [json.dumps(x) for x in SOUNDS]
     f.write('{"clips": [\n%s\n],\n"sounds": [\n%s\n]}\n' % tuple(",\n".join(x) for x in rows))
-save_file({k: v.clone() for k, v in TENSORS.items()}, os.path.join(ARGS.folder, "media.safetensors"))
+save_file(
+    {k: v.clone() for k, v in TENSORS.items()}, os.path.join(ARGS.folder, "media.safetensors")
+)
 print(len(CLIPS), "clips,", len(SOUNDS), "sounds")

@@ -167,10 +167,17 @@ def test_run_says_which_outputs_were_left_out(tmp_path):
 
 
 def shader(source):
-    return {"class_type": "GLSLShader", "inputs": {"fragment_shader": "", "size_mode": "from_input", "images.image0": [source, 0]}}
+    return {
+        "class_type": "GLSLShader",
+        "inputs": {"fragment_shader": "", "size_mode": "from_input", "images.image0": [source, 0]},
+    }
 
 
-SHADED = {"90": shader("1"), "91": shader("90"), "92": {"class_type": "PreviewImage", "inputs": {"images": ["91", 0]}}}
+SHADED = {
+    "90": shader("1"),
+    "91": shader("90"),
+    "92": {"class_type": "PreviewImage", "inputs": {"images": ["91", 0]}},
+}
 
 
 def test_outputs_that_a_server_leaves_out(tmp_path):
@@ -193,9 +200,14 @@ def test_outputs_that_a_server_leaves_out(tmp_path):
                 == "berth run: Prompt outputs failed validation\n" + nodes
             )
             r = json.loads(berth("run", none, *where, "--json", code=1).stdout)
-            assert r["error"]["message"] == "Prompt outputs failed validation" + nodes[:-1].replace("\n  ", "; ").replace("  ", "; ", 1)
+            assert r["error"]["message"] == "Prompt outputs failed validation" + nodes[:-1].replace(
+                "\n  ", "; "
+            ).replace("  ", "; ", 1)
         # ComfyUI's lines are about outputs alone, and neither node is one
-        assert s.post("/prompt", {"prompt": json.loads(none.read_text())}).json()["error"]["details"] == ""
+        assert (
+            s.post("/prompt", {"prompt": json.loads(none.read_text())}).json()["error"]["details"]
+            == ""
+        )
 
 
 def test_a_relative_base_directory(tmp_path, workflow):

@@ -46,13 +46,20 @@ QWEN = {
 }
 STEER = {"controlnet/control_v11p_sd15_canny_fp16.safetensors": "controlnet-sd15-tiny"}
 UPSCALE = {"upscale_models/RealESRGAN_x4plus.safetensors": "esrgan-tiny"}
-FLUX2 = {"diffusion_models/flux-2-klein-9b.safetensors": "flux2-klein-tiny",
-         "diffusion_models/flux2-dev.safetensors": "flux2-tiny", "text_encoders/qwen_3_8b.safetensors": "qwen3-klein-tiny",
-         "text_encoders/mistral_3_small_flux2_bf16.safetensors": "mistral3-tiny", "vae/flux2-vae.safetensors": "flux2-tiny-vae"}
-WAN = {"diffusion_models/wan2.1_t2v_1.3B_fp16.safetensors": "wan-tiny",
-       "diffusion_models/wan2.2_i2v_high_noise_14B_fp8_scaled.safetensors": "wan22-i2v-tiny",
-       "diffusion_models/wan2.2_i2v_low_noise_14B_fp8_scaled.safetensors": "wan22-i2v-tiny",
-       "text_encoders/umt5_xxl_fp8_e4m3fn_scaled.safetensors": "umt5-tiny", "vae/wan_2.1_vae.safetensors": "wan-tiny-vae"}
+FLUX2 = {
+    "diffusion_models/flux-2-klein-9b.safetensors": "flux2-klein-tiny",
+    "diffusion_models/flux2-dev.safetensors": "flux2-tiny",
+    "text_encoders/qwen_3_8b.safetensors": "qwen3-klein-tiny",
+    "text_encoders/mistral_3_small_flux2_bf16.safetensors": "mistral3-tiny",
+    "vae/flux2-vae.safetensors": "flux2-tiny-vae",
+}
+WAN = {
+    "diffusion_models/wan2.1_t2v_1.3B_fp16.safetensors": "wan-tiny",
+    "diffusion_models/wan2.2_i2v_high_noise_14B_fp8_scaled.safetensors": "wan22-i2v-tiny",
+    "diffusion_models/wan2.2_i2v_low_noise_14B_fp8_scaled.safetensors": "wan22-i2v-tiny",
+    "text_encoders/umt5_xxl_fp8_e4m3fn_scaled.safetensors": "umt5-tiny",
+    "vae/wan_2.1_vae.safetensors": "wan-tiny-vae",
+}
 SD15 = "v1-5-pruned-emaonly-fp16.safetensors"
 DEVICES = "cuda:0@cpu=512m,cuda:1@cpu=512m,cpu"
 
@@ -102,7 +109,9 @@ def base(tmp_path_factory):
     for name, preset in TINY.items():
         synth(folder / "models" / "checkpoints" / name, preset, "--dtype", "f16")
     for name, preset in {**FLUX, **FLUX2, **QWEN, **WAN, **STEER}.items():
-        synth(folder / "models" / name, preset, "--dtype", "q8_0" if name.endswith("gguf") else "f16")
+        synth(
+            folder / "models" / name, preset, "--dtype", "q8_0" if name.endswith("gguf") else "f16"
+        )
     for name, preset in UPSCALE.items():
         synth(folder / "models" / name, preset)
     os.makedirs(folder / "tokenizers")
@@ -174,9 +183,12 @@ def make(server, w):
     return picture(server, server.run(w))
 
 
-ALL = ["txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "sdxl_refiner", "distorch2", "custom_sampler",
-       "flux_dev", "flux_schnell", "flux_gguf_distorch2", "z_image_turbo", "qwen_image", "qwen_image_edit",
-       "krea2_turbo", "flux2_klein", "flux2_edit", "upscale", "controlnet"]
+ALL = [
+    "txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "sdxl_refiner",
+    "distorch2", "custom_sampler", "flux_dev", "flux_schnell", "flux_gguf_distorch2",
+    "z_image_turbo", "qwen_image", "qwen_image_edit", "krea2_turbo", "flux2_klein", "flux2_edit",
+    "upscale", "controlnet"
+]
 VIDEOS = ["wan_t2v", "wan22_i2v"]
 
 
@@ -203,7 +215,14 @@ def test_example_makes_a_video(server, name):
 
 def test_every_example_is_tried():
     there = {f[:-5] for f in os.listdir(EXAMPLES) if f.endswith(".json")}
-    elsewhere = {"card", "load", "demo", "demo-two", "demo-sheet", "write_text"}  # test_cli.py, test_demo.py
+    elsewhere = {
+        "card",
+        "load",
+        "demo",
+        "demo-two",
+        "demo-sheet",
+        "write_text",
+    }  # test_cli.py, test_demo.py
     assert there - elsewhere == set(ALL + VIDEOS)
 
 
