@@ -15,18 +15,22 @@ def node(class_type, **inputs):
 
 
 def film(prefix="video/t", **save):
-    return {"1": node("EmptyImage", width=96, height=64, batch_size=6, color=8421631),
-            "2": node("EmptyAudio", duration=1, sample_rate=16000, channels=1),
-            "3": node("CreateVideo", images=["1", 0], fps=12, audio=["2", 0]),
-            "4": node("SaveVideo", video=["3", 0], filename_prefix=prefix,
-                      **{"format": "auto", **save}),
-            "5": node("PreviewAudio", audio=["2", 0])}
+    return {
+        "1": node("EmptyImage", width=96, height=64, batch_size=6, color=8421631),
+        "2": node("EmptyAudio", duration=1, sample_rate=16000, channels=1),
+        "3": node("CreateVideo", images=["1", 0], fps=12, audio=["2", 0]),
+        "4": node(
+            "SaveVideo", video=["3", 0], filename_prefix=prefix, **{"format": "auto", **save}
+        ),
+        "5": node("PreviewAudio", audio=["2", 0]),
+    }
 
 
 @pytest.fixture(scope="module")
 def built():
-    said = subprocess.run([BINARY, "nodes", "SaveVideo"], capture_output=True, text=True,
-                          timeout=PATIENCE)
+    said = subprocess.run(
+        [BINARY, "nodes", "SaveVideo"], capture_output=True, text=True, timeout=PATIENCE
+    )
     if "not in this build" in said.stdout + said.stderr:
         pytest.skip("no FFmpeg in this build")
 
@@ -76,15 +80,18 @@ def berth(*args, code=0):
     return p
 
 
-@pytest.mark.parametrize("save, name", [
-    ({}, "t_00001_.mp4"), ({"format": "mkv", "format.codec": "h264"}, "t_00001_.mkv")])
+@pytest.mark.parametrize(
+    "save, name",
+    [({}, "t_00001_.mp4"), ({"format": "mkv", "format.codec": "h264"}, "t_00001_.mkv")],
+)
 def test_a_clip_brings_its_workflow_back(tmp_path, built, save, name):
     path = tmp_path / "w.json"
     path.write_text(json.dumps(film(**save)))
     berth("run", path, "--base-directory", tmp_path / "a")
     clip = tmp_path / "a/output/video" / name
-    again = berth("run", clip, "--base-directory", tmp_path / "b",
-                  "--set", "4.filename_prefix=again").stdout
+    again = berth(
+        "run", clip, "--base-directory", tmp_path / "b", "--set", "4.filename_prefix=again"
+    ).stdout
     assert str(tmp_path / "b/output" / name.replace("t_", "again_")) in again
     assert os.path.exists(tmp_path / "b/output" / name.replace("t_", "again_"))
     berth("run", path, "--base-directory", tmp_path / "c", "--disable-metadata")
@@ -97,8 +104,12 @@ def test_a_broken_file_is_one_nodes_error(fresh, built):
     broken = b"\0\0\0\x20ftypisom" + bytes(4000)
     put = s.post("/upload/image", files={"image": ("broken.mp4", broken, "video/mp4")})
     assert put.status_code == 200, put.text
-    entry = s.run({"1": {"class_type": "LoadVideo", "inputs": {"file": "broken.mp4"}},
-                   "2": {"class_type": "GetVideoComponents", "inputs": {"video": ["1", 0]}},
-                   "3": {"class_type": "PreviewImage", "inputs": {"images": ["2", 0]}}})
+    entry = s.run(
+        {
+            "1": {"class_type": "LoadVideo", "inputs": {"file": "broken.mp4"}},
+            "2": {"class_type": "GetVideoComponents", "inputs": {"video": ["1", 0]}},
+            "3": {"class_type": "PreviewImage", "inputs": {"images": ["2", 0]}},
+        }
+    )
     assert entry["status"]["status_str"] == "error"
     assert s.run(film())["status"]["status_str"] == "success"

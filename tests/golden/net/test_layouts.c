@@ -165,8 +165,8 @@ static void products_and_rows(void **state)
     }
 }
 
-/* As ComfyUI has them on the cpu: inputs are rounded to 8 bits, too. Of convrot_w4a4 its portable code
- * rounds them to four, which nobody needs. */
+/* As ComfyUI has them on the cpu: inputs are rounded to 8 bits, too. Of convrot_w4a4 its portable
+ * code rounds them to four, which nobody needs. */
 static void products_of_whole_numbers(void **state)
 {
     struct layer l;
