@@ -31,7 +31,7 @@ FAMILIES = [
     (r"qwen[_-]image.*(instantx|inpaint.*control)", "InstantX's control nets", "controlnet-qwen"),
     (r"qwen[_-]image.*fun.*control", "Fun-Control of Qwen-Image", None),
     (r"qwen[_-]image|firered", "Qwen-Image", "qwen-image"),
-    (r"qwen3[._]5", "Qwen3.5", None),
+    (r"qwen3[._]5", "Qwen3.5", "qwen35-4b"),
     (r"qwen3_?vl_32b", "Qwen3-VL 32B", None),
     (r"qwen3_?vl", "Qwen3-VL", "qwen3vl-4b"),
     (r"qwen_2\.5_vl|qwen2\.5.?vl", "Qwen2.5-VL", "qwen25vl-7b"),
@@ -44,11 +44,12 @@ FAMILIES = [
     (r"flux[-_.]?2|klein", "Flux.2", "flux2-dev"),
     (r"flux.*kontext", "Flux.1 Kontext", "flux-dev"),
     (r"flux.*redux", "Flux.1 Redux", "flux-redux"),
-    (r"flux.*uso|uso-flux", "USO", None),
+    (r"flux.*uso|uso-flux", "USO", "flux-uso"),
     (r"flux.*(fill|canny|depth)", "Flux.1 tools", "flux-fill-dev"),
     (r"flux", "Flux.1", "flux-dev"),
     (r"^ae\.|flux.*vae", "VAE of Flux.1", "flux-vae"),
-    (r"ltx", "LTX", None),
+    (r"ltx-?video|ltxv", "LTX-Video", "ltxv-2b"),
+    (r"ltx", "LTX-2", None),
     (r"gemma4", "Gemma 4", None),
     (r"gemma.?3", "Gemma 3", "gemma3-12b"),
     (r"gemma.?2", "Gemma 2", "gemma2-2b"),
@@ -67,6 +68,8 @@ FAMILIES = [
     (r"v1-5|sd1\.?5|dreamshaper_8|512-inpainting|v2-1|768-v", "SD1.x and SD2.x", "sd15"),
     (r"sd3", "SD3", None),
     (r"mistral", "Mistral 3", "mistral3-24b"),
+    (r"hunyuan_?video_(t2v|vae)", "HunyuanVideo", "hunyuan-video"),
+    (r"llava_llama3", "Llama 3", "llama3-8b"),
     (r"hunyuan", "Hunyuan", None),
     (r"mochi", "Mochi", None),
     (r"esrgan|4x[-_]?ultrasharp", "ESRGAN", "esrgan-x4"),
@@ -74,8 +77,7 @@ FAMILIES = [
 ]
 # What a file's name says of how its weights are stored, where Berth cannot read that.
 STORED = [
-    (r"convrot", "int8 with rotation"), (r"nvfp4|fp4_mixed|_fp4", "fp4"), (r"mxfp8", "mxfp8"),
-    (r"w4a8|w4a4|svdq", "4-bit layouts"), (r"fp8_?mixed", "mixed fp8"),
+    (r"svdq", "SVDQuant"), (r"bnb|nf4", "bitsandbytes"),
 ]
 
 

@@ -1,6 +1,7 @@
 /* gallery: finished prompts, newest first. The list itself is small; what a picture shows is
  * asked for when its card comes into view, so that a long history costs nothing. */
 import {viewUrl} from './api.js';
+import {SHOWN, kindOf, still} from './clips.js';
 import {graphOf, historyOf, loadMoreJobs} from './data.js';
 import {$, button, el, keyed, put, show} from './dom.js';
 import {count, date, short} from './format.js';
@@ -13,7 +14,7 @@ export const openPicture = (id) =>
 
 const learned = new Map(); /* prompt id -> {text, cached}; null while it is asked for */
 
-const isPicture = (o) => o && o.mediaType === 'images' && typeof o.filename === 'string';
+const isShown = (o) => o && SHOWN.includes(o.mediaType) && typeof o.filename === 'string';
 
 const textOf = (job) => learned.get(job.id)?.text || '';
 
@@ -34,7 +35,7 @@ function labelOf(job) {
     return parts.join(', ');
 }
 
-const fileOf = (job) => (isPicture(job?.preview_output) ? viewUrl(job.preview_output) : null);
+const fileOf = (job) => (isShown(job?.preview_output) ? viewUrl(job.preview_output) : null);
 
 /* Nothing was computed: every node that gave something was answered from the cache. Then it gave
  * the file of an earlier prompt: the history, which is long, is only asked about those. */
@@ -86,12 +87,20 @@ function failure(job) {
             el('span', {text: short((e.exception_message || '').trim(), 160)}));
 }
 
+/* What a card shows of a file. */
+function lookOf(o) {
+    const kind = kindOf(o.filename);
+    if (kind === 'video')
+        return still(viewUrl(o));
+    if (kind === 'sound')
+        return el('span', {class: 'sound', text: '\u266a'});
+    return el('img',
+        {loading: 'lazy', decoding: 'async', alt: '', src: viewUrl(o, {preview: 'webp;50'})});
+}
+
 function makeCard(job) {
     const o = job.preview_output;
-    const image = isPicture(o) ?
-        el('img',
-            {loading: 'lazy', decoding: 'async', alt: '', src: viewUrl(o, {preview: 'webp;50'})}) :
-        null;
+    const image = isShown(o) ? lookOf(o) : null;
     const none =
         didNotFinish(job) ? failure(job) : el('span', {class: 'failed', text: 'No picture'});
     const many = job.outputs_count > 1 ?

@@ -1,6 +1,7 @@
 /* now: what became of the prompt that was just drawn, right below the button. Where the queue is
  * beside it (a wide window) CSS hides this. Fetched with the first prompt. */
 import * as api from './api.js';
+import {kindOf} from './clips.js';
 import {$, button, el, put, show} from './dom.js';
 import {fieldError} from './fields.js';
 import {count, short} from './format.js';
@@ -70,7 +71,8 @@ function drawEnd(job) {
             fieldError(mine.fields[from], text);
     }
     show($('now-error'), Boolean(error));
-    const picture = made && typeof output?.filename === 'string' && output.mediaType === 'images';
+    const picture = made && typeof output?.filename === 'string' && output.mediaType === 'images' &&
+        kindOf(output.filename) === 'picture';
     put($('now-image'), {alt: picture ? `Picture made from: ${mine.prompt}` : ''});
     showImage(picture ? api.viewUrl(output) : null);
     show($('now-frame'), picture);

@@ -1,6 +1,7 @@
 /* picture: one finished prompt, large: its pictures, what made them, what the networks did, or
  * why it failed. Fetched when the first one is opened. */
 import * as api from './api.js';
+import {SHOWN, kindOf, still} from './clips.js';
 import {drawFrom, useSettings} from './compose.js';
 import {historyOf, loadJobs, loadMoreJobs} from './data.js';
 import * as dialog from './dialog.js';
@@ -16,7 +17,7 @@ let turn = 0;     /* counts openings: only the last one's answer counts */
 
 function imagesOf(entry) {
     return Object.values(entry.outputs || {})
-        .flatMap((o) => (Array.isArray(o.images) ? o.images : []))
+        .flatMap((o) => SHOWN.flatMap((key) => (Array.isArray(o[key]) ? o[key] : [])))
         .filter((i) => typeof i?.filename === 'string');
 }
 
@@ -31,27 +32,58 @@ function durationOf(entry) {
     return from && to ? (to - from) / 1000 : null;
 }
 
+/* The element that shows a kind of file; the others are put away, and silent. */
+function stage(kind) {
+    for (const [k, id] of [['picture', 'picture-image'], ['video', 'picture-video'],
+        ['sound', 'picture-sound']]) {
+        const e = $(id);
+        show(e, k === kind);
+        if (k !== kind && k !== 'picture')
+            quiet(e);
+    }
+}
+
+function quiet(clip) {
+    clip.pause();
+    clip.removeAttribute('src');
+    clip.load(); /* lets go of the file */
+}
+
 function choose(at) {
     const image = shown.images[at], {prompt} = shown;
+    const kind = kindOf(image.filename);
     shown.at = at;
-    const img = $('picture-image');
-    img.src = api.viewUrl(image);
-    img.alt = prompt ? `Picture made from: ${prompt}` : image.filename;
+    stage(kind);
+    const e = $({picture: 'picture-image', video: 'picture-video', sound: 'picture-sound'}[kind]);
+    e.src = api.viewUrl(image);
+    if (kind === 'picture')
+        e.alt = prompt ? `Picture made from: ${prompt}` : image.filename;
+    else
+        e.setAttribute('aria-label', prompt ? `Made from: ${prompt}` : image.filename);
     put($('btn-download'), {href: api.viewUrl(image), download: image.filename});
+    show($('btn-from'), kind === 'picture');
     [...$('picture-thumbs').children].forEach(
         (b, i) => put(b, {'aria-pressed': String(i === at)}));
 }
 
+function thumbOf(image) {
+    const kind = kindOf(image.filename);
+    if (kind === 'video')
+        return still(api.viewUrl(image));
+    if (kind === 'sound')
+        return el('span', {class: 'sound', text: '\u266a'});
+    return el('img', {alt: '', src: api.viewUrl(image, {preview: 'webp;60'})});
+}
+
 function showImages(images, at) {
     $('dlg-picture').classList.toggle('wide', images.length > 0);
-    show($('picture-image'), images.length > 0);
+    stage(images.length ? kindOf(images[at].filename) : null);
     show($('picture-none'), images.length === 0);
     for (const id of ['btn-download', 'btn-from'])
         show($(id), images.length > 0);
     show($('picture-thumbs'), images.length > 1);
     const thumb = (image, i) => button('', 'thumb', () => choose(i),
-        {'aria-label': `Picture ${i + 1}`, data: {name: image.filename}},
-        el('img', {alt: '', src: api.viewUrl(image, {preview: 'webp;60'})}));
+        {'aria-label': `Picture ${i + 1}`, data: {name: image.filename}}, thumbOf(image));
     $('picture-thumbs').replaceChildren(...images.map(thumb));
     if (images.length)
         choose(at);
@@ -193,7 +225,11 @@ function wire() {
     $('btn-picture-close').addEventListener('click', () => dialog.close('dlg-picture'));
     $('btn-delete').addEventListener('click', forget);
     $('dlg-picture').addEventListener('keydown', keys);
-    $('dlg-picture').addEventListener('close', () => turn++);
+    $('dlg-picture').addEventListener('close', () => {
+        turn++;
+        quiet($('picture-video'));
+        quiet($('picture-sound'));
+    });
     $('btn-use').addEventListener('click', () => {
         dialog.close('dlg-picture');
         useSettings(settingsOf(shown.entry.prompt[2]));

@@ -20,6 +20,7 @@ struct job {                     /* zeroed is empty */
     const struct preset *preset; /* NULL: the keys come from a file */
     struct keys keys;
     enum dtype dtype;
+    const struct synth_layout *layout; /* NULL: none; dtype is then what is not in it */
     const struct weights_writer *format;
     struct str output;
     struct synth synth;
@@ -33,13 +34,20 @@ static const char *writable_name(size_t i)
     for (int t = 0; t < DT_COUNT; t++)
         if (synth_can((enum dtype)t, NULL) && !i--)
             return dtype_name((enum dtype)t);
-    return NULL;
+    return i < synth_layouts_n ? synth_layouts[i].name : NULL;
+}
+
+/* As --dtype has it. */
+static const char *type_name(const struct job *j)
+{
+    return j->layout ? j->layout->name : dtype_name(j->dtype);
 }
 
 static int choose_dtype(struct app *a, const struct options *o, struct job *j)
 {
     const char *name = o->dtype ? o->dtype : "f32";
-    j->dtype = dtype_by_name(name, strlen(name));
+    j->layout = synth_layout_find(name);
+    j->dtype = j->layout ? DT_BF16 : dtype_by_name(name, strlen(name));
     return j->dtype != DT_NONE ? APP_OK : app_unknown(a, "dtype", name, writable_name);
 }
 
@@ -72,6 +80,9 @@ static int choose_format(struct app *a, const struct options *o, struct job *j)
     if (!j->format)
         return o->format ? app_unknown(a, "format", o->format, format_name)
                          : ending_says_nothing(a, o->output);
+    if (j->layout && j->format != weights_writer_find("safetensors"))
+        return app_usage(a, "%s cannot be stored in a %s file; write safetensors instead",
+                         j->layout->name, j->format->name);
     if (ending && ending != j->format)
         return app_usage(a, "'%.200s' ends like a %s file, but --format says %s", o->output,
                          ending->name, j->format->name);
@@ -146,7 +157,7 @@ static berth_status write_file(const struct app *a, const struct job *j, struct 
         .format = j->format->name,
         .path = str_c(&j->output),
         .spec = j->synth.spec,
-        .count = j->keys.n,
+        .count = j->synth.n,
         .meta = meta.at,
         .meta_count = metas,
         .fill = synth_weights_fill,
@@ -169,7 +180,7 @@ struct types {
 static struct types count_types(const struct job *j)
 {
     struct types t = { 0 };
-    for (size_t i = 0; i < j->keys.n; i++)
+    for (size_t i = 0; i < j->synth.n; i++)
         t.tensors[j->synth.spec[i].dtype]++;
     return t;
 }
@@ -177,8 +188,8 @@ static struct types count_types(const struct job *j)
 static void type_text(struct str *out, const struct job *j)
 {
     const struct types types = count_types(j);
-    if (types.tensors[j->dtype] || !j->keys.n) {
-        str_adds(out, dtype_name(j->dtype));
+    if (j->layout || types.tensors[j->dtype] || !j->keys.n) {
+        str_adds(out, type_name(j));
         return;
     }
     const char *comma = "";
@@ -197,7 +208,7 @@ static void report_text(const struct job *j, uint64_t file_bytes, uint64_t elaps
     double seconds = (double)elapsed_ns * 1e-9;
     term_safe(&t, str_c(&j->output), j->output.n, 0);
     str_adds(&t, ": ");
-    term_count(&t, j->keys.n, "tensor");
+    term_count(&t, j->synth.n, "tensor");
     str_adds(&t, ", ");
     term_short_number(&t, j->keys.params);
     str_addf(&t, " parameter%s, ", j->keys.params == 1 ? "" : "s");
@@ -220,13 +231,13 @@ static int report_json(struct app *a, const struct job *j, uint64_t file_bytes, 
     jo_str(&out, "file", str_c(&j->output));
     jo_str(&out, "preset", j->preset ? j->preset->name : NULL);
     jo_str(&out, "format", j->format->name);
-    jo_str(&out, "dtype", dtype_name(j->dtype));
+    jo_str(&out, "dtype", type_name(j));
     jo_open_flat(&out, "dtypes", '{');
     for (int t = 0; t < DT_COUNT; t++)
         if (types.tensors[t])
             jo_u64(&out, dtype_name((enum dtype)t), types.tensors[t]);
     jo_close(&out, '}');
-    jo_u64(&out, "tensors", j->keys.n);
+    jo_u64(&out, "tensors", j->synth.n);
     jo_u64(&out, "parameters", j->keys.params);
     jo_u64(&out, "bytes", file_bytes);
     jo_u64(&out, "data_bytes", j->synth.bytes);
@@ -264,8 +275,10 @@ static int make(struct app *a, const struct options *o, struct job *j)
     code = check_place(a, o, path);
     if (code)
         return code;
-    if (synth_init(&j->synth, &j->keys, j->dtype, j->format, j->preset ? j->preset->hiprec : NULL,
-                   signals_watch(), &err)) {
+    const char *const *hiprec = j->preset ? j->preset->hiprec : NULL;
+    if (j->layout
+            ? synth_layout_init(&j->synth, &j->keys, j->layout, hiprec, signals_watch(), &err)
+            : synth_init(&j->synth, &j->keys, j->dtype, j->format, hiprec, signals_watch(), &err)) {
         if (err.code == BERTH_EUNSUPPORTED) /* a type that does not go with the format */
             return app_usage(a, "%s: %s", path, err.msg);
         err_add(&err, "%s", path);
@@ -278,8 +291,8 @@ static int make(struct app *a, const struct options *o, struct job *j)
     log_info(&a->log, "synth.start",
              "tensors=%zu params=%" PRIu64 " data_bytes=%" PRIu64
              " dtype=%s format=%s threads=%zu file=\"%s\"",
-             j->keys.n, j->keys.params, j->synth.bytes, dtype_name(j->dtype), j->format->name,
-             threads, path);
+             j->synth.n, j->keys.params, j->synth.bytes, type_name(j), j->format->name, threads,
+             path);
     uint64_t start = clock_mono_ns(a->clock);
     berth_status s = write_file(a, j, pool, &err);
     uint64_t elapsed = clock_mono_ns(a->clock) - start;
@@ -429,6 +442,8 @@ static int list(struct app *a, const struct options *o)
     int code = choose_dtype(a, o, &j);
     if (code)
         return code;
+    if (j.layout)
+        return app_usage(a, "--list shows sizes of types, and %s is a layout", j.layout->name);
     if (o->format && !(l.format = weights_writer_find(o->format)))
         return app_unknown(a, "format", o->format, format_name);
     if (o->dtype && check_type(j.dtype, l.format, &err))
@@ -560,6 +575,10 @@ static void tables(struct str *out)
     for (size_t i = 0; format_name(i); i++)
         add_types(out, format_name(i), columns, weights_writer_at(i), true);
     add_types(out, others, columns, NULL, false);
+    str_adds(out, "\nLayouts of quantised files, in safetensors:\n ");
+    for (size_t i = 0; i < synth_layouts_n; i++)
+        str_addf(out, " %s", synth_layouts[i].name);
+    str_adds(out, "\n");
 }
 
 const struct command command_synth = {
@@ -575,10 +594,12 @@ const struct command command_synth = {
             "quant dtype, sensitive tensors (the model's inputs and outputs) and those that\n"
             "do not fill whole blocks stay F16; general.architecture is set for presets that\n"
             "have one.\n"
+            "A layout makes codes of matrices, with scales and markers beside them as ComfyUI\n"
+            "reads them; all else, and what does not fit, is BF16.\n"
             "The file appears when it is whole; an interrupted run leaves nothing behind.\n"
             "--tokenizer DIR writes vocab.json and merges.txt for people who have no CLIP\n"
             "tokenizer at hand, tokenizer.json for those without T5's, and folders for\n"
-            "language models (qwen25, llama3, tekken, gemma2, gemma3, gemma4). These know\n"
+            "language models (qwen25, qwen35, llama3, tekken, gemma2, gemma3, gemma4). They know\n"
             "letters but no words: prompts run, but mean nothing.\n\n"
             "JSON: file, preset, format, dtype, dtypes (tensors of each), tensors,\n"
             "parameters, bytes, data_bytes, seconds, threads; with --list an array with the\n"

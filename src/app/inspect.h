@@ -28,6 +28,11 @@ struct summary {         /* zeroed is empty; holds no memory */
 
 void summary_make(const struct weights *w, struct summary *s);
 
+/* inspect_words.c: "8-bit integers (int8_tensorwise), a scale for each row" */
+#define INSPECT_WORDS_MAX 128
+const char *inspect_words(const struct weights *w, const struct weights_entry *e,
+                          char buf[INSPECT_WORDS_MAX]);
+
 /* inspect_text.c; ask weights_check() afterwards. */
 void inspect_text(const struct app *a, const struct weights *w, const struct summary *s,
                   bool tensors);

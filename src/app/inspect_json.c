@@ -103,11 +103,14 @@ static void shape(struct jsonout *j, const struct shape *s)
     jo_close(j, ']');
 }
 
-static void entry(struct jsonout *j, const struct weights_entry *e, bool place)
+static void entry(struct jsonout *j, const struct weights *w, const struct weights_entry *e,
+                  bool place)
 {
+    char words[INSPECT_WORDS_MAX];
     jo_open_flat(j, NULL, '{');
     jo_text(j, "name", e->name, e->name_len);
     jo_str(j, "dtype", dtype_name(e->dtype));
+    jo_str(j, "stored", inspect_words(w, e, words));
     shape(j, &e->shape);
     if (place) {
         jo_u64(j, "shard", e->shard);
@@ -170,12 +173,12 @@ berth_status inspect_json(struct jsonout *j, const struct weights *w, const stru
     jo_close(j, '}');
     jo_open(j, "largest", '[');
     for (size_t i = 0; i < s->tops; i++)
-        entry(j, s->top[i], false);
+        entry(j, w, s->top[i], false);
     jo_close(j, ']');
     if (tensors) {
         jo_open(j, "index", '[');
         for (size_t i = 0; i < weights_count(w); i++)
-            entry(j, weights_at(w, i), true);
+            entry(j, w, weights_at(w, i), true);
         jo_close(j, ']');
     }
     berth_status status = weights_check(w, err);

@@ -2,9 +2,10 @@
 
 #include <inttypes.h>
 
-#define META_ITEMS 16 /* of an array; the line is cut at the terminal's edge anyway */
-#define META_LINES 40 /* of metadata */
-#define FILE_LINES 40 /* of shards, unless every tensor is listed too */
+#define LAYOUT_LINES 12 /* of different layouts in a file */
+#define META_ITEMS 16   /* of an array; the line is cut at the terminal's edge anyway */
+#define META_LINES 40   /* of metadata */
+#define FILE_LINES 40   /* of shards, unless every tensor is listed too */
 
 static void heading(const struct app *a, const char *text)
 {
@@ -180,6 +181,39 @@ static void print_largest(const struct app *a, const struct summary *s)
     }
 }
 
+/* Layouts of quantised weights, each with the number of tensors in it. */
+static void print_layouts(const struct app *a, const struct weights *w)
+{
+    struct {
+        char words[INSPECT_WORDS_MAX];
+        uint64_t tensors, bytes;
+    } seen[LAYOUT_LINES] = { 0 };
+    size_t n = 0;
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        char words[INSPECT_WORDS_MAX];
+        size_t k = 0;
+        if (!e->layout)
+            continue;
+        inspect_words(w, e, words);
+        while (k < n && strcmp(seen[k].words, words) != 0)
+            k++;
+        if (k == LAYOUT_LINES)
+            continue;
+        if (k == n)
+            memcpy(seen[n++].words, words, sizeof words);
+        seen[k].tensors++;
+        seen[k].bytes += e->size;
+    }
+    if (n)
+        heading(a, "quantised weights");
+    for (size_t k = 0; k < n; k++) {
+        char size[STR_BYTES_MAX];
+        printf("    %8" PRIu64 " %11s  %s\n", seen[k].tensors, str_bytes(seen[k].bytes, size),
+               seen[k].words);
+    }
+}
+
 static void print_tensors(const struct app *a, const struct weights *w)
 {
     bool sharded = weights_shards(w) > 1;
@@ -188,13 +222,14 @@ static void print_tensors(const struct app *a, const struct weights *w)
            "dtype", "shape", "name");
     for (size_t i = 0; i < weights_count(w); i++) {
         const struct weights_entry *e = weights_at(w, i);
-        char shape[SHAPE_TEXT_MAX];
+        char shape[SHAPE_TEXT_MAX], words[INSPECT_WORDS_MAX];
         struct str name = { 0 };
         term_safe(&name, e->name, e->name_len, 0);
         if (sharded)
             printf("    %4" PRIu32 "  ", e->shard);
-        printf("%s%14" PRIu64 " %14" PRIu64 "  %-7s  %-18s  %s\n", sharded ? "" : "    ", e->off,
-               e->size, dtype_name(e->dtype), shape_text(&e->shape, shape), str_c(&name));
+        printf("%s%14" PRIu64 " %14" PRIu64 "  %-7s  %-18s  %s: %s\n", sharded ? "" : "    ",
+               e->off, e->size, dtype_name(e->dtype), shape_text(&e->shape, shape), str_c(&name),
+               inspect_words(w, e, words));
         str_release(&name);
     }
 }
@@ -205,6 +240,7 @@ void inspect_text(const struct app *a, const struct weights *w, const struct sum
     print_facts(a, w, s);
     print_shards(a, w, tensors);
     print_dtypes(a, s);
+    print_layouts(a, w);
     print_metadata(a, w);
     print_largest(a, s);
     if (tensors)

@@ -28,6 +28,8 @@ static void types(struct str *out)
             str_addc(out, *p >= 'A' && *p <= 'Z' ? (char)(*p + 32) : *p);
         blank = " ";
     }
+    for (size_t i = 0; i < synth_layouts_n; i++)
+        str_addf(out, " %s", synth_layouts[i].name);
 }
 
 static const struct {

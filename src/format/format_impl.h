@@ -116,6 +116,9 @@ berth_status open_sort(struct opening *o, size_t first, berth_err *err);
 /* Copies the entries to their final place, builds the name table, refuses duplicate names. */
 berth_status index_finish(struct opening *o, berth_err *err);
 
+/* layout.c: finds the quantised weights. BERTH_ENOMEM alone. */
+berth_status layouts_attach(struct weights *w, berth_err *err);
+
 /* ---- names ---- */
 
 /* Tensor names and metadata keys, read or written: 1 to max bytes of UTF-8 without control

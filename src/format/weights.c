@@ -129,7 +129,7 @@ static berth_status open_into(struct opening *o, const char *path, berth_err *er
     if (open_shard(o, path, err))
         return err->code; /* names the path */
     o->w->path = open_shard_at(o, 0)->path;
-    if (open_content(o, err) || index_finish(o, err)) {
+    if (open_content(o, err) || index_finish(o, err) || layouts_attach(o->w, err)) {
         /* If the file shrank meanwhile, report that, not the zeros we read. */
         berth_err change;
         if (err->code != BERTH_ENOMEM && weights_check(o->w, &change)) {
@@ -351,7 +351,7 @@ berth_status weights_widen(struct weights *w, size_t i, uint64_t cols, berth_err
     struct shape to = e->shape;
     uint64_t row, wide, n, bytes, size;
     to.dim[1] = cols;
-    if (e->shape.ndim != 2 || cols < e->shape.dim[1] ||
+    if (e->shape.ndim != 2 || e->layout || cols < e->shape.dim[1] ||
         !dtype_bytes(e->stored, e->shape.dim[1], &row) || !dtype_bytes(e->stored, cols, &wide) ||
         !shape_count(&to, &n) || !dtype_bytes(e->stored, n, &bytes) ||
         !dtype_bytes(e->dtype, n, &size) || bytes > SIZE_MAX)

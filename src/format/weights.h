@@ -17,6 +17,8 @@
  * Types   weights_convert() gives an entry another type than its file has: dtype and size are the
  *         new ones, `stored` is the file's, and weights_read() converts (convert.h rounds). Whoever
  *         plans, books or copies the entry sees one type and one size.
+ * Layouts Of weights in ComfyUI's quantised layouts dtype, stored and shape are those of the codes
+ *         they hold, which stand in the file as bytes (format/layout.h).
  * Wider   weights_widen() gives a matrix more columns than its file has, of zeros: for adapters
  *         that a network's first layer grows with. Its bytes are then a copy in memory.
  * Shards  *.safetensors.index.json: {"metadata": {}, "weight_map": {tensor name: file name}}. File
@@ -31,8 +33,8 @@
  * Threads An open index is immutable: any thread may read it. weights_convert() and weights_widen()
  *         belong to whoever opened it, before anybody else has it.
  * Files   weights.c opening and reading; index.c entries, metadata, name table; safetensors.c;
- *         gguf.c; shards.c; pickle*.c and zip.c; sniff.c what other bytes look like; write.c fills
- *         and writes. */
+ *         gguf.c; shards.c; layout.c quantised weights; pickle*.c and zip.c; sniff.c what other
+ *         bytes look like; write.c fills and writes. */
 #pragma once
 
 #include "base/arena.h"
@@ -43,6 +45,7 @@
 #include "tensor/shape.h"
 
 struct weights; /* an open model file, or all shards of one */
+struct weights_layout;
 
 struct weights_limits {
     uint64_t max_header;  /* bytes, either format, or of a shard index; 100,000,000 */
@@ -64,6 +67,7 @@ struct weights_entry {
     uint64_t off, size;  /* where it begins in the shard's file; bytes as dtype */
     const uint8_t *copy; /* its bytes as `stored`, after weights_widen(); NULL: the file's */
     uint64_t narrow;     /* columns that the file has of it then */
+    const struct weights_layout *layout; /* of a quantised weight (format/layout.h); NULL: none */
 };
 
 /* Types of metadata values, with their numbers in GGUF files. */

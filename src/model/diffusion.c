@@ -28,6 +28,8 @@ struct diffusion { /* owner: executor */
     struct control *net_of[DIFFUSION_STEERS]; /* control nets of prompts */
     size_t nets;
     struct control_out *given[DIFFUSION_STEERS]; /* by those that steer a pass */
+    const float *tokens;                         /* diffusion_add_tokens(); borrowed */
+    size_t tokens_n;
 };
 
 /* Of models that have an embedding of it, where the conditioning says nothing. */
@@ -80,15 +82,18 @@ static berth_status look(const struct weights *w, const char *part, const struct
     return err->code;
 }
 
-static struct family_batch usual_batch(const struct family *f)
+static struct family_batch usual_batch(const struct family *f, const struct family_config *cfg)
 {
-    return (struct family_batch) { .shape = f->usual,
-                                   .tokens = f->usual_tokens,
-                                   .extra = f->usual_extra,
-                                   .extras = f->usual_extras,
-                                   .ref = f->usual_ref,
-                                   .refs = f->usual_refs,
-                                   .guidance = &default_guidance };
+    struct family_batch b = { .shape = f->usual,
+                              .tokens = f->usual_tokens,
+                              .extra = f->usual_extra,
+                              .extras = f->usual_extras,
+                              .ref = f->usual_ref,
+                              .refs = f->usual_refs,
+                              .guidance = &default_guidance };
+    if (f->usual_more)
+        f->usual_more(cfg, &b);
+    return b;
 }
 
 berth_status family_trace(const struct arch *arch, const struct weights *w, const char *root,
@@ -101,7 +106,6 @@ berth_status family_trace(const struct arch *arch, const struct weights *w, cons
         BUG("'%s' is not in families.def", arch->base.name);
     const struct family *f = all[i];
     struct family_config cfg = { .own = calloc(1, f->bytes) };
-    const struct family_batch b = usual_batch(f);
     struct net *net = NULL;
     uint64_t peak;
     place_join(root, "", cfg.root);
@@ -114,8 +118,10 @@ berth_status family_trace(const struct arch *arch, const struct weights *w, cons
                                                       .names_user = cfg.own,
                                                       .out = out },
                            &net, err);
-    if (!s)
+    if (!s) {
+        const struct family_batch b = usual_batch(f, &cfg);
         s = f->forward(net, &cfg, &b, &peak, err);
+    }
     net_close(net);
     config_release(f, &cfg);
     return s;
@@ -152,7 +158,7 @@ berth_status diffusion_detect(const struct weights *w, const char *part, struct 
  * what no layer asks for is logged. */
 static berth_status ask_for_all(struct diffusion *d, berth_err *err)
 {
-    const struct family_batch b = usual_batch(d->family);
+    const struct family_batch b = usual_batch(d->family, &d->cfg);
     const char *first;
     uint64_t peak;
     if (d->family->forward(d->net, &d->cfg, &b, &peak, err))
@@ -186,6 +192,7 @@ berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **o
                              .act = act,
                              .act_else = act != i->act ? i->act : i->act_else,
                              .fp8 = a->fp8,
+                             .int8 = a->int8,
                              .times = a->times };
     d->args = args;
     if (net_open(&args, &d->net, err) || ask_for_all(d, err))
@@ -285,6 +292,21 @@ berth_status diffusion_add_control(struct diffusion *d, const struct diffusion_c
         return err_add(err, "'%.120s'", weights_path(w));
     }
     d->controls++;
+    return BERTH_OK;
+}
+
+berth_status diffusion_add_tokens(struct diffusion *d, const float *x, size_t rows, size_t width,
+                                  berth_err *err)
+{
+    if (!d->info.token_dim)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "%s takes no tokens of a style in front of its text", d->info.family);
+    if (width != d->info.token_dim)
+        return err_set(err, BERTH_EINVAL,
+                       "a style of width %zu in front of the text of %s, which is %llu wide inside",
+                       width, d->info.family, (unsigned long long)d->info.token_dim);
+    d->tokens = x;
+    d->tokens_n = rows;
     return BERTH_OK;
 }
 
@@ -513,6 +535,22 @@ static bool same_bias(const struct diffusion_cond *a, const struct diffusion_con
            !memcmp(a->bias, b->bias, side * side * sizeof *a->bias);
 }
 
+/* Are they about a video of the same kind, with the same places at its end? */
+static bool same_video(const struct diffusion_cond *a, const struct diffusion_cond *b)
+{
+    if (a->frame_rate != b->frame_rate || a->guides != b->guides)
+        return false;
+    for (size_t i = 0; i < a->guides; i++) {
+        const struct diffusion_guide *x = &a->guide[i], *y = &b->guide[i];
+        if (x->frames != y->frames || x->rows != y->rows || x->columns != y->columns ||
+            x->at != y->at || x->first != y->first || x->spread != y->spread ||
+            x->strength != y->strength || x->weights != y->weights || !x->weight != !y->weight ||
+            (x->weight && memcmp(x->weight, y->weight, x->weights * sizeof *x->weight) != 0))
+            return false;
+    }
+    return true;
+}
+
 /* Are control nets told texts of one length? */
 static bool same_control(const struct diffusion_cond *a, const struct diffusion_cond *b)
 {
@@ -534,9 +572,10 @@ static void next_batch(const struct diffusion *d, const struct diffusion_in *in,
         bool guided = is_guided(d, in->cond[i]);
         if (taken[i] ||
             (b->n && (guided != b->guided || !same_refs(first, in->cond[i]) ||
-                      !same_extras(first, in->cond[i]) || !same_hidden(d, first, in->cond[i]) ||
-                      !same_bias(first, in->cond[i]) || !same_control(first, in->cond[i]) ||
-                      first->box != in->cond[i]->box)))
+                      !same_extras(first, in->cond[i]) || !same_video(first, in->cond[i]) ||
+                      !same_hidden(d, first, in->cond[i]) || !same_bias(first, in->cond[i]) ||
+                      !same_control(first, in->cond[i]) || first->box != in->cond[i]->box ||
+                      first->beside != in->cond[i]->beside)))
             continue;
         b->guided = guided;
         if (!b->n) {
@@ -707,7 +746,9 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
             g->negative[k] = cond->negative;
         g->chunk += g->chunk == k && cond == in->cond[b->item[0]];
         if (g->guidance)
-            g->guidance[k] = cond->guided > 0 ? cond->guidance : default_guidance;
+            g->guidance[k] = cond->guided > 0           ? cond->guidance
+                             : info->usual_guidance > 0 ? (float)info->usual_guidance
+                                                        : default_guidance;
         if (g->y &&
             d->family->vector(info, cond, &in->shape, g->y + k * (size_t)info->adm_channels, err))
             return err->code;
@@ -731,6 +772,12 @@ static struct family_batch batch_of(const struct diffusion *d, const struct diff
                               .extra = like->extra,
                               .extras = like->extras,
                               .mask = in->mask,
+                              .frame_rate = like->frame_rate,
+                              .guide = like->guide,
+                              .guides = like->guides,
+                              .beside = like->beside,
+                              .tokens_before = d->tokens,
+                              .tokens_before_n = d->tokens_n,
                               .gligen = like->boxes ? d->gligen : NULL,
                               .patches = in->patches,
                               .sigma = in->sigma };
@@ -750,7 +797,9 @@ static berth_status take_turns(struct diffusion *d, const struct diffusion_in *i
 {
     struct family_batch b = *pass;
     b.patches = (struct net_patches) { .n = 0 };
-    b.steers = b.controls = b.refs = 0;
+    b.steers = b.controls = b.refs = b.guides = 0;
+    b.beside = NULL;
+    b.tokens_before_n = 0;
     b.hidden = NULL;
     b.guidance = g->guidance + first;
     b.shape.dim[1] = d->info.latent.channels;
@@ -841,6 +890,18 @@ static berth_status check_refs(const struct diffusion *d, const struct diffusion
     char text[SHAPE_TEXT_MAX];
     if (c->refs && !d->info.refs)
         return err_set(err, BERTH_EINVAL, "%s takes no pictures to look at", d->info.family);
+    const struct diffusion_beside *b = c->beside;
+    for (size_t i = 0; b && i < b->texts; i++)
+        if (diffusion_text_fits(&d->info, (size_t)b->text[i].n, (size_t)b->text[i].width, err))
+            return err->code;
+    for (size_t i = 0; b && i < b->seens; i++)
+        if (b->seen[i].width != d->info.seen_dim || !b->seen[i].n ||
+            b->seen[i].n != b->seen[i].rows * b->seen[i].cols)
+            return err_set(err, BERTH_EINVAL,
+                           "%s looks at pictures as patches of %llu values, this encoder gave %llu "
+                           "of %llu: is it another model's?",
+                           d->info.family, (unsigned long long)d->info.seen_dim,
+                           (unsigned long long)b->seen[i].n, (unsigned long long)b->seen[i].width);
     for (size_t i = 0; i < c->refs; i++)
         if (!latent_is(&d->info.latent, &c->ref[i].shape))
             return err_set(err, BERTH_EINVAL, "%s cannot look at a latent %s", d->info.family,
@@ -866,6 +927,9 @@ static berth_status check_video(const struct diffusion *d, const struct diffusio
     if (in->mask && !d->info.own_times)
         return err_set(err, BERTH_EINVAL, "%s has one noise level for all of a latent",
                        d->info.family);
+    for (size_t i = 0; i < latents(in); i++)
+        if (in->cond[i]->guides && !d->info.guides)
+            return err_set(err, BERTH_EINVAL, "%s takes no guides", d->info.family);
     return BERTH_OK;
 }
 

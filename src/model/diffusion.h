@@ -45,10 +45,11 @@ struct diffusion_info {
     size_t least_tokens; /* of a prompt: shorter ones get zeros in front of them */
     bool shows_pads;     /* what prompts are padded with counts as text: cond.hidden is left out */
     enum dtype act,
-        act_else;  /* what ComfyUI computes it in on cards, and on those without that: F16
+        act_else;          /* what ComfyUI computes it in on cards, and on those without that: F16
                                  then BF16 for UNets, BF16 then F16 for Flux; F32 comes last */
-    bool guidance; /* has a guidance embedding */
-    bool inpaint;  /* takes a mask and a masked latent beside x; in_channels says if something else
+    bool guidance;         /* has a guidance embedding */
+    double usual_guidance; /* where a prompt says none; 0: 3.5 */
+    bool inpaint; /* takes a mask and a masked latent beside x; in_channels says if something else
                        is */
     /* A picture to edit, beside x, is in the model's scale (CosXL, Flux); else as the VAE gives
      * it. */
@@ -63,7 +64,10 @@ struct diffusion_info {
      * for ADM_UNCLIP with the noise level behind them. 0: takes none. */
     uint64_t unclip;
     double unclip_merge;
-    bool refs; /* takes pictures to look at (diffusion_cond.ref) */
+    bool refs;         /* takes pictures to look at (diffusion_cond.ref) */
+    bool beside;       /* and what is said around them (diffusion_cond.beside) */
+    uint64_t seen_dim; /* of that, what an encoder of pictures saw: so wide; 0: nothing */
+    bool guides;       /* takes diffusion_cond.guide */
     /* Takes diffusion_in.mask: what is known of a latent has noise levels of its own. */
     bool own_times;
     bool clean;      /* what is known stays free of noise while the rest is made */
@@ -74,7 +78,9 @@ struct diffusion_info {
     bool video_concat, video_masked;
     bool biases;     /* takes diffusion_cond.bias */
     unsigned places; /* PATCH_*: where nodes can change it */
-    bool renamed;    /* the file has other names than ours (diffusers) */
+    /* Of tokens that can stand in front of the text's (diffusion_add_tokens()); 0: none can. */
+    uint64_t token_dim;
+    bool renamed; /* the file has other names than ours (diffusers) */
 };
 
 struct diffusion; /* loaded and ready */
@@ -102,7 +108,7 @@ struct diffusion_args {
     const struct log *log;
     enum dtype act; /* of activations, if the device is made for it; DT_NONE, and else: as the
                        family prefers */
-    bool fp8;       /* net_args.fp8 */
+    bool fp8, int8; /* net_args.fp8, .int8 */
     /* Embed guidance as it is. By default we follow ComfyUI, which rounds it to the type of
      * activations before multiplying by 1000: 3.5 becomes 3504 in BF16. For comparisons with
      * numbers computed in another type. */
@@ -127,6 +133,11 @@ berth_status diffusion_control_channels(const struct weights *w, const char *par
 /* From now on it steers every pass; latents have the hint's size then. */
 berth_status diffusion_add_control(struct diffusion *d, const struct diffusion_control *a,
                                    berth_err *err);
+/* These [rows, width] stand in front of every prompt's tokens from now on, as the network has them
+ * inside; they stay until diffusion_close(). BERTH_EUNSUPPORTED, BERTH_EINVAL: it takes none, or
+ * others. */
+berth_status diffusion_add_tokens(struct diffusion *d, const float *x, size_t rows, size_t width,
+                                  berth_err *err);
 /* The network that makes it keep to boxes (gligen.h): m, loaded, behind part. The same again is
  * fine; BERTH_EUNSUPPORTED: another one is there, or the model takes none. */
 berth_status diffusion_add_gligen(struct diffusion *d, struct res_model *m, const char *part,
@@ -183,10 +194,10 @@ struct diffusion_ref {  /* a picture to look at */
 };
 /* What else a prompt brings along, by what it is to the network. */
 enum diffusion_extra_kind {
-    EXTRA_SEEN, /* [items, tokens, width]: what leaves CLIP vision's last layer but one */
+    EXTRA_SEEN,     /* [items, tokens, width]: what leaves CLIP vision's last layer but one */
     EXTRA_SUBJECTS, /* [items, channels, n, h, w]: frames to look at, behind the video */
     EXTRA_CAMERA,   /* [items, channels, t, H, W]: how the camera stands to each pixel */
-    EXTRA_VACE,     /* [items, channels, t, h, w]: latents and masks to follow; any number of them */
+    EXTRA_VACE, /* [items, channels, t, h, w]: latents and masks to follow; any number of them */
     EXTRA_KINDS
 };
 struct diffusion_extra {
@@ -194,6 +205,28 @@ struct diffusion_extra {
     struct shape shape; /* items repeat */
     const float *x;
     float strength;
+};
+/* Latent frames at the end that stand for other places of the video than behind it. */
+struct diffusion_guide {
+    uint64_t frames, rows, columns;
+    int64_t at; /* frame of the video that they begin with */
+    bool first; /* the first of them stands for a single one */
+    uint32_t
+        spread; /* of so many cells along each side one is there (1: all); the mask says which */
+    float strength;      /* how much it is looked at; 1: as all else */
+    const float *weight; /* [weights]: times that, of those that are there; NULL: 1 */
+    size_t weights;
+};
+struct diffusion_rows { /* a text, or a picture as an encoder sees it */
+    const float *x;     /* [n, width] */
+    uint64_t n, width;
+    uint64_t rows, cols; /* of a picture: n of them, as they lie in it */
+};
+/* What is said around the pictures to look at (Z-Image Omni): the k-th text stands in front of the
+ * k-th picture, those that are left over behind the prompt; seen[k] is picture k. */
+struct diffusion_beside {
+    const struct diffusion_rows *text, *seen;
+    size_t texts, seens;
 };
 struct gligen_box;
 struct diffusion_cond {   /* one prompt as the network gets it; host memory, borrowed */
@@ -208,7 +241,11 @@ struct diffusion_cond {   /* one prompt as the network gets it; host memory, bor
     enum diffusion_ref_method ref_method;
     const struct diffusion_extra *extra; /* [extras] */
     size_t extras;
-    const struct gligen_box *box; /* [boxes]: after diffusion_add_gligen() */
+    double frame_rate;                   /* of the video; 0: nobody said */
+    const struct diffusion_guide *guide; /* [guides], in the order of their frames */
+    size_t guides;
+    const struct diffusion_beside *beside; /* info.beside; NULL: nothing is said around them */
+    const struct gligen_box *box;          /* [boxes]: after diffusion_add_gligen() */
     size_t boxes;
     const float *pooled; /* NULL: zeros */
     size_t pooled_n;

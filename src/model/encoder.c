@@ -228,7 +228,7 @@ static berth_status run(const struct text_args *a, struct work *k, struct arena 
 {
     struct text_result *r = &k->r;
     struct encoder_size size = k->enc->is->size(k->enc->config);
-    struct encoder_job job = { .want = r->use->want };
+    struct encoder_job job = { .want = r->use->want, .hides_pads = r->use->hides_pads };
     bool weighted = r->use->cond && has_weights(&k->in);
     if (text_encoder_see(k->enc, k->prompt->picture, k->prompt->pictures, &k->in, &job, mem, err))
         return err->code;

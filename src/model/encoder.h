@@ -78,7 +78,7 @@ struct encoder_pass { /* what a forward is given */
     struct slots in;
     int32_t *lookup; /* encoder_class.lookup(); NULL: it has none */
     void *own;       /* encoder_class.prepare(); NULL: it has none */
-    /* [in.n, in.len], encoder_class.hides_pads: 0 is padding, which no token sees; NULL: all is
+    /* [in.n, in.len], where pads are hidden: 0 is padding, which no token sees; NULL: all is
      * text. */
     const uint8_t *shown;
     const struct picture_rows *picture; /* in order */
@@ -152,7 +152,7 @@ struct encoder_class {
     void *(*prepare)(const struct encoder_pass *p);
     const struct encoder_sight *sight;   /* NULL: it sees no pictures */
     const struct encoder_speech *speech; /* NULL: it writes no text */
-    bool takes_padding; /* T5TokenizerOptions is about it */
+    bool takes_padding;                  /* T5TokenizerOptions is about it */
     bool hides_pads; /* what prompts are padded with is hidden from text (encoder_pass.shown) */
     /* And what stands behind text is left out of passes, which then have one chunk each: its rows
      * of z are zeros. */
@@ -208,6 +208,7 @@ struct encoder_job { /* the same, with all there is */
     struct encoder_want want;
     float *z, *pooled; /* z: [taps or 1, rows, width]; taps are for a single chunk */
     uint8_t *shown;    /* [rows], given: 0 is padding; NULL: not wanted */
+    bool hides_pads;   /* text_use.hides_pads */
     size_t dropped;    /* given */
 };
 berth_status text_encoder_do(const struct text_encoder *e, struct encoder_job *job, berth_err *err);
@@ -258,6 +259,9 @@ struct text_use { /* how a set uses an encoder */
     /* The first row of z that is kept, of the tokens of chunk 0. NULL: all are. */
     size_t (*cut)(const struct token *token, size_t n);
     bool mask; /* which rows are text is wanted */
+    /* What prompts are padded with is hidden from text, by an encoder that can do both; a pass then
+     * has one chunk. */
+    bool hides_pads;
 };
 struct text_result { /* what an encoder gave */
     const struct text_use *use;

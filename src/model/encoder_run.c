@@ -300,13 +300,14 @@ berth_status text_encoder_do(const struct text_encoder *e, struct encoder_job *j
     if (slots_check(in, size.vocab, err))
         return err->code;
     uint8_t *shown = NULL, *made = NULL;
-    if (e->is->hides_pads && !(shown = job->shown) &&
+    if ((e->is->hides_pads || job->hides_pads) && !(shown = job->shown) &&
         !(shown = made = calloc(in->n, in->len[0]))) /* sizes: slots_check() saw them */
         return err_set(err, BERTH_ENOMEM, "%zu tokens", in->len[0]);
     berth_status s = BERTH_OK;
+    const size_t most = job->hides_pads ? 1 : size.chunks;
     job->dropped = 0;
     for (size_t from = 0, n; !s && from < in->n; from += n) {
-        n = in->n - from < size.chunks ? in->n - from : size.chunks;
+        n = in->n - from < most ? in->n - from : most;
         s = run_pass(e, job, &size, from, n, shown ? shown + from * in->len[0] : NULL, err);
     }
     free(made);

@@ -56,8 +56,14 @@ struct family_batch {
     enum diffusion_ref_method ref_method;
     const struct diffusion_extra *extra; /* [n, extras]: likewise, [1, ...] each */
     size_t extras;
+    double frame_rate;                   /* as of diffusion_cond, of all items */
+    const struct diffusion_guide *guide; /* [guides], likewise */
+    size_t guides;
     /* [n, ..., h, w], as of diffusion_in. In a prediction only whether there is one counts. */
     const float *mask;
+    const struct diffusion_beside *beside; /* of all items; NULL: none */
+    const float *tokens_before; /* [tokens_before_n, token_dim], of every item; NULL: none */
+    size_t tokens_before_n;
     const float *y;        /* [n, adm_channels]; NULL without */
     const float *guidance; /* [n]; NULL: without that term. In a prediction only that counts */
     bool exact_guidance;   /* diffusion_args */
@@ -99,6 +105,9 @@ struct family {
     size_t usual_extras;
     const struct diffusion_ref *usual_ref;
     size_t usual_refs;
+    /* Adds what a prompt must have for all layers of such a network to be asked for; static. NULL:
+     * nothing. */
+    void (*usual_more)(const struct family_config *cfg, struct family_batch *b);
 
     /* Is the network behind root, or one so like it that config() can tell what it is instead? */
     bool (*at)(const struct weights *w, const char *root);

@@ -26,7 +26,6 @@ static const struct row {
         .name = name_, .what = what_, .role = role_, .has = { __VA_ARGS__ }                        \
     }
 #define UNET(...) ROW("unet", __VA_ARGS__)
-#define CODEC(...) ROW("vae", __VA_ARGS__)
 #define TEXT(...) ROW("clip", __VA_ARGS__)
 #define SIGHT(...) ROW("vision", __VA_ARGS__)
 #define LOOK(...) ROW("style", __VA_ARGS__)
@@ -40,12 +39,8 @@ static const struct row {
          "txt_norm.scale"),
     UNET("HunyuanVideo 1.5", "a HunyuanVideo 1.5 video model",
          "txt_in.individual_token_refiner.blocks.0.norm1.weight", "vision_in.proj.0.weight"),
-    UNET("HunyuanVideo", "a HunyuanVideo video model, or a relative of it",
-         "txt_in.individual_token_refiner.blocks.0.norm1.weight"),
     UNET("LTX-2", "an LTX-2 audio and video model", "audio_patchify_proj.weight",
          "patchify_proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight"),
-    UNET("LTX-Video", "an LTX-Video video model", "patchify_proj.weight",
-         "adaln_single.emb.timestep_embedder.linear_1.weight"),
     UNET("Mochi", "a Mochi video model", "t5_yproj.weight"),
     UNET("MiniMax H3", "a MiniMax H3 audio and video model", "video_patch_proj.weight",
          "audio_patch_proj.weight", "condition_proj.weight"),
@@ -65,9 +60,6 @@ static const struct row {
     UNET("OmniGen2", "an OmniGen2 model", "time_caption_embed.timestep_embedder.linear_1.bias"),
     UNET("SVD", "a Stable Video Diffusion model",
          "input_blocks.1.1.time_stack.0.attn1.to_q.weight"),
-    CODEC("LTX-Video", "an LTX-Video VAE", "per_channel_statistics.std-of-means",
-          "decoder.conv_in.conv.weight"),
-    CODEC("HunyuanVideo", "a HunyuanVideo VAE", "decoder.conv_in.conv.weight"),
     TEXT("Gemma 4", "a Gemma 4 text encoder", "model.layers.0.layer_scalar"),
     TEXT("Qwen3.5", "a Qwen3.5 text encoder", "model.language_model.layers.0.linear_attn.A_log"),
     TEXT("GPT-OSS", "a GPT-OSS text encoder", "layers.0.self_attn.sinks"),
@@ -138,7 +130,7 @@ static bool find_row(const struct weights *w, const char *role, struct family_in
 
 static const char *article(const char *name)
 {
-    return strncmp(name, "SD", 2) == 0 ? "an" : "a";
+    return strncmp(name, "SD", 2) == 0 || strncmp(name, "LTX", 3) == 0 ? "an" : "a";
 }
 
 /* Is there more than the diffusion model? */

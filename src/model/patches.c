@@ -372,7 +372,8 @@ static void nag_joint(const float *x, const struct shape *xs, float *y, const st
                       const void *user)
 {
     (void)ys;
-    nag(x, xs, y, user, ((const struct family_batch *)user)->tokens, true);
+    const struct family_batch *b = user;
+    nag(x, xs, y, user, b->tokens + b->tokens_before_n, true);
 }
 
 const struct net_patch_kind patch_nag = { .name = "NAGuidance",

@@ -10,7 +10,8 @@ struct preset {
     const char *name;  /* what --preset takes */
     const char *about; /* one line for people */
     const char *arch;  /* general.architecture in GGUF files; NULL: left out */
-    /* Name prefixes that are never quantised, NULL-terminated; or NULL. */
+    /* Names that are never quantised, by how they begin or, with a dot in front, how they end;
+     * NULL-terminated; or NULL. */
     const char *const *hiprec;
     /* Of its text encoders, where it is not width / 64; no tensor says so, the file's metadata does
      * ("berth.heads"). 0: left out. */

@@ -1,7 +1,7 @@
 /* style: models that make tokens of a prompt out of what an encoder of pictures saw (vision.h).
  *
  *     style_open(&args, part, &s, &net, err)
- *     style_tokens(net, &s, x, rows, out, err)     [rows, in] -> [rows, out]
+ *     style_tokens(net, &s, x, rows, out, err)     [states, rows, in] -> [style_rows(), out]
  *     net_close(net)
  *
  * Threads    Executor; style_find() any.
@@ -15,12 +15,15 @@
 struct style_net { /* what a file's model looks like */
     const struct style_class *is;
     uint64_t in, out; /* widths of a row */
+    /* USO: states of the encoder's last layers that it takes one behind the other, rows of each,
+     * and how many it makes of each. 0: one, any number, as many. */
+    uint64_t states, rows, gives;
 };
 struct style_pass { /* host memory, borrowed */
     const struct style_net *net;
-    const float *x; /* [rows, in] */
+    const float *x; /* [states, rows, in] */
     uint64_t rows;
-    float *out; /* [rows, out] */
+    float *out; /* [style_rows(), out] */
 };
 struct style_class {
     struct arch arch; /* STYLE_ARCH(), .detect, .presets */
@@ -41,6 +44,7 @@ struct style_class {
 berth_status style_trace(const struct arch *arch, const struct weights *w, const char *root,
                          struct block_trace *out, berth_err *err);
 
+uint64_t style_rows(const struct style_net *s, uint64_t rows); /* that it makes of so many */
 /* Which class has its tensors behind part (NULL: all); NULL: none. */
 const struct style_class *style_at(const struct weights *w, const char *part);
 /* Finds and opens it. a: all but root and names. BERTH_EUNSUPPORTED: it is none. */

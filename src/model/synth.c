@@ -109,7 +109,10 @@ berth_status synth_weights_fill(void *user, size_t i, uint64_t off, void *dst, s
                                 berth_err *err)
 {
     const struct synth *s = user;
-    const struct key *key = &s->keys->at[i];
+    bool plain;
+    const struct key *key = &s->keys->at[synth_key_of(s, i, &plain)];
+    if (!plain)
+        return synth_layout_fill(s, i, off, dst, n, err);
     const struct dtype_desc *d = dtype_desc(s->spec[i].dtype);
     const struct synth_rule r = rule_of(key->name, key->name_len, &key->shape);
     float buf[4096]; /* whole blocks of every type */
@@ -177,7 +180,8 @@ static berth_status refuse(enum dtype dtype, const struct weights_writer *format
 static bool is_hiprec(const struct key *k, const char *const *hiprec)
 {
     for (; hiprec && *hiprec; hiprec++)
-        if (str_starts(k->name, k->name_len, *hiprec))
+        if (str_starts(k->name, k->name_len, *hiprec) ||
+            (**hiprec == '.' && str_ends(k->name, k->name_len, *hiprec)))
             return true;
     return false;
 }
@@ -217,11 +221,13 @@ berth_status synth_init(struct synth *s, const struct keys *keys, enum dtype dty
         }
         s->spec[i] = (struct weights_spec) { .name = k->name, .dtype = t, .shape = k->shape };
     }
+    s->n = keys->n;
     return BERTH_OK;
 }
 
 void synth_release(struct synth *s)
 {
     free(s->spec);
+    arena_release(&s->mem);
     *s = (struct synth) { 0 };
 }

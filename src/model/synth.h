@@ -14,6 +14,8 @@
  *         converter does it, whatever the type asked for: tensors with fewer than two dimensions or
  *         at most 1024 elements stay F32. With a quant type, tensors the preset names as sensitive
  *         and those whose elements do not fill whole blocks stay F16.
+ * Layouts As ComfyUI's quantised files have them (synth_layout.c): Linears are codes with scales
+ *         beside them, chosen from the values of the rule; all else is BF16.
  * Threads synth_fill() and synth_weights_fill() from any; they share nothing they write. */
 #pragma once
 
@@ -26,9 +28,22 @@
 void synth_fill(const char *name, size_t name_len, const struct shape *shape, uint64_t first,
                 size_t count, float *out);
 
+struct synth_item;
+struct synth_layout { /* what --dtype calls it, and the layout that is (format/layout.h) */
+    const char *name, *format;
+    bool rows, turned; /* rows have scales of their own; columns are turned where they fit */
+};
+extern const struct synth_layout synth_layouts[];
+extern const size_t synth_layouts_n;
+const struct synth_layout *synth_layout_find(const char *name); /* in any case; NULL: none */
+
 struct synth {                 /* what a file will hold; user data of synth_weights_fill() */
     const struct keys *keys;   /* borrowed */
-    struct weights_spec *spec; /* owned, keys->n of them; names borrowed from keys */
+    struct weights_spec *spec; /* owned; names borrowed from keys, and from here */
+    size_t n;                  /* of spec: keys->n, or more in a layout */
+    const struct synth_layout *layout; /* NULL: none */
+    struct synth_item *item;           /* of a layout, [n] */
+    struct arena mem;
     uint64_t bytes;            /* of tensor data, without header and padding */
     const atomic_bool *cancel; /* borrowed; when it turns true filling ends with ECANCELED */
 };
@@ -39,6 +54,10 @@ struct synth {                 /* what a file will hold; user data of synth_weig
 berth_status synth_init(struct synth *s, const struct keys *keys, enum dtype dtype,
                         const struct weights_writer *format, const char *const *hiprec,
                         const atomic_bool *cancel, berth_err *err);
+/* The same in a layout, for safetensors: matrices in it, the rest BF16. */
+berth_status synth_layout_init(struct synth *s, const struct keys *keys,
+                               const struct synth_layout *layout, const char *const *hiprec,
+                               const atomic_bool *cancel, berth_err *err);
 void synth_release(struct synth *s);
 
 weights_fill_fn synth_weights_fill; /* user: const struct synth * */

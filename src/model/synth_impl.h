@@ -2,6 +2,8 @@
  * together. */
 #pragma once
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,6 +22,12 @@ struct synth_kernel {
     bool (*here)(void); /* can this machine run it? */
     void (*fill)(struct synth_rule r, uint64_t first, size_t count, float *out);
 };
+
+/* synth_layout.c: the tensor of which tensor i is a part; *plain: it is that one, as a value. */
+struct synth;
+size_t synth_key_of(const struct synth *s, size_t i, bool *plain);
+berth_status synth_layout_fill(const struct synth *s, size_t i, uint64_t off, void *dst, size_t n,
+                               berth_err *err);
 
 /* Fastest first; the last one runs everywhere. */
 extern const struct synth_kernel synth_kernels[];

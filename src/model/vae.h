@@ -25,8 +25,8 @@
 
 #include <stddef.h>
 
-#define VAE_TILE_MIN 8 /* latent units: smaller tiles are all seam */
-#define VAE_OWN_MAX 64 /* bytes of a family's config */
+#define VAE_TILE_MIN 8  /* latent units: smaller tiles are all seam */
+#define VAE_OWN_MAX 128 /* bytes of a family's config */
 
 struct vae_net { /* what a file's VAE looks like */
     const struct vae_family *family;
@@ -43,6 +43,7 @@ struct vae_pass { /* of one item, or of a tile of it; host memory, borrowed */
     struct shape
         shape; /* of in, with a batch of 1; what comes out is vae_decoded(), vae_encoded() */
     const float *in;
+    const float *noise; /* of vae_family.noise(); dry passes do not look at it */
     float *out;
 };
 
@@ -58,6 +59,8 @@ struct vae_family {
                            berth_err *err);
     net_names_fn *(*names)(const struct vae_net *v); /* called with v; NULL: the file has ours */
     net_forward_fn *decode, *encode;                 /* user: a struct vae_pass */
+    /* Random numbers that it takes to decode such latents: the same every time. NULL: none. */
+    size_t (*noise)(const struct vae_net *v, const struct shape *latents);
 };
 #define VAE(x) extern const struct vae_family vae_##x;
 #include "model/vaes.def"

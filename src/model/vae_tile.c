@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/sz.h"
 #include "model/tiles.h"
+#include "sample/rng.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -89,6 +90,22 @@ static void blend(struct work *k, const struct tile *at, size_t overlap)
         }
 }
 
+/* As many random numbers as decoding wants; NULL: none. */
+static berth_status make_noise(const struct vae_net *v, const struct shape *latents, float **out,
+                               berth_err *err)
+{
+    struct torch_rng rng;
+    const size_t n = v->family->noise(v, latents);
+    if (!n)
+        return BERTH_OK;
+    *out = malloc(n * sizeof **out);
+    if (!*out)
+        return err_set(err, BERTH_ENOMEM, "noise of %zu values", n);
+    torch_seed(&rng, 0);
+    torch_randn(&rng, *out, n);
+    return BERTH_OK;
+}
+
 /* All of an item, or a tile of it: t frames of a video. */
 static berth_status forward(struct vae_job *j, const struct vae_item *item, size_t t, size_t h,
                             size_t w, const float *in, float *out, berth_err *err)
@@ -98,7 +115,13 @@ static berth_status forward(struct vae_job *j, const struct vae_item *item, size
         p.shape.dim[2] = t;
     p.shape.dim[p.shape.ndim - 2] = h;
     p.shape.dim[p.shape.ndim - 1] = w;
-    return net_forward(j->net, item->way->forward, &p, err);
+    float *noise = NULL;
+    if (item->way->up && j->vae->family->noise && make_noise(j->vae, &p.shape, &noise, err))
+        return err->code;
+    p.noise = noise;
+    berth_status s = net_forward(j->net, item->way->forward, &p, err);
+    free(noise);
+    return s;
 }
 
 static berth_status one_tile(struct work *k, const struct tile *at, size_t overlap, berth_err *err)

@@ -194,6 +194,8 @@ berth_status vision_see(struct net *net, const struct vision_net *v, const struc
                                     .number = number,
                                     .last = item(j->last, i, v->tokens, v->width),
                                     .penultimate = item(j->penultimate, i, v->tokens, v->width),
+                                    .mid = item(j->mid, i, v->tokens, v->width),
+                                    .low = item(j->low, i, v->tokens, v->width),
                                     .embeds = item(j->embeds, i, v->embeds_rows, v->embeds_width),
                                     .projected = item(j->projected, i, v->projected_rows,
                                                       v->projected_width) };

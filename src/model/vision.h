@@ -30,6 +30,7 @@ struct vision_net { /* what a file's encoder looks like */
     uint64_t width, tokens;
     uint64_t embeds_rows, embeds_width;
     uint64_t projected_rows, projected_width; /* 0: it has no such thing */
+    bool deep; /* SigLIP of 20 layers and more: mid and low are given */
     float mean[3], std[3];
     _Alignas(max_align_t) unsigned char own[VISION_OWN_MAX];
 };
@@ -39,6 +40,7 @@ struct vision_pass { /* of one picture; host memory, borrowed */
     const float *patches;  /* [(side / patch)^2, 3 * patch * patch]: channel, row, column */
     const int32_t *number; /* [tokens]: 0, 1, ... */
     float *last, *penultimate, *embeds, *projected;
+    float *mid, *low; /* as penultimate, but behind the 11th and the 20th layer from the end */
 };
 
 struct vision_class {
@@ -79,6 +81,7 @@ struct vision_job {
     /* [n, tokens, width], likewise, [n, embeds_rows, embeds_width] and so on. projected: where
      * there is one */
     float *last, *penultimate, *embeds, *projected;
+    float *mid, *low; /* likewise, of one that is deep; both, or NULL */
 };
 berth_status vision_see(struct net *net, const struct vision_net *v, const struct vision_job *j,
                         berth_err *err);

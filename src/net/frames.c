@@ -122,7 +122,8 @@ static void one_filter(const struct frames *f, uint64_t back, struct view bias, 
 }
 
 /* A copy with its edges around it. */
-static struct act with_edges(struct use *u, struct act x, const struct net_conv *c)
+static struct act with_edges(struct use *u, struct act x, const struct net_conv *c,
+                             enum net_outside space)
 {
     struct shape s = x.shape;
     if (u->r->bad || !s.ndim)
@@ -130,11 +131,12 @@ static struct act with_edges(struct use *u, struct act x, const struct net_conv 
     s.dim[2] += c->top + c->bottom;
     s.dim[3] += c->left + c->right;
     struct act y = net_new(u->r, &s);
-    use_op_pad2d(u, &(struct op_pad2d) { .x = net_view(&x),
-                                         .y = net_view(&y),
-                                         .top = c->top,
-                                         .left = c->left,
-                                         .kind = OP_PAD_EDGE });
+    use_op_pad2d(u,
+                 &(struct op_pad2d) { .x = net_view(&x),
+                                      .y = net_view(&y),
+                                      .top = c->top,
+                                      .left = c->left,
+                                      .kind = space == NET_EDGE ? OP_PAD_EDGE : OP_PAD_REFLECT });
     return y;
 }
 
@@ -153,7 +155,7 @@ static struct act conv3d(struct net_run *r, struct act x, const char *layer, str
     struct use u;
     struct frames f = { .u = &u, .step = n.step ? n.step : 1, .edge = n.time == NET_EDGE };
     struct net_conv c = n.plane;
-    const bool edges = n.space == NET_EDGE && (c.top | c.left | c.bottom | c.right);
+    const bool edges = n.space != NET_ZEROS && (c.top | c.left | c.bottom | c.right);
     if (!use_begin(&u, r, layer) || !(f.l = net_layer_with(r, layer, 5, true, &f.ws)))
         return (struct act) { 0 };
     const uint64_t *w = f.ws.dim, *d = x.shape.dim;
@@ -166,8 +168,8 @@ static struct act conv3d(struct net_run *r, struct act x, const char *layer, str
         net_fail(r, BERTH_EINVAL, "%s: no such frames", layer);
     f.first = n.from_first ? 0 : f.step - 1;
     f.y = add ? *add : net_new(r, &s);
-    f.x = edges ? with_edges(&u, x, &c) : x;
-    f.before = edges ? with_edges(&u, n.before, &c) : n.before;
+    f.x = edges ? with_edges(&u, x, &c, n.space) : x;
+    f.before = edges ? with_edges(&u, n.before, &c, n.space) : n.before;
     if (edges)
         c = (struct net_conv) { .stride = stride };
     f.op = (struct op_conv2d) { .stride = stride,

@@ -69,8 +69,7 @@ static struct act linear(struct net_run *r, struct act x, const char *layer, boo
         a.bias = use_param(&u, &l->bias);
     a.scaled = l->scale.there;
     a.scale = l->scale_value;
-    a.w = use_weight(&u, &l->weight, &w);
-    use_op_linear(&u, &a);
+    use_linear(&u, l, &l->weight, w, &a);
     return result(&u, y);
 }
 
@@ -106,6 +105,7 @@ static bool some_rows(const struct net_tensor *t, uint64_t row, uint64_t rows,
     if (t->transpose || t->stored.ndim < 1 || row > t->stored.dim[0] ||
         rows > t->stored.dim[0] - row || !dtype_bytes(t->dtype, net_unit(&t->stored), &each))
         return false;
+    out->row += row;
     out->off += row * each;
     out->bytes = rows * each;
     out->stored.dim[0] = out->shape.dim[0] = rows;
@@ -130,8 +130,7 @@ static void product(struct use *u, const struct net_layer *l, struct shape ws,
     };
     if (!p->no_bias)
         a.bias = use_param(u, &bias);
-    a.w = use_weight(u, &w, &ws);
-    use_op_linear(u, &a);
+    use_linear(u, l, &w, ws, &a);
     use_give(u, before);
 }
 
@@ -328,6 +327,32 @@ void net_group_norm_in_place(struct net_run *r, struct act *x, const char *layer
     *x = group_norm(r, *x, *x, layer, groups, eps, silu);
 }
 
+/* All its values as one vector; empty stays empty. */
+static struct view vector_of(struct act a)
+{
+    uint64_t n;
+    if (!a.shape.ndim || !shape_count(&a.shape, &n))
+        return (struct view) { 0 };
+    a.shape = (struct shape) { 1, { n } };
+    return view_of(a);
+}
+
+void net_channel_modulate(struct net_run *r, struct act *x, struct act scale, struct act shift,
+                          float eps, bool silu)
+{
+    struct use u;
+    if (!use_begin(&u, r, "channel norm"))
+        return;
+    use_op_channel_norm(&u, &(struct op_channel_norm) { .x = view_of(*x),
+                                                        .y = view_of(*x),
+                                                        .scale = vector_of(scale),
+                                                        .shift = vector_of(shift),
+                                                        .eps = eps,
+                                                        .rooted = true,
+                                                        .silu = silu });
+    use_end(&u);
+}
+
 /* Into y; y may be x. */
 static struct act channel_norm(struct net_run *r, struct act x, struct act y, const char *layer,
                                float eps, bool silu)
@@ -401,6 +426,13 @@ void net_rms_norm_to(struct net_run *r, const struct net_norm *n)
                                      .eps = n->eps,
                                      .rms = true,
                                      .from_one = n->from_one });
+}
+
+void net_norm_to(struct net_run *r, const struct net_norm *n)
+{
+    norm_rows(r, n->layer,
+              (struct op_row_norm) {
+                  .x = n->x, .y = n->y, .scale = n->scale, .shift = n->shift, .eps = n->eps });
 }
 
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer, float eps)
@@ -635,9 +667,24 @@ struct act net_linear_given(struct net_run *r, struct act x, const float *w, con
     struct view held = host_operand(&u, DT_F32, w, (size_t)(ws.dim[0] * ws.dim[1]));
     struct op_linear a = { .x = view_of(x),
                            .y = view_of(y),
-                           .w = net_packed(DT_F32, &ws, held.data),
-                           .bias = host_operand(&u, DT_F32, bias, (size_t)rows) };
+                           .w = net_packed(DT_F32, &ws, held.data) };
+    if (bias)
+        a.bias = host_operand(&u, DT_F32, bias, (size_t)rows);
     use_op_linear(&u, &a);
+    return result(&u, y);
+}
+
+struct act net_param(struct net_run *r, const char *layer)
+{
+    struct use u;
+    if (!use_begin(&u, r, layer))
+        return (struct act) { 0 };
+    const struct net_layer *l = net_layer_plain(r, layer, 1, false);
+    if (!l)
+        return (struct act) { 0 };
+    u.keep = l->weight.block;
+    struct act y = net_new(r, &l->weight.shape);
+    use_op_copy(&u, &(struct op_copy) { .x = use_param(&u, &l->weight), .y = view_of(y) });
     return result(&u, y);
 }
 
@@ -646,7 +693,7 @@ struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const 
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
-    const struct net_layer *l = net_layer_plain(r, layer, 2, false);
+    const struct net_layer *l = net_layer_table(r, layer);
     if (!l)
         return (struct act) { 0 };
     const struct net_tensor *t = &l->weight;
@@ -661,6 +708,12 @@ struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const 
         }
     struct act y = net_new(r, &s);
     struct op_embedding a = { .y = view_of(y), .ids = host_operand(&u, DT_I32, ids, n) };
+    if (t->coded) {
+        u.keep = t->block;
+        struct view rows = use_decoded_rows(&u, t, &a.ids, y.dtype);
+        use_op_copy(&u, &(struct op_copy) { .x = rows, .y = a.y });
+        return result(&u, y);
+    }
     a.table = use_weight(&u, t, &t->shape);
     use_op_embedding(&u, &a);
     return result(&u, y);

@@ -2,8 +2,8 @@
 #include "net/net_impl.h"
 
 #include "base/sz.h"
+#include "format/layout.h"
 #include "plan/convert.h"
-#include "plan/quant.h"
 #include "tensor/convert.h"
 
 #include <inttypes.h>
@@ -63,6 +63,7 @@ static bool take_rows(struct net_tensor *t, const struct net_source *from)
         from->rows > t->stored.dim[0] - from->row ||
         !dtype_bytes(t->dtype, row_elements(&t->stored), &row_bytes))
         return false;
+    t->row = from->row;
     t->off += from->row * row_bytes; /* inside of the tensor: all of it fits */
     t->bytes = from->rows * row_bytes;
     t->stored.dim[0] = from->rows;
@@ -137,14 +138,6 @@ static berth_status resolve(const struct net *n, const char *canonical, struct n
 
 /* ---- how weights are stored ---- */
 
-/* "<layer>.comfy_quant": how the layer is stored. */
-static berth_status check_marker(const struct net *n, const char *name, berth_err *err)
-{
-    size_t block, k;
-    const struct weights_entry *e = find(n, name, &block, &k);
-    return e ? quant_check_marker(n->w, e, err) : BERTH_OK;
-}
-
 /* As it is now, kept as a number of the host: a device's memory would have to be waited for at
  * every use. Adapters that were merged in chose another than the file's. */
 static berth_status read_scale(const struct net *n, size_t block, const struct weights_entry *e,
@@ -160,17 +153,15 @@ static berth_status read_scale(const struct net *n, size_t block, const struct w
     return convert(e->dtype, raw, DT_F32, out, 1, err);
 }
 
-/* The scale that lies beside a weight called `file`, and whether its layout is one we know. */
+/* The scale that lies beside a weight called `file`, for ops that multiply by one. */
 static berth_status find_scale(const struct net *n, const char *file, struct net_layer *out,
                                berth_err *err)
 {
     char name[FILE_NAME_MAX];
     size_t len = strlen(file), stem = len - strlen("weight"), block, k;
-    if (!str_ends(file, len, ".weight"))
+    const struct weights_entry *weight = find(n, file, &block, &k);
+    if (!str_ends(file, len, ".weight") || (weight->layout && !layout_is_plain(weight->layout)))
         return BERTH_OK;
-    snprintf(name, sizeof name, "%.*scomfy_quant", (int)stem, file);
-    if (check_marker(n, name, err))
-        return err->code;
     for (size_t i = 0; i < ARRAY_LEN(scale_names); i++) {
         snprintf(name, sizeof name, "%.*s%s", (int)stem, file, scale_names[i]);
         const struct weights_entry *e = find(n, name, &block, &k);
@@ -188,7 +179,7 @@ static berth_status find_scale(const struct net *n, const char *file, struct net
     return BERTH_OK;
 }
 
-static berth_status resolve_layer(const struct net *n, const char *name, struct net_layer *l,
+static berth_status resolve_layer(struct net *n, const char *name, struct net_layer *l,
                                   berth_err *err)
 {
     char canonical[NET_NAME_MAX + 8], file[FILE_NAME_MAX];
@@ -200,9 +191,12 @@ static berth_status resolve_layer(const struct net *n, const char *name, struct 
     snprintf(canonical, sizeof canonical, "%s.bias", name);
     if (resolve(n, canonical, &l->bias, NULL, err))
         return err->code;
+    size_t block, k;
+    if (l->weight.there && net_find_codes(n, find(n, file, &block, &k), l, err))
+        return err->code;
     const struct net_tensor *const both[] = { &l->weight, &l->bias };
     for (size_t i = 0; i < ARRAY_LEN(both); i++)
-        if (both[i]->there && !dtype_desc(both[i]->dtype)->is_float &&
+        if (both[i]->there && !both[i]->coded && !dtype_desc(both[i]->dtype)->is_float &&
             !dtype_is_quant(both[i]->dtype))
             return err_set(err, BERTH_EUNSUPPORTED, "stored as %s: a layout that is not known",
                            dtype_name(both[i]->dtype));
@@ -256,7 +250,10 @@ static bool carried_along(const char *name, size_t len)
                                          "spiece_model",
                                          "encoder.embed_tokens.weight" };
     static const char *const end[] = { "position_ids", ".input_scale", ".scale_input",
-                                       ".comfy_quant", "attn_mask",    "num_batches_tracked" };
+                                       ".comfy_quant", "attn_mask", "num_batches_tracked",
+                                       /* beside quantised weights: taken with them */
+                                       ".weight_scale_2", ".weight_s_rel", ".weight_s_channel",
+                                       ".weight_codebook", ".pre_quant_scale" };
     for (size_t i = 0; i < ARRAY_LEN(begin); i++)
         if (str_starts(name, len, begin[i]))
             return true;
@@ -377,6 +374,7 @@ berth_status net_open(const struct net_args *a, struct net **out, berth_err *err
     n->cancel = a->cancel;
     n->log = a->log;
     n->fp8 = a->fp8;
+    n->int8 = a->int8;
     n->times = a->times;
     res_ref(n->m);
     struct res_model_info info = res_info(n->m);
@@ -388,7 +386,7 @@ berth_status net_open(const struct net_args *a, struct net **out, berth_err *err
     if (!s && info.state != RES_RESIDENT)
         s = err_set(err, BERTH_EINVAL, "it is %s", res_state_name(info.state));
     if (s || (s = find_device(n, a, err)) || (s = index_tensors(n, err)) ||
-        (s = quant_check_metadata(n->w, n->root, err)) ||
+        (s = layouts_check(n->w, n->root, false, err)) ||
         (s = dev_stream_new(n->compute, &n->queue, err)) ||
         (s = dev_owner_open(n->compute, owner, DEV_ACTIVATIONS, &n->owner, err)))
         goto fail;

@@ -103,7 +103,10 @@ struct net_args {
     /* Of activations: the first that the device is made for (op_acts()), else F32. */
     enum dtype act, act_else; /* DT_NONE: F32 */
     bool fp8;                 /* op_env.fp8 */
-    struct net_times *times;  /* filled; NULL: nobody asks */
+    bool int8; /* products with weights that are whole numbers round their inputs to 8 bits, too, as
+                  ComfyUI's: faster, and other numbers; where the host computes, and the file does
+                  not ask for exact ones */
+    struct net_times *times; /* filled; NULL: nobody asks */
 };
 /* BERTH_EINVAL: not resident. BERTH_EUNSUPPORTED: its compute device cannot compute (names it and
  * those that can), or the file says its weights are in a layout nobody here knows. BERTH_ENODEVMEM:
@@ -249,7 +252,8 @@ struct act net_host(struct net_run *r, struct act x, const struct shape *as, net
 struct act net_linear(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_no_bias(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_f32(struct net_run *r, struct act x, const char *layer); /* gives F32 */
-/* A layer that no file of the net has: w [rows, x's row], bias [rows]; as src of net_input(). */
+/* A layer that no file of the net has: w [rows, x's row], bias [rows] or NULL; as src of
+ * net_input(). */
 struct act net_linear_given(struct net_run *r, struct act x, const float *w, const float *bias,
                             uint64_t rows);
 struct act net_linear_add(struct net_run *r, struct act x, const char *layer,
@@ -281,8 +285,8 @@ struct act net_conv2d_plus(struct net_run *r, struct act x, const char *layer, s
 /* Over frames, causal: x [frames, C, h, w], the weight [OC, C, t, kh, kw]. Result j sees the t
  * frames that end with frame step * (j + 1) - 1 of x, of as many as a multiple of step; or with
  * frame step * j, of any number. Those before the first are `before`, [n, C, h, w]. What is beyond
- * those, and around each picture, is zeros, or goes on as it is at the edge. */
-enum net_outside { NET_ZEROS, NET_EDGE };
+ * those, and around each picture, is zeros, or goes on as it is at the edge, or a mirror there. */
+enum net_outside { NET_ZEROS, NET_EDGE, NET_MIRROR /* of space alone */ };
 struct net_frames {
     struct net_conv plane;
     struct act before; /* empty: none */
@@ -303,6 +307,10 @@ struct act net_channel_norm(struct net_run *r, struct act x, const char *layer, 
                             bool silu); /* op_channel_norm */
 void net_channel_norm_in_place(struct net_run *r, struct act *x, const char *layer, float eps,
                                bool silu);
+/* x = silu(x / sqrt(mean of its channels' squares + eps) * (1 + scale) + shift), of each pixel;
+ * scale, shift: of C values each, empty: left out. */
+void net_channel_modulate(struct net_run *r, struct act *x, struct act scale, struct act shift,
+                          float eps, bool silu);
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer,
                           float eps); /* layer NULL: without parameters */
 struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, float eps);
@@ -317,6 +325,8 @@ struct net_norm {
     bool from_one; /* its weights count from 1 */
 };
 void net_rms_norm_to(struct net_run *r, const struct net_norm *n);
+/* The same with a layer norm. layer NULL, here as there: without parameters. */
+void net_norm_to(struct net_run *r, const struct net_norm *n);
 void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind); /* in place */
 void net_add(struct net_run *r, struct act *x, struct act b);              /* x += b, broadcast */
 struct act net_sum_f32(struct net_run *r, struct act a, struct act b);     /* a + b, in F32 */
@@ -371,6 +381,8 @@ struct act net_rms_modulate(struct net_run *r, struct act x, const char *layer, 
 void net_gate(struct net_run *r, struct view x, struct view gate, struct act z);
 void net_mul(struct net_run *r, struct act *x, struct act b);      /* x *= b */
 void net_silu_mul(struct net_run *r, struct act *x, struct act b); /* x = silu(x) * b */
+/* All values of a layer's weight, which has one dimension. */
+struct act net_param(struct net_run *r, const char *layer);
 /* [n, D]; BERTH_EINVAL: an id beyond the table. ids: as src of net_input(). */
 struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const char *layer);
 struct act net_timestep(struct net_run *r, const float *t, size_t n,

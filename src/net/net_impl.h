@@ -18,11 +18,22 @@ struct net_tensor { /* a tensor of the file as a forward means it; constant whil
     struct shape stored; /* those rows, before transposing and reshaping */
     struct shape shape;  /* as the forward sees it */
     bool transpose;
+    uint64_t row;                  /* of the file's rows the first that is meant */
+    uint32_t pad;                  /* of a quantised weight: rows and columns are padded to it */
+    const struct net_coded *coded; /* NULL: its numbers are its values, but for a scale */
+};
+
+struct net_coded { /* a weight whose numbers are codes, and what stands beside it */
+    struct coded how;
+    struct net_tensor codes, rows, blocks; /* whole ones */
+    bool exact;                            /* the file asks for products of values */
+    bool by_scale;                         /* ops that multiply by a scale need nothing of this */
 };
 
 struct net_layer {
     struct net_tensor weight, bias, scale;
-    float scale_value; /* what scale holds now */
+    struct net_tensor pre; /* of a quantised weight: what inputs are multiplied by */
+    float scale_value;     /* what scale holds now */
 };
 
 #define NET_NO_LAYER SIZE_MAX
@@ -70,7 +81,7 @@ struct net {
     struct tpool *pool;
     const atomic_bool *cancel;
     const struct log *log;
-    bool fp8;
+    bool fp8, int8;
     enum dtype act; /* of activations */
     struct net_times *times;
     struct map tensors; /* name in the file -> block << 32 | tensor of the block */
@@ -125,6 +136,10 @@ berth_status net_stream_open(struct net *n, berth_err *err);
 /* The layer called so, known from now on; NULL: err says why. One without weight is not an
  * error. */
 const struct net_layer *net_layer_get(struct net *n, const char *name, berth_err *err);
+/* coded.c: what stands beside the layer's weight, which is e in the file. pre: weight, bias and
+ * scale are there. */
+berth_status net_find_codes(struct net *n, const struct weights_entry *e, struct net_layer *l,
+                            berth_err *err);
 /* In which type a net of these wishes computes on d. */
 enum dtype net_act_on(const struct device *d, const struct net_args *a);
 /* BERTH_ENOTFOUND with the tensor's name in the file, and the file's. what: "weight", "bias". */

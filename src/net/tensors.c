@@ -67,16 +67,28 @@ const struct net_layer *net_layer_with(struct net_run *r, const char *layer, int
     return NULL;
 }
 
-const struct net_layer *net_layer_plain(struct net_run *r, const char *layer, int ndim, bool bias)
+static const struct net_layer *without_scale(struct net_run *r, const char *layer,
+                                             const struct net_layer *l)
 {
-    struct shape shape;
-    const struct net_layer *l = net_layer_with(r, layer, ndim, bias, &shape);
     if (!l || !l->scale.there || l->scale_value == 1)
         return l;
     net_fail(r, BERTH_EUNSUPPORTED,
              "%s: a scale of %g beside its weight, which only products and convolutions have",
              layer, (double)l->scale_value);
     return NULL;
+}
+
+const struct net_layer *net_layer_plain(struct net_run *r, const char *layer, int ndim, bool bias)
+{
+    struct shape shape;
+    return without_scale(r, layer, net_layer_with(r, layer, ndim, bias, &shape));
+}
+
+const struct net_layer *net_layer_table(struct net_run *r, const char *layer)
+{
+    struct shape shape;
+    const struct net_layer *l = net_layer_with(r, layer, 2, false, &shape);
+    return l && l->weight.coded ? l : without_scale(r, layer, l);
 }
 
 bool net_has(struct net_run *r, const char *layer)
@@ -117,11 +129,18 @@ struct view use_widened(struct use *u, const struct net_tensor *t)
     return net_packed(DT_F32, &t->stored, y.data);
 }
 
+/* All of a weight in F32, with or without codes. */
+static struct view values(struct use *u, const struct net_tensor *t)
+{
+    return t->coded && !t->coded->by_scale ? use_decoded(u, t, 0, &t->stored, DT_F32)
+                                           : use_widened(u, t);
+}
+
 /* The same with rows and columns exchanged. */
 static struct view transposed(struct use *u, const struct net_tensor *t)
 {
     static const int other[] = { 1, 0 };
-    struct view from = use_widened(u, t), across;
+    struct view from = values(u, t), across;
     const struct shape s = { .ndim = 2, .dim = { t->stored.dim[1], t->stored.dim[0] } };
     if (u->r->bad)
         return from;
@@ -137,8 +156,9 @@ static struct view transposed(struct use *u, const struct net_tensor *t)
 
 struct view use_weight(struct use *u, const struct net_tensor *t, const struct shape *s)
 {
-    if (t->transpose || net_unit(s) % dtype_desc(t->dtype)->elems) {
-        struct view own = t->transpose ? transposed(u, t) : use_widened(u, t);
+    bool decode = t->coded && !t->coded->by_scale;
+    if (decode || t->transpose || net_unit(s) % dtype_desc(t->dtype)->elems) {
+        struct view own = t->transpose ? transposed(u, t) : values(u, t);
         return net_packed(own.dtype, s, own.data);
     }
     return net_packed(t->dtype, s, use_bytes(u, t));

@@ -13,7 +13,8 @@
  * Held are the block its weight lies in (one at a time: a ring may have a single slot), places in
  * the slab for copies of parameters, scratch. All of it goes back when the use ends, in the dry run
  * as in the real one.
- * Files: use.c holding and running, tensors.c tensors of layers. */
+ * Files: use.c holding and running, tensors.c tensors of layers, coded.c
+ *         quantised ones. */
 #pragma once
 
 #include "net/net_impl.h"
@@ -60,9 +61,20 @@ const struct net_layer *net_layer_with(struct net_run *r, const char *layer, int
                                        struct shape *shape);
 /* The same for ops that multiply by no scale: one that would matter is refused. */
 const struct net_layer *net_layer_plain(struct net_run *r, const char *layer, int ndim, bool bias);
+/* A table whose rows are looked up: with a scale only where its layout says how. */
+const struct net_layer *net_layer_table(struct net_run *r, const char *layer);
 /* A weight as kernels take it, under the shape s: where it lies, if they can read it there. To be
  * asked for last: its block stays acquired until the use ends. */
 struct view use_weight(struct use *u, const struct net_tensor *t, const struct shape *s);
+/* linear with a layer's weight, t being it or some of its rows, under the shape w: expanded in
+ * pieces where it is codes. All else of *a is there. */
+void use_linear(struct use *u, const struct net_layer *l, const struct net_tensor *t,
+                struct shape w, struct op_linear *a);
+/* Values of codes in the slab: rows [row, row + s->dim[0]), or those of ids. pre: t->coded */
+struct view use_decoded(struct use *u, const struct net_tensor *t, uint64_t row,
+                        const struct shape *s, enum dtype to);
+struct view use_decoded_rows(struct use *u, const struct net_tensor *t, const struct view *ids,
+                             enum dtype to);
 /* A copy in F32 in the slab, packed as it is stored. */
 struct view use_widened(struct use *u, const struct net_tensor *t);
 /* A parameter: where it lies, if kernels read its type and it stays there for the op; else a copy

@@ -113,8 +113,16 @@ berth_status ready_diffusion(struct node_call *c, const struct model_ref *ref,
                                    .act = ref->said.act != DT_NONE ? ref->said.act
                                                                    : c->env->numbers.act_unet,
                                    .exact_guidance = c->env->numbers.exact_guidance,
-                                   .fp8 = c->env->numbers.fp8 || ref->said.fp8 };
+                                   .fp8 = c->env->numbers.fp8 || ref->said.fp8,
+                                   .int8 = true };
     berth_status s = diffusion_open(&args, out, err);
+    if (!s && ref->tokens)
+        s = diffusion_add_tokens(*out, ref->tokens->data, dim(ref->tokens, 1), dim(ref->tokens, 2),
+                                 err);
+    if (s) {
+        diffusion_close(*out);
+        *out = NULL;
+    }
     return s ? err_add(err, "'%.80s'", ready_name(ref)) : BERTH_OK;
 }
 

@@ -32,7 +32,8 @@
 berth_status in_object(const struct node_call *c, const char *name, const struct value_type *type,
                        const void **out, berth_err *err);
 
-/* A latent to look at, behind those that were said before it: lists share their beginnings. */
+/* A latent to look at, or what is said around one, behind those before it: lists share their
+ * beginnings. */
 struct cond_ref {
     unsigned counts;
     struct htensor *latent;
@@ -40,7 +41,26 @@ struct cond_ref {
 };
 /* Adds one to the list; the latent is shared. */
 berth_status cond_ref_add(struct cond_ref **list, struct htensor *latent, berth_err *err);
-size_t cond_refs(const struct cond_ref *list); /* how many */
+size_t cond_refs(const struct cond_ref *list);          /* how many */
+struct cond_ref *cond_ref_share(struct cond_ref *list); /* one more reference; NULL is fine */
+void cond_ref_release(struct cond_ref *list);           /* NULL is fine */
+
+/* Latent frames at the end of a video that stand for others (struct diffusion_guide), behind those
+ * before them: shared as those are. */
+struct cond_guide {
+    unsigned counts;
+    uint64_t frames, rows, columns;
+    int64_t at;
+    bool first;
+    uint32_t spread;
+    double strength;
+    struct htensor *weight;    /* of every cell that is there; NULL: 1 */
+    struct cond_guide *before; /* NULL: it is the first */
+};
+/* Adds one to the list; guide.weight is shared, counts and before are not looked at. */
+berth_status cond_guide_add(struct cond_guide **list, struct cond_guide guide, berth_err *err);
+void cond_guides_drop(struct cond_guide **list); /* leaves none */
+size_t cond_guides(const struct cond_guide *list);
 
 /* A box of the picture with its text (GLIGEN), behind those before it: shared as those are. */
 struct cond_box {
@@ -110,14 +130,18 @@ struct cond_entry {
     size_t concat_mask_index; /* of video: so many channels of the latents come before the mask */
     struct htensor *extra[EXTRA_KINDS]; /* diffusion_cond.extra, raw; NULL: none */
     struct cond_vace *vace;             /* the last one; NULL: none */
-    struct cond_ref *ref;                        /* pictures to look at, the last one; NULL: none */
+    struct cond_ref *ref;               /* pictures to look at, the last one; NULL: none */
     enum diffusion_ref_method ref_method;
+    double frame_rate;        /* of the video; 0: nobody said */
+    struct cond_guide *guide; /* the last one; NULL: none */
+    /* diffusion_beside: texts [1, tokens, width]; what was seen [n, rows, columns, width] */
+    struct cond_ref *ref_text, *ref_seen;
     struct cond_box *box; /* the last one; NULL: none */
     struct value *gligen; /* the GLIGEN that they are for; a reference; NULL without boxes */
     struct cond_control *control; /* the last one; NULL: none */
     bool control_to_all;          /* prompts without any get it from a positive one */
     struct htensor *control_text; /* [1, tokens, width] that they are told; NULL: the prompt's */
-    int guided; /* as diffusion_cond: 0 not given, 1 `guidance`, -1 without */
+    int guided;                   /* as diffusion_cond: 0 not given, 1 `guidance`, -1 without */
     double guidance;
     /* Added to what attention makes of every query (row) and key: [tokens + 1, tokens + 1], the
      * last standing for the picture; NULL: none. */
@@ -171,8 +195,15 @@ struct vision_output {    /* CLIP_VISION_OUTPUT: vision.h, Results */
     struct htensor *penultimate;
     struct htensor *embeds;    /* [n, width], or as last */
     struct htensor *projected; /* NULL: none */
+    struct htensor *mid, *low; /* as penultimate, of layers before it; NULL: none */
+    size_t side;               /* pixels of the square it looked at */
 };
 extern const struct value_type type_vision_output;
+void vision_output_free(void *x);
+/* What the CLIP_VISION ref sees of pictures. crop: of their middle, else of all of them. */
+berth_status see_picture(struct node_call *c, const struct model_ref *ref,
+                         const struct htensor *image, bool crop, struct vision_output **out,
+                         berth_err *err);
 berth_status in_vision_output(const struct node_call *c, const char *name,
                               const struct vision_output **out, berth_err *err);
 

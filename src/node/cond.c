@@ -17,7 +17,7 @@ berth_status in_object(const struct node_call *c, const char *name, const struct
 
 /* ---- pictures to look at ---- */
 
-static void refs_release(struct cond_ref *x)
+void cond_ref_release(struct cond_ref *x)
 {
     while (x && --x->counts == 0) {
         struct cond_ref *before = x->before;
@@ -25,6 +25,21 @@ static void refs_release(struct cond_ref *x)
         free(x);
         x = before;
     }
+}
+
+struct cond_ref *cond_ref_share(struct cond_ref *x)
+{
+    if (x)
+        x->counts++;
+    return x;
+}
+
+static size_t refs_bytes(const struct cond_ref *x)
+{
+    size_t n = 0;
+    for (; x; x = x->before)
+        n += htensor_count(x->latent) * sizeof(float);
+    return n;
 }
 
 berth_status cond_ref_add(struct cond_ref **list, struct htensor *latent, berth_err *err)
@@ -38,6 +53,46 @@ berth_status cond_ref_add(struct cond_ref **list, struct htensor *latent, berth_
 }
 
 size_t cond_refs(const struct cond_ref *list)
+{
+    size_t n = 0;
+    for (; list; list = list->before)
+        n++;
+    return n;
+}
+
+/* ---- frames at the end of a video ---- */
+
+static void guides_release(struct cond_guide *x)
+{
+    while (x && --x->counts == 0) {
+        struct cond_guide *before = x->before;
+        htensor_unref(x->weight);
+        free(x);
+        x = before;
+    }
+}
+
+berth_status cond_guide_add(struct cond_guide **list, struct cond_guide guide, berth_err *err)
+{
+    struct cond_guide *x = malloc(sizeof *x);
+    if (!x)
+        return err_set(err, BERTH_ENOMEM, "a guide of a prompt");
+    *x = guide;
+    x->counts = 1;
+    x->before = *list;
+    if (x->weight)
+        htensor_ref(x->weight);
+    *list = x;
+    return BERTH_OK;
+}
+
+void cond_guides_drop(struct cond_guide **list)
+{
+    guides_release(*list);
+    *list = NULL;
+}
+
+size_t cond_guides(const struct cond_guide *list)
 {
     size_t n = 0;
     for (; list; list = list->before)
@@ -119,7 +174,10 @@ static void entry_release(struct cond_entry *e)
     htensor_unref(e->bias);
     for (size_t i = 0; i < EXTRA_KINDS; i++)
         htensor_unref(e->extra[i]);
-    refs_release(e->ref);
+    cond_ref_release(e->ref);
+    cond_ref_release(e->ref_text);
+    cond_ref_release(e->ref_seen);
+    guides_release(e->guide);
     boxes_release(e->box);
     vace_release(e->vace);
     value_unref(e->gligen);
@@ -149,10 +207,13 @@ static struct cond_entry entry_copy(const struct cond_entry *e)
         share(e->extra[i]);
     if (e->control)
         e->control->counts++;
-    if (e->ref)
-        e->ref->counts++;
+    cond_ref_share(e->ref);
+    cond_ref_share(e->ref_text);
+    cond_ref_share(e->ref_seen);
     if (e->vace)
         e->vace->counts++;
+    if (e->guide)
+        e->guide->counts++;
     if (e->box)
         e->box->counts++;
     if (e->gligen)
@@ -265,13 +326,14 @@ static size_t object_bytes(const void *obj)
         n += tensor_bytes(x->at[i].cond) + tensor_bytes(x->at[i].pooled) +
              tensor_bytes(x->at[i].shown) + tensor_bytes(x->at[i].mask) +
              tensor_bytes(x->at[i].concat_latent) + tensor_bytes(x->at[i].concat_mask) +
-             tensor_bytes(x->at[i].bias);
+             tensor_bytes(x->at[i].bias) + refs_bytes(x->at[i].ref) +
+             refs_bytes(x->at[i].ref_text) + refs_bytes(x->at[i].ref_seen);
         for (size_t k = 0; k < EXTRA_KINDS; k++)
             n += tensor_bytes(x->at[i].extra[k]);
-        for (const struct cond_ref *r = x->at[i].ref; r; r = r->before)
-            n += tensor_bytes(r->latent);
         for (const struct cond_vace *v = x->at[i].vace; v; v = v->before)
             n += tensor_bytes(v->frames) + tensor_bytes(v->mask);
+        for (const struct cond_guide *g = x->at[i].guide; g; g = g->before)
+            n += tensor_bytes(g->weight);
     }
     return n;
 }

@@ -267,3 +267,149 @@ NODE_CLASS(TextEncodeQwenImageEditPlus, .category = "advanced/conditioning", V3(
                OPTIONAL("vae", "VAE"), OPTIONAL("image1", "IMAGE"), OPTIONAL("image2", "IMAGE"),
                OPTIONAL("image3", "IMAGE")),
            OUT_OF("CONDITIONING"), .run = run_edit_plus);
+
+/* ---- Z-Image Omni ---- */
+
+#define SEEN_PATCH 16 /* pixels of what an encoder saw, as the model counts them */
+
+/* A text around pictures, as it stands. */
+static const struct chat_template plain_text = { .before = "", .after = "" };
+static const struct chat_template behind_pictures = { .before = "<|vision_end|>",
+                                                      .after = CHAT_QWEN_END "<|vision_start|>" };
+
+struct around { /* what is said around pictures; around_release() */
+    struct cond_ref *latent, *text, *seen;
+    size_t n;
+};
+
+static void around_release(struct around *a)
+{
+    cond_ref_release(a->latent);
+    cond_ref_release(a->text);
+    cond_ref_release(a->seen);
+    *a = (struct around) { .n = 0 };
+}
+
+/* What the encoder at input `image_encoder` sees of it, as rows and columns of patches. */
+static berth_status add_seen(struct node_call *c, struct around *a, const struct htensor *image,
+                             berth_err *err)
+{
+    const struct model_ref *ref;
+    struct vision_output *o = NULL;
+    struct htensor *t = NULL;
+    if (in_model(c, "image_encoder", &ref, err) || see_picture(c, ref, image, true, &o, err))
+        return err->code;
+    const size_t side = o->side / SEEN_PATCH, n = dim(o->last, 1), wide = dim(o->last, 2);
+    const struct shape s = { 4, { dim(o->last, 0), side, side, wide } };
+    berth_status bad = BERTH_OK;
+    if (side * side != n)
+        bad = err_set(err, BERTH_EINVAL,
+                      "'%.80s' sees pictures of %zu x %zu as %zu patches; Z-Image Omni wants "
+                      "patches of %d pixels, as of SigLIP 2 for 512",
+                      ready_name(ref), o->side, o->side, n, SEEN_PATCH);
+    if (!bad)
+        bad = htensor_new(&s, &t, err);
+    if (!bad) {
+        memcpy(t->data, o->last->data, htensor_count(t) * sizeof *t->data);
+        bad = cond_ref_add(&a->seen, t, err);
+    }
+    htensor_unref(t);
+    vision_output_free(o);
+    return bad;
+}
+
+static berth_status add_latent(struct node_call *c, struct around *a, struct htensor *image,
+                               berth_err *err)
+{
+    struct htensor *sized = htensor_ref(image), *latent = NULL;
+    bool resize;
+    berth_status s = in_bool(c, "auto_resize_images", &resize, err);
+    if (!s && resize) {
+        htensor_unref(sized);
+        s = with_area(c, image, LATENT_AREA, USUAL_RATIO, &sized, err);
+    }
+    if (!s)
+        s = encode(c, sized, &latent, err);
+    if (!s)
+        s = cond_ref_add(&a->latent, latent, err);
+    htensor_unref(latent);
+    htensor_unref(sized);
+    return s;
+}
+
+/* The tokens of a text of its own. */
+static berth_status add_text(struct node_call *c, struct around *a, const char *text,
+                             berth_err *err)
+{
+    const struct text_prompt p = { .text = text, .chat = &plain_text };
+    struct conditioning *x = NULL;
+    berth_status s = text_conditioning(c, &p, 1, NULL, &x, err);
+    if (!s)
+        s = cond_ref_add(&a->text, x->at[0].cond, err);
+    conditioning_free(x);
+    return s;
+}
+
+static berth_status take_pictures(struct node_call *c, struct around *a, berth_err *err)
+{
+    berth_status s = BERTH_OK;
+    for (size_t k = 1; !s && k <= PICTURES; k++) {
+        struct htensor *image;
+        char name[16];
+        snprintf(name, sizeof name, "image%zu", k);
+        if (!in_given(c, name))
+            continue;
+        a->n++;
+        s = in_image(c, name, &image, err);
+        if (!s && in_given(c, "image_encoder"))
+            s = add_seen(c, a, image, err);
+        if (!s && in_given(c, "vae"))
+            s = add_latent(c, a, image, err);
+    }
+    for (size_t k = 0; !s && a->n && k <= a->n; k++)
+        s = add_text(c, a,
+                     k == 0     ? "<|im_start|>user\n<|vision_start|>"
+                     : k < a->n ? "<|vision_end|><|vision_start|>"
+                                : "<|vision_end|><|im_end|>",
+                     err);
+    return s;
+}
+
+/* Gives every prompt of x what is around. */
+static void look_around(struct conditioning *x, const struct around *a)
+{
+    for (size_t i = 0; i < x->n; i++) {
+        x->at[i].ref = cond_ref_share(a->latent);
+        x->at[i].ref_text = cond_ref_share(a->text);
+        x->at[i].ref_seen = cond_ref_share(a->seen);
+    }
+}
+
+static berth_status run_omni(struct node_call *c, berth_err *err)
+{
+    const char *text;
+    struct around a = { .n = 0 };
+    struct conditioning *x = NULL;
+    berth_status s = in_text(c, "prompt", &text, err);
+    if (!s)
+        s = take_pictures(c, &a, err);
+    if (!s)
+        s = text_conditioning(
+            c, &(struct text_prompt) { .text = text, .chat = a.n ? &behind_pictures : NULL }, 1,
+            NULL, &x, err);
+    if (!s)
+        look_around(x, &a);
+    around_release(&a);
+    return give(c, s, x, err);
+}
+
+NODE_CLASS(TextEncodeZImageOmni, .category = "model/conditioning/z-image", .module = MOD("zimage"),
+           .flags = NODE_V3 | NODE_EXPERIMENTAL,
+           .description = "A prompt about up to three pictures, which the model looks at with a "
+                          "VAE, and sees as an encoder of pictures does with one.",
+           INS(SOCKET("clip", "CLIP"), OPTIONAL("image_encoder", "CLIP_VISION"),
+               TEXT_IN("prompt", NULL, .no_default = true, .more = PROMPT_TEXT),
+               BOOL_IN("auto_resize_images", true), OPTIONAL("vae", "VAE"),
+               OPTIONAL("image1", "IMAGE"), OPTIONAL("image2", "IMAGE"),
+               OPTIONAL("image3", "IMAGE")),
+           OUT_OF("CONDITIONING"), .run = run_omni);

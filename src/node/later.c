@@ -1,5 +1,5 @@
 /* later: nodes of ComfyUI that workflows may have and this build cannot compute yet: other families
- * of models, what reads pictures for prompts. Declared in full, so that such a workflow
+ * of models, shaders. Declared in full, so that such a workflow
  * validates and says at which node it stops. */
 #include "node/node_impl.h"
 
@@ -9,14 +9,6 @@ NOT_YET(CLIPTextEncodeSD3, .category = "advanced/conditioning", V3("sd3"),
             TEXT_IN("clip_g", NULL, .no_default = true, .more = PROMPT_TEXT),
             TEXT_IN("t5xxl", NULL, .no_default = true, .more = PROMPT_TEXT),
             COMBO_IN("empty_padding", CHOICES("none", "empty_prompt"))),
-        OUT_OF("CONDITIONING"));
-
-NOT_YET(TextEncodeZImageOmni, .category = "model/conditioning/z-image", .module = MOD("zimage"),
-        .flags = NODE_V3 | NODE_EXPERIMENTAL,
-        INS(SOCKET("clip", "CLIP"), OPTIONAL("image_encoder", "CLIP_VISION"),
-            TEXT_IN("prompt", NULL, .no_default = true, .more = PROMPT_TEXT),
-            BOOL_IN("auto_resize_images", true), OPTIONAL("vae", "VAE"),
-            OPTIONAL("image1", "IMAGE"), OPTIONAL("image2", "IMAGE"), OPTIONAL("image3", "IMAGE")),
         OUT_OF("CONDITIONING"));
 
 /* A shader is a program in a language of its own, which nothing here compiles. */

@@ -3,6 +3,7 @@
  * computed as the file is written: one is in memory beside the model. */
 #include "node/compute.h"
 
+#include "format/layout.h"
 #include "merge/factor.h"
 #include "tensor/convert.h"
 
@@ -140,9 +141,12 @@ static berth_status read_tensor(struct lora_file *f, const struct lora_tensor *f
     void *raw = malloc((size_t)at.bytes + 1);
     float *to = malloc((count + 1) * sizeof *to);
     berth_status st = raw && to ? BERTH_OK : err_set(err, BERTH_ENOMEM, "'%.80s'", s->name);
-    if (!st)
-        st = res_tensor_read(m, from->block, from->tensor, raw, (size_t)at.bytes, err);
-    if (!st)
+    const struct blocks *b = res_blocks(m);
+    const struct weights_entry *e = b->tensor[b->at[from->block].first + from->tensor].entry;
+    if (!st && e->layout && !layout_is_plain(e->layout) && at.dtype == e->dtype)
+        st = layout_values(res_weights(m), e, to, err);
+    else if (!st &&
+             !(st = res_tensor_read(m, from->block, from->tensor, raw, (size_t)at.bytes, err)))
         st = convert(at.dtype, raw, DT_F32, to, count, err);
     free(raw);
     if (st)

@@ -5,6 +5,7 @@
  * OpenCLIP outside of a checkpoint) are refused: their names would have to be translated back. */
 #include "node/compute.h"
 
+#include "format/layout.h"
 #include "tensor/convert.h"
 
 #include <inttypes.h>
@@ -62,9 +63,17 @@ static berth_status add(struct save_file *f, const char *front, const char *name
     return BERTH_OK;
 }
 
+/* Weights that are codes are written as their values. */
+static bool is_coded(const struct weights_entry *e)
+{
+    return e->layout && !layout_is_plain(e->layout);
+}
+
 /* In which type a tensor is written: its file's, or F16 where safetensors lacks it. */
 static enum dtype type_of(const struct weights_entry *e)
 {
+    if (is_coded(e))
+        return DT_F16;
     return weights_writer_find("safetensors")->stores(e->dtype) ? e->dtype : DT_F16;
 }
 
@@ -84,6 +93,14 @@ static berth_status add_part(struct save_file *f, const struct model_ref *ref, s
             const struct weights_entry *e = b->tensor[b->at[i].first + k].entry;
             char buf[SAVED_NAME];
             const char *called = NULL;
+            const struct weights_entry *of = layout_owner(res_weights(m), e);
+            if (of && is_coded(of) && of->layout->pre)
+                return err_set(err, BERTH_EUNSUPPORTED,
+                               "'%.80s' goes with inputs that are multiplied first: such a model "
+                               "cannot be saved yet",
+                               of->name);
+            if (of && is_coded(of))
+                continue;
             struct saving from = { .ref = ref, .part = part, .block = i, .tensor = k };
             if (name(m, e, buf, &called, err) ||
                 (called && add(f, front, called, type_of(e), &e->shape, from, err)))
@@ -163,6 +180,25 @@ static berth_status make_ready(struct save_file *f, const struct saving *from,
     return BERTH_OK;
 }
 
+static const struct weights_entry *entry_of(const struct res_model *m, const struct saving *from)
+{
+    const struct blocks *b = res_blocks(m);
+    return b->tensor[b->at[from->block].first + from->tensor].entry;
+}
+
+/* Of a weight that is codes. */
+static berth_status values_of(const struct res_model *m, const struct weights_entry *e,
+                              enum dtype to, void *dst, size_t count, berth_err *err)
+{
+    float *f = malloc((count + 1) * sizeof *f);
+    berth_status s = f ? layout_values(res_weights(m), e, f, err)
+                       : err_set(err, BERTH_ENOMEM, "'%.80s'", e->name);
+    if (!s)
+        s = convert(DT_F32, f, to, dst, count, err);
+    free(f);
+    return s;
+}
+
 /* Tensor i as it is written, in f->now. */
 static berth_status fetch(struct save_file *f, size_t i, berth_err *err)
 {
@@ -180,11 +216,13 @@ static berth_status fetch(struct save_file *f, size_t i, berth_err *err)
                                 : (struct res_tensor_at) { .bytes = bytes, .dtype = s->dtype };
     void *raw = malloc(at.bytes + 1), *to = at.dtype == s->dtype ? raw : malloc(bytes + 1);
     berth_status st = raw && to ? BERTH_OK : err_set(err, BERTH_ENOMEM, "'%.80s'", s->name);
-    if (!st && m)
+    if (!st && m && at.dtype != s->dtype && is_coded(entry_of(m, from)))
+        st = values_of(m, entry_of(m, from), s->dtype, to, (size_t)count, err);
+    else if (!st && m)
         st = res_tensor_read(m, from->block, from->tensor, raw, (size_t)at.bytes, err);
     else if (!st)
         memcpy(raw, &from->value, bytes < sizeof from->value ? bytes : sizeof from->value);
-    if (!st && to != raw)
+    if (!st && to != raw && !(m && is_coded(entry_of(m, from))))
         st = convert(at.dtype, raw, s->dtype, to, (size_t)count, err);
     if (to != raw)
         free(raw);

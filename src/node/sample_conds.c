@@ -365,6 +365,48 @@ static berth_status resolve_concat(struct node_call *c, const struct cond_entry 
 
 /* ---- pictures to look at ---- */
 
+/* First to last; of a batch of pictures that were seen the first counts. */
+static berth_status resolve_rows(const struct cond_ref *from, const struct cond_scene *scene,
+                                 const struct diffusion_rows **out, size_t *count, berth_err *err)
+{
+    size_t n = cond_refs(from);
+    struct diffusion_rows *list = n ? take(scene, n, sizeof *list, err) : NULL;
+    if (n && !list)
+        return err->code;
+    *out = list;
+    *count = n;
+    for (; from; from = from->before) {
+        const struct shape *s = &from->latent->shape;
+        const bool seen = s->ndim == 4;
+        if (seen && s->dim[0] > 1)
+            return err_set(err, BERTH_EUNSUPPORTED,
+                           "%llu pictures seen at once: one picture at a time is looked at here",
+                           (unsigned long long)s->dim[0]);
+        list[--n] = (struct diffusion_rows) { .x = from->latent->data,
+                                              .n = seen ? s->dim[1] * s->dim[2] : s->dim[1],
+                                              .width = s->dim[s->ndim - 1],
+                                              .rows = seen ? s->dim[1] : 0,
+                                              .cols = seen ? s->dim[2] : 0 };
+    }
+    return BERTH_OK;
+}
+
+/* Texts around pictures, and what an encoder saw of them. */
+static berth_status resolve_beside(const struct cond_entry *e, const struct cond_scene *scene,
+                                   struct diffusion_cond *to, berth_err *err)
+{
+    if (!scene->info->beside || (!e->ref_text && !e->ref_seen))
+        return BERTH_OK;
+    struct diffusion_beside *b = take(scene, 1, sizeof *b, err);
+    if (!b)
+        return err->code;
+    *b = (struct diffusion_beside) { .texts = 0 };
+    to->beside = b;
+    if (scene->info->seen_dim && resolve_rows(e->ref_seen, scene, &b->seen, &b->seens, err))
+        return err->code;
+    return resolve_rows(e->ref_text, scene, &b->text, &b->texts, err);
+}
+
 /* In the model's scale, first to last. A picture is video of one frame. */
 static berth_status resolve_refs(struct node_call *c, const struct cond_entry *e,
                                  const struct cond_scene *scene, struct diffusion_cond *to,
@@ -397,6 +439,42 @@ static berth_status resolve_refs(struct node_call *c, const struct cond_entry *e
         latent_in(f, x, &s);
         list[--n] = (struct diffusion_ref) { .shape = s, .x = x };
     }
+    return resolve_beside(e, scene, to, err);
+}
+
+/* ---- frames at the end of a video ---- */
+
+static berth_status resolve_guides(struct node_call *c, const struct cond_entry *e,
+                                   const struct cond_scene *scene, struct diffusion_cond *to,
+                                   berth_err *err)
+{
+    size_t n = cond_guides(e->guide);
+    if (!n)
+        return BERTH_OK;
+    if (!scene->info->guides) { /* as in ComfyUI; here it is said */
+        log_warn(c->env->log, "node.conditioning",
+                 "node=%s guides=%zu why=\"%s takes none: left out\"", c->id, n,
+                 scene->info->family);
+        return BERTH_OK;
+    }
+    if (e->area_kind != AREA_NONE)
+        return err_set(err, BERTH_EUNSUPPORTED, "guides together with areas of prompts");
+    struct diffusion_guide *list = take(scene, n, sizeof *list, err);
+    if (!list)
+        return err->code;
+    to->guide = list;
+    to->guides = n;
+    for (const struct cond_guide *g = e->guide; g; g = g->before)
+        list[--n] =
+            (struct diffusion_guide) { .frames = g->frames,
+                                       .rows = g->rows,
+                                       .columns = g->columns,
+                                       .at = g->at,
+                                       .first = g->first,
+                                       .spread = g->spread,
+                                       .strength = (float)g->strength,
+                                       .weight = g->weight ? g->weight->data : NULL,
+                                       .weights = g->weight ? htensor_count(g->weight) : 0 };
     return BERTH_OK;
 }
 
@@ -580,6 +658,7 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                            .pooled_n = e->pooled ? htensor_count(e->pooled) : 0,
                                            .size = size_of(e, scene),
                                            .negative = negative,
+                                           .frame_rate = e->frame_rate,
                                            .guided = e->guided,
                                            .guidance = (float)e->guidance },
                                  .with = scene->model,
@@ -592,9 +671,9 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                .has_area = e->area_kind != AREA_NONE,
                                .sigma_start = HUGE_VAL };
     if (resolve_refs(c, e, scene, &x->cond, err) || resolve_shown(e, scene, &x->cond, err) ||
-        resolve_bias(e, scene, &x->cond, err) || resolve_unclip(c, e, scene, &x->cond, err) ||
-        resolve_boxes(e, scene, x, err) || resolve_told(e, scene, &x->cond, err) ||
-        video_extras(c, e, scene, &x->cond, err))
+        resolve_guides(c, e, scene, &x->cond, err) || resolve_bias(e, scene, &x->cond, err) ||
+        resolve_unclip(c, e, scene, &x->cond, err) || resolve_boxes(e, scene, x, err) ||
+        resolve_told(e, scene, &x->cond, err) || video_extras(c, e, scene, &x->cond, err))
         return err->code;
     if (scene->several) {
         if (g->has_area || e->mask || e->concat_latent || e->concat_mask || e->control)

@@ -278,6 +278,32 @@ NODE_CLASS(CLIPTextEncodeSDXLRefiner, .category = "advanced/conditioning", V3("c
                SOCKET("clip", "CLIP")),
            OUT_OF("CONDITIONING"), .run = run_refiner);
 
+/* ---- PixArt Alpha: a prompt with the picture's size ---- */
+
+static berth_status run_pixart(struct node_call *c, berth_err *err)
+{
+    struct diffusion_size z = { .said = true };
+    const char *text;
+    struct conditioning *x;
+    if (in_side(c, "width", &z.width, err) || in_side(c, "height", &z.height, err) ||
+        in_text(c, "text", &text, err) ||
+        text_conditioning(c, &(struct text_prompt) { .text = text }, 1, NULL, &x, err))
+        return err->code;
+    z.target_width = z.width;
+    z.target_height = z.height;
+    x->at[0].size = z;
+    return out_conditioning(c, 0, x, err);
+}
+
+NODE_CLASS(CLIPTextEncodePixArtAlpha, .display = "CLIP Text Encode (PixArt Alpha)",
+           .category = "model/conditioning/pixart", V3("pixart"),
+           .description = "Encodes text and sets the resolution conditioning for PixArt Alpha. "
+                          "Does not apply to PixArt Sigma.",
+           INS(SIZE_IN(1024, 1024, 0, 0),
+               TEXT_IN("text", NULL, .no_default = true, .more = PROMPT_TEXT),
+               SOCKET("clip", "CLIP")),
+           OUT_OF("CONDITIONING"), .run = run_pixart);
+
 /* ---- Flux: two prompts, and how closely they are followed ---- */
 
 static berth_status run_flux(struct node_call *c, berth_err *err)

@@ -160,6 +160,7 @@ void model_ref_release(struct model_ref *m)
     free(m->clip_type);
     free(m->missing);
     model_control_unref(m->control);
+    htensor_unref(m->tokens);
     *m = (struct model_ref) { 0 };
 }
 
@@ -189,6 +190,7 @@ berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, be
     *out = (struct model_ref) { .said = m->said, .control = m->control };
     if (out->control)
         out->control->refs++;
+    out->tokens = m->tokens ? htensor_ref(m->tokens) : NULL;
     out->clip_hooks = m->clip_hooks ? value_ref(m->clip_hooks) : NULL;
     out->cond_hooks = m->cond_hooks ? value_ref(m->cond_hooks) : NULL;
     if (m->patches) {

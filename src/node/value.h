@@ -98,19 +98,20 @@ struct model_ref {
     char *clip_type;               /* CLIP: "stable_diffusion", ... ; owned or NULL */
     char *missing;                 /* no parts: why, as a sentence; owned or NULL */
     struct model_control *control; /* the last network that steers it; a reference or NULL */
-    struct model_said {            /* what nodes said about it; zero: nothing */
-        bool sampled;              /* ModelSampling*: sampling instead of what the file says */
+    struct htensor *tokens; /* MODEL: [1, n, width] in front of the text's; a reference or NULL */
+    struct model_said {     /* what nodes said about it; zero: nothing */
+        bool sampled;       /* ModelSampling*: sampling instead of what the file says */
         struct ms_config sampling;
         bool playground; /* latents are Playground's */
         bool differs;    /* DifferentialDiffusion, with this strength */
         double differential;
         bool clip_scheduled; /* clip_hooks follow their keyframes: a prompt for each of them */
-        bool padded; /* T5TokenizerOptions: the next two count */
+        bool padded;         /* T5TokenizerOptions: the next two count */
         uint32_t min_padding, min_length;
-        int clip_skip;       /* stop_at_clip_layer; 0: none */
+        int clip_skip;   /* stop_at_clip_layer; 0: none */
         enum dtype act;  /* ModelComputeDtype: of activations; DT_NONE: nothing */
         bool fp8;        /* weight_dtype fp8_e4m3fn_fast: products in fp8 */
-        int picture; /* CONTROL_NET: 1 + the type of pictures a union net gets; 0: not given */
+        int picture;     /* CONTROL_NET: 1 + the type of pictures a union net gets; 0: not given */
         bool no_network; /* VAE: taesd or pixel_space, which cannot be computed yet */
     } said;
 };

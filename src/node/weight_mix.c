@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "base/map.h"
+#include "format/layout.h"
 #include "merge/merge.h"
 #include "plan/convert.h"
 
@@ -96,6 +97,7 @@ static berth_status read_other(const struct source *from, const struct weights_e
                                const char *key, size_t n, struct res_term *t, struct arena *tmp,
                                berth_err *err)
 {
+    const bool coded = e->layout && !layout_is_plain(e->layout);
     struct merge m = { .from = &merge_plain, .to = &merge_plain };
     struct vec terms = { .elem = sizeof(struct res_term) };
     float *dense = NULL;
@@ -106,7 +108,10 @@ static berth_status read_other(const struct source *from, const struct weights_e
         return err_set(err, dense ? BERTH_EUNSUPPORTED : BERTH_ENOMEM,
                        "'%.80s' of %" PRIu64 " bytes and type %s", e->name, e->size,
                        dtype_name(e->dtype));
-    berth_status s = weights_read(from->w, e, 0, raw, (size_t)e->size, err);
+    if (coded && !(raw = arena_array(tmp, (size_t)(m.rows * m.cols), sizeof *dense)))
+        return err_set(err, BERTH_ENOMEM, "'%.80s'", e->name);
+    berth_status s = coded ? layout_values(from->w, e, raw, err)
+                           : weights_read(from->w, e, 0, raw, (size_t)e->size, err);
     for (size_t i = 0; !s && i < from->patches; i++) {
         const struct res_adapter *a = from->patch[i].adapter;
         if (from->patch[i].strength != 0 && a->ops->touches(a, key, n))
@@ -114,7 +119,7 @@ static berth_status read_other(const struct source *from, const struct weights_e
     }
     if (!s && merge_take(&m, &terms, 0, tmp, err))
         s = err_add(err, "'%.80s'", e->name);
-    const struct merge_plain stored = merge_numbers(e->dtype, raw);
+    const struct merge_plain stored = merge_numbers(coded ? DT_F32 : e->dtype, raw);
     struct merge_plain plain = merge_numbers(DT_F32, dense);
     m.base = &stored;
     m.result = &plain;

@@ -102,7 +102,7 @@ struct op_operand {
 #define OUT(s, view) OPERAND(OP_WRITE, s, view, 0) /* all of it, without reading it */
 #define INOUT(s, view) OPERAND(OP_READ | OP_WRITE, s, view, 0)
 #define LIST(s, views, n) OPERAND(OP_READ | OP_LIST, s, views, offsetof(struct s, n))
-#define OP_OPERANDS_MAX 6
+#define OP_OPERANDS_MAX 7
 
 #define OP(x)                                                                                      \
     struct op_##x##_def {                                                                          \

@@ -48,6 +48,7 @@
 
 #include "base/err.h"
 #include "base/tpool.h"
+#include "tensor/coded.h"
 #include "tensor/tensor.h"
 
 #include <stdatomic.h>
@@ -147,11 +148,13 @@ struct op_group_norm { /* x, y: [n, C, ...]; w, b: [C] */
     bool silu; /* y = silu(norm(x)) */
 };
 /* Over the channels of each pixel: y = w[c] * sqrt(C) * x / max(|x|, eps), |x| being the length of
- * all C of them. x, y: [n, C, ...], of one type; w: [C] */
+ * all C of them. x, y: [n, C, ...], of one type; w: [C], optional */
 struct op_channel_norm {
     struct view x, w, y;
+    struct view scale, shift; /* [C] each, both or none: y = norm(x) * (1 + scale[c]) + shift[c] */
     float eps;
-    bool silu; /* y = silu(norm(x)) */
+    bool rooted; /* by sqrt(|x|^2 / C + eps) instead, as rms norms have it */
+    bool silu;   /* of all that */
 };
 struct op_row_norm { /* over rows: layer norm, or without mean RMS norm; w, b: [row], optional */
     struct view x, w, b, y;
@@ -222,6 +225,28 @@ struct op_geglu {
 struct op_embedding {
     struct view table, ids, y;
 };
+/* y[i] = row ids[i], or row + i, of a weight [N, K] whose numbers are codes (tensor/coded.h); y may
+ * have fewer columns: those behind are padding. */
+struct op_decode {
+    struct view codes;  /* [N, K] of how.type */
+    struct view rows;   /* F32, N of them; optional */
+    struct view blocks; /* of how.block_type, coded_blocks_stored(); there where how.how says so */
+    struct view ids;    /* [n] I32, as of op_embedding; optional */
+    struct view y;      /* [n, k] */
+    uint64_t row;       /* without ids */
+    struct coded how;   /* its addresses and cols do not count */
+};
+/* y[..., N] = after(x . w^T + bias[N]) + add[..., N], x and w being whole numbers: w the codes [N,
+ * K] from `row` on (coded_is_int()), x rounded to 8 bits, each row by the scale that its largest
+ * value asks for, turned before where the codes are. ComfyUI's product with such weights: faster
+ * than the values', and other numbers. x, y, add as of op_linear. */
+#define OP_INT_COLUMNS 131072 /* most of them: sums stay below 2^31 */
+struct op_int_linear {
+    struct view x, codes, rows, blocks, bias, add, y; /* codes, rows, blocks as of op_decode */
+    uint64_t row;
+    struct coded how;    /* as of op_decode */
+    enum op_after after; /* not together with add */
+};
 /* y[n, dim]: [cos(t f) | sin(t f)], f_k = exp(-ln(period) k / (dim/2)); an odd dim ends with 0. t:
  * [n] F32, whatever y is */
 struct op_timestep {
@@ -240,8 +265,9 @@ struct op_concat { /* y = x[0..n) one behind the other along axis; any strides *
     int axis;
     struct view y;
 };
-/* Around the last two dimensions: zeros, the other side, or what is at the border. */
-enum op_pad_kind { OP_PAD_ZERO, OP_PAD_CIRCULAR, OP_PAD_EDGE };
+/* Around the last two dimensions: zeros, the other side, what is at the border, or a mirror there,
+ * which is less wide than the picture. */
+enum op_pad_kind { OP_PAD_ZERO, OP_PAD_CIRCULAR, OP_PAD_EDGE, OP_PAD_REFLECT };
 struct op_pad2d {
     struct view x, y;
     uint32_t top, left; /* bottom and right follow from the shapes */

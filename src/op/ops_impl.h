@@ -10,6 +10,27 @@
 void ref_resize2d_rows(const void *args, size_t from, size_t to);
 void ref_pad2d_rows(const void *args, size_t from, size_t to);
 
+/* Rows [from, to) of y, on this thread. */
+berth_status ref_decode_rows(const struct op_decode *a, size_t from, size_t to, berth_err *err);
+/* What a->how says, with the addresses and columns of the operands. */
+static inline struct coded coded_of(const struct op_decode *a)
+{
+    struct coded c = a->how;
+    c.codes = a->codes.data;
+    c.cols = a->codes.shape.ndim == 2 ? a->codes.shape.dim[1] : 0;
+    c.rows = a->rows.data;
+    c.blocks = a->blocks.data;
+    return c;
+}
+
+static inline struct coded int_coded_of(const struct op_int_linear *a)
+{
+    return coded_of(&(struct op_decode) {
+        .codes = a->codes, .rows = a->rows, .blocks = a->blocks, .how = a->how });
+}
+/* n values, turned first, as whole numbers of 8 bits; returns what one is worth. */
+float ref_int_row(float *x, size_t n, uint32_t turn, int8_t *q);
+
 /* y of a copy under x's shape; where they differ, y has no gaps. */
 berth_status op_copy_target(const struct op_copy *a, struct view *y, berth_err *err);
 /* Concatenation as copies of one operand after the other into its part of y. */

@@ -1,4 +1,4 @@
-/* pad2d.c: zeros, the other side, or the border itself, around pictures. */
+/* pad2d.c: zeros, the other side, the border itself, or a mirror there, around pictures. */
 #include "op/op_def.h"
 
 static void check(struct op_check *c, const struct op_pad2d *a)
@@ -18,6 +18,10 @@ static void check(struct op_check *c, const struct op_pad2d *a)
         y[n - 1] - a->left < x[n - 1])
         REFUSE(c, "x %s with %u above and %u to the left does not fit y %s", SHAPE(&a->x), a->top,
                a->left, SHAPE(&a->y));
+    const uint64_t below = y[n - 2] - x[n - 2] - a->top, right = y[n - 1] - x[n - 1] - a->left;
+    if (a->kind == OP_PAD_REFLECT && op_count(&a->y) &&
+        (a->top >= x[n - 2] || below >= x[n - 2] || a->left >= x[n - 1] || right >= x[n - 1]))
+        REFUSE(c, "a mirror of x %s as wide as y %s", SHAPE(&a->x), SHAPE(&a->y));
     if (a->kind != OP_PAD_ZERO && op_count(&a->y))
         want_filled(c, "x", &a->x);
     want_apart(c, "y", &a->y, "x", &a->x);
@@ -32,6 +36,8 @@ static size_t from(size_t i, size_t before, size_t n, enum op_pad_kind kind)
         return n;
     if (kind == OP_PAD_EDGE)
         return i < before ? 0 : n - 1;
+    if (kind == OP_PAD_REFLECT)
+        return i < before ? before - i : 2 * (n - 1) - (i - before);
     return (i + (before + n - 1) / n * n - before) % n; /* so many turns that nothing is below 0 */
 }
 

@@ -1,5 +1,7 @@
 #include "plan/convert.h"
 
+#include "format/layout.h"
+
 #include <strings.h>
 
 enum dtype res_convert_type(const char *word)
@@ -32,6 +34,8 @@ static bool has_beside(const struct weights *w, const struct weights_entry *e, c
 
 static bool is_scaled(const struct weights *w, const struct weights_entry *e)
 {
+    if (e->layout || layout_owner(w, e))
+        return true;
     for (size_t i = 0; i < ARRAY_LEN(scale_names); i++)
         if (has_beside(w, e, scale_names[i]))
             return true;
@@ -67,7 +71,7 @@ berth_status res_convert(struct weights *w, const char *part, const char *dtype,
         const struct weights_entry *e = weights_at(w, i);
         if (part && !str_starts(e->name, e->name_len, part))
             continue;
-        if (dtype_is_quant(e->dtype) || strcmp(weights_format(w), "gguf") == 0)
+        if ((dtype_is_quant(e->dtype) && !e->layout) || strcmp(weights_format(w), "gguf") == 0)
             return err_set(err, BERTH_EUNSUPPORTED,
                            "weights of a GGUF file are not converted to %s: leave the type "
                            "(weight_dtype, --dtype) at its default",

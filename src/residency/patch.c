@@ -25,6 +25,7 @@
 
 #include "base/hash.h"
 #include "base/sz.h"
+#include "format/layout.h"
 #include "format/places.h"
 
 #include <inttypes.h>
@@ -326,6 +327,10 @@ static berth_status job_init(struct derive *d, const struct weights_entry *e, en
 {
     struct merge *m = &j->merge;
     *j = (struct job) { .terms = { .elem = sizeof(struct res_term) }, .pool = d->r->pool };
+    if (e->layout && !layout_is_plain(e->layout))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "adapters cannot be merged into weights stored as %s yet",
+                       e->layout->kind->format);
     if (!merge_matrix(&e->shape, &m->rows, &m->cols))
         return err_set(err, BERTH_EFORMAT, "its shape does not fit");
     if (set_forms(d, e, to, j, err) || collect_terms(d, e, j, err))

@@ -23,6 +23,7 @@ struct lmbpe_kind {
     const char *const *must;        /* tokens it has; NULL ends the list */
     const char *start;              /* stands in front of every text; NULL: nothing does */
     const char *pad;                /* must be one of `must` */
+    int32_t pad_id;                 /* and have this id, which tells kinds apart; 0: any */
     const char *const *gguf;        /* its tokenizer.ggml.pre; NULL ends the list */
 };
 

@@ -132,6 +132,9 @@ static berth_status check_kind(const struct lmbpe *t, berth_err *err)
         if (lmbpe_find(t, *must) < 0)
             return err_set(err, BERTH_EFORMAT, "no %s among its tokens: no %s tokenizer", *must,
                            t->kind->name);
+    if (t->kind->pad_id && lmbpe_find(t, t->kind->pad) != t->kind->pad_id)
+        return err_set(err, BERTH_EFORMAT, "%s is token %d: in a %s tokenizer it is %d",
+                       t->kind->pad, lmbpe_find(t, t->kind->pad), t->kind->name, t->kind->pad_id);
     return BERTH_OK;
 }
 

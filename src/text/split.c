@@ -25,6 +25,10 @@ static const struct {
 } known[] = {
     { CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", &split_gpt2 },
     { "(?i:" CONTRACTIONS ")" LETTERS "|\\p{N}" REST, &split_qwen2 },
+    /* Qwen 3.5's, as ComfyUI's class cuts words all the same */
+    { "(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
+      "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+      &split_qwen2 },
     { "(?i:" CONTRACTIONS ")" LETTERS "|\\p{N}{1,3}" REST, &split_llama3 },
 };
 

@@ -86,6 +86,26 @@ static void qwen25(struct str *out)
     put_bytes(out, token, "{\"type\":\"NFC\"}", "\\\\p{N}");
 }
 
+static void qwen35(struct str *out)
+{
+    static const struct named token[] = {
+        { "<|endoftext|>", 248044, false },
+        { "<|im_start|>", 248045, false },
+        { "<|im_end|>", 248046, false },
+        { "<|vision_start|>", 248053, false },
+        { "<|vision_end|>", 248054, false },
+        { "<|vision_pad|>", 248055, false },
+        { "<|image_pad|>", 248056, false },
+        { "<|video_pad|>", 248057, false },
+        { "<tool_call>", 248058, true },
+        { "</tool_call>", 248059, true },
+        { "<think>", 248068, true },
+        { "</think>", 248069, true },
+        { NULL, 0, false },
+    };
+    put_bytes(out, token, "{\"type\":\"NFC\"}", "\\\\p{N}");
+}
+
 static void llama3(struct str *out)
 {
     static const struct named token[] = {
@@ -222,9 +242,10 @@ static const struct {
     const char *folder, *file;
     void (*put)(struct str *out);
 } kind[] = {
-    { "qwen25", "tokenizer.json", qwen25 },  { "llama3", "tokenizer.json", llama3 },
-    { "tekken", "tekken.json", tekken },     { "gemma2", "tokenizer.model", gemma2 },
-    { "gemma3", "tokenizer.model", gemma3 }, { "gemma4", "tokenizer.json", gemma4 },
+    { "qwen25", "tokenizer.json", qwen25 },  { "qwen35", "tokenizer.json", qwen35 },
+    { "llama3", "tokenizer.json", llama3 },  { "tekken", "tekken.json", tekken },
+    { "gemma2", "tokenizer.model", gemma2 }, { "gemma3", "tokenizer.model", gemma3 },
+    { "gemma4", "tokenizer.json", gemma4 },
 };
 
 static berth_status write_one(const char *dir, size_t which, berth_err *err)

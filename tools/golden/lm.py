@@ -29,10 +29,14 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-IMAGE_PAD = 151655
+IMAGE_PAD, IMAGE_PAD_35 = 151655, 248056
 SMALL = dict(vocab_size=512, hidden_size=64, intermediate_size=96, num_hidden_layers=4,
              num_attention_heads=4, num_key_value_heads=2)
 WIDE = dict(SMALL, num_attention_heads=2, num_key_value_heads=1)
+LINEAR, FULL = "linear_attention", "full_attention"
+QWEN35 = dict(WIDE, num_hidden_layers=8, linear_num_key_heads=2, linear_num_value_heads=4,
+              linear_key_head_dim=16, linear_value_head_dim=16,
+              layer_types=([LINEAR] * 3 + [FULL]) * 2)
 # Prompts: lengths; a number below 0 is as many pads; lists of sizes are pictures (height, width).
 MODELS = {
     "qwen25vl_tiny": dict(cls="Qwen25_7BVLI", encoder="qwen25_7b", config=SMALL, pad=500,
@@ -44,6 +48,11 @@ MODELS = {
                          wants={"p2": {"taps": [0, 2, 3]}},
                          prompts=[[7], [3, (64, 64), 4], [2, (100, 150), 5, (200, 70), 2]],
                          generate=dict(g0=dict(n=6, max_length=10))),
+    "qwen35_tiny": dict(cls="Qwen35", encoder="qwen35_2b", config=QWEN35, pad=500,
+                        want={"layer": -2}, wants={"p1": {"taps": "all"}},
+                        prompts=[[7], [70], [3, (64, 64), 4], [2, (100, 150), 5, (200, 70), 2]],
+                        generate=dict(g0=dict(n=6, max_length=20), g1=dict(n=2, max_length=6),
+                                      g2=dict(parts=[3, (70, 100), 4], max_length=12))),
     "gemma2_tiny": dict(cls="Gemma2_2B", encoder="gemma2_2b", config=WIDE, pad=0,
                         want={"layer": -2}, prompts=[[9], [20, -3]],
                         generate=dict(g0=dict(n=5, max_length=10))),
@@ -95,7 +104,11 @@ def synthetic(name, shape):
     return torch.from_numpy(v.astype(np.float32).reshape(shape))
 
 
-def build(name, m, llama, qwen3vl, qwen_vl, ops):
+def build(name, m, llama, qwen3vl, qwen35, qwen_vl, ops):
+    if m["cls"] == "Qwen35":
+        qwen35.QWEN35_MODELS["qwen35_2b"] = dict(vision=dict(
+            hidden_size=128, intermediate_size=96, depth=3, num_position_embeddings=36))
+        return qwen35.Qwen35
     if m["cls"] == "Qwen3VL":
         qwen3vl.QWEN3VL_VISION["qwen3vl_4b"] = dict(hidden_size=128, intermediate_size=96, depth=4,
                                                     deepstack_visual_indexes=[0, 1, 2])
@@ -146,14 +159,15 @@ def encode(clip, ids, pictures, want, layers):
     return z.contiguous(), extra["attention_mask"]
 
 
-def generate(clip, ids, how, out):
-    how = dict(how)
-    how.pop("n")
+def generate(clip, ids, pictures, how, out):
+    how = {k: v for k, v in how.items() if k not in ("n", "parts")}
     stop = how.pop("stop", [])
     if stop:  # a number of tokens: what comes then is to end it
-        first, _ = generate(clip, ids, dict(how, n=0, max_length=stop), out)
+        first, _ = generate(clip, ids, pictures, dict(how, max_length=stop), out)
         how["stop"] = stop = [first[-1]]
-    embeds = clip.process_tokens([ids], "cpu")[0]
+    left = iter(pictures)
+    tokens = [i if i is not None else {"type": "image", "data": next(left)[None]} for i in ids]
+    embeds = clip.process_tokens([tokens], "cpu")[0]
     args = dict(do_sample=False, temperature=1.0, top_k=50, top_p=1.0, min_p=0.0,
                 repetition_penalty=1.0, seed=0)
     args.update({k: v for k, v in how.items() if k != "stop"})
@@ -162,9 +176,10 @@ def generate(clip, ids, how, out):
 
 
 def run_model(name, m, options, modules):
-    llama, qwen3vl, qwen_vl, sd1_clip, ops = modules
+    llama, qwen3vl, qwen35, qwen_vl, sd1_clip, ops = modules
+    pad = IMAGE_PAD_35 if m["cls"] == "Qwen35" else IMAGE_PAD
     rng = np.random.default_rng(options.seed)
-    cls = build(name, m, llama, qwen3vl, qwen_vl, ops)
+    cls = build(name, m, llama, qwen3vl, qwen35, qwen_vl, ops)
     clip = sd1_clip.SDClipModel(device="cpu", layer="last", textmodel_json_config=dict(m["config"]),
                                 dtype=torch.float32, special_tokens={"pad": m["pad"]},
                                 layer_norm_hidden_state=False, model_class=cls,
@@ -181,7 +196,7 @@ def run_model(name, m, options, modules):
         want = m.get("wants", {}).get(f"p{i}", m["want"])
         ids, pictures = draw(parts, m, rng) if parts else (options.prompt, [])
         z, mask = encode(clip, ids, pictures, want, m["config"]["num_hidden_layers"])
-        out[f"p{i}/tokens"] = torch.tensor([IMAGE_PAD if t is None else t for t in ids])
+        out[f"p{i}/tokens"] = torch.tensor([pad if t is None else t for t in ids])
         out[f"p{i}/cond"], out[f"p{i}/attention_mask"] = z, mask
         for k, p in enumerate(pictures):
             rows, extra = model.preprocess_embed({"type": "image", "data": p[None]}, "cpu")
@@ -189,13 +204,15 @@ def run_model(name, m, options, modules):
                 rows = torch.cat([rows] + list(extra["deepstack"]))
             out[f"p{i}/image{k}"], out[f"p{i}/rows{k}"] = p, rows.contiguous()
     for g, how in m.get("generate", {}).items():
-        ids, _ = draw([how["n"]], m, rng)
-        got, how = generate(clip, ids, how, out)
-        out[f"{g}/tokens"], out[f"{g}/ids"] = torch.tensor(ids), torch.tensor(got)
+        ids, pictures = draw(how.get("parts") or [how["n"]], m, rng)
+        got, how = generate(clip, ids, pictures, how, out)
+        out[f"{g}/tokens"] = torch.tensor([pad if t is None else t for t in ids])
+        out[f"{g}/ids"] = torch.tensor(got)
+        out |= {f"{g}/image{k}": p for k, p in enumerate(pictures)}
         entry.setdefault("generate", {})[g] = how
     if "wants" in m:
         entry["wants"] = m["wants"]
-    entry["config"] = {k: v for k, v in config.items() if k != "final_norm"}
+    entry["config"] = {k: v for k, v in config.items() if k not in ("final_norm", "layer_types")}
     entry["tensors"] = {k: [str(v.dtype).split(".")[1], list(v.shape)] for k, v in out.items()}
     save_file(out, os.path.join(options.folder, f"{name}.safetensors"))
     with open(os.path.join(options.folder, f"{name}_keys.json"), "w") as f:
@@ -232,10 +249,10 @@ def main():
     comfy.options.enable_args_parsing()
     import comfy.ops
     from comfy import sd1_clip
-    from comfy.text_encoders import llama, qwen3vl, qwen_vl
+    from comfy.text_encoders import llama, qwen3vl, qwen35, qwen_vl
     torch.set_grad_enabled(False)
     os.makedirs(options.folder, exist_ok=True)
-    modules = llama, qwen3vl, qwen_vl, sd1_clip, comfy.ops.manual_cast
+    modules = llama, qwen3vl, qwen35, qwen_vl, sd1_clip, comfy.ops.manual_cast
     add_to_manifest(options.folder, {
         name: run_model(name, m, options, modules)
         for name, m in MODELS.items() if options.only in (None, name)})

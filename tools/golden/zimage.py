@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 """What ComfyUI's Z-Image, Lumina2 and NewBie transformers compute, with synthetic weights.
 
-usage: zimage.py FOLDER COMFYUI [--seed N] [--text N N] [--size H W] [--odd H W] [--steps N]
+usage: zimage.py FOLDER COMFYUI [--seed N] [--text N N] [--size H W] [--odd H W] [--refs H W H W]
+                 [--steps N]
        (written with torch 2.15 on a cpu, ComfyUI 0.33.0)
 
 COMFYUI is a checkout; its networks, samplers and schedules are run as they are, on weights made by
 the rule of tests/golden/data/README.md. Inputs are drawn from --seed, which is the runs' seed, too;
 --text has the lengths of the positive prompt and of the negative one, --size and --odd the sizes of
-latents. Writes for each model of MODELS
+latents, --refs those of pictures to look at. Writes for each model of MODELS
 
     <model>.safetensors  x, t, context -> out, the same with _odd; NewBie's pooled text with the
                          first; <kind>/<sampler>/<scheduler>/<steps>: a run from an empty latent of
                          the size of x, prompts sample/positive and sample/negative, cfg of that
-                         kind
+                         kind. Of zimage_look_ and zimage_omni_tiny passes with each
+                         of LOOKS, too: ref<k>, said<k> and seen<k> are what it is to look at,
+                         texts around it and what an encoder saw of it; and such runs, sample<look>
     <model>_keys.json    names and shapes of its tensors
 
 and for each network of CONTROLS, which steers zimage_steered (a zimage_tiny of more layers),
@@ -44,8 +47,13 @@ ZIMAGE = dict(COMMON, dim=256, n_heads=2, n_kv_heads=2, cap_feat_dim=256, axes_d
 LUMINA2 = dict(COMMON, dim=192, n_heads=4, n_kv_heads=2, cap_feat_dim=64, axes_dims=[16, 16, 16],
                axes_lens=[300, 512, 512], rope_theta=10000.0, ffn_dim_multiplier=4.0)
 NEWBIE = dict(LUMINA2, n_layers=1, clip_text_dim=48)
-MODELS = {"zimage_tiny": ("ZImage", ZIMAGE), "lumina2_tiny": ("Lumina2", LUMINA2),
-          "newbie_tiny": ("Lumina2", NEWBIE)}
+LOOK = dict(ZIMAGE, cap_feat_dim=64)
+OMNI = dict(LOOK, siglip_feat_dim=48)
+# Pictures, texts, and what was seen (rows, columns): fewer and more than there are pictures.
+LOOKS = {"_look": (1, [5, 33, 2], [(3, 5)]), "_looks": (2, [7], [(22, 2)]), "_bare": (1, [], [])}
+MODELS = {"zimage_tiny": ("ZImage", ZIMAGE), "zimage_look_tiny": ("ZImage", LOOK),
+          "zimage_omni_tiny": ("ZImage", OMNI),
+          "lumina2_tiny": ("Lumina2", LUMINA2), "newbie_tiny": ("Lumina2", NEWBIE)}
 STEERED = dict(ZIMAGE, n_layers=11)
 CONTROLS = {"zcontrol_3": dict(n_control_layers=3, additional_in_dim=17, refiner_control=True),
             "zcontrol_6": dict(n_control_layers=6),
@@ -53,7 +61,8 @@ CONTROLS = {"zcontrol_3": dict(n_control_layers=3, additional_in_dim=17, refiner
                                 broken=True)}
 BLANK = "control_noise_refiner.0.after_proj.weight"
 STRENGTHS = [1.0, -0.6]
-CFG = {"sample": 1.0, "sample_cfg": 4.0}
+CFG = {"sample": 1.0, "sample_cfg": 4.0, "sample_look": 3.0, "sample_looks": 1.0,
+       "sample_bare": 2.0}
 RUNS = [("sample", "euler", "simple"), ("sample_cfg", "euler", "simple"),
         ("sample_cfg", "res_multistep", "simple")]
 
@@ -83,6 +92,18 @@ def cases(net, config, args, draw):
     return out
 
 
+def looks(config, tail, args, draw, out):
+    """What that case is to look at: into out, and as the network's arguments."""
+    refs, texts, seen = LOOKS[tail]
+    new = {f"ref{i}": draw(1, 16, *args.refs[2 * i:2 * i + 2]) for i in range(refs)}
+    new |= {f"said{i}": draw(1, n, config["cap_feat_dim"]) for i, n in enumerate(texts)}
+    if "siglip_feat_dim" in config:
+        new |= {f"seen{i}": draw(1, *s, config["siglip_feat_dim"]) for i, s in enumerate(seen)}
+    out |= {k + tail: v for k, v in new.items()}
+    return {to: [v for k, v in new.items() if k.startswith(start)] for to, start in
+            (("ref_latents", "ref"), ("ref_contexts", "said"), ("siglip_feats", "seen"))}
+
+
 def runs(comfy, model, config, args, draw):
     """The positive prompt has a pooled text where the model takes one, the negative has none."""
     patcher = comfy.model_patcher.ModelPatcher(model, torch.device("cpu"), torch.device("cpu"))
@@ -99,6 +120,39 @@ def runs(comfy, model, config, args, draw):
             patcher, noise, args.steps, CFG[kind], sampler, scheduler,
             [[out["sample/positive"], said]], [[out["sample/negative"], {}]], latent,
             seed=args.seed, disable_pbar=True)
+    return out
+
+
+class Seen:
+    """What ComfyUI's encoder of pictures gives, as far as the model asks."""
+
+    def __init__(self, rows):
+        self.image_sizes = [(3, rows.shape[1] * 16, rows.shape[2] * 16)]
+        self.last_hidden_state = rows.reshape(1, -1, rows.shape[-1])
+
+
+def omni(comfy, model, config, args, draw, prompts):
+    """Passes that look at pictures, and runs whose positive prompt does."""
+    width, shorter, out = config["cap_feat_dim"], args.text[1], {}
+    net = model.diffusion_model
+    for tail in LOOKS:
+        n = 1 if len(LOOKS[tail][1]) > LOOKS[tail][0] else 2  # texts left over want one latent
+        out |= {"x" + tail: draw(n, 16, *args.size), "t" + tail: torch.tensor([0.8, 0.45][:n]),
+                "context" + tail: draw(n, shorter, width)}
+        look = looks(config, tail, args, draw, out)
+        out["out" + tail] = net(*(out[k + tail] for k in ("x", "t", "context")), shorter, **look)
+        patcher = comfy.model_patcher.ModelPatcher(model, torch.device("cpu"), torch.device("cpu"))
+        latent = torch.zeros(1, 16, *args.size)
+        said = {"reference_latents": look["ref_latents"]}
+        if look["ref_contexts"]:
+            said["reference_latents_text_embeds"] = look["ref_contexts"]
+        if look["siglip_feats"]:
+            said["clip_vision_outputs"] = [Seen(s) for s in look["siglip_feats"]]
+        out[f"sample{tail}/euler/simple/2"] = comfy.sample.sample(
+            patcher, comfy.sample.prepare_noise(latent, args.seed), 2, CFG["sample" + tail],
+            "euler", "simple", [[prompts["sample/positive"], said]],
+            [[prompts["sample/negative"], {}]],
+            latent, seed=args.seed, disable_pbar=True)
     return out
 
 
@@ -221,6 +275,7 @@ def main():
     parse.add_argument("--text", type=int, nargs=2, default=[37, 9])
     parse.add_argument("--size", type=int, nargs=2, default=[10, 14])
     parse.add_argument("--odd", type=int, nargs=2, default=[11, 13])
+    parse.add_argument("--refs", type=int, nargs=4, default=[6, 10, 12, 4])
     parse.add_argument("--steps", type=int, default=4)
     args = parse.parse_args()
     comfy = load_comfy(args.comfyui)
@@ -236,6 +291,8 @@ def main():
             model = model_of(comfy, kind, config)
             tensors = cases(model.diffusion_model, config, args, draw)
             tensors |= runs(comfy, model, config, args, draw)
+            if name in ("zimage_look_tiny", "zimage_omni_tiny"):
+                tensors |= omni(comfy, model, config, args, draw, tensors)
         write(f"{args.folder}/{name}.safetensors", tensors)
         with open(f"{args.folder}/{name}_keys.json", "w") as f:
             json.dump({k: list(v.shape) for k, v in model.diffusion_model.state_dict().items()}, f)

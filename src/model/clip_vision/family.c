@@ -70,12 +70,15 @@ static berth_status check(const struct vision_net *v, uint64_t heads, uint64_t p
     return BERTH_OK;
 }
 
+#define DEEP_LAYERS 20
+
 static void fill_results(const struct canonical *in, struct vision_net *v, struct clip_vision *c)
 {
     const struct weights_entry *proj = canonical_find(in, "visual_projection.weight");
     const struct weights_entry *llava = canonical_find(in, "multi_modal_projector.linear_2.weight");
     const bool siglip = c->kind == CLIP_VISION_SIGLIP;
     c->projection = !siglip && proj;
+    v->deep = siglip && c->layers >= DEEP_LAYERS;
     v->embeds_rows = siglip ? v->tokens : 1;
     v->embeds_width = c->projection ? arch_dim(proj, c->openclip ? 1 : 0) : v->width;
     v->projected_rows = llava && !siglip ? v->tokens - 1 : 0;

@@ -4,6 +4,8 @@
 #include <math.h>
 
 #define EPS 1e-5f
+#define MID 11 /* from the end */
+#define LOW 20
 
 static struct act attention(struct net_run *r, const struct vision_net *v, struct act h)
 {
@@ -116,6 +118,8 @@ void clip_vision_forward(struct net_run *r, void *user)
     }
     for (uint32_t i = 0; i < c->layers && !net_bad(r); i++) {
         x = layer(r, p->net, i, x);
+        if (p->mid && (i + MID == c->layers || i + LOW == c->layers))
+            give(r, x, i + MID == c->layers ? p->mid : p->low);
         if (i + 2 != c->layers)
             continue;
         give(r, x, p->penultimate);

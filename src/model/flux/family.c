@@ -90,6 +90,7 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .mask_fold = fill ? MASK_FOLD : 0,
                                       .refs = !beside,
                                       .biases = true,
+                                      .token_dim = f->hidden,
                                       .renamed = f->diffusers };
     return BERTH_OK;
 }

@@ -462,6 +462,19 @@ static void steer(struct net_run *r, const struct pass *p, enum control_at at, u
     net_drop(r, &y);
 }
 
+/* What stands in front of the text. */
+static void tokens_before(struct net_run *r, const struct pass *p)
+{
+    const uint64_t n = p->in->tokens_before_n;
+    const struct shape s = shape3(1, n, p->f->hidden);
+    if (!n)
+        return;
+    struct act a = net_input(r, &s, p->in->tokens_before);
+    for (uint64_t i = 0; i < p->B && !net_bad(r); i++)
+        net_copy(r, net_view(&a), tokens_of(r, p->x, i, 0, n));
+    net_drop(r, &a);
+}
+
 static void forward(struct net_run *r, void *user)
 {
     struct pass p = *(const struct pass *)user;
@@ -469,13 +482,14 @@ static void forward(struct net_run *r, void *user)
     const struct family_batch *in = p.in;
     struct shape xs = shape3(p.B, p.T, f->hidden);
     struct shape ps = shape3(p.B, p.T - p.L, f->in_channels * FLUX_PATCH * FLUX_PATCH);
-    struct shape cs = shape3(p.B, p.L, f->context_dim);
+    struct shape cs = shape3(p.B, in->tokens, f->context_dim);
     struct shape ts = shape3(p.T, f->head_dim / 2, 2);
     struct shape ms = { 4, { 1, 1, 1, p.T } };
     p.x = net_new(r, &xs);
     way_in(r, &p, "img_in", net_input(r, &ps, p.host ? p.host->patches : NULL), p.L, p.T);
     p.vec = embed(r, &p);
-    way_in(r, &p, "txt_in", net_input(r, &cs, in->context), 0, p.L);
+    way_in(r, &p, "txt_in", net_input(r, &cs, in->context), in->tokens_before_n, p.L);
+    tokens_before(r, &p);
     p.table = net_input_f32(r, &ts, p.host ? p.host->table : NULL);
     for (size_t i = 0; i < p.biases; i++)
         p.bias[i].mask = net_input_f32(r, &ms, p.bias[i].row);
@@ -650,6 +664,9 @@ static berth_status open_bias(struct pass *p, berth_err *err)
     const float *of = p->in->bias;
     if (!of)
         return BERTH_OK;
+    if (p->in->tokens_before_n)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "a style of USO together with a bias for tokens (attn_bias)");
     if (p->in->refs)
         return err_set(err, BERTH_EUNSUPPORTED,
                        "pictures to look at together with a bias for tokens (attn_bias)");
@@ -674,7 +691,7 @@ static berth_status pass_open(struct pass *p, const struct flux_net *f,
                          .in = in,
                          .host = host,
                          .B = n,
-                         .L = in->tokens,
+                         .L = in->tokens + in->tokens_before_n,
                          .a = calloc(n, sizeof *p->a),
                          .b = calloc(n, sizeof *p->b),
                          .each = calloc(n, sizeof *p->each) };

@@ -147,7 +147,7 @@ static void fill_refs(const struct flux_net *f, const struct family_batch *b,
 static void fill_table(const struct flux_net *f, const struct family_batch *b,
                        const struct patch_positions *to, float *table)
 {
-    const size_t text = b->tokens * f->head_dim;
+    const size_t text = (b->tokens + b->tokens_before_n) * f->head_dim;
     for (size_t k = 0; k < text; k++)
         table[k] = k % 2 ? 0.0f : 1.0f;
     float *refs = fill_picture(f, &b->shape, to, table + text);
@@ -180,18 +180,18 @@ static berth_status make_table(struct flux_host *host, const struct flux_net *f,
     size_t all, count, bytes;
     struct patch_positions to = { .scale_x = 1, .scale_y = 1, .scale_t = 1 };
     patch_moves(b, &to);
-    if (host->table && !b->refs && host->tokens == b->tokens && host->h == h && host->w == w &&
+    const size_t text = b->tokens + b->tokens_before_n;
+    if (host->table && !b->refs && host->tokens == text && host->h == h && host->w == w &&
         memcmp(&host->to, &to, sizeof to) == 0)
         return BERTH_OK;
     free(host->table);
     host->table = NULL;
-    if (!sz_add(picture, b->tokens, &all) || !sz_mul(all, f->head_dim, &count) ||
+    if (!sz_add(picture, text, &all) || !sz_mul(all, f->head_dim, &count) ||
         !sz_mul(count, sizeof(float), &bytes) || !(host->table = malloc(bytes)))
-        return err_set(err, BERTH_ENOMEM, "positions of %zu tokens and %zu patches", b->tokens,
-                       picture);
+        return err_set(err, BERTH_ENOMEM, "positions of %zu tokens and %zu patches", text, picture);
     fill_table(f, b, &to, host->table);
     host->to = to;
-    host->tokens = b->tokens;
+    host->tokens = text;
     host->h = b->refs ? 0 : h;
     host->w = w;
     return BERTH_OK;

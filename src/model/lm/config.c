@@ -94,10 +94,11 @@ static berth_status configure_sight(const struct weights *w, const char *root, s
     uint64_t side = patch->shape.ndim == 5 ? arch_dim(patch, 4) : 0;
     s.patch = side && side <= 64 && arch_dim(patch, 3) == side ? (uint32_t)side : 0;
     s.table = table ? table_side(arch_dim(table, 0)) : 0;
+    s.heads = s.width == SIGHT_WIDTH_12 ? 12 : 16;
     bool fits = s.patch && arch_dim(patch, 1) == 3 && arch_dim(patch, 2) == 2 && s.blocks &&
                 s.blocks <= LAYERS_MAX && s.width && s.width <= WIDTH_MAX &&
-                s.width % (4 * SIGHT_HEADS) == 0 && s.deep <= ARRAY_LEN(s.given) &&
-                (table != NULL) == (s.deep > 0) && (!table || s.table) && s.deep < s.blocks;
+                s.width % (4 * s.heads) == 0 && s.deep <= ARRAY_LEN(s.given) &&
+                (table || !s.deep) && (!table || s.table) && s.deep < s.blocks;
     if (!fits)
         return err_set(err, BERTH_EFORMAT,
                        "%s at '%.60s': a vision tower of width %" PRIu64
@@ -109,14 +110,50 @@ static berth_status configure_sight(const struct weights *w, const char *root, s
     return BERTH_OK;
 }
 
+/* Layers with a memory, from the first that has one; the first without tells how many there are
+ * between. */
+static berth_status configure_delta(const struct canonical *in, struct lm_net *c, berth_err *err)
+{
+    const char *layer = "model.layers.0.linear_attn.";
+    const struct weights_entry *norm = canonical_find(in, "%snorm.weight", layer),
+                               *qkv = canonical_find(in, "%sin_proj_qkv.weight", layer),
+                               *z = canonical_find(in, "%sin_proj_z.weight", layer),
+                               *conv = canonical_find(in, "%sconv1d.weight", layer);
+    if (!qkv)
+        return BERTH_OK;
+    const uint64_t dim = arch_dim(norm, 0), values = arch_dim(z, 0), all = arch_dim(qkv, 0);
+    const uint64_t kernel = conv && conv->shape.ndim == 3 ? arch_dim(conv, 2) : 0;
+    uint32_t full = 0;
+    while (full < c->layers && !canonical_find(in, "model.layers.%u.self_attn.q_proj.weight", full))
+        full++;
+    const uint64_t keys = all > values ? (all - values) / 2 : 0;
+    if (!dim || dim > WIDTH_MAX || all > WIDTH_MAX || !values || values % dim || !keys ||
+        keys % dim || values % keys || kernel < 2 || kernel > 16 || full == 0 || full == c->layers)
+        return err_set(err, BERTH_EFORMAT,
+                       "%s at '%.60s': %" PRIu64 " rows of which %" PRIu64
+                       " are values, in heads of %" PRIu64 ", a convolution over %" PRIu64
+                       " tokens, attention in layer %u of %u",
+                       c->kind->name, in->root, all, values, dim, kernel, full, c->layers);
+    c->delta = (struct lm_delta_net) { .heads = (uint32_t)(values / dim),
+                                       .key_heads = (uint32_t)(keys / dim),
+                                       .head_dim = (uint32_t)dim,
+                                       .kernel = (uint32_t)kernel,
+                                       .full_every = full + 1 };
+    return BERTH_OK;
+}
+
 berth_status lm_configure(const struct lm_kind *kind, const struct weights *w, const char *root,
                           struct lm_net *c, berth_err *err)
 {
     *c = (struct lm_net) { .kind = kind, .style = lm_style(w, root) };
     if (c->style == LM_NONE)
         return err_set(err, BERTH_ENOTFOUND, "no language model at '%.100s'", root);
-    const char *layer = "model.layers.0.";
+    char layer[32];
     const struct canonical in = { .w = w, .root = root, .names = lm_names, .user = c };
+    c->layers = arch_layers(w, root, lm_list(c->style));
+    if (configure_delta(&in, c, err))
+        return err->code;
+    snprintf(layer, sizeof layer, "model.layers.%u.", c->delta.heads ? c->delta.full_every - 1 : 0);
 #define IN_LAYER(name) canonical_find(&in, "%s%s", layer, name)
     const struct weights_entry *tokens = canonical_find(&in, "model.embed_tokens.weight"),
                                *norm = IN_LAYER("self_attn.q_norm.weight"),
@@ -126,7 +163,6 @@ berth_status lm_configure(const struct lm_kind *kind, const struct weights *w, c
     c->vocab = arch_dim(tokens, 0);
     c->width = arch_dim(tokens, 1);
     c->mlp = arch_dim(gate, 0);
-    c->layers = arch_layers(w, root, lm_list(c->style));
     c->qk_norm = norm != NULL;
     c->bias = IN_LAYER("self_attn.k_proj.bias") != NULL;
 #undef IN_LAYER
@@ -136,9 +172,12 @@ berth_status lm_configure(const struct lm_kind *kind, const struct weights *w, c
     c->adjacent = c->style == LM_GGUF && is_gguf_llama(w);
     uint64_t head_dim = norm ? arch_dim(norm, 0) : kind->head_dim;
     c->head_dim = head_dim <= WIDTH_MAX ? (uint32_t)head_dim : 0;
-    if (check(c, root, arch_dim(q, 0), arch_dim(k, 0), err))
+    c->turned = kind->turns_part ? c->head_dim / kind->turns_part : c->head_dim;
+    c->gated = c->delta.heads > 0;
+    const uint64_t queries = arch_dim(q, 0) / (c->gated ? 2 : 1);
+    if (check(c, root, queries, arch_dim(k, 0), err))
         return err->code;
-    c->heads = (uint32_t)(arch_dim(q, 0) / head_dim);
+    c->heads = (uint32_t)(queries / head_dim);
     c->kv_heads = (uint32_t)(arch_dim(k, 0) / head_dim);
     return configure_sight(w, root, c, err);
 }

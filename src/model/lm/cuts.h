@@ -4,5 +4,7 @@
 
 #include "text/tokenizer.h"
 
+/* Llama 3 as HunyuanVideo has it: from behind the user's header on. */
+size_t lm_cut_llama(const struct token *token, size_t n);
 /* Qwen: from behind the second "<|im_start|>user\n" on. */
 size_t lm_cut_qwen(const struct token *token, size_t n);

@@ -23,6 +23,17 @@ static const struct lm_kind qwen3vl = { QWEN,
                                         .interleaved = true,
                                         .stop = qwen_stop };
 
+/* <|endoftext|>, <|im_end|> of its own vocabulary. A quarter of a head turns. */
+static const struct lm_kind qwen35 = { QWEN,
+                                       .name = "Qwen3.5",
+                                       .theta = 1e7,
+                                       .from_one = true,
+                                       .turns_part = 4,
+                                       .axis = { 11, 11, 10 },
+                                       .interleaved = true,
+                                       .speaks_flat = true,
+                                       .stop = (const int32_t[]) { 248044, 248046, -1 } };
+
 #define LLAMA .eps = 1e-5f, .head_dim = 128, .act = OP_SILU
 static const struct lm_kind llama3 = { LLAMA, .name = "Llama 3", .theta = 5e5 };
 static const struct lm_kind mistral3 = { LLAMA, .name = "Mistral 3", .theta = 1e9 };
@@ -70,6 +81,8 @@ static const struct lm_kind *plain_kind(const struct weights *w, const char *roo
 static const struct lm_kind *kind_at(const struct weights *w, const char *root)
 {
     bool qk_norm = has(w, root, LAYER "self_attn.q_norm.weight");
+    if (has(w, root, LAYER "linear_attn.A_log") && has(w, root, LAYER "mlp.gate_proj.weight"))
+        return &qwen35;
     if (lm_style(w, root) == LM_NONE || !has(w, root, LAYER "self_attn.q_proj.weight") ||
         !has(w, root, LAYER "mlp.gate_proj.weight") || has(w, root, LAYER "layer_scalar"))
         return NULL;
@@ -93,6 +106,12 @@ static const char *key_at(const struct weights *w, const char *root)
                : width == 2048 ? "qwen3_2b"
                : width == 4096 ? "qwen3_8b"
                                : "qwen3_4b";
+    if (k == &qwen35)
+        return width == 1024   ? "qwen35_08b"
+               : width == 2560 ? "qwen35_4b"
+               : width == 4096 ? "qwen35_9b"
+               : width == 5120 ? "qwen35_27b"
+                               : "qwen35_2b";
     if (k == &qwen25)
         return width == 2048 ? "qwen25_3b" : "qwen25_7b";
     if (k == &qwen3vl) /* 5120: a part of the 32B, whose norms are not there */
@@ -145,6 +164,7 @@ static const char *key_at(const struct weights *w, const char *root)
 DETECT(qwen3)
 DETECT(qwen25)
 DETECT(qwen3vl)
+DETECT(qwen35)
 DETECT(llama3)
 DETECT(mistral3)
 DETECT(ministral3)
@@ -172,7 +192,17 @@ LM(qwen3vl_4b, qwen3vl, "Qwen3-VL 4B", "Qwen3-VL", .arch = { QWEN3VL, .presets =
 LM(qwen3vl_8b, qwen3vl, "Qwen3-VL 8B", "Qwen3-VL", .arch = { QWEN3VL },
    .tokenizer = &tokenizer_qwen25, .sight = &lm_sight);
 
-LM(llama, llama3, "Llama 3", "Llama 3", .arch = { ARCH(llama3, "llama", "Llama 3 language model") },
+#define QWEN35 ARCH(qwen35, "qwen35", "Qwen3.5 language model")
+#define QWEN35_REST .tokenizer = &tokenizer_qwen35, .sight = &lm_sight_35
+LM(qwen35_2b, qwen35, "Qwen3.5 2B", "Qwen3.5", .arch = { QWEN35, .presets = qwen35_presets },
+   QWEN35_REST);
+LM(qwen35_08b, qwen35, "Qwen3.5 0.8B", "Qwen3.5", .arch = { QWEN35 }, QWEN35_REST);
+LM(qwen35_4b, qwen35, "Qwen3.5 4B", "Qwen3.5", .arch = { QWEN35 }, QWEN35_REST);
+LM(qwen35_9b, qwen35, "Qwen3.5 9B", "Qwen3.5", .arch = { QWEN35 }, QWEN35_REST);
+LM(qwen35_27b, qwen35, "Qwen3.5 27B", "Qwen3.5", .arch = { QWEN35 }, QWEN35_REST);
+
+LM(llama, llama3, "Llama 3", "Llama 3",
+   .arch = { ARCH(llama3, "llama", "Llama 3 language model"), .presets = llama3_presets },
    .tokenizer = &tokenizer_llama3);
 LM(mistral3_24b, mistral3, "Mistral 3 24B", "Mistral 3",
    .arch = { ARCH(mistral3, "mistral3", "Mistral 3 language model"), .presets = mistral3_presets },

@@ -3,6 +3,7 @@
 #include "model/lm/lm.h"
 
 #include "base/sz.h"
+#include "model/lm/delta.h"
 
 #include <float.h>
 #include <math.h>
@@ -74,18 +75,73 @@ static void hide(const uint8_t *shown, size_t n, float *mask)
         mask[i] = shown[i] ? 0 : -FLT_MAX / 4;
 }
 
+/* Of a head that turns in part: value j and the one half of them behind it are a pair, and each
+ * has an angle of its own. `full` is for the first of them, crossed for the other. */
+static void cross_angles(const struct lm_kind *k, uint32_t turned, const int64_t *position,
+                         size_t len, float *full, float *crossed)
+{
+    const uint32_t half = turned / 2;
+    for (uint32_t i = 0; i < turned; i++) {
+        const int axis = i < 2 * k->axis[0] ? 0 : i < 2 * (k->axis[0] + k->axis[1]) ? 1 : 2;
+        const float f = frequency(k->theta, 0, i % half, turned);
+        for (size_t t = 0; t < len; t++) {
+            const float angle = (float)position[(size_t)axis * len + t] * f;
+            float *mine = (i < half ? full : crossed) + (t * half + i % half) * 2;
+            float *others = (i < half ? crossed : full) + (t * half + i % half) * 2;
+            mine[0] = cosf(angle);
+            others[1] = sinf(angle);
+        }
+    }
+}
+
+static bool is_flat(const int64_t *position, size_t len)
+{
+    for (size_t t = 0; t < len; t++)
+        if (position[t] != position[len + t] || position[t] != position[2 * len + t])
+            return false;
+    return true;
+}
+
+/* Layers with a memory: all write into the same place, unless somebody says otherwise. */
+static void share_memory(const struct lm_net *c, size_t n, size_t len, struct lm_delta *d,
+                         float *floats)
+{
+    for (uint32_t i = 0; i < c->layers; i++)
+        d[i] = (struct lm_delta) {
+            .net = c, .n = n, .len = len, .to = floats, .row = floats + lm_delta_floats(c)
+        };
+}
+
 struct lm_host *lm_host_new(const struct lm_net *c, const int64_t *position, size_t len,
                             const uint8_t *shown, size_t n)
 {
     const struct lm_kind *k = c->kind;
+    const size_t memory = c->delta.heads ? lm_delta_floats(c) + lm_delta_row(c) : 0;
+    const size_t layers = memory ? c->layers * sizeof(struct lm_delta) : 0;
     size_t angles, floats, bytes;
     struct lm_host *h;
-    if (!sz_mul(len, c->head_dim, &angles) || !sz_mul(angles + n * len, 2, &floats) ||
-        !sz_mul(floats, sizeof(float), &bytes) || !(h = calloc(1, sizeof *h + bytes)))
+    if (!sz_mul(len, c->head_dim, &angles) || !sz_mul(angles + n * len, 3, &floats) ||
+        !sz_add(floats, memory, &floats) || !sz_mul(floats, sizeof(float), &bytes) ||
+        !sz_add(bytes, sizeof *h + layers, &bytes) || !(h = calloc(1, bytes)))
         return NULL;
-    float *full = (float *)(h + 1), *local = full + angles, *mask = local + angles;
-    lm_angles(k, c->head_dim, k->theta, k->stretch, position, len, full);
+    struct lm_delta *delta = (struct lm_delta *)(h + 1);
+    float *full = (float *)((char *)delta + layers), *local = full + angles, *mask = local + angles;
+    float *still = mask + n * len;
+    lm_angles(k, c->turned, k->theta, k->stretch, position, len, full);
     h->angles = full;
+    if (c->turned < c->head_dim) {
+        for (size_t i = 0; i < angles; i++)
+            still[i] = i % 2 ? 0.0f : 1.0f;
+        h->still = still;
+    }
+    if (c->turned < c->head_dim && !is_flat(position, len)) {
+        cross_angles(k, c->turned, position, len, full, local);
+        h->crossed = local;
+    }
+    if (memory) {
+        share_memory(c, n, len, delta, still + angles);
+        h->delta = delta;
+    }
     if (k->window) {
         lm_angles(k, c->head_dim, k->window_theta, 0, position, len, local);
         h->local = local;

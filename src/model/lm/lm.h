@@ -1,18 +1,19 @@
-/* lm: decoders of language models as text encoders: Qwen 2.5 and 3, Llama, Mistral, Gemma 2 and 3
- * (llm-encoders.md). One network: their tensors tell them apart, and struct lm_kind has what no
- * tensor shows.
+/* lm: decoders of language models as text encoders: Qwen 2.5, 3 and 3.5, Llama, Mistral, Gemma 2
+ * and 3 (llm-encoders.md). One network: their tensors tell them apart, and struct lm_kind has what
+ * no tensor shows. Most layers of Qwen3.5 have no attention but a memory of fixed size (delta.h).
  *
  * Config     from names and shapes: heads from the length of the norms of q and k, where there are
  *            any, else from the kind's size of a head.
  * Padding    is hidden from text. A pad token in front of text sees other pads only, so its row
  *            differs from the reference's, which lets it see what follows; the row is never read.
- * Files      lm.c network; host.c tables of angles, masks; speak.c writing text; vision.c,
- *            picture.c pictures; cuts.c; config.c; names.c other names of its tensors; encoders.c
- *            descriptors; lora.c; presets.c */
+ * Files      lm.c network; delta.c layers with a memory; host.c tables of angles, masks; speak.c
+ *            writing text; vision.c, picture.c pictures; cuts.c; config.c; names.c other names of
+ *            its tensors; encoders.c descriptors; lora.c; presets.c */
 #pragma once
 
 #include "model/encoder.h"
 
+struct lm_delta;
 struct lm_kind { /* what no tensor shows */
     const char *name;
     float eps;
@@ -30,6 +31,10 @@ struct lm_kind { /* what no tensor shows */
      * one after the other, Qwen3-VL interleaved. */
     uint32_t axis[3];
     bool interleaved;
+    /* Qwen3.5: of a head only this part of its values turns, the first; 0: all of it. Those turn by
+     * the axes one after the other over both halves of it, so the halves of a pair may differ. */
+    uint32_t turns_part;
+    bool speaks_flat;    /* where it writes, pictures have places like words */
     const int32_t *stop; /* ids that end generated text, then -1; NULL: it generates none */
 };
 
@@ -43,10 +48,18 @@ enum lm_style { /* whose names its tensors have */
 struct lm_sight_net { /* the vision tower: vision.h */
     uint32_t blocks;  /* 0: it has none */
     uint64_t width;
+    uint32_t heads;
     uint32_t patch;    /* pixels of a side */
-    uint32_t deep;     /* rows that it gives beside its result; 0: none, Qwen2.5-VL */
+    uint32_t deep;     /* rows that it gives beside its result; 0: none */
     uint32_t given[4]; /* behind which block each */
-    uint32_t table;    /* a side of the table of positions; 0: there is none */
+    uint32_t table;    /* a side of the table of positions; 0: there is none, Qwen2.5-VL */
+};
+
+struct lm_delta_net { /* layers with a memory: delta.h */
+    uint32_t heads;   /* of values; 0: there are no such layers */
+    uint32_t key_heads, head_dim;
+    uint32_t kernel;     /* tokens that a convolution sees */
+    uint32_t full_every; /* each such layer attends as others do */
 };
 
 struct lm_net {
@@ -54,6 +67,9 @@ struct lm_net {
     enum lm_style style;
     uint64_t width, vocab, mlp;
     uint32_t layers, heads, kv_heads, head_dim;
+    uint32_t turned; /* values of a head that turn */
+    bool gated;      /* queries come with a gate of what attention gives */
+    struct lm_delta_net delta;
     bool qk_norm, bias;
     bool final_norm;
     bool head;        /* logits have a matrix of their own, not the table of tokens */
@@ -80,8 +96,11 @@ bool lm_hf_path(enum lm_style style, const char *path, char *out, size_t n);
 /* host.c */
 void *lm_prepare(const struct encoder_pass *p);
 struct lm_host {                 /* lm_prepare() */
-    const float *angles, *local; /* [len, head_dim / 2, 2]; local: of layers with a window */
+    const float *angles, *local; /* [len, turned / 2, 2]; local: of layers with a window */
+    const float *crossed;        /* the other half of pairs turns by these; NULL: by the same */
+    const float *still;          /* [len, head_dim / 2, 2] that turn nothing; NULL: all turns */
     const float *mask;           /* [n, 1, 1, len]; NULL: all is text */
+    struct lm_delta *delta;      /* [layers] that have a memory; NULL: none have */
     int64_t last;                /* position of the last token */
 };
 /* Of tokens at these positions, [3][len]: time, row, column. shown: [n, len], encoder_pass.shown.

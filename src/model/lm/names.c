@@ -79,12 +79,36 @@ static bool is_patches(const struct lm_net *c, const char *canonical, struct net
     return true;
 }
 
+/* Weights of a layer with a memory, each as one row; two are no layer's but tensors. */
+static bool is_delta(const struct lm_net *c, const char *canonical, struct net_source *out)
+{
+    static const char *const name[] = { ".linear_attn.conv1d.weight", ".linear_attn.norm.weight",
+                                        ".linear_attn.dt_bias.weight",
+                                        ".linear_attn.A_log.weight" };
+    const struct lm_delta_net *d = &c->delta;
+    const uint64_t width = (uint64_t)d->heads + 2 * (uint64_t)d->key_heads;
+    const uint64_t n[] = { width * d->head_dim * d->kernel, d->head_dim, d->heads, d->heads };
+    const size_t len = strlen(canonical);
+    size_t i = 0;
+    while (i < ARRAY_LEN(name) && !str_ends(canonical, len, name[i]))
+        i++;
+    if (!d->heads || i == ARRAY_LEN(name))
+        return false;
+    if (!lm_rename(c->style, canonical, out))
+        snprintf(out->name, sizeof out->name, "%s", canonical);
+    if (i >= 2)
+        out->name[strlen(out->name) - strlen(".weight")] = '\0';
+    out->as = (struct shape) { .ndim = 2, .dim = { 1, n[i] } };
+    return true;
+}
+
 bool lm_names(const void *user, const char *canonical, struct net_source *out)
 {
     const struct lm_net *c = user;
     if (c->head_inside && strcmp(canonical, "model.lm_head.weight") == 0)
         return false;
-    return is_patches(c, canonical, out) || lm_rename(c->style, canonical, out);
+    return is_patches(c, canonical, out) || is_delta(c, canonical, out) ||
+           lm_rename(c->style, canonical, out);
 }
 
 bool lm_hf_path(enum lm_style style, const char *path, char *out, size_t n)

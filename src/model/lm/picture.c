@@ -142,7 +142,7 @@ static struct sight_host *allocate(const struct lm_sight_net *s, uint32_t high, 
 {
     const size_t patches = (size_t)high * wide, cells = patches / (CELL * CELL);
     const size_t features = (size_t)COLOURS * FRAMES * s->patch * s->patch;
-    const size_t head = (size_t)(s->width / SIGHT_HEADS);
+    const size_t head = (size_t)(s->width / s->heads);
     size_t floats = patches * (features + head + 8), more, bytes;
     if (!sz_mul(cells, sizeof(uint32_t) + sizeof(struct sight_run), &more) ||
         !sz_mul(floats, sizeof(float), &bytes))
@@ -191,8 +191,8 @@ berth_status sight_host_new(const struct lm_net *c, const struct text_picture *p
         return err_set(err, BERTH_ENOMEM, "a picture of %zu x %zu patches", wide, high);
     berth_status st = resized(p, high * s->patch, wide * s->patch, &rgb, err);
     if (!st) {
-        order_cells(*out, !s->deep);
-        fill_angles(*out, (uint32_t)(s->width / SIGHT_HEADS));
+        order_cells(*out, !s->table);
+        fill_angles(*out, (uint32_t)(s->width / s->heads));
         fill_patches(*out, s, rgb);
         if (s->table)
             fill_corners(*out, s->table);

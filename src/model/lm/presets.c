@@ -1,11 +1,28 @@
 /* Language models: decoders with grouped heads and gated feed-forward. */
 #include "model/lm/presets.h"
 
-static void block(struct keys *k, const struct lm_config *c)
+static void memory(struct keys *k, const struct lm_config *c)
+{
+    const uint64_t D = c->width, values = c->memory * c->memory_dim;
+    const uint64_t all = values + 2 * c->memory_keys * c->memory_dim;
+    size_t mark = keys_enter(k, "linear_attn");
+    keys_tensor(k, "A_log", c->memory, 0, 0, 0);
+    keys_tensor(k, "dt_bias", c->memory, 0, 0, 0);
+    keys_tensor(k, "conv1d.weight", all, 1, 4, 0);
+    keys_linear(k, "in_proj_qkv", all, D, KEYS_NO_BIAS);
+    keys_linear(k, "in_proj_z", values, D, KEYS_NO_BIAS);
+    keys_linear(k, "in_proj_b", c->memory, D, KEYS_NO_BIAS);
+    keys_linear(k, "in_proj_a", c->memory, D, KEYS_NO_BIAS);
+    keys_tensor(k, "norm.weight", c->memory_dim, 0, 0, 0);
+    keys_linear(k, "out_proj", D, values, KEYS_NO_BIAS);
+    keys_leave(k, mark);
+}
+
+static void attention(struct keys *k, const struct lm_config *c)
 {
     const uint64_t D = c->width, q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
     enum keys_bias bias = c->bias ? KEYS_BIAS : KEYS_NO_BIAS;
-    keys_linear(k, "self_attn.q_proj", q, D, bias);
+    keys_linear(k, "self_attn.q_proj", c->memory ? 2 * q : q, D, bias);
     keys_linear(k, "self_attn.k_proj", kv, D, bias);
     keys_linear(k, "self_attn.v_proj", kv, D, bias);
     keys_linear(k, "self_attn.o_proj", D, q, KEYS_NO_BIAS);
@@ -13,6 +30,15 @@ static void block(struct keys *k, const struct lm_config *c)
         keys_tensor(k, "self_attn.q_norm.weight", c->head_dim, 0, 0, 0);
         keys_tensor(k, "self_attn.k_norm.weight", c->head_dim, 0, 0, 0);
     }
+}
+
+static void block(struct keys *k, const struct lm_config *c, int i)
+{
+    const uint64_t D = c->width;
+    if (c->memory && (i + 1) % 4 != 0)
+        memory(k, c);
+    else
+        attention(k, c);
     keys_linear(k, "mlp.gate_proj", c->mlp, D, KEYS_NO_BIAS);
     keys_linear(k, "mlp.up_proj", c->mlp, D, KEYS_NO_BIAS);
     keys_linear(k, "mlp.down_proj", D, c->mlp, KEYS_NO_BIAS);
@@ -30,7 +56,7 @@ static void eye_block(struct keys *k, const struct lm_eyes *e)
     const uint64_t D = e->width;
     keys_linear(k, "attn.qkv", 3 * D, D, KEYS_BIAS);
     keys_linear(k, "attn.proj", D, D, KEYS_BIAS);
-    if (e->depths) {
+    if (e->table) {
         keys_linear(k, "mlp.linear_fc1", e->mlp, D, KEYS_BIAS);
         keys_linear(k, "mlp.linear_fc2", D, e->mlp, KEYS_BIAS);
         keys_norm(k, "norm1", D);
@@ -47,20 +73,20 @@ static void eye_block(struct keys *k, const struct lm_eyes *e)
 static void merger(struct keys *k, const struct lm_eyes *e, uint64_t out, bool late)
 {
     const uint64_t four = 4 * e->width;
-    if (e->depths)
+    if (e->table)
         keys_norm(k, "norm", late ? four : e->width);
     else
         keys_tensor(k, "ln_q.weight", e->width, 0, 0, 0);
-    keys_linear(k, e->depths ? "linear_fc1" : "mlp.0", four, four, KEYS_BIAS);
-    keys_linear(k, e->depths ? "linear_fc2" : "mlp.2", out, four, KEYS_BIAS);
+    keys_linear(k, e->table ? "linear_fc1" : "mlp.0", four, four, KEYS_BIAS);
+    keys_linear(k, e->table ? "linear_fc2" : "mlp.2", out, four, KEYS_BIAS);
 }
 
-static void eyes(struct keys *k, const struct lm_eyes *e, uint64_t out)
+static void eyes(struct keys *k, const char *name, const struct lm_eyes *e, uint64_t out)
 {
-    size_t top = keys_enter(k, "visual"), mark;
+    size_t top = keys_enter(k, "%s", name), mark;
     keys_shape(k, "patch_embed.proj.weight",
                &(struct shape) { .ndim = 5, .dim = { e->width, 3, 2, e->patch, e->patch } });
-    if (e->depths)
+    if (e->table)
         keys_tensor(k, "patch_embed.proj.bias", e->width, 0, 0, 0);
     if (e->table)
         keys_tensor(k, "pos_embed.weight", e->table, e->width, 0, 0);
@@ -82,11 +108,11 @@ static void eyes(struct keys *k, const struct lm_eyes *e, uint64_t out)
 
 void keys_lm(struct keys *k, const struct lm_config *c)
 {
-    size_t top = keys_enter(k, "model");
+    size_t top = keys_enter(k, c->memory ? "model.language_model" : "model");
     keys_tensor(k, "embed_tokens.weight", c->vocab, c->width, 0, 0);
     for (int i = 0; i < c->layers; i++) {
         size_t mark = keys_enter(k, "layers.%d", i);
-        block(k, c);
+        block(k, c, i);
         keys_leave(k, mark);
     }
     if (!c->no_norm)
@@ -95,7 +121,7 @@ void keys_lm(struct keys *k, const struct lm_config *c)
     if (c->head)
         keys_linear(k, "lm_head", c->vocab, c->width, KEYS_NO_BIAS);
     if (c->eyes.blocks)
-        eyes(k, &c->eyes, c->width);
+        eyes(k, c->memory ? "model.visual" : "visual", &c->eyes, c->width);
 }
 
 static void build(struct keys *k, const void *config)
@@ -157,12 +183,41 @@ const struct preset qwen3vl_presets[] = {
     { .name = NULL },
 };
 
+#define QWEN35                                                                                     \
+    .vocab = 248320, .head_dim = 256, .qk_norm = true, .memory_keys = 16, .memory_dim = 128
+#define QWEN35_EYES .patch = 16, .table = 2304
+const struct preset qwen35_presets[] = {
+    PRESET("qwen35-tiny", "qwen35", "Qwen3.5, tiny", .vocab = 248320, .head_dim = 32,
+           .qk_norm = true, .width = 64, .heads = 4, .kv_heads = 2, .mlp = 96, .layers = 4,
+           .memory = 4, .memory_keys = 2, .memory_dim = 16,
+           .eyes = { .blocks = 3, .width = 128, .mlp = 96, .patch = 16, .table = 36 }),
+    PRESET("qwen35-2b", "qwen35", "Qwen3.5 2B, full size", QWEN35, .width = 2048, .heads = 8,
+           .kv_heads = 2, .mlp = 6144, .layers = 24, .memory = 16,
+           .eyes = { QWEN35_EYES, .blocks = 24, .width = 1024, .mlp = 4096 }),
+    PRESET("qwen35-4b", "qwen35", "Qwen3.5 4B, full size", QWEN35, .width = 2560, .heads = 16,
+           .kv_heads = 4, .mlp = 9216, .layers = 32, .memory = 32,
+           .eyes = { QWEN35_EYES, .blocks = 24, .width = 1024, .mlp = 4096 }),
+    PRESET("qwen35-9b", "qwen35", "Qwen3.5 9B, full size", QWEN35, .width = 4096, .heads = 16,
+           .kv_heads = 4, .mlp = 12288, .layers = 32, .memory = 32,
+           .eyes = { QWEN35_EYES, .blocks = 27, .width = 1152, .mlp = 4304 }),
+    { .name = NULL },
+};
+
 #define MISTRAL .vocab = 131072, .head_dim = 128
 const struct preset mistral3_presets[] = {
     PRESET("mistral3-tiny", "llama", "Mistral 3 text encoder, tiny", MISTRAL, .width = 32,
            .heads = 4, .kv_heads = 2, .mlp = 96, .layers = 31, .no_norm = true),
     PRESET("mistral3-24b", "llama", "Mistral 3 24B text encoder of Flux.2, full size", MISTRAL,
            .width = 5120, .heads = 32, .kv_heads = 8, .mlp = 32768, .layers = 40),
+    { .name = NULL },
+};
+
+#define LLAMA3 .vocab = 128320, .head_dim = 128
+const struct preset llama3_presets[] = {
+    PRESET("llama3-tiny", "llama", "Llama 3 text encoder for hunyuan-video-tiny", LLAMA3,
+           .width = 64, .heads = 2, .kv_heads = 1, .mlp = 96, .layers = 4),
+    PRESET("llama3-8b", "llama", "Llama 3 8B text encoder of HunyuanVideo, full size", LLAMA3,
+           .width = 4096, .heads = 32, .kv_heads = 8, .mlp = 14336, .layers = 32),
     { .name = NULL },
 };
 

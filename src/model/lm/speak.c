@@ -1,4 +1,6 @@
 /* speak.c: writing text, token by token (llm-encoders.md 5.1). */
+#include "base/sz.h"
+#include "model/lm/delta.h"
 #include "model/lm/lm.h"
 
 #include <stdlib.h>
@@ -7,6 +9,9 @@ struct talk {
     const struct text_encoder *e;
     const struct lm_net *net;
     struct lm_step step;
+    float *memory; /* [2, layers, lm_delta_floats()] of layers that have one; of the last step the
+                      first or the second */
+    bool second;
     struct speech speech;
     struct vec *said;
     int64_t position; /* of the next token */
@@ -56,14 +61,40 @@ static bool ends(const struct lm_kind *k, int32_t id)
     return false;
 }
 
+static berth_status take_memory(struct talk *t, berth_err *err)
+{
+    size_t n;
+    if (!t->net->delta.heads)
+        return BERTH_OK;
+    if (!sz_mul(lm_delta_floats(t->net), (size_t)2 * t->net->layers, &n) ||
+        !(t->memory = calloc(n, sizeof *t->memory)))
+        return err_set(err, BERTH_ENOMEM, "what %u layers remember", t->net->layers);
+    return BERTH_OK;
+}
+
+/* Layers read what the last step left and write into the other half. */
+static void give_memory(struct talk *t, struct lm_host *host)
+{
+    const size_t each = lm_delta_floats(t->net), all = each * t->net->layers;
+    const float *from = t->memory + (t->second ? all : 0);
+    float *to = t->memory + (t->second ? 0 : all);
+    for (uint32_t i = 0; i < t->net->layers; i++) {
+        host->delta[i].from = t->step.past ? from + i * each : NULL;
+        host->delta[i].to = to + i * each;
+    }
+}
+
 /* What is in step.in goes through; logits come. Takes host. */
 static berth_status run_step(struct talk *t, struct lm_host *host, berth_err *err)
 {
     if (!host)
         return err_set(err, BERTH_ENOMEM, "positions of text");
     t->step.host = host;
+    if (t->memory)
+        give_memory(t, host);
     berth_status s = net_forward(t->e->net, lm_step_forward, &t->step, err);
     t->position = host->last + 1;
+    t->second = !t->second;
     t->step.past += t->step.in.len;
     free(host);
     return s;
@@ -81,7 +112,7 @@ static berth_status listen(struct talk *t, const struct encoder_job *job, berth_
                                     .config = t->e->config,
                                     .in = t->step.in,
                                     .picture = job->picture,
-                                    .pictures = job->pictures };
+                                    .pictures = t->net->kind->speaks_flat ? 0 : job->pictures };
     t->step.picture = job->picture;
     t->step.pictures = job->pictures;
     if (!s)
@@ -149,10 +180,13 @@ static berth_status speak(const struct text_encoder *e, const struct encoder_job
     if (!s)
         s = take_room(&t, len, err);
     if (!s)
+        s = take_memory(&t, err);
+    if (!s)
         s = listen(&t, job, err);
     if (!s)
         s = talk_on(&t, err);
     free(t.step.logits);
+    free(t.memory);
     speech_release(&t.speech);
     return s;
 }

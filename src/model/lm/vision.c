@@ -1,5 +1,6 @@
 /* vision.c: the towers (llm-encoders.md 2.2, 2.3). Qwen2.5-VL's has RMS norms, gated feed-forwards
- * and windows; Qwen3-VL's layer norms, a table of positions, and gives rows at several depths. */
+ * and windows; Qwen3-VL's and Qwen3.5's layer norms
+ * and a table of positions; Qwen3-VL's gives rows at several depths. */
 #include "model/lm/vision.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 static struct act norm(struct net_run *r, const struct lm_sight_net *s, struct act x,
                        const char *layer)
 {
-    return s->deep ? net_layer_norm(r, x, layer, EPS) : net_rms_norm(r, x, layer, EPS);
+    return s->table ? net_layer_norm(r, x, layer, EPS) : net_rms_norm(r, x, layer, EPS);
 }
 
 /* [patches, heads * D] as [n, size, heads, D] from patch `at` on. */
@@ -39,11 +40,11 @@ static struct act attention(struct net_run *r, const struct lm_sight_net *s,
     v.shape = one;
     v.stride[2] = v.stride[1], v.stride[1] = v.stride[0];
     for (uint64_t i = 0; i < 3; i++)
-        part[i] = net_split(r, net_part(r, v, 2, i * D, (i + 1) * D), SIGHT_HEADS);
+        part[i] = net_split(r, net_part(r, v, 2, i * D, (i + 1) * D), s->heads);
     struct view to = net_view(&y);
     to.shape = (struct shape) { .ndim = 3, .dim = { 1, h->patches, D } };
     to.stride[2] = to.stride[1], to.stride[1] = to.stride[0];
-    to = net_split(r, to, SIGHT_HEADS);
+    to = net_split(r, to, s->heads);
     net_rotate(r, part[0], part[1], &(struct net_rope) { .table = angles, .halves = true });
     const struct sight_run whole = { .size = h->patches, .n = 1 };
     for (size_t i = 0; i < (all ? 1 : h->runs) && !net_bad(r); i++) {
@@ -59,7 +60,7 @@ static struct act attention(struct net_run *r, const struct lm_sight_net *s,
 
 static struct act between(struct net_run *r, const struct lm_sight_net *s, struct act in)
 {
-    if (s->deep) {
+    if (s->table) {
         struct act f = net_linear(r, in, "mlp.linear_fc1");
         net_unary(r, &f, OP_GELU_TANH);
         return f;
@@ -76,7 +77,7 @@ static struct act feed_forward(struct net_run *r, const void *net, struct act h)
 {
     const struct lm_sight_net *s = net;
     struct act f = between(r, s, h);
-    struct act y = net_linear(r, f, s->deep ? "mlp.linear_fc2" : "mlp.down_proj");
+    struct act y = net_linear(r, f, s->table ? "mlp.linear_fc2" : "mlp.down_proj");
     net_drop(r, &f);
     return y;
 }
@@ -86,7 +87,7 @@ static void block(struct net_run *r, const struct lm_sight_net *s, const struct 
 {
     size_t mark = net_enter(r, "visual.blocks.%u.", i);
     struct act n = norm(r, s, x, "norm1");
-    struct act y = attention(r, s, h, n, angles, s->deep || (i + 1) % FULL_EVERY == 0);
+    struct act y = attention(r, s, h, n, angles, s->table || (i + 1) % FULL_EVERY == 0);
     net_drop(r, &n);
     net_add(r, &x, y);
     net_drop(r, &y);
@@ -102,12 +103,12 @@ static void merge(struct net_run *r, const struct lm_sight_net *s, struct act x,
 {
     const struct shape cells = { .ndim = 2,
                                  .dim = { x.shape.ndim ? x.shape.dim[0] / 4 : 0, 4 * s->width } };
-    const char *of = s->deep ? "norm" : "ln_q";
+    const char *of = s->table ? "norm" : "ln_q";
     struct act n = late ? norm(r, s, net_reshape(r, x, &cells), of) : norm(r, s, x, of);
-    struct act f = net_linear(r, net_reshape(r, n, &cells), s->deep ? "linear_fc1" : "mlp.0");
+    struct act f = net_linear(r, net_reshape(r, n, &cells), s->table ? "linear_fc1" : "mlp.0");
     net_drop(r, &n);
     net_unary(r, &f, OP_GELU);
-    struct act y = net_linear(r, f, s->deep ? "linear_fc2" : "mlp.2");
+    struct act y = net_linear(r, f, s->table ? "linear_fc2" : "mlp.2");
     net_drop(r, &f);
     net_finite(r, y, "picture");
     net_output(r, y, to);
@@ -144,11 +145,11 @@ static void forward(struct net_run *r, const void *config, const void *host, flo
     const struct lm_sight_net *s = &c->sight;
     const struct sight_host *h = host;
     const struct shape in = { .ndim = 2, .dim = { h->patches, h->features } };
-    const struct shape turned = { .ndim = 3, .dim = { h->patches, s->width / SIGHT_HEADS / 2, 2 } };
+    const struct shape turned = { .ndim = 3, .dim = { h->patches, s->width / s->heads / 2, 2 } };
     const size_t rows = (size_t)(h->patches / 4) * (size_t)c->width;
     struct act p = net_input(r, &in, h->patch), angles = net_input_f32(r, &turned, h->angles);
-    struct act x = s->deep ? net_linear(r, p, "visual.patch_embed.proj")
-                           : net_linear_no_bias(r, p, "visual.patch_embed.proj");
+    struct act x = s->table ? net_linear(r, p, "visual.patch_embed.proj")
+                            : net_linear_no_bias(r, p, "visual.patch_embed.proj");
     net_drop(r, &p);
     if (s->table)
         add_positions(r, h, &x);
@@ -199,10 +200,7 @@ static berth_status prepare(const void *config, const struct text_picture *p, vo
     return s;
 }
 
-const struct encoder_sight lm_sight = {
-    .token = 151655, /* <|image_pad|> */
-    .there = there,
-    .prepare = prepare,
-    .forward = forward,
-    .arrange = arrange,
-};
+#define SIGHT .there = there, .prepare = prepare, .forward = forward, .arrange = arrange
+/* <|image_pad|> */
+const struct encoder_sight lm_sight = { SIGHT, .token = 151655 };
+const struct encoder_sight lm_sight_35 = { SIGHT, .token = 248056 };

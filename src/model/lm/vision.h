@@ -1,19 +1,19 @@
-/* vision: the vision towers of Qwen2.5-VL and Qwen3-VL (llm-encoders.md 2): a picture becomes rows
- * among those of words.
+/* vision: the vision towers of Qwen2.5-VL, Qwen3-VL and Qwen3.5 (llm-encoders.md 2): a picture
+ * becomes rows among those of words.
  *
  * Words      patch    14 or 16 pixels square, twice: the networks take pairs of frames
  *            cell     2 x 2 patches: one row of the result
  *            window   4 x 4 cells, fewer at the right and bottom edges. Most layers of Qwen2.5-VL
  *                     attend inside of windows, so patches enter in their order
- * Config     from shapes; both have 16 heads.
+ * Config     from shapes, but for the heads: 16, or 12 of the smallest Qwen3.5.
  * Files      vision.c networks; picture.c what they take from the host */
 #pragma once
 
 #include "model/lm/lm.h"
 
-extern const struct encoder_sight lm_sight;
+extern const struct encoder_sight lm_sight, lm_sight_35;
 
-#define SIGHT_HEADS 16
+#define SIGHT_WIDTH_12 768           /* of the tower that has 12 heads; others have 16 */
 #define SIGHT_PATCHES_MAX (1u << 18) /* of a picture */
 
 /* Patches [at, at + n * size): n windows of `size` each. */

@@ -32,6 +32,37 @@ static const struct text_speech speech = {
 QWEN3VL(4b, "mage", "flux", "flux2");
 QWEN3VL(8b, "ideogram4", "boogu", "joyimage", "flux", "flux2");
 
+/* Qwen3.5 thinks in lines of its own. */
+#define QWEN35_NO_THOUGHT "<think>\n</think>\n"
+static const struct chat_template quick35 = { .before = CHAT_QWEN_USER,
+                                              .after = CHAT_QWEN_END QWEN35_NO_THOUGHT,
+                                              .unless = qwen_begins };
+static const struct chat_template quick35_seen = { .before = CHAT_QWEN_USER CHAT_QWEN_IMAGE,
+                                                   .after = CHAT_QWEN_END QWEN35_NO_THOUGHT,
+                                                   .unless = qwen_begins };
+static const struct text_wording qwen35 = { .chat = &quick35,
+                                            .chat_seen = &quick35_seen,
+                                            .embeddings = true };
+static const struct text_speech speech35 = {
+    .before = CHAT_QWEN_USER,
+    .picture = CHAT_QWEN_IMAGE,
+    .after = CHAT_QWEN_END QWEN35_NO_THOUGHT,
+    .after_thinking = CHAT_QWEN_END,
+    .unless = qwen_begins,
+    .always = true,
+};
+
+#define QWEN35(x)                                                                                  \
+    const struct text_set text_set_qwen35_##x = { .name = "Qwen3.5",                               \
+                                                  .any_type = true,                                \
+                                                  LM_STATES(encoder_qwen35_##x, -2, qwen35),       \
+                                                  .speech = &speech35 }
+QWEN35(08b);
+QWEN35(2b);
+QWEN35(4b);
+QWEN35(9b);
+QWEN35(27b);
+
 static const struct text_wording as_it_is = { .chat = NULL };
 
 #define GEMMA_TURN                                                                                 \

@@ -5,6 +5,7 @@
 #include "base/sz.h"
 #include "model/lora_names.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define EPS 1e-6f
@@ -26,6 +27,15 @@ int32_t t5_bucket(int64_t distance)
     return bucket;
 }
 
+/* [len], added to scores of keys: pads are hidden where the set says so. */
+static void *prepare(const struct encoder_pass *p)
+{
+    float *hide = calloc(p->in.len, sizeof *hide);
+    for (size_t i = 0; hide && p->shown && i < p->in.len; i++)
+        hide[i] = p->shown[i] ? 0 : -INFINITY;
+    return hide;
+}
+
 /* [1, heads, len, len], added to the scores: a row of the table for every pair of tokens. */
 static struct act position_bias(struct net_run *r, const struct encoder_pass *p, const char *table)
 {
@@ -36,6 +46,12 @@ static struct act position_bias(struct net_run *r, const struct encoder_pass *p,
     struct act rows = net_embedding(r, p->lookup, p->in.len * p->in.len, table);
     struct act mask = net_permute(r, net_reshape(r, rows, &s), heads_first);
     net_drop(r, &rows);
+    if (p->shown) { /* of one chunk */
+        struct shape keys = { .ndim = 4, .dim = { 1, 1, 1, len } };
+        struct act hide = net_input(r, &keys, p->own);
+        net_add(r, &mask, hide);
+        net_drop(r, &hide);
+    }
     return mask;
 }
 
@@ -160,6 +176,7 @@ const struct encoder_class encoder_t5 = {
     .size = size,
     .names = t5_names,
     .lookup = buckets,
+    .prepare = prepare,
     .takes_padding = true,
     .forward = forward,
 };

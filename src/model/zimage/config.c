@@ -131,6 +131,8 @@ berth_status zimage_detect(const struct weights *w, const char *root, struct zim
     f->pad_to = has(w, root, "cap_pad_token") ? ZIMAGE_PAD_TO : 1;
     if (dim(&k, "cap_embedder.1.weight", 2, 0, &f->hidden) ||
         dim(&k, "cap_embedder.1.weight", 2, 1, &f->context_dim) ||
+        (has(w, root, "siglip_embedder.0.weight") &&
+         dim(&k, "siglip_embedder.0.weight", 1, 0, &f->siglip_dim)) ||
         (has(w, root, "clip_text_pooled_proj.0.weight") &&
          dim(&k, "clip_text_pooled_proj.0.weight", 1, 0, &f->pooled_dim)) ||
         dim(&k, "x_embedder.weight", 2, 1, &in) ||
@@ -141,7 +143,8 @@ berth_status zimage_detect(const struct weights *w, const char *root, struct zim
         dim(&k, "layers.0.feed_forward.w1.weight", 2, 0, &f->ffn) ||
         dim(&k, "layers.0.attention.k_norm.weight", 1, 0, &head) || heads(&k, head) ||
         depth(&k, "layers", &f->layers) || depth(&k, "noise_refiner", &f->noise_refiners) ||
-        depth(&k, "context_refiner", &f->context_refiners))
+        depth(&k, "context_refiner", &f->context_refiners) ||
+        depth(&k, "siglip_refiner", &f->siglip_refiners))
         return err->code;
     return BERTH_OK;
 }

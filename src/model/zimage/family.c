@@ -51,9 +51,10 @@ static berth_status describe(const struct weights *w, const char *part,
                        "a Z-Image transformer of %llu channels in and %llu out, not %u both",
                        (unsigned long long)f->in_channels, (unsigned long long)f->out_channels,
                        latent_flux.channels);
-    *info = (struct diffusion_info) { .family = f->pooled_dim ? "NewBie"
-                                                : f->lumina   ? "Lumina2"
-                                                              : "Z-Image",
+    *info = (struct diffusion_info) { .family = f->pooled_dim   ? "NewBie"
+                                                : f->lumina     ? "Lumina2"
+                                                : f->siglip_dim ? "Z-Image Omni"
+                                                                : "Z-Image",
                                       .latent = latent_flux,
                                       .text = f->lumina ? &text_set_lumina2 : &text_set_z_image,
                                       .predicts = PREDICT_FLOW,
@@ -64,6 +65,9 @@ static berth_status describe(const struct weights *w, const char *part,
                                       .adm_channels = f->pooled_dim ? f->pooled_dim + 1 : 0,
                                       .act = DT_BF16,
                                       .act_else = DT_F32,
+                                      .refs = !f->lumina && f->pad_to > 1,
+                                      .beside = !f->lumina && f->pad_to > 1,
+                                      .seen_dim = f->siglip_dim,
                                       .renamed = f->diffusers };
     return BERTH_OK;
 }
@@ -92,6 +96,11 @@ static berth_status vector(const struct diffusion_info *info, const struct diffu
     return BERTH_OK;
 }
 
+static void usual_more(const struct family_config *cfg, struct family_batch *b)
+{
+    zimage_usual_more(&own_of(cfg)->net, b);
+}
+
 static berth_status forward(struct net *net, const struct family_config *cfg,
                             const struct family_batch *b, uint64_t *peak, berth_err *err)
 {
@@ -108,6 +117,7 @@ const struct family family_zimage = {
     .bytes = sizeof(struct own),
     .usual = { 4, { 1, 16, 126, 130 } }, /* with pads, so that those are asked for, too */
     .usual_tokens = 100,
+    .usual_more = usual_more,
     .at = zimage_at,
     .config = config,
     .describe = describe,

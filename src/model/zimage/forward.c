@@ -1,10 +1,17 @@
-/* The forward pass of Z-Image and Lumina2. B latents, L tokens of text and I of a picture, pads
- * included, T = L + I; D wide, H heads of queries, K of keys and values, F inside of feed-forwards.
+/* The forward pass of Z-Image and Lumina2. B latents, L tokens of text, V of what was seen, R of
+ * pictures to look at and I of the one that is made, pads included, T of all; D wide, H heads of
+ * queries, K of keys and values, F inside of feed-forwards.
+ *
+ * Everything goes over all tokens at once but modulations and gates: where there are pictures to
+ * look at, those go piece by piece, as the prompt and the picture that is made have a modulation
+ * of their own.
  *
  * Memory: a pass holds most in a feed-forward: x, its normed copy and two of [B, T, F]. A thrifty
  * pass does feed-forwards by rows, in as many pieces as it takes to stay below what attention needs
  * (x, queries, keys and values, its result), and no more: a streamed layer comes anew for each. */
 #include "model/zimage/zimage_impl.h"
+
+#include <string.h>
 
 #define EPS 1e-5f              /* of blocks and of the text's norm */
 #define HEAD_EPS 1.1920929e-7f /* of queries and keys: the default of torch */
@@ -17,6 +24,50 @@ static struct act rows_of(struct act a, uint64_t begin, uint64_t end)
     a.addr += begin * v.stride[0];
     a.shape.dim[0] = end - begin;
     return a;
+}
+
+/* Tokens begin..end of item b of a [B, tokens, wide], in the same place. */
+static struct act tokens_of(struct act a, uint64_t b, uint64_t begin, uint64_t end)
+{
+    const uint64_t token = net_view(&a).stride[1];
+    a = rows_of(a, b, b + 1);
+    a.addr += begin * token;
+    a.shape.dim[1] = end - begin;
+    return a;
+}
+
+/* ---- pieces ---- */
+
+#define PIECES 4 /* of an item's sequence */
+struct piece {   /* tokens of an item that are modulated alike */
+    uint64_t at, end;
+    bool noisy; /* as the picture that is made; else as what is free of noise */
+};
+
+/* Of a sequence of n tokens: all of it, or its pictures. */
+static size_t pieces(const struct zimage_pass *p, uint64_t n, struct piece out[PIECES])
+{
+    const struct zimage_sizes *z = &p->z;
+    const struct piece all[PIECES] = { { 0, z->told, false },
+                                       { z->told, z->L, true },
+                                       { z->L, n - z->I, false },
+                                       { n - z->I, n, true } };
+    if (n != z->T) {
+        out[0] = (struct piece) { 0, n - z->I, false };
+        out[1] = (struct piece) { n - z->I, n, true };
+        return 2;
+    }
+    memcpy(out, all, sizeof all);
+    return PIECES;
+}
+
+/* Chunk k of item b's modulation [B or 2B, 4D]; noisy: as above. */
+static struct view own_chunk(struct net_run *r, const struct zimage_pass *p, struct act mod,
+                             uint64_t b, bool noisy, uint64_t k)
+{
+    const uint64_t D = p->f->hidden, row = noisy ? b : p->z.B + b;
+    struct view rows = net_part(r, net_view(&mod), 0, row, row + 1);
+    return net_part(r, rows, 1, k * D, (k + 1) * D);
 }
 
 /* ---- blocks ---- */
@@ -69,6 +120,51 @@ static struct act project(struct net_run *r, const struct zimage_pass *p, struct
     return qkv;
 }
 
+/* norm(x) * (1 + chunk k of mod). */
+static struct act modulate(struct net_run *r, const struct zimage_pass *p, struct act x,
+                           const char *norm, struct act mod, uint64_t k)
+{
+    struct piece piece[PIECES];
+    if (!p->z.R || !mod.shape.ndim || net_bad(r))
+        return net_rms_modulate(r, x, norm, chunk(r, p, mod, k), EPS);
+    struct act y = net_new(r, &x.shape);
+    const size_t n = pieces(p, x.shape.dim[1], piece);
+    for (size_t i = 0; i < n * p->z.B && !net_bad(r); i++) {
+        const struct piece *c = &piece[i % n];
+        const uint64_t b = i / n;
+        if (c->at == c->end)
+            continue;
+        struct act from = tokens_of(x, b, c->at, c->end), to = tokens_of(y, b, c->at, c->end);
+        net_rms_norm_to(r, &(struct net_norm) { .layer = norm,
+                                                .x = net_view(&from),
+                                                .y = net_view(&to),
+                                                .scale = own_chunk(r, p, mod, b, c->noisy, k),
+                                                .eps = EPS });
+    }
+    return y;
+}
+
+/* x += gate * z; gate [B or 2B, D]. */
+static void add_gated(struct net_run *r, const struct zimage_pass *p, struct act x, struct act gate,
+                      struct act z)
+{
+    struct piece piece[PIECES];
+    if (!p->z.R || net_bad(r)) {
+        net_gate(r, net_view(&x), net_view(&gate), z);
+        return;
+    }
+    const size_t n = pieces(p, x.shape.dim[1], piece);
+    for (size_t i = 0; i < n * p->z.B && !net_bad(r); i++) {
+        const struct piece *c = &piece[i % n];
+        const uint64_t b = i / n;
+        if (c->at == c->end)
+            continue;
+        struct act to = tokens_of(x, b, c->at, c->end);
+        net_gate(r, net_view(&to), own_chunk(r, p, gate, b, c->noisy, 0),
+                 tokens_of(z, b, c->at, c->end));
+    }
+}
+
 /* Takes h [B, tokens, D]; table: of its tokens. */
 static struct act attention(struct net_run *r, const struct zimage_pass *p, struct act h,
                             struct act table)
@@ -96,7 +192,7 @@ static void add_normed(struct net_run *r, const struct zimage_pass *p, struct ac
     if (mod.shape.ndim) {
         struct act gate = net_slice(r, mod, 1, k * D, (k + 1) * D);
         net_unary(r, &gate, OP_TANH);
-        net_gate(r, net_view(&x), net_view(&gate), n);
+        add_gated(r, p, x, gate, n);
         net_drop(r, &gate);
     } else {
         net_add(r, &x, n);
@@ -111,10 +207,10 @@ void zimage_block(struct net_run *r, const struct zimage_pass *p, const char *li
     struct act mod = { .addr = 0 };
     if (modulated)
         mod = net_linear(r, p->vec, p->f->lumina ? "adaLN_modulation.1" : "adaLN_modulation.0");
-    struct act h = net_rms_modulate(r, x, "attention_norm1", chunk(r, p, mod, SCALE1), EPS);
+    struct act h = modulate(r, p, x, "attention_norm1", mod, SCALE1);
     h = attention(r, p, h, table);
     add_normed(r, p, x, h, "attention_norm2", mod, GATE1);
-    h = net_rms_modulate(r, x, "ffn_norm1", chunk(r, p, mod, SCALE2), EPS);
+    h = modulate(r, p, x, "ffn_norm1", mod, SCALE2);
     net_swiglu(r, h, "feed_forward.w1", "feed_forward.w3", "feed_forward.w2");
     add_normed(r, p, x, h, "ffn_norm2", mod, GATE2);
     net_drop(r, &mod);
@@ -148,8 +244,8 @@ static struct act add_pooled(struct net_run *r, const struct zimage_pass *p, str
 
 static void embed_time(struct net_run *r, struct zimage_pass *p)
 {
-    struct act a =
-        net_timestep(r, p->host ? p->host->time : NULL, (size_t)p->z.B, ZIMAGE_TIME_WIDTH);
+    const uint64_t rows = p->z.R ? 2 * p->z.B : p->z.B;
+    struct act a = net_timestep(r, p->host ? p->host->time : NULL, (size_t)rows, ZIMAGE_TIME_WIDTH);
     struct act h = net_linear(r, a, "t_embedder.mlp.0");
     net_drop(r, &a);
     net_unary(r, &h, OP_SILU);
@@ -157,53 +253,99 @@ static void embed_time(struct net_run *r, struct zimage_pass *p)
     net_drop(r, &h);
     if (p->f->pooled_dim)
         p->silu = add_pooled(r, p, p->silu);
-    p->vec = p->f->lumina ? p->silu : net_slice(r, p->silu, 0, 0, p->z.B);
+    p->vec = p->f->lumina ? p->silu : net_slice(r, p->silu, 0, 0, rows);
     net_unary(r, &p->silu, OP_SILU);
 }
 
-/* x [B, n, D] with pad tokens up to `to` of them. Takes x. */
-static struct act padded(struct net_run *r, const struct zimage_pass *p, struct act x,
-                         const char *token, uint64_t n, uint64_t to)
+/* Rows from..from + n of every item of x to where they begin at `at` in those of y. */
+static void put(struct net_run *r, const struct zimage_pass *p, struct act x, uint64_t from,
+                struct act y, uint64_t at, uint64_t n)
 {
-    if (n == to)
+    for (uint64_t b = 0; n && b < p->z.B && !net_bad(r); b++) {
+        struct act source = tokens_of(x, b, from, from + n), to = tokens_of(y, b, at, at + n);
+        net_copy(r, net_view(&source), net_view(&to));
+    }
+}
+
+/* x [B, rows, D], all of a kind, as tokens: each part filled up with pads. Takes x. */
+static struct act padded(struct net_run *r, const struct zimage_pass *p, struct act x,
+                         enum zimage_kind kind, const char *token, uint64_t tokens)
+{
+    const struct shape s = zimage_shape3(p->z.B, tokens, p->f->hidden);
+    const size_t n = zimage_parts(p->f, p->in, kind);
+    uint64_t from = 0, at = 0;
+    if (p->z.rows[kind] == tokens)
         return x;
-    struct shape s = zimage_shape3(p->z.B, to - n, p->f->hidden);
-    struct act pads =
-        net_embedding(r, p->host ? p->host->zeros : NULL, (size_t)(p->z.B * (to - n)), token);
-    struct act pair[2] = { x, net_reshape(r, pads, &s) };
-    struct act y = net_concat(r, pair, 2, 1);
+    struct act y = net_new(r, &s);
+    for (size_t k = 0; k < n && !net_bad(r); k++) {
+        const struct zimage_part part = zimage_part(p->f, p->in, kind, k);
+        const uint64_t pads = part.tokens - part.rows;
+        put(r, p, x, from, y, at, part.rows);
+        from += part.rows;
+        at += part.rows;
+        if (!pads)
+            continue;
+        const struct shape of = zimage_shape3(p->z.B, pads, p->f->hidden);
+        struct act pad =
+            net_embedding(r, p->host ? p->host->zeros : NULL, (size_t)(p->z.B * pads), token);
+        pad = net_reshape(r, pad, &of);
+        put(r, p, pad, 0, y, at, pads);
+        net_drop(r, &pad);
+        at += pads;
+    }
     net_drop(r, &x);
-    net_drop(r, &pads);
     return y;
+}
+
+/* linear(norm(rows)) [B, n, D] of rows [B, n, wide], which may be none: `name`.1 of `name`.0. */
+static struct act normed_in(struct net_run *r, const struct zimage_pass *p, const float *rows,
+                            uint64_t n, uint64_t wide, const char *norm, const char *layer)
+{
+    const struct shape s = zimage_shape3(p->z.B, n, wide);
+    if (!n)
+        return (struct act) { .addr = 0 };
+    struct act in = net_input(r, &s, rows);
+    struct act h = net_rms_norm(r, in, norm, EPS);
+    net_drop(r, &in);
+    struct act x = net_linear(r, h, layer);
+    net_drop(r, &h);
+    return x;
 }
 
 static struct act embed_text(struct net_run *r, const struct zimage_pass *p)
 {
-    struct shape s = zimage_shape3(p->z.B, p->z.text, p->f->context_dim);
-    struct act in = net_input(r, &s, p->in->context);
-    struct act h = net_rms_norm(r, in, "cap_embedder.0", EPS);
-    net_drop(r, &in);
-    struct act x = net_linear(r, h, "cap_embedder.1");
-    net_drop(r, &h);
-    return padded(r, p, x, "cap_pad_token", p->z.text, p->z.L);
+    const float *rows = p->z.R && p->host ? p->host->texts : p->in->context;
+    struct act x = normed_in(r, p, rows, p->z.rows[ZIMAGE_TEXT], p->f->context_dim,
+                             "cap_embedder.0", "cap_embedder.1");
+    return padded(r, p, x, ZIMAGE_TEXT, "cap_pad_token", p->z.L);
 }
 
-static struct act embed_picture(struct net_run *r, const struct zimage_pass *p)
+static struct act embed_seen(struct net_run *r, const struct zimage_pass *p)
 {
-    struct shape s =
-        zimage_shape3(p->z.B, p->z.picture, p->f->in_channels * ZIMAGE_PATCH * ZIMAGE_PATCH);
+    struct act x = normed_in(r, p, p->host ? p->host->seen : NULL, p->z.rows[ZIMAGE_SEEN],
+                             p->f->siglip_dim, "siglip_embedder.0", "siglip_embedder.1");
+    return padded(r, p, x, ZIMAGE_SEEN, "siglip_pad_token", p->z.V);
+}
+
+/* Without pads. */
+static struct act embed_patches(struct net_run *r, const struct zimage_pass *p)
+{
+    struct shape s = zimage_shape3(p->z.B, p->z.rows[ZIMAGE_PICTURE],
+                                   p->f->in_channels * ZIMAGE_PATCH * ZIMAGE_PATCH);
     struct act in = net_input(r, &s, p->host ? p->host->patches : NULL);
     struct act x = net_linear(r, in, "x_embedder");
     net_drop(r, &in);
-    return padded(r, p, x, "x_pad_token", p->z.picture, p->z.I);
+    return x;
 }
 
-/* Every token of x as a patch; those of text are not looked at. */
+/* The tokens of the picture that is made, as patches. */
 static struct act way_out(struct net_run *r, const struct zimage_pass *p, struct act x)
 {
-    struct act scale = net_linear(r, p->silu, "final_layer.adaLN_modulation.1"); /* [B, D] */
-    struct act h =
-        net_modulate(r, net_view(&x), net_view(&scale), (struct view) { .data = NULL }, LAST_EPS);
+    struct act scale = net_linear(r, p->silu, "final_layer.adaLN_modulation.1"); /* [B or 2B, D] */
+    struct act made = net_slice(r, x, 1, p->z.T - p->z.I, p->z.T);
+    struct act h = net_modulate(r, net_view(&made), net_part(r, net_view(&scale), 0, 0, p->z.B),
+                                (struct view) { .data = NULL }, LAST_EPS);
+    net_drop(r, &made);
     net_drop(r, &scale);
     struct act y = net_linear(r, h, "final_layer.linear");
     net_drop(r, &h);
@@ -214,7 +356,7 @@ static struct act way_out(struct net_run *r, const struct zimage_pass *p, struct
 
 static struct act positions(struct net_run *r, const struct zimage_pass *p)
 {
-    struct shape s = zimage_shape3(p->z.L + p->z.I, p->f->head_dim / 2, 2);
+    struct shape s = zimage_shape3(p->z.T, p->f->head_dim / 2, 2);
     return net_input_f32(r, &s, p->host ? p->host->table : NULL);
 }
 
@@ -231,31 +373,37 @@ static void add_skips(struct net_run *r, const struct zimage_pass *p, bool refin
             continue;
         struct act add = net_input(r, &s, skip->x);
         for (uint64_t b = 0; b < p->z.B && !net_bad(r); b++) {
-            struct act to = rows_of(x, b, b + 1), from = rows_of(add, b, b + 1);
-            to.addr += first * net_view(&x).stride[1];
-            to.shape.dim[1] = n;
-            net_add(r, &to, from);
+            struct act to = tokens_of(x, b, first, first + n);
+            net_add(r, &to, rows_of(add, b, b + 1));
         }
         net_drop(r, &add);
     }
 }
 
-/* Text and picture, each refined by itself, as one. */
+/* Texts, what was seen, and pictures, each refined by itself, as one. */
 static struct act refined(struct net_run *r, const struct zimage_pass *p, struct act table)
 {
     const struct zimage_net *f = p->f;
-    const uint64_t L = p->z.L, T = p->z.L + p->z.I;
-    struct act text = embed_text(r, p);
+    const uint64_t L = p->z.L, V = p->z.V, T = p->z.T;
+    struct act part[3];
+    size_t n = 0;
+    part[n++] = embed_text(r, p);
     for (uint32_t i = 0; i < f->context_refiners && !net_bad(r); i++)
-        zimage_block(r, p, "context_refiner", i, false, text, rows_of(table, 0, L));
-    struct act picture = embed_picture(r, p);
+        zimage_block(r, p, "context_refiner", i, false, part[0], rows_of(table, 0, L));
+    if (V)
+        part[n++] = embed_seen(r, p);
+    for (uint32_t i = 0; V && i < f->siglip_refiners && !net_bad(r); i++)
+        zimage_block(r, p, "siglip_refiner", i, false, part[1], rows_of(table, L, L + V));
+    struct act picture =
+        padded(r, p, embed_patches(r, p), ZIMAGE_PICTURE, "x_pad_token", p->z.R + p->z.I);
     for (uint32_t i = 0; i < f->noise_refiners && !net_bad(r); i++) {
-        zimage_block(r, p, "noise_refiner", i, true, picture, rows_of(table, L, T));
+        zimage_block(r, p, "noise_refiner", i, true, picture, rows_of(table, L + V, T));
         add_skips(r, p, true, i, picture, 0);
     }
-    struct act pair[2] = { text, picture }, x = net_concat(r, pair, 2, 1);
-    net_drop(r, &text);
-    net_drop(r, &picture);
+    part[n++] = picture;
+    struct act x = net_concat(r, part, n, 1);
+    for (size_t i = 0; i < n; i++)
+        net_drop(r, &part[i]);
     return x;
 }
 
@@ -297,8 +445,7 @@ void zimage_embed(struct net_run *r, void *user)
     embed_time(r, &p);
     net_output(r, p.vec, p.steer->vec);
     drop_time(r, &p);
-    p.z.I = p.z.picture; /* without pads */
-    struct act x = embed_picture(r, &p);
+    struct act x = embed_patches(r, &p);
     net_output(r, x, p.steer->embedded);
     net_drop(r, &x);
 }
@@ -318,7 +465,7 @@ void zimage_refine(struct net_run *r, void *user)
 void zimage_layers(struct net_run *r, void *user)
 {
     struct zimage_pass p = *(const struct zimage_pass *)user;
-    struct shape s = zimage_shape3(p.z.B, p.z.L + p.z.I, p.f->hidden);
+    struct shape s = zimage_shape3(p.z.B, p.z.T, p.f->hidden);
     embed_time(r, &p);
     struct act table = positions(r, &p);
     to_result(r, &p, net_input(r, &s, p.steer->joined), table);
@@ -342,6 +489,6 @@ berth_status zimage_forward(struct net *net, const struct zimage_net *f,
     if (!s)
         s = b->controls ? zimage_steered(net, &p, host, err) : net_forward(net, forward, &p, err);
     if (!s)
-        zimage_unpatchify(host->result, p.z.L + p.z.I, p.z.L, &out, b->out);
+        zimage_unpatchify(host->result, p.z.I, 0, &out, b->out);
     return s;
 }

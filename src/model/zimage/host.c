@@ -1,8 +1,7 @@
-/* What a pass of Z-Image takes from the host: patches of latents, positions as angles. */
+/* What a pass of Z-Image takes from the host: patches of latents, texts, positions as angles. */
 #include "model/zimage/zimage.h"
 
 #include "model/families.h"
-#include "model/rope_table.h"
 
 #include "base/sz.h"
 
@@ -16,6 +15,8 @@ void zimage_host_release(struct zimage_host *host)
     free(host->result);
     free(host->time);
     free(host->zeros);
+    free(host->texts);
+    free(host->seen);
     free(host->steer);
     *host = (struct zimage_host) { 0 };
 }
@@ -32,20 +33,66 @@ static uint64_t side(uint64_t n)
     return up_to(n, ZIMAGE_PATCH) / ZIMAGE_PATCH;
 }
 
+static berth_status moderate(const struct shape *s, bool look, berth_err *err)
+{
+    const uint64_t h = s->dim[2], w = s->dim[3];
+    if (h > UINT16_MAX || w > UINT16_MAX) /* so that sums fit */
+        return err_set(err, BERTH_ELIMIT, "latents of %llu x %llu", (unsigned long long)w,
+                       (unsigned long long)h);
+    if (look && (h % ZIMAGE_PATCH || w % ZIMAGE_PATCH))
+        return err_set(err, BERTH_EINVAL,
+                       "a latent to look at of %llu x %llu: Z-Image wants even sides",
+                       (unsigned long long)w, (unsigned long long)h);
+    return BERTH_OK;
+}
+
+static berth_status limits(const struct zimage_net *f, const struct family_batch *b, berth_err *err)
+{
+    const size_t texts = b->beside ? b->beside->texts : 0;
+    uint64_t tokens = b->tokens;
+    if (b->refs > ZIMAGE_REFS_MAX || texts > ZIMAGE_TEXTS_MAX)
+        return err_set(err, BERTH_ELIMIT,
+                       "%zu pictures to look at and %zu texts, at most %d and %d are taken",
+                       b->refs, texts, ZIMAGE_REFS_MAX, ZIMAGE_TEXTS_MAX);
+    if (b->refs && b->controls)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "Z-Image looks at pictures or is steered by a control network, not both");
+    if (moderate(&b->shape, false, err))
+        return err->code;
+    for (size_t i = 0; i < b->refs; i++)
+        if (moderate(&b->ref[i].shape, true, err))
+            return err->code;
+    for (size_t i = 0; i < texts; i++)
+        tokens += b->beside->text[i].n < UINT32_MAX ? b->beside->text[i].n : UINT32_MAX;
+    for (size_t i = 0; f->siglip_dim && b->beside && i < b->beside->seens; i++)
+        tokens += b->beside->seen[i].n < UINT32_MAX ? b->beside->seen[i].n : UINT32_MAX;
+    return tokens > UINT32_MAX
+               ? err_set(err, BERTH_ELIMIT, "texts of %llu tokens", (unsigned long long)tokens)
+               : BERTH_OK;
+}
+
 berth_status zimage_sizes(const struct zimage_net *f, const struct family_batch *b,
                           struct zimage_sizes *out, berth_err *err)
 {
-    const uint64_t h = b->shape.dim[2], w = b->shape.dim[3];
-    if (h > UINT32_MAX || w > UINT32_MAX || b->tokens > UINT32_MAX) /* so that sums fit */
-        return err_set(err, BERTH_ELIMIT, "latents of %llu x %llu with %zu tokens",
-                       (unsigned long long)w, (unsigned long long)h, b->tokens);
-    *out = (struct zimage_sizes) { .B = b->shape.dim[0],
-                                   .text = b->tokens,
-                                   .L = up_to(b->tokens, f->pad_to),
-                                   .rows = side(h),
-                                   .cols = side(w) };
-    out->picture = out->rows * out->cols;
-    out->I = up_to(out->picture, f->pad_to);
+    uint64_t tokens[ZIMAGE_KINDS] = { 0 };
+    if (limits(f, b, err))
+        return err->code;
+    *out = (struct zimage_sizes) { .B = b->shape.dim[0] };
+    for (unsigned kind = 0; kind < ZIMAGE_KINDS; kind++)
+        for (size_t k = 0; k < zimage_parts(f, b, kind); k++) {
+            const struct zimage_part part = zimage_part(f, b, kind, k);
+            out->rows[kind] += part.rows;
+            tokens[kind] += part.tokens;
+            if (kind == ZIMAGE_TEXT && k < b->refs)
+                out->told += part.tokens;
+        }
+    const struct zimage_part made = zimage_part(f, b, ZIMAGE_PICTURE, b->refs);
+    out->L = tokens[ZIMAGE_TEXT];
+    out->V = tokens[ZIMAGE_SEEN];
+    out->picture = made.rows;
+    out->I = made.tokens;
+    out->R = tokens[ZIMAGE_PICTURE] - made.tokens;
+    out->T = out->L + out->V + out->R + out->I;
     return BERTH_OK;
 }
 
@@ -88,39 +135,6 @@ void zimage_unpatchify(const float *result, uint64_t tokens, uint64_t first, con
     }
 }
 
-/* ---- positions ---- */
-
-static void fill_row(const struct zimage_net *f, double first, double row, double col, float *at)
-{
-    rope_angles(f->theta, first, f->axis[0], at);
-    rope_angles(f->theta, row, f->axis[1], at + f->axis[0]);
-    rope_angles(f->theta, col, f->axis[2], at + f->axis[0] + f->axis[1]);
-}
-
-/* Text counts from 1 on, pads included; the picture's patches are all behind it, at their row and
- * column; its pads at the origin. Each axis looks at one number only, so the first row and the
- * first column have all angles there are. */
-static void fill_table(const struct zimage_net *f, const struct zimage_sizes *z, float *table)
-{
-    const size_t wide = f->head_dim, a0 = f->axis[0], a1 = f->axis[1], a2 = f->axis[2];
-    const size_t cols = (size_t)z->cols, picture = (size_t)z->picture;
-    for (size_t t = 0; t < z->L; t++)
-        fill_row(f, (double)t + 1, 0, 0, table + t * wide);
-    float *first = table + (size_t)z->L * wide;
-    for (size_t k = 0; k < picture; k++) {
-        size_t i = k / cols, j = k % cols;
-        float *at = first + k * wide;
-        if (i == 0 || j == 0) {
-            fill_row(f, (double)z->L + 1, (double)i, (double)j, at);
-            continue;
-        }
-        memcpy(at, first + i * cols * wide, (a0 + a1) * sizeof *at);
-        memcpy(at + a0 + a1, first + j * wide + a0 + a1, a2 * sizeof *at);
-    }
-    for (size_t k = picture; k < z->I; k++)
-        fill_row(f, 0, 0, 0, first + k * wide);
-}
-
 /* ---- buffers ---- */
 
 /* *p has room for n of `each` bytes; what was in it is gone. */
@@ -149,51 +163,90 @@ static berth_status make_table(struct zimage_host *host, const struct zimage_net
 {
     const uint64_t h = b->shape.dim[2], w = b->shape.dim[3];
     size_t count, bytes;
-    if (host->table && host->tokens == b->tokens && host->h == h && host->w == w)
+    if (host->table && !b->refs && host->tokens == b->tokens && host->h == h && host->w == w)
         return BERTH_OK;
     free(host->table);
     host->table = NULL;
-    if (!sz_mul((size_t)(z->L + z->I), f->head_dim, &count) ||
-        !sz_mul(count, sizeof(float), &bytes) || !(host->table = malloc(bytes)))
-        return err_set(err, BERTH_ENOMEM, "positions of %llu tokens",
-                       (unsigned long long)(z->L + z->I));
-    fill_table(f, z, host->table);
+    if (!sz_mul((size_t)z->T, f->head_dim, &count) || !sz_mul(count, sizeof(float), &bytes) ||
+        !(host->table = malloc(bytes)))
+        return err_set(err, BERTH_ENOMEM, "positions of %llu tokens", (unsigned long long)z->T);
+    zimage_fill_table(f, b, host->table);
     host->tokens = b->tokens;
-    host->h = h;
+    host->h = b->refs ? 0 : h; /* sizes of those nobody remembers */
     host->w = w;
     return BERTH_OK;
 }
 
+/* Room for what pictures to look at bring along. */
+static bool make_room_beside(struct zimage_host *host, const struct zimage_net *f,
+                             const struct zimage_sizes *z)
+{
+    const size_t B = (size_t)z->B;
+    size_t texts, seen;
+    if (!sz_mul((size_t)z->rows[ZIMAGE_TEXT], (size_t)f->context_dim, &texts) ||
+        !sz_mul(texts, B, &texts) ||
+        !sz_mul((size_t)z->rows[ZIMAGE_SEEN], (size_t)f->siglip_dim, &seen) ||
+        !sz_mul(seen, B, &seen))
+        return false;
+    host->texts = room(host->texts, &host->texts_cap, texts, sizeof(float));
+    host->seen = room(host->seen, &host->seen_cap, seen, sizeof(float));
+    return host->texts && (host->seen || !seen);
+}
+
 static bool make_room(struct zimage_host *host, const struct zimage_net *f,
-                      const struct zimage_sizes *z)
+                      const struct family_batch *b, const struct zimage_sizes *z)
 {
     const size_t pixels = ZIMAGE_PATCH * ZIMAGE_PATCH, B = (size_t)z->B;
-    size_t in, out,
-        pads = (size_t)(z->L - z->text > z->I - z->picture ? z->L - z->text : z->I - z->picture);
-    if (!sz_mul((size_t)z->picture, B, &in) || !sz_mul(in, (size_t)f->in_channels * pixels, &in) ||
-        !sz_mul((size_t)(z->L + z->I), B, &out) ||
-        !sz_mul(out, (size_t)f->out_channels * pixels, &out) || !sz_mul(pads, B, &pads))
+    size_t in, out, pads;
+    if (!sz_mul((size_t)z->rows[ZIMAGE_PICTURE], B, &in) ||
+        !sz_mul(in, (size_t)f->in_channels * pixels, &in) || !sz_mul((size_t)z->I, B, &out) ||
+        !sz_mul(out, (size_t)f->out_channels * pixels, &out) || !sz_mul(f->pad_to, B, &pads))
         return false;
     host->patches = room(host->patches, &host->patches_cap, in, sizeof(float));
     host->result = room(host->result, &host->result_cap, out, sizeof(float));
-    host->time = room(host->time, &host->time_cap, B, sizeof(float));
+    host->time = room(host->time, &host->time_cap, 2 * B, sizeof(float));
     host->zeros = room(host->zeros, &host->zeros_cap, pads, sizeof(int32_t));
-    return host->patches && host->result && host->time && (host->zeros || !pads);
+    return host->patches && host->result && host->time && host->zeros &&
+           (!b->refs || make_room_beside(host, f, z));
+}
+
+/* What the network embeds: pictures to look at before the one that is made, all of an item
+ * together. */
+static void gather(struct zimage_host *host, const struct zimage_net *f,
+                   const struct family_batch *b, const struct zimage_sizes *z)
+{
+    const size_t pixels = (size_t)f->in_channels * ZIMAGE_PATCH * ZIMAGE_PATCH, refs = b->refs;
+    struct shape one = b->shape;
+    float *out = host->patches;
+    one.dim[0] = 1;
+    one.dim[1] = f->in_channels;
+    for (size_t i = 0; i < z->B; i++) {
+        for (size_t k = 0; k < refs; k++) {
+            zimage_patchify(b->ref[i * refs + k].x, &b->ref[i * refs + k].shape, out);
+            out += zimage_part(f, b, ZIMAGE_PICTURE, k).rows * pixels;
+        }
+        zimage_patchify(b->x + i * (size_t)shape_inner(&one, 1), &one, out);
+        out += z->picture * pixels;
+        if (!refs)
+            continue;
+        zimage_gather_texts(f, b, i, host->texts + i * z->rows[ZIMAGE_TEXT] * f->context_dim);
+        zimage_gather_seen(f, b, host->seen + i * z->rows[ZIMAGE_SEEN] * f->siglip_dim);
+    }
 }
 
 berth_status zimage_host_fill(struct zimage_host *host, const struct zimage_net *f,
                               const struct family_batch *b, berth_err *err)
 {
-    struct shape in = b->shape;
     struct zimage_sizes z;
     char text[SHAPE_TEXT_MAX];
-    in.dim[1] = f->in_channels;
     if (zimage_sizes(f, b, &z, err))
         return err->code;
-    if (!make_room(host, f, &z))
-        return err_set(err, BERTH_ENOMEM, "patches of latents %s", shape_text(&in, text));
-    zimage_patchify(b->x, &in, host->patches);
-    for (size_t i = 0; i < z.B; i++)
+    if (!make_room(host, f, b, &z))
+        return err_set(err, BERTH_ENOMEM, "patches of latents %s", shape_text(&b->shape, text));
+    gather(host, f, b, &z);
+    for (size_t i = 0; i < z.B; i++) {
         host->time[i] = (1.0f - b->t[i]) * f->time_scale;
+        host->time[z.B + i] = f->time_scale; /* free of noise */
+    }
     return make_table(host, f, b, &z, err);
 }

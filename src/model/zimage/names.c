@@ -33,8 +33,13 @@ const struct zimage_name zimage_block_names[] = {
     { 0 },
 };
 
-const char *const zimage_lists[] = { "layers",         "noise_refiner",         "context_refiner",
-                                     "control_layers", "control_noise_refiner", NULL };
+const char *const zimage_lists[] = { "layers",
+                                     "noise_refiner",
+                                     "context_refiner",
+                                     "siglip_refiner",
+                                     "control_layers",
+                                     "control_noise_refiner",
+                                     NULL };
 
 void zimage_rows(const struct zimage_net *f, unsigned part, uint64_t *row, uint64_t *rows)
 {

@@ -42,6 +42,12 @@ void keys_zimage(struct keys *k, const struct zimage_config *c)
         keys_tensor(k, "x_pad_token", 1, D, 0, 0);
         keys_tensor(k, "cap_pad_token", 1, D, 0, 0);
     }
+    if (c->siglip) {
+        keys_tensor(k, "siglip_pad_token", 1, D, 0, 0);
+        scale(k, "siglip_embedder.0", c->siglip);
+        keys_linear(k, "siglip_embedder.1", D, c->siglip, KEYS_BIAS);
+        blocks(k, c, "siglip_refiner", c->refiners, false);
+    }
     keys_linear(k, "x_embedder", D, PATCH, KEYS_BIAS);
     blocks(k, c, "noise_refiner", c->refiners, true);
     blocks(k, c, "context_refiner", c->refiners, false);
@@ -67,6 +73,9 @@ static void build(struct keys *k, const void *config)
 /* What ComfyUI-GGUF's converter leaves unquantised: the way in, the way out, and what is small. */
 #define ENDS "cap_embedder.", "x_embedder.", "t_embedder.", "final_layer."
 static const char *const hiprec[] = { ENDS, "x_pad_token", "cap_pad_token", NULL };
+static const char *const hiprec_omni[] = {
+    ENDS, "x_pad_token", "cap_pad_token", "siglip_pad_token", "siglip_embedder.", NULL
+};
 static const char *const hiprec_lumina[] = { ENDS, NULL };
 
 #define PRESET(name_, about_, hiprec_, ...)                                                        \
@@ -84,6 +93,12 @@ const struct preset zimage_presets[] = {
     PRESET("z-image-turbo", "Z-Image Turbo or base transformer, full size", hiprec, .hidden = 3840,
            .ffn = 10240, .context_dim = 2560, .head_dim = 128, .heads = 30, .kv_heads = 30,
            .time = 1024, .mod = 256, .layers = 30, .refiners = 2),
+    PRESET("z-image-omni-tiny", "Z-Image Omni transformer, 2 + 2 + 2 + 2 blocks of width 256",
+           hiprec_omni, .hidden = 256, .ffn = 768, .context_dim = 256, .head_dim = 128, .heads = 2,
+           .kv_heads = 2, .time = 256, .mod = 256, .layers = 2, .refiners = 2, .siglip = 64),
+    PRESET("z-image-omni", "Z-Image Omni transformer, full size", hiprec_omni, .hidden = 3840,
+           .ffn = 10240, .context_dim = 2560, .head_dim = 128, .heads = 30, .kv_heads = 30,
+           .time = 1024, .mod = 256, .layers = 30, .refiners = 2, .siglip = 1152),
     PRESET("lumina2-tiny", "Lumina2 transformer, 2 + 2 + 2 blocks of width 192", hiprec_lumina,
            .hidden = 192, .ffn = 768, .context_dim = 64, .head_dim = 48, .heads = 4, .kv_heads = 2,
            .time = 192, .mod = 192, .layers = 2, .refiners = 2, .lumina = true),

@@ -11,6 +11,7 @@ struct zimage_config {
     int layers, refiners;
     bool lumina;     /* no pad tokens, another name of modulations */
     uint64_t pooled; /* NewBie: of its pooled text; 0: none */
+    uint64_t siglip; /* Omni: of a patch as an encoder of pictures sees it; 0: none */
 };
 void keys_zimage(struct keys *k, const struct zimage_config *c);
 

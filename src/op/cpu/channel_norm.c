@@ -35,11 +35,44 @@ INLINE_BODY void scaled_silu_body(const bool fused, const float *x, float *y, si
 }
 CLONES(scaled_silu, (const float *x, float *y, size_t n, const float *by, float w), x, y, n, by, w)
 
+INLINE_BODY void shifted_body(const bool fused, const float *x, float *y, size_t n, const float *by,
+                              float w, float b)
+{
+    VM_LOOP
+    for (size_t i = 0; i < n; i++)
+        y[i] = vm_fma(fused, x[i] * by[i], w, b);
+}
+CLONES(shifted, (const float *x, float *y, size_t n, const float *by, float w, float b), x, y, n,
+       by, w, b)
+
+INLINE_BODY void shifted_silu_body(const bool fused, const float *x, float *y, size_t n,
+                                   const float *by, float w, float b)
+{
+    VM_LOOP
+    for (size_t i = 0; i < n; i++)
+        y[i] = vm_silu(fused, vm_fma(fused, x[i] * by[i], w, b));
+}
+CLONES(shifted_silu, (const float *x, float *y, size_t n, const float *by, float w, float b), x, y,
+       n, by, w, b)
+
 struct job {
     const struct op_channel_norm *op;
     enum cpu_level level;
     size_t inner, runs; /* pixels of an item; of PIXELS in it */
 };
+
+/* n pixels of channel c. */
+static void one_channel(const struct job *j, size_t c, const float *x, float *y, size_t n,
+                        const float *by)
+{
+    const struct op_channel_norm *a = j->op;
+    const float w = op_has(&a->w) ? op_f32(&a->w)[c] : 1.0f;
+    if (op_has(&a->scale))
+        (a->silu ? shifted_silu_levels : shifted_levels)[j->level](
+            x, y, n, by, w * (1.0f + op_f32(&a->scale)[c]), op_f32(&a->shift)[c]);
+    else
+        (a->silu ? scaled_silu_levels : scaled_levels)[j->level](x, y, n, by, w);
+}
 
 /* Runs [from, to) of all items. */
 static void norm_pixels(const void *user, size_t from, size_t to)
@@ -58,10 +91,10 @@ static void norm_pixels(const void *user, size_t from, size_t to)
         for (size_t c = 0; c < C; c++)
             add_squares_levels[j->level](x + c * j->inner, n, by);
         for (size_t i = 0; i < n; i++)
-            by[i] = root / fmaxf(sqrtf(by[i]), a->eps);
+            by[i] = a->rooted ? 1.0f / sqrtf(by[i] / (float)C + a->eps)
+                              : root / fmaxf(sqrtf(by[i]), a->eps);
         for (size_t c = 0; c < C; c++)
-            (a->silu ? scaled_silu_levels : scaled_levels)[j->level](
-                x + c * j->inner, y + c * j->inner, n, by, op_f32(&a->w)[c]);
+            one_channel(j, c, x + c * j->inner, y + c * j->inner, n, by);
     }
 }
 

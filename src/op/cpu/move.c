@@ -121,6 +121,28 @@ berth_status cpu_copy(const struct op_env *env, const struct op_copy *a, berth_e
     return BERTH_OK;
 }
 
+struct decoding {
+    const struct op_decode *a;
+    atomic_size_t bad; /* a row whose id is none, plus 1 */
+};
+
+static void decode_rows(const void *user, size_t from, size_t to)
+{
+    struct decoding *d = (void *)(uintptr_t)user;
+    berth_err err;
+    if (ref_decode_rows(d->a, from, to, &err))
+        atomic_store(&d->bad, from + 1);
+}
+
+berth_status cpu_decode(const struct op_env *env, const struct op_decode *a, berth_err *err)
+{
+    struct decoding d = { .a = a };
+    size_t rows = (size_t)a->y.shape.dim[0];
+    cpu_ranges(env, rows, op_row(&a->y), decode_rows, &d);
+    size_t bad = atomic_load(&d.bad);
+    return bad ? ref_decode_rows(a, bad - 1, rows, err) : BERTH_OK;
+}
+
 berth_status cpu_concat(const struct op_env *env, const struct op_concat *a, berth_err *err)
 {
     return op_concat_by(env, a, cpu_copy, err);

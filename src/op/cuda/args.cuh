@@ -25,11 +25,11 @@ struct param {       /* parameters, as they are stored */
 struct channel_norm_args {
     const void *x;
     void *y;
-    struct param w;
-    uint64_t channels, pixels; /* pixels of all items */
+    struct param w, scale, shift; /* p NULL: none */
+    uint64_t channels, pixels;    /* pixels of all items */
     struct fast_div inner;     /* of one */
-    float root, eps;           /* root of channels */
-    uint32_t silu;
+    float root, eps;              /* root of channels */
+    uint32_t silu, rooted;
 };
 
 /* ---- norm.cu ---- */
@@ -192,6 +192,28 @@ struct expand_args {
     void *dst;
     uint64_t n;         /* elements, or chunks of blocks */
     int32_t wide, type; /* what moves by 16 bytes lies at multiples of it; expand_any: of src */
+};
+
+/* ---- decode.cu ---- */
+
+#define DECODE_THREADS 256 /* of a block; each turns four columns */
+#define DECODE_COLS (4 * DECODE_THREADS)
+
+struct decode_args { /* rows of y, as struct coded says */
+    const uint8_t *codes;
+    const float *rows; /* NULL: none, as blocks and ids */
+    const uint8_t *blocks;
+    const int32_t *ids;
+    void *y;
+    uint64_t tiles, across; /* in all, of a row */
+    uint64_t first, n;      /* row of y's first, without ids; rows of codes */
+    uint64_t cols, out;     /* of codes, of y */
+    uint64_t in_row;        /* block scales */
+    float scale, book[16];
+    int32_t type, pairs;     /* enum dtype; two codes in a byte */
+    int32_t how, block_type; /* enum coded_blocks, enum dtype */
+    int32_t group_log, swizzled, booked;
+    uint32_t turn;
 };
 
 /* ---- product.cu ---- */

@@ -10,11 +10,14 @@ berth_status cuda_channel_norm(const struct op_env *env, const struct op_channel
     struct channel_norm_args k = { .x = a->x.data,
                                    .y = a->y.data,
                                    .w = own_param(&a->w),
+                                   .scale = own_param(&a->scale),
+                                   .shift = own_param(&a->shift),
                                    .channels = channels,
                                    .pixels = a->x.shape.dim[0] * inner,
                                    .inner = fast_div_of(inner),
                                    .root = sqrtf((float)channels),
                                    .eps = a->eps,
-                                   .silu = a->silu };
+                                   .silu = a->silu,
+                                   .rooted = a->rooted };
     return own_launch(env, CUDA_MODULE_channel_norm, "channel_norm", a->x.dtype, k.pixels, &k, err);
 }

@@ -17,9 +17,16 @@ template <class T> DEV void channel_norm_body(const struct channel_norm_args &a)
             float f = to_f32(x[c * inner]);
             sum += f * f;
         }
-        float by = a.root / fmaxf(sqrtf(sum), a.eps);
+        float by = a.rooted ? 1.0f / sqrtf(sum / (float)a.channels + a.eps)
+                            : a.root / fmaxf(sqrtf(sum), a.eps);
         for (u64 c = 0; c < a.channels; c++) {
-            float f = to_f32(x[c * inner]) * by * param_at(a.w.type, a.w.p, c);
+            float w = a.w.p ? param_at(a.w.type, a.w.p, c) : 1.0f;
+            float f = to_f32(x[c * inner]) * by;
+            if (a.scale.p)
+                f = fmaf(f, w * (1.0f + param_at(a.scale.type, a.scale.p, c)),
+                         param_at(a.shift.type, a.shift.p, c));
+            else
+                f *= w;
             y[c * inner] = of_f32<T>(a.silu ? f_silu(f) : f);
         }
     }

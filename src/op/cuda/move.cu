@@ -169,6 +169,8 @@ DEV u64 pad_from(u64 i, u64 before, u64 n, int kind)
         return n;
     if (kind == 2) /* OP_PAD_EDGE */
         return i < before ? 0 : n - 1;
+    if (kind == 3) /* OP_PAD_REFLECT */
+        return i < before ? before - i : 2 * (n - 1) - (i - before);
     return (i + (before + n - 1) / n * n - before) % n; /* so many turns that nothing is below 0 */
 }
 

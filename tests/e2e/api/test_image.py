@@ -45,6 +45,7 @@ QWEN = {
     "vae/qwen_image_vae.safetensors": "wan-tiny-vae",
 }
 STEER = {"controlnet/control_v11p_sd15_canny_fp16.safetensors": "controlnet-sd15-tiny"}
+LTX = {"checkpoints/ltx-video-2b-v0.9.5.safetensors": "ltxv-checkpoint-tiny"}
 UPSCALE = {"upscale_models/RealESRGAN_x4plus.safetensors": "esrgan-tiny"}
 FLUX2 = {"diffusion_models/flux-2-klein-9b.safetensors": "flux2-klein-tiny",
          "diffusion_models/flux2-dev.safetensors": "flux2-tiny", "text_encoders/qwen_3_8b.safetensors": "qwen3-klein-tiny",
@@ -101,7 +102,7 @@ def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("image") / "base"
     for name, preset in TINY.items():
         synth(folder / "models" / "checkpoints" / name, preset, "--dtype", "f16")
-    for name, preset in {**FLUX, **FLUX2, **QWEN, **WAN, **STEER}.items():
+    for name, preset in {**FLUX, **FLUX2, **QWEN, **WAN, **STEER, **LTX}.items():
         synth(folder / "models" / name, preset, "--dtype", "q8_0" if name.endswith("gguf") else "f16")
     for name, preset in UPSCALE.items():
         synth(folder / "models" / name, preset)
@@ -177,7 +178,14 @@ def make(server, w):
 ALL = ["txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "sdxl_refiner", "distorch2", "custom_sampler",
        "flux_dev", "flux_schnell", "flux_gguf_distorch2", "z_image_turbo", "qwen_image", "qwen_image_edit",
        "krea2_turbo", "flux2_klein", "flux2_edit", "upscale", "controlnet"]
-VIDEOS = ["wan_t2v", "wan22_i2v"]
+VIDEOS = ["wan_t2v", "wan22_i2v", "ltx_video", "ltx_video_i2v"]
+
+
+@pytest.mark.parametrize("name", VIDEOS)
+def test_example_makes_a_video(server, name):
+    webp = make(server, workflow(name))
+    assert webp[:4] == b"RIFF" and webp[8:12] == b"WEBP" and webp.count(b"ANMF") == 9
+    assert make(server, workflow(name)) == webp
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -192,13 +200,6 @@ def test_example_makes_a_picture(server, name):
         "inpaint_model": (128, 128),
     }.get(name, (64, 64))
     assert len(set(data)) > 20, "a picture of one colour"
-
-
-@pytest.mark.parametrize("name", VIDEOS)
-def test_example_makes_a_video(server, name):
-    webp = make(server, workflow(name))
-    assert webp[:4] == b"RIFF" and webp[8:12] == b"WEBP" and webp.count(b"ANMF") == 9
-    assert make(server, workflow(name)) == webp
 
 
 def test_every_example_is_tried():

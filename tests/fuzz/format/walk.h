@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "format/format_impl.h"
+#include "format/layout.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -25,6 +26,21 @@ static inline void fuzz_entry(const struct weights *w, const struct weights_entr
     fuzz_require(weights_find(w, e->name, e->name_len) == e);
 }
 
+/* The first and the last row of a quantised weight, as far as they go. */
+static inline void fuzz_layout(const struct weights *w, const struct weights_entry *e)
+{
+    float row[4096];
+    struct coded c;
+    berth_err err;
+    if (!e->layout || e->shape.ndim != 2 || layout_mapped(w, e, &c, &err))
+        return;
+    size_t n = e->shape.dim[1] < ARRAY_LEN(row) ? (size_t)e->shape.dim[1] : ARRAY_LEN(row);
+    coded_expand(&c, 0, 0, n, row);
+    coded_expand(&c, e->shape.dim[0] - 1, e->shape.dim[1] - n, n, row);
+    if (coded_is_int(&c))
+        coded_ints(&c, 0, 0, n, (int8_t *)row);
+}
+
 static inline void fuzz_meta(const struct weights *w, const struct weights_meta *m)
 {
     fuzz_require(weights_meta_find(w, m->key) == m);
@@ -43,8 +59,11 @@ static inline void fuzz_walk(const struct weights_file *files, size_t count)
         return;
     }
     weights_verify(w);
-    for (size_t i = 0; i < weights_count(w); i++)
+    for (size_t i = 0; i < weights_count(w); i++) {
         fuzz_entry(w, weights_at(w, i));
+        fuzz_layout(w, weights_at(w, i));
+    }
+    fuzz_require(!layouts_check(w, NULL, true, &err) || err.msg[0]);
     for (size_t i = 0; i < weights_meta_count(w); i++)
         fuzz_meta(w, weights_meta_at(w, i));
     weights_close(w);

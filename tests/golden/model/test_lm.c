@@ -196,7 +196,10 @@ static void run_speech(struct model *m, const struct weights_entry *e, const cha
                                     .seed = (uint64_t)number(g, "seed", 0) };
     struct chunks in = tokens_of(m, prompt, &mem);
     struct encoder_job job = { .in = &in };
-    const struct text_encoder *enc = &m->g.enc[0];
+    struct text_encoder *enc = &m->g.enc[0];
+    size_t pictures;
+    const struct text_picture *picture = pictures_of(m, prompt, &pictures, &mem);
+    assert_ok(text_encoder_see(enc, picture, pictures, &in, &job, &mem, &err), err);
     assert_true(enc->is->speech && enc->is->speech->there(enc->config));
     assert_ok(enc->is->speech->speak(enc, &job, &how, &said, &err), err);
     assert_true(e->size <= sizeof want);

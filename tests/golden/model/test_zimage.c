@@ -2,7 +2,8 @@
  * newbie_<x> of the manifest, its weights made from <model>_keys.json.
  *
  * A case is an "out<tail>" of the file: what x<tail>, t<tail>, context<tail> and, of NewBie, pooled
- * give, as one batch.
+ * give, as one batch. Where there are ref<k><tail>, pictures to look at, with them, said<k><tail>,
+ * texts around them, and seen<k><tail>, what an encoder saw of them.
  * Each runs as it is stored, and Z-Image as a file in diffusers' names, too. */
 #include "support/golden_tensors.h"
 #include "support/json_file.h"
@@ -14,6 +15,7 @@
 #include "model/zimage/zimage.h"
 
 #define ITEMS_MAX 8
+#define LOOKS_MAX 4
 
 static float *tensor(const struct weights *w, const char *name, const char *tail, struct shape *s)
 {
@@ -41,6 +43,7 @@ static void compare_config(const struct zimage_net *f, const json_t *c)
     assert_int_equal(f->heads, number(c, "n_heads", 0));
     assert_int_equal(f->kv_heads, number(c, "n_kv_heads", 0));
     assert_int_equal(f->pooled_dim, number(c, "clip_text_dim", 0));
+    assert_int_equal(f->siglip_dim, number(c, "siglip_feat_dim", 0));
     assert_int_equal(f->layers, number(c, "n_layers", 0));
     assert_int_equal(f->pad_to, number(c, "pad_tokens_multiple", 1));
     assert_int_equal(f->lumina, !json_is_true(json_object_get(c, "z_image_modulation")));
@@ -49,6 +52,50 @@ static void compare_config(const struct zimage_net *f, const json_t *c)
     assert_int_equal(json_array_size(axes), ZIMAGE_AXES);
     for (size_t i = 0; i < ZIMAGE_AXES; i++)
         assert_int_equal(f->axis[i], json_integer_value(json_array_get(axes, i)));
+}
+
+struct looks { /* what is beside a case's latents; looks_release() */
+    struct diffusion_ref ref[LOOKS_MAX];
+    struct diffusion_rows text[LOOKS_MAX], seen[LOOKS_MAX];
+    struct diffusion_beside beside;
+    float *taken[3 * LOOKS_MAX];
+    size_t refs, takens;
+};
+
+static float *take(struct looks *l, const struct weights *w, const char *name, size_t k,
+                   const char *tail, struct shape *s)
+{
+    char full[32];
+    snprintf(full, sizeof full, "%s%zu", name, k);
+    float *x = tensor(w, full, tail, s);
+    if (x)
+        l->taken[l->takens++] = x;
+    return x;
+}
+
+static void looks_open(struct looks *l, const struct weights *w, const char *tail)
+{
+    struct shape s;
+    const float *x;
+    *l = (struct looks) { .refs = 0 };
+    for (; l->refs < LOOKS_MAX && (x = take(l, w, "ref", l->refs, tail, &s)); l->refs++)
+        l->ref[l->refs] = (struct diffusion_ref) { .shape = s, .x = x };
+    size_t *n = &l->beside.texts;
+    for (; *n < LOOKS_MAX && (x = take(l, w, "said", *n, tail, &s)); (*n)++)
+        l->text[*n] = (struct diffusion_rows) { .x = x, .n = s.dim[1], .width = s.dim[2] };
+    n = &l->beside.seens;
+    for (; *n < LOOKS_MAX && (x = take(l, w, "seen", *n, tail, &s)); (*n)++)
+        l->seen[*n] = (struct diffusion_rows) {
+            .x = x, .n = s.dim[1] * s.dim[2], .width = s.dim[3], .rows = s.dim[1], .cols = s.dim[2]
+        };
+    l->beside.text = l->text;
+    l->beside.seen = l->seen;
+}
+
+static void looks_release(struct looks *l)
+{
+    while (l->takens)
+        free(l->taken[--l->takens]);
 }
 
 static void run_case(struct diffusion *d, const struct weights *w, const char *what,
@@ -63,17 +110,22 @@ static void run_case(struct diffusion *d, const struct weights *w, const char *w
     float *out = calloc(n, sizeof *out);
     struct diffusion_cond c[ITEMS_MAX];
     const struct diffusion_cond *list[ITEMS_MAX];
+    struct looks look;
     char text[96], out_name[64];
     uint64_t peak;
     berth_err err = { 0 };
     assert_true(x && context && t && want && out && shape_eq(&xs, &os));
     assert_true(items <= ITEMS_MAX && cs.dim[0] == items && ts.dim[0] == items);
+    looks_open(&look, w, tail);
     for (size_t i = 0; i < items; i++) {
         size_t each = (size_t)(cs.dim[1] * cs.dim[2]);
         c[i] = (struct diffusion_cond) { .context = context + i * each,
                                          .tokens = (size_t)cs.dim[1],
                                          .width = (size_t)cs.dim[2],
-                                         .pooled_n = (size_t)ps.dim[1] };
+                                         .pooled_n = (size_t)ps.dim[1],
+                                         .ref = look.ref,
+                                         .refs = look.refs,
+                                         .beside = &look.beside };
         c[i].pooled = pooled ? pooled + i * c[i].pooled_n : NULL; /* NewBie */
         list[i] = &c[i];
     }
@@ -84,6 +136,7 @@ static void run_case(struct diffusion *d, const struct weights *w, const char *w
     snprintf(text, sizeof text, "%s out%s", what, tail);
     snprintf(out_name, sizeof out_name, "out%s", tail);
     assert_near(text, out, want, n, where_limit(&at, WHERE_MODULE, file, out_name));
+    looks_release(&look);
     free(x), free(context), free(t), free(pooled), free(want), free(out);
 }
 

@@ -1,4 +1,5 @@
 /* Metadata of every GGUF type as JSON, and the ranking of the largest tensors. */
+#include "support/layout_files.h"
 #include "support/quant_preset.h"
 #include "support/test.h"
 #include "support/tmp.h"
@@ -199,10 +200,8 @@ static void the_largest_come_first(void **state)
 /* A model of a family that runs, stored in a way that does not. */
 static void a_layout_that_cannot_be_computed_is_said(void **state)
 {
-    struct quant_layer q = { .layer = "img_in",
-                             .dtype = DT_U8,
-                             .marker = "{\"format\": \"nvfp4\"}" };
-    const char *path = tmp_path("nvfp4.safetensors");
+    struct quant_layer q = { .layer = "img_in", .dtype = DT_U8, .marker = "{\"format\": \"hqq\"}" };
+    const char *path = tmp_path("hqq.safetensors");
     struct weights *w;
     struct summary s;
     struct str out = { 0 };
@@ -214,7 +213,36 @@ static void a_layout_that_cannot_be_computed_is_said(void **state)
     summary_make(w, &s);
     assert_ok(inspect_json(&j, w, &s, false, &err), err);
     assert_non_null(strstr(str_c(&out), "\"runs\": false"));
-    assert_non_null(strstr(str_c(&out), "stored in the layout 'nvfp4', which cannot be computed"));
+    assert_non_null(strstr(str_c(&out), "stored in the layout 'hqq', which cannot be computed"));
+    str_release(&out);
+    weights_close(w);
+}
+
+/* Of every tensor, in words; and how often each layout is there. */
+static void quantised_weights_are_told_in_words(void **state)
+{
+    struct weights *w;
+    struct summary s;
+    struct str out = { 0 };
+    struct jsonout j = { .out = &out, .spaced = true };
+    berth_err err = { 0 };
+    static const char *const says[] = {
+        "4-bit floats in blocks (nvfp4), one for every 16",
+        "scales of its weight's blocks",
+        "the scale of all scales of its weight",
+        "how its weight is stored",
+        "\"stored\": \"16-bit floats\"",
+    };
+    const char *path = tmp_path("words.safetensors");
+    (void)state;
+    layout_write("z-image-tiny", "nvfp4", path);
+    assert_ok(weights_open(path, NULL, &w, &err), err);
+    summary_make(w, &s);
+    assert_true(s.family.runs);
+    assert_ok(inspect_json(&j, w, &s, true, &err), err);
+    for (size_t i = 0; i < ARRAY_LEN(says); i++)
+        if (!strstr(str_c(&out), says[i]))
+            fail_msg("nothing says '%s'", says[i]);
     str_release(&out);
     weights_close(w);
 }
@@ -222,6 +250,7 @@ static void a_layout_that_cannot_be_computed_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quantised_weights_are_told_in_words),
         cmocka_unit_test(single_values),
         cmocka_unit_test(arrays_of_every_type),
         cmocka_unit_test(long_arrays_can_be_cut),

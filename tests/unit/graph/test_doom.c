@@ -104,7 +104,16 @@ static void layouts_that_cannot_be_computed(void **state)
                                  .marker = "{\"format\": \"int8_tensorwise\"}" };
         const char *path = model_path(row[i].folder, "q.safetensors");
         quant_write_preset(path, row[i].preset, &q);
-        expect_refused(row[i].prompt, "1", "'q.safetensors'", "layout 'int8_tensorwise'");
+        expect_refused(row[i].prompt, "1", "'q.safetensors'",
+                       "layout 'int8_tensorwise' without a 'weight_scale'");
+        q.scale = "weight_scale";
+        q.scales = 1;
+        quant_write_preset(path, row[i].preset, &q);
+        expect_refused(row[i].prompt, "1", "'q.safetensors'", "weight_scale' is 0 at 0");
+        q.value = 1;
+        quant_write_preset(path, row[i].preset, &q);
+        expect_taken(row[i].prompt);
+        q.scale = NULL;
         q.dtype = DT_F8_E4M3;
         q.marker = "{\"format\": \"float8_e4m3fn\"}";
         quant_write_preset(path, row[i].preset, &q);

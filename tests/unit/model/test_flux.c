@@ -312,6 +312,44 @@ static void items_of_a_batch_are_as_if_alone(void **state)
     free(all);
 }
 
+/* Tokens in front of the text (USO): the same bits wherever blocks lie; without them as before; of
+ * another width they are refused. */
+static void tokens_in_front(void **state)
+{
+    static const struct {
+        const char *devices, *alloc;
+    } place[] = { { "cpu=256m", NULL },
+                  { "cpu=16m,null:0=128m", "null:0,*#cpu" },
+                  { "cuda:0@cpu=32m,cpu=64m,null:0=32m", "cuda:0,20%;null:0,50%;cpu,30%#cuda:0" } };
+    const char *path = file_of(&small, "in_front", DT_F32, "safetensors");
+    const size_t wide = (size_t)small.hidden, rows = 3;
+    float *tokens = noise_floats(55, rows * wide), *first = NULL;
+    float *plain = run_file("cpu=256m", path, NULL, 2);
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(place); i++) {
+        struct rig r;
+        berth_err err = { 0 };
+        rig_open(&r, place[i].devices, path, place[i].alloc, 2);
+        assert_fails(diffusion_add_tokens(r.d, tokens, rows, wide + 1, &err), err, BERTH_EINVAL,
+                     "a style of width");
+        float *before = run(&r);
+        assert_memory_equal(before, plain, 2 * EACH * sizeof *plain);
+        assert_ok(diffusion_add_tokens(r.d, tokens, rows, wide, &err), err);
+        float *got = run(&r);
+        assert_int_equal(diffusion_report(r.d).peak, diffusion_report(r.d).predicted);
+        assert_true(rel_error(got, plain, 2 * EACH) > 1e-4);
+        if (first)
+            assert_memory_equal(got, first, 2 * EACH * sizeof *got);
+        else
+            first = got;
+        if (first != got)
+            free(got);
+        free(before);
+        rig_close(&r);
+    }
+    free(tokens), free(first), free(plain);
+}
+
 static void guidance_counts(void **state)
 {
     struct rig r;
@@ -591,6 +629,7 @@ int main(void)
         cmocka_unit_test(patches_wrap_around),
         cmocka_unit_test(guidance_is_rounded_twice),
         cmocka_unit_test(items_of_a_batch_are_as_if_alone),
+        cmocka_unit_test(tokens_in_front),
         cmocka_unit_test(guidance_counts),
         cmocka_unit_test(pooled_text),
         cmocka_unit_test(blocks_stream_in_order),

@@ -23,6 +23,30 @@ static const struct lm_eyes small_eyes = {
     .blocks = 4, .width = 64, .mlp = 8, .patch = 16, .table = 4, .depths = 3
 };
 
+/* Qwen3.5: three layers with a memory, and one that attends. */
+static const struct lm_config remembering = {
+    .vocab = VOCAB,
+    .width = WIDTH,
+    .heads = 4,
+    .kv_heads = 2,
+    .head_dim = 16,
+    .mlp = 48,
+    .layers = 4,
+    .qk_norm = true,
+    .memory = 4,
+    .memory_keys = 2,
+    .memory_dim = 8,
+    .eyes = { .blocks = 2, .width = 64, .mlp = 8, .patch = 16, .table = 4 }
+};
+/* One that looks back by keys, and one that has a memory; both see. */
+static struct lm_config kinds(size_t i)
+{
+    struct lm_config c = i ? remembering : tiny;
+    if (!i)
+        c.eyes = small_eyes;
+    return c;
+}
+
 /* ---- files ---- */
 
 /* The name behind a root, as llama.cpp or a published Qwen3-VL has it. */
@@ -124,6 +148,11 @@ static void by_their_size(void **state)
         { &encoder_qwen25_3b, 2048, 1, false, true, false, false },
         { &encoder_qwen3vl_4b, 2560, 1, true, false, false, true },
         { &encoder_qwen3vl_8b, 4096, 1, true, false, false, true },
+        { &encoder_qwen35_08b, 1024, 4, true, false, false, false },
+        { &encoder_qwen35_2b, 2048, 4, true, false, false, false },
+        { &encoder_qwen35_4b, 2560, 4, true, false, false, false },
+        { &encoder_qwen35_9b, 4096, 4, true, false, false, false },
+        { &encoder_qwen35_27b, 5120, 4, true, false, false, false },
         { &encoder_gemma2_2b, 2304, 1, false, false, true, false },
         { &encoder_gemma3_4b, 2560, 34, true, false, true, false },
         { &encoder_gemma3_12b, 3840, 48, true, false, true, false },
@@ -146,6 +175,8 @@ static void by_their_size(void **state)
                                .sandwich = row[i].sandwich };
         if (row[i].sees)
             c.eyes = small_eyes;
+        if (strcmp(row[i].is->family, "Qwen3.5") == 0)
+            c.memory = 4, c.memory_keys = 2, c.memory_dim = 16;
         keys_lm(&k, &c);
         struct weights *w = sparse_open(&k);
         assert_int_equal(text_find(w, NULL, found), 1);
@@ -200,6 +231,19 @@ static void refused(void **state)
     w = with(&odd, NULL, 0, 0);
     assert_fails(encoder_qwen25_7b.configure(w, "", &c, &err), err, BERTH_EFORMAT,
                  "a vision tower of width 72, 2 blocks, 0 depths and patches of 14");
+    weights_close(w);
+    odd = remembering;
+    odd.layers = 3; /* none of which attends */
+    w = with(&odd, NULL, 0, 0);
+    assert_fails(encoder_qwen35_2b.configure(w, "", &c, &err), err, BERTH_EFORMAT,
+                 "64 rows of which 32 are values, in heads of 8, a convolution over 4 tokens, "
+                 "attention in layer 3 of 3");
+    weights_close(w);
+    odd = remembering;
+    odd.memory_keys = 3; /* do not fit the heads of values */
+    w = with(&odd, NULL, 0, 0);
+    assert_fails(encoder_qwen35_2b.configure(w, "", &c, &err), err, BERTH_EFORMAT,
+                 "80 rows of which 32 are values");
     weights_close(w);
     w = with(&tiny, NULL, 0, 0);
     assert_fails(encoder_qwen3_4b.configure(w, "elsewhere.", &c, &err), err, BERTH_ENOTFOUND,
@@ -334,16 +378,13 @@ static berth_status everything(const struct clip_rig *r, float z[64 * WIDTH], st
     return s;
 }
 
-static void failing_allocations(void **state)
+static void failing_allocations_of(const struct lm_config *config)
 {
-    (void)state;
     static float z[64 * WIDTH];
-    struct lm_config c = tiny;
     struct clip_rig r;
     berth_err err = { 0 };
     berth_status s = BERTH_ENOMEM;
-    c.eyes = small_eyes;
-    open_as(&r, &c, &(struct names) { "", LM_HF });
+    open_as(&r, config, &(struct names) { "", LM_HF });
     for (long k = 0; s != BERTH_OK; k++) {
         assert_true(k < 5000);
         struct vec said = { .elem = sizeof(int32_t) };
@@ -358,10 +399,18 @@ static void failing_allocations(void **state)
     clip_rig_close(&r);
 }
 
-/* What is seen, encoded and written has the same bits wherever blocks lie, streamed ones too. */
-static void every_placement(void **state)
+static void failing_allocations(void **state)
 {
     (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const struct lm_config c = kinds(i);
+        failing_allocations_of(&c);
+    }
+}
+
+/* What is seen, encoded and written has the same bits wherever blocks lie, streamed ones too. */
+static void every_placement_of(const struct lm_config *c)
+{
     static const struct {
         const char *devices, *alloc;
     } place[] = {
@@ -371,14 +420,12 @@ static void every_placement(void **state)
     };
     static float first[64 * WIDTH], z[64 * WIDTH];
     int32_t wrote[3] = { 0 };
-    struct lm_config c = tiny;
-    c.eyes = small_eyes;
     for (size_t i = 0; i < ARRAY_LEN(place); i++) {
         struct clip_rig r;
         struct keys k = { 0 };
         struct vec said = { .elem = sizeof(int32_t) };
         berth_err err = { 0 };
-        keys_lm(&k, &c);
+        keys_lm(&k, c);
         clip_rig_open_on(&r, place[i].devices, keys_file(&k, "lm", DT_F16, "safetensors", NULL),
                          place[i].alloc, 0);
         keys_release(&k);
@@ -391,6 +438,15 @@ static void every_placement(void **state)
         memcpy(wrote, said.p, sizeof wrote);
         vec_release(&said);
         clip_rig_close(&r);
+    }
+}
+
+static void every_placement(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const struct lm_config c = kinds(i);
+        every_placement_of(&c);
     }
 }
 
@@ -419,16 +475,15 @@ static berth_status say(const struct clip_rig *r, const struct speech_how *how, 
 }
 
 /* The same text, however often memory was taken anew; wherever blocks lie. */
-static void room_grows(void **state)
+static void room_grows_of(const struct lm_config *c)
 {
-    (void)state;
     static const char *const devices[] = { "cpu=64m", "cuda:0@cpu=32m,cpu=64m" };
     static const uint32_t room[] = { 0, 1, 3, 8, 40 };
     for (size_t d = 0; d < ARRAY_LEN(devices); d++) {
         struct vec first = { .elem = sizeof(int32_t) };
         struct clip_rig r;
         struct keys k = { 0 };
-        keys_lm(&k, &tiny);
+        keys_lm(&k, c);
         clip_rig_open_on(&r, devices[d], keys_file(&k, "lm", DT_F16, "safetensors", NULL),
                          d ? "cuda:0,*" : "cpu,*", 0);
         keys_release(&k);
@@ -453,6 +508,59 @@ static void room_grows(void **state)
         vec_release(&first);
         clip_rig_close(&r);
     }
+}
+
+static void room_grows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const struct lm_config c = kinds(i);
+        room_grows_of(&c);
+    }
+}
+
+/* What was said is remembered: a prompt read at once goes on as one that was read in two. */
+static void memory_goes_on(void **state)
+{
+    static float whole[LEN * WIDTH], part[LEN * WIDTH];
+    const struct names as = { "", LM_HF };
+    struct lm_config blind = remembering;
+    struct clip_rig r;
+    (void)state;
+    blind.eyes = (struct lm_eyes) { .blocks = 0 };
+    open_as(&r, &blind, &as);
+    const struct lm_net *net = r.enc[0].config;
+    assert_int_equal(lm_kept_pieces(net), 2); /* keys and values of the layer that attends */
+    encode(&r, some, LEN, (struct encoder_want) { 0 }, whole, NULL);
+    encode(&r, some, 4, (struct encoder_want) { 0 }, part, NULL);
+    assert_memory_equal(whole, part, 4 * WIDTH * sizeof *part); /* nothing behind a token is seen */
+    encode(&r, some + 1, LEN - 1, (struct encoder_want) { 0 }, part, NULL);
+    assert_true(memcmp(whole + WIDTH, part, WIDTH * sizeof *part) != 0); /* what is before it is */
+    const struct speech_how how = { .most = 12 };
+    struct vec all = { .elem = sizeof(int32_t) };
+    berth_err err = { 0 };
+    assert_ok(say(&r, &how, &all, &err), err);
+    assert_true(all.n > 2);
+    /* the same words, each from the prompt and all that was said so far, read anew */
+    static const int32_t prompt[] = { 3, 1, 4, 1, 5 };
+    int32_t id[32];
+    size_t n = ARRAY_LEN(prompt);
+    memcpy(id, prompt, sizeof prompt);
+    for (size_t i = 0; i < all.n; i++) {
+        struct vec one = { .elem = sizeof(int32_t) };
+        const struct speech_how single = { .most = 1 };
+        struct token t[32], *chunk;
+        struct chunks in;
+        chunk_of(id, n, t, &chunk, &in);
+        const struct encoder_job job = { .in = &in };
+        assert_ok(r.enc[0].is->speech->speak(&r.enc[0], &job, &single, &one, &err), err);
+        id[n] = *(int32_t *)vec_at(&one, 0);
+        assert_int_equal(id[n], *(int32_t *)vec_at(&all, i));
+        n++;
+        vec_release(&one);
+    }
+    vec_release(&all);
+    clip_rig_close(&r);
 }
 
 /* A short text does not take the memory of the longest one, which there is not. */
@@ -519,6 +627,7 @@ int main(void)
         cmocka_unit_test(failing_allocations),
         cmocka_unit_test(every_placement),
         cmocka_unit_test(room_grows),
+        cmocka_unit_test(memory_goes_on),
         cmocka_unit_test(room_for_some),
         cmocka_unit_test(adapters),
     };

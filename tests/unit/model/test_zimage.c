@@ -84,6 +84,7 @@ static void config_is_read_from_shapes(void **state)
     } list[] = {
         { "z-image-turbo", "Z-Image", 3840, 10240, 30, 30, { 32, 48, 48 }, 30, 32, 256, 3 },
         { "z-image-tiny", "Z-Image", 256, 768, 2, 2, { 32, 48, 48 }, 2, 32, 256, 3 },
+        { "z-image-omni", "Z-Image Omni", 3840, 10240, 30, 30, { 32, 48, 48 }, 30, 32, 256, 3 },
         { "lumina2", "Lumina2", 2304, 9216, 24, 8, { 32, 32, 32 }, 26, 1, 10000, 6 },
         { "lumina2-tiny", "Lumina2", 192, 768, 4, 2, { 16, 16, 16 }, 2, 1, 10000, 6 },
     };
@@ -570,6 +571,162 @@ static void adapters_of_files_in_diffusers_names(void **state)
     keys_release(&k);
 }
 
+/* ---- pictures to look at ---- */
+
+static struct zimage_config omni_config(void)
+{
+    struct zimage_config c = small;
+    c.siglip = 24;
+    return c;
+}
+
+struct looks { /* two pictures with a text, four texts, and what was seen of the first */
+    float *x;
+    struct diffusion_ref ref[2];
+    struct diffusion_rows text[4], seen[1];
+    struct diffusion_beside beside;
+};
+
+static void looks_open(struct looks *l, size_t width, size_t seen)
+{
+    l->x = noise_floats(77, (size_t)2 * C * 8 * 8);
+    l->ref[0] = (struct diffusion_ref) { { 4, { 2, C, 4, 6 } }, l->x }; /* each item has its own */
+    l->ref[1] = (struct diffusion_ref) { { 4, { 1, C, 8, 2 } }, l->x + 3 };
+    for (size_t i = 0; i < 4; i++)
+        l->text[i] = (struct diffusion_rows) { .x = l->x + 7 * i, .n = 3 + i, .width = width };
+    l->seen[0] =
+        (struct diffusion_rows) { .x = l->x + 5, .n = 6, .width = seen, .rows = 2, .cols = 3 };
+    l->beside =
+        (struct diffusion_beside) { .text = l->text, .texts = 4, .seen = l->seen, .seens = 1 };
+}
+
+static void look(struct rig *r, const struct looks *l)
+{
+    for (size_t k = 0; k < N_MAX; k++) {
+        r->cond[k].ref = l->ref;
+        r->cond[k].refs = 2;
+        r->cond[k].beside = &l->beside;
+    }
+}
+
+static float *run_looking(const char *devices, const char *path, const char *alloc, size_t n,
+                          const struct looks *l)
+{
+    struct rig r;
+    rig_open(&r, devices, path, alloc, n);
+    look(&r, l);
+    float *out = run(&r);
+    assert_int_equal(diffusion_report(r.d).peak, diffusion_report(r.d).predicted);
+    assert_int_equal(diffusion_report(r.d).passes, 1);
+    if (alloc) {
+        struct net_report rep = diffusion_report(r.d);
+        assert_int_equal(rep.stream.out_of_order + rep.stream.dropped, 0);
+    }
+    rig_close(&r);
+    return out;
+}
+
+/* The same bits wherever blocks lie, whatever is beside an item, and after a pass without. */
+static void pictures_to_look_at(void **state)
+{
+    const struct zimage_config c = omni_config();
+    const char *path = file_of(&c, "omni", DT_F32, "safetensors");
+    struct looks l;
+    struct rig r;
+    berth_err err = { 0 };
+    (void)state;
+    looks_open(&l, (size_t)c.context_dim, (size_t)c.siglip);
+    float *plain = run_file("cpu=256m", path, NULL, 2);
+    float *want = run_looking("cpu=256m", path, NULL, 2, &l);
+    float *streamed = run_looking("cpu=16m,null:0=128m", path, "null:0,*#cpu", 2, &l);
+    float *spread = run_looking("cuda:0@cpu=16m,cpu=64m,null:0=8m", path,
+                                "cuda:0,20%;null:0,50%;cpu,30%#cuda:0", 2, &l);
+    assert_memory_equal(want, streamed, 2 * EACH * sizeof *want);
+    assert_memory_equal(want, spread, 2 * EACH * sizeof *want);
+    assert_true(rel_error(want, plain, EACH) > 1e-4);
+    rig_open(&r, "cpu=256m", path, NULL, 2);
+    float *first = run(&r);
+    assert_memory_equal(plain, first, 2 * EACH * sizeof *want);
+    look(&r, &l);
+    for (size_t k = 0; k < 2; k++) { /* alone, as the item that it is */
+        struct diffusion_in in = r.in;
+        in.shape.dim[0] = 1;
+        in.x += k * EACH;
+        in.t += k;
+        in.cond += k;
+        in.item = (const size_t[]) { k };
+        in.out = r.out;
+        assert_ok(diffusion_forward(r.d, &in, &err), err);
+        assert_memory_equal(want + k * EACH, r.out, EACH * sizeof *want);
+    }
+    rig_close(&r);
+    free(plain), free(want), free(streamed), free(spread), free(first), free(l.x);
+}
+
+static void what_cannot_be_looked_at_is_refused(void **state)
+{
+    const struct zimage_config c = omni_config();
+    struct looks l;
+    struct rig r;
+    struct diffusion_ref many[ZIMAGE_REFS_MAX + 1];
+    (void)state;
+    looks_open(&l, (size_t)c.context_dim, (size_t)c.siglip);
+    rig_open(&r, "cpu=256m", file_of(&c, "omni_refused", DT_F32, "safetensors"), NULL, 1);
+    for (size_t i = 0; i < ARRAY_LEN(many); i++)
+        many[i] = l.ref[1];
+    for (size_t i = 0; i < 5; i++) {
+        static const char *const said[] = { "even sides", "at most 64", "text of width 48",
+                                            "patches of 24 values", "cannot look at a latent" };
+        struct looks x = l;
+        berth_err err = { 0 };
+        x.beside.text = x.text;
+        x.beside.seen = x.seen;
+        x.ref[1].shape.dim[2] -= i == 0;
+        x.text[3].width -= i == 2;
+        x.seen[0].cols -= i == 3;
+        x.ref[0].shape.dim[1] -= i == 4;
+        look(&r, &x);
+        if (i == 1) {
+            r.cond[0].ref = many;
+            r.cond[0].refs = ARRAY_LEN(many);
+        }
+        berth_status s = diffusion_forward(r.d, &r.in, &err);
+        if (s == BERTH_OK || !strstr(err.msg, said[i]))
+            fail_msg("'%s' is not in '%s'", said[i], s ? err.msg : "it is fine");
+    }
+    rig_close(&r);
+    free(l.x);
+}
+
+static void looking_survives_failing_allocations(void **state)
+{
+    const struct zimage_config c = omni_config();
+    const char *path = file_of(&c, "omni_oom", DT_F32, "safetensors");
+    struct looks l;
+    struct rig r;
+    berth_status s = BERTH_ENOMEM;
+    (void)state;
+    looks_open(&l, (size_t)c.context_dim, (size_t)c.siglip);
+    float *want = run_looking("cpu=64m", path, NULL, 2, &l);
+    rig_open(&r, "cpu=64m", path, NULL, 2);
+    look(&r, &l);
+    for (long k = 0; s != BERTH_OK; k++) {
+        struct diffusion_args args = { .res = r.g.f.r, .m = r.g.m };
+        struct diffusion *d = NULL;
+        berth_err err = { 0 };
+        oom_after(k);
+        s = diffusion_open(&args, &d, &err);
+        if (!s)
+            s = diffusion_forward(d, &r.in, &err);
+        oom_off();
+        diffusion_close(d);
+        assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && err.msg[0]));
+    }
+    assert_memory_equal(want, r.out, 2 * EACH * sizeof *want);
+    free(want), free(l.x);
+    rig_close(&r);
+}
+
 static void no_memory_is_survived(void **state)
 {
     struct rig r;
@@ -665,6 +822,9 @@ int main(void)
         cmocka_unit_test(what_is_missing_is_said),
         cmocka_unit_test(other_forms_of_files),
         cmocka_unit_test(adapters_of_files_in_diffusers_names),
+        cmocka_unit_test(pictures_to_look_at),
+        cmocka_unit_test(what_cannot_be_looked_at_is_refused),
+        cmocka_unit_test(looking_survives_failing_allocations),
         cmocka_unit_test(no_memory_is_survived),
         cmocka_unit_test(steering_survives_failing_allocations),
     };

@@ -52,6 +52,10 @@ static double at(const struct job *j, uint64_t c, int64_t f, int64_t y, int64_t 
     assert_true(f < n);
     if ((y < 0 || y >= H || x < 0 || x >= W) && j->how.space == NET_ZEROS)
         return 0;
+    if (j->how.space == NET_MIRROR) {
+        y = y < 0 ? -y : y >= H ? 2 * (H - 1) - y : y;
+        x = x < 0 ? -x : x >= W ? 2 * (W - 1) - x : x;
+    }
     y = y < 0 ? 0 : y >= H ? H - 1 : y;
     x = x < 0 ? 0 : x >= W ? W - 1 : x;
     const float *from = f < 0 ? j->old + (f + had) * IN * H * W : j->x + f * IN * H * W;
@@ -127,16 +131,16 @@ static void as_defined(void **state)
                                  .param = DT_F32,
                                  .tensor = tensors,
                                  .n = ARRAY_LEN(tensors) });
-    for (unsigned i = 0; i < 2 * 2 * 2 * 2 * 3 * 3; i++) {
-        const uint32_t step = 1 + i / 48;
+    for (unsigned i = 0; i < 2 * 2 * 2 * 3 * 3 * 3; i++) {
+        const uint32_t step = 1 + i / 72;
         struct job j = { .layer = "three",
                          .side = 3,
-                         .before = i / 16 % 3,
+                         .before = i / 24 % 3,
                          .how = { .plane = i % 2 ? halves : NET_PAD1,
                                   .step = step,
                                   .from_first = i / 2 % 2,
                                   .time = (enum net_outside)(i / 4 % 2),
-                                  .space = (enum net_outside)(i / 8 % 2) } };
+                                  .space = (enum net_outside)(i / 8 % 3) } };
         for (j.frames = 1; j.frames <= FRAMES_MAX; j.frames++)
             if (j.how.from_first || j.frames % step == 0)
                 compare(&t, j);

@@ -94,6 +94,28 @@ static void a_prompt_becomes_numbers(void **state)
     scene_close(&s);
 }
 
+/* PixArt Alpha's is an ordinary prompt with the sides of the picture. */
+static void a_prompt_with_sides(void **state)
+{
+    struct scene s;
+    struct call plain, sized;
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s, "sd15-tiny");
+    encode(&s, &plain, "{\"text\": \"photo of the cat\"}", NULL);
+    make(&s, &sized, "CLIPTextEncodePixArtAlpha",
+         "{\"width\": 640, \"height\": 480, \"text\": \"photo of the cat\"}", NULL);
+    assert_ok(sized.c.cls->run(&sized.c, &err), err);
+    assert_true(same(first(&plain)->cond, first(&sized)->cond));
+    const struct diffusion_size *z = &first(&sized)->size;
+    assert_true(z->said && z->width == 640 && z->height == 480 && z->target_width == 640 &&
+                z->target_height == 480 && !z->crop_w && !z->crop_h);
+    assert_false(first(&plain)->size.said);
+    call_release(&plain);
+    call_release(&sized);
+    scene_close(&s);
+}
+
 /* What people see who have not brought one, and who have no encoder. */
 static void missing_things_are_named(void **state)
 {
@@ -339,6 +361,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_becomes_numbers),
+        cmocka_unit_test(a_prompt_with_sides),
         cmocka_unit_test(missing_things_are_named),
         cmocka_unit_test(the_same_file_twice),
         cmocka_unit_test(embeddings_are_found),

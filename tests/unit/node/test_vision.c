@@ -169,6 +169,75 @@ static void styles_close(struct styles *s)
     rig_close(&s->r);
 }
 
+static berth_status uso(struct styles *s, struct call *x, struct value *patch, struct value *seen,
+                        berth_err *err)
+{
+    struct model_ref m = { .parts = 0 };
+    struct value *model = value_model(&m);
+    assert_non_null(model);
+    rig_call(&s->r, x, "USOStyleReference", "{}");
+    call_give(x, "model", model);
+    call_give(x, "model_patch", patch);
+    call_give(x, "clip_vision_output", seen);
+    value_unref(model);
+    *err = (berth_err) { 0 };
+    return x->c.cls->run(&x->c, err);
+}
+
+static void load_as(struct styles *s, struct call *x, const char *cls, const char *folder,
+                    const char *input, const char *preset)
+{
+    char file[80], inputs[96];
+    berth_err err = { 0 };
+    snprintf(file, sizeof file, "%s/%s.safetensors", folder, preset);
+    rig_preset(&s->r, file, preset);
+    snprintf(inputs, sizeof inputs, "{\"%s\": \"%s.safetensors\"}", input, preset);
+    assert_ok(rig_run(&s->r, x, cls, inputs, &err), err);
+}
+
+/* Several styles, the newest in front; what is no projector, or saw too little, is said. */
+static void styles_of_uso(void **state)
+{
+    struct styles s;
+    struct call patch, redux, deep, picture, two, x, again;
+    berth_err err;
+    (void)state;
+    styles_open(&s);
+    load_as(&s, &patch, "ModelPatchLoader", "model_patches", "name", "flux-uso-tiny");
+    load_as(&s, &redux, "ModelPatchLoader", "model_patches", "name", "flux-redux-tiny");
+    load_as(&s, &deep, "CLIPVisionLoader", "clip_vision", "clip_name", "siglip-deep-tiny");
+    encode(&s.r, &picture, deep.out[0].at[0], 1);
+    encode(&s.r, &two, deep.out[0].at[0], 2);
+    struct value *seen = picture.out[0].at[0];
+    assert_ok(uso(&s, &x, patch.out[0].at[0], seen, &err), err);
+    const struct htensor *t = x.out[0].at[0]->model.tokens;
+    assert_true(shape_eq(&t->shape, &(struct shape) { 3, { 1, 3 * 4, 256 } }));
+    rig_call(&s.r, &again, "USOStyleReference", "{}");
+    call_give(&again, "model", x.out[0].at[0]);
+    call_give(&again, "model_patch", patch.out[0].at[0]);
+    call_give(&again, "clip_vision_output", seen);
+    assert_ok(again.c.cls->run(&again.c, &err), err);
+    const struct htensor *both = again.out[0].at[0]->model.tokens;
+    assert_true(shape_eq(&both->shape, &(struct shape) { 3, { 1, 2 * 3 * 4, 256 } }));
+    for (size_t i = 0; i < 2; i++)
+        assert_memory_equal(both->data + i * htensor_count(t), t->data,
+                            htensor_count(t) * sizeof *t->data);
+    call_release(&again);
+    call_release(&x);
+    assert_fails(uso(&s, &x, patch.out[0].at[0], two.out[0].at[0], &err), err, BERTH_EUNSUPPORTED,
+                 "2 pictures for a style");
+    call_release(&x);
+    assert_fails(uso(&s, &x, patch.out[0].at[0], s.picture.out[0].at[0], &err), err, BERTH_EINVAL,
+                 "a SigLIP of 20 layers or more");
+    call_release(&x);
+    assert_fails(uso(&s, &x, redux.out[0].at[0], seen, &err), err, BERTH_EUNSUPPORTED,
+                 "take StyleModelApply");
+    struct call *const all[] = { &x, &patch, &redux, &deep, &picture, &two };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        call_release(all[i]);
+    styles_close(&s);
+}
+
 /* Takes the prompt. */
 static berth_status style(struct styles *s, struct call *x, struct value *text, double strength,
                           const char *type, berth_err *err)
@@ -417,6 +486,7 @@ static void control_loras_widen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(styles_of_uso),
         cmocka_unit_test(encoders_are_models),
         cmocka_unit_test(loaders_look_first),
         cmocka_unit_test(a_bias_grows_with_the_prompt),

@@ -172,6 +172,94 @@ static void a_workflow_gives_a_picture(void **state)
         call_release(all[i]);
 }
 
+/* ---- pictures to look at ---- */
+
+/* Texts around pictures: tokens of "<|im_start|>user\n<|vision_start|>", and so on. */
+static void prompts_of_omni(void **state)
+{
+    static const uint64_t tokens[] = { 1 + 5 + 1, 2, 2 }; /* user\n is five letters here */
+    struct scene *s = *state;
+    struct value *wide = scene_picture(1, 40, 72, 4), *tall = scene_picture(1, 64, 48, 3);
+    struct call vision, x, plain, unet;
+    berth_err err = { 0 };
+    rig_preset(&s->r, "diffusion_models/omni.safetensors", "z-image-omni-tiny");
+    rig_preset(&s->r, "clip_vision/siglip.safetensors", "siglip-16-tiny");
+    scene_load(s, &vision, "CLIPVisionLoader", "clip_name", "siglip.safetensors", "");
+    scene_load(s, &unet, "UNETLoader", "unet_name", "omni.safetensors", "");
+    rig_call(&s->r, &x, "TextEncodeZImageOmni",
+             "{\"prompt\": \"a cat\", \"auto_resize_images\": false}");
+    call_give(&x, "clip", scene_output(&s->clip));
+    call_give(&x, "vae", scene_output(&s->vae));
+    call_give(&x, "image_encoder", scene_output(&vision));
+    call_give(&x, "image1", wide);
+    call_give(&x, "image3", tall);
+    scene_run(&x);
+    const struct cond_entry *e = scene_entry(scene_output(&x));
+    assert_int_equal(cond_refs(e->ref), 2);
+    assert_int_equal(cond_refs(e->ref_text), 3);
+    assert_int_equal(cond_refs(e->ref_seen), 2);
+    /* the last comes first */
+    assert_true(shape_eq(&e->ref->latent->shape, &(struct shape) { 4, { 1, 16, 8, 6 } }));
+    assert_true(shape_eq(&e->ref->before->latent->shape, &(struct shape) { 4, { 1, 16, 5, 9 } }));
+    assert_true(shape_eq(&e->ref_seen->latent->shape, &(struct shape) { 4, { 1, 4, 4, 64 } }));
+    size_t k = ARRAY_LEN(tokens);
+    for (const struct cond_ref *t = e->ref_text; t; t = t->before)
+        assert_int_equal(dim(t->latent, 1), tokens[--k]);
+    /* <|vision_end|>a cat<|im_end|>\n<|im_start|>assistant\n<|vision_start|> */
+    assert_int_equal(dim(e->cond, 1), 1 + 5 + 1 + 1 + 1 + 10 + 1);
+    /* a picture of odd sides is told by its name */
+    assert_fails(try_step(s, scene_output(&unet), scene_output(&x), s->prompt[0], &err), err,
+                 BERTH_EINVAL, "9 x 5: Z-Image wants even sides");
+    call_release(&x);
+    /* resized, it is looked at: by a model that takes it */
+    rig_call(&s->r, &x, "TextEncodeZImageOmni",
+             "{\"prompt\": \"a cat\", \"auto_resize_images\": false}");
+    call_give(&x, "clip", scene_output(&s->clip));
+    call_give(&x, "vae", scene_output(&s->vae));
+    call_give(&x, "image_encoder", scene_output(&vision));
+    call_give(&x, "image2", tall);
+    scene_run(&x);
+    scene_text(s, &plain, "a cat");
+    struct htensor *looked =
+        scene_sample(s, scene_output(&unet), scene_output(&x), s->prompt[1], NULL);
+    struct htensor *blind =
+        scene_sample(s, scene_output(&unet), scene_output(&plain), s->prompt[1], NULL);
+    assert_false(form_same(looked, blind));
+    struct call *const all[] = { &vision, &x, &plain, &unet };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        call_release(all[i]);
+    htensor_unref(looked), htensor_unref(blind);
+    value_unref(wide), value_unref(tall);
+}
+
+/* Without pictures it is a prompt like any other; an encoder with other patches is none for it. */
+static void what_omni_does_without(void **state)
+{
+    struct scene *s = *state;
+    struct value *photo = scene_picture(1, 64, 48, 3);
+    struct call vision, x, plain;
+    berth_err err = { 0 };
+    rig_call(&s->r, &x, "TextEncodeZImageOmni", "{\"prompt\": \"a cat\"}");
+    call_give(&x, "clip", scene_output(&s->clip));
+    scene_run(&x);
+    scene_text(s, &plain, "a cat");
+    assert_true(
+        form_same(scene_entry(scene_output(&x))->cond, scene_entry(scene_output(&plain))->cond));
+    assert_null(scene_entry(scene_output(&x))->ref_text);
+    call_release(&x);
+    call_release(&plain);
+    rig_preset(&s->r, "clip_vision/other.safetensors", "siglip-tiny");
+    scene_load(s, &vision, "CLIPVisionLoader", "clip_name", "other.safetensors", "");
+    rig_call(&s->r, &x, "TextEncodeZImageOmni", "{\"prompt\": \"a cat\"}");
+    call_give(&x, "clip", scene_output(&s->clip));
+    call_give(&x, "image_encoder", scene_output(&vision));
+    call_give(&x, "image1", photo);
+    assert_fails(x.c.cls->run(&x.c, &err), err, BERTH_EINVAL, "56 x 56 as 16 patches");
+    call_release(&x);
+    call_release(&vision);
+    value_unref(photo);
+}
+
 /* ---- control networks ---- */
 
 struct steered { /* what a MODEL is steered by */
@@ -307,6 +395,8 @@ int main(void)
         cmocka_unit_test(noise_levels),
         cmocka_unit_test(other_prompts_are_refused),
         cmocka_unit_test(a_workflow_gives_a_picture),
+        cmocka_unit_test(prompts_of_omni),
+        cmocka_unit_test(what_omni_does_without),
         cmocka_unit_test(pictures_steer),
         cmocka_unit_test(what_cannot_steer_is_refused),
     };

@@ -472,13 +472,20 @@ static bool make_group_norm(struct bag *b, size_t i, union any *a, double *tol)
 static bool make_channel_norm(struct bag *b, size_t i, union any *a, double *tol)
 {
     *tol = 4e-6;
-    if (i >= 2 * MANY)
+    if (i >= 6 * MANY)
         return false;
-    size_t s = i / 2;
+    size_t s = i / 2 % MANY, how = i / 2 / MANY;
     struct op_channel_norm *g = &a->channel_norm;
+    const struct shape channels = S1(many[s].dim[1]);
     *g = (struct op_channel_norm) {
-        .x = tensor(b, many[s]), .w = param(b, S1(many[s].dim[1])), .eps = 1e-12f, .silu = i % 2
+        .x = tensor(b, many[s]), .eps = how ? 1e-8f : 1e-12f, .silu = i % 2, .rooted = how
     };
+    if (how != 1)
+        g->w = param(b, channels);
+    if (how) {
+        g->scale = param(b, channels);
+        g->shift = param(b, channels);
+    }
     for (size_t e = 0; s == 2 && e < op_count(&g->x); e++)
         op_f32(&g->x)[e] = 0; /* a length of 0 */
     g->y = s % 2 ? g->x : tensor(b, many[s]);
@@ -701,6 +708,159 @@ static bool make_embedding(struct bag *b, size_t i, union any *a, double *tol)
     return true;
 }
 
+/* Codes of every layout that files have, wide and narrow, whole and cut, in order and looked up. */
+static bool make_decode(struct bag *b, size_t i, union any *a, double *tol)
+{
+    static const struct {
+        struct coded how;
+        bool rows;
+        uint64_t n, stored, cols; /* rows, and columns with and without padding */
+    } at[] = {
+        { { .type = DT_I8 }, true, 21, 45, 45 },
+        { { .type = DT_I8 }, false, 3, 1, 1 },
+        { { .type = DT_I8, .turn = 4 }, true, 7, 52, 52 },
+        { { .type = DT_I8, .turn = 16 }, true, 5, 48, 48 },
+        { { .type = DT_I8, .turn = 64 }, true, 9, 192, 192 },
+        { { .type = DT_I8, .turn = 256 }, true, 33, 768, 768 },
+        { { .type = DT_I8, .turn = 1024 }, true, 2, 2048, 2048 },
+        { { .type = DT_F8_E4M3 }, true, 6, 33, 33 },
+        { { .type = DT_F8_E5M2 }, false, 6, 33, 33 },
+        { { .type = DT_I4, .turn = 64 }, true, 12, 128, 128 },
+        { { .type = DT_F8_E4M3,
+            .how = BLOCKS_TIMES,
+            .block_type = DT_F8_E8M0,
+            .group = 32,
+            .swizzled = true },
+          false,
+          160,
+          160,
+          150 },
+        { { .type = DT_F4_E2M1,
+            .how = BLOCKS_TIMES,
+            .block_type = DT_F8_E4M3,
+            .group = 16,
+            .swizzled = true },
+          false,
+          32,
+          48,
+          40 },
+        { { .type = DT_F4_E2M1,
+            .how = BLOCKS_TIMES,
+            .block_type = DT_F8_E4M3,
+            .group = 16,
+            .swizzled = true },
+          false,
+          272,
+          512,
+          512 },
+        { { .type = DT_U4,
+            .how = BLOCKS_STEPS,
+            .block_type = DT_F8_E4M3,
+            .group = 16,
+            .turn = 64,
+            .booked = true },
+          true,
+          10,
+          128,
+          128 },
+        { { .type = DT_U4, .how = BLOCKS_STEPS, .block_type = DT_F32, .group = 8, .turn = 16 },
+          true,
+          10,
+          32,
+          32 },
+    };
+    enum { KINDS = sizeof at / sizeof *at };
+    *tol = 0;
+    if (i >= 2 * KINDS)
+        return false;
+    struct op_decode *d = &a->decode;
+    struct coded c = at[i % KINDS].how;
+    const uint64_t n = at[i % KINDS].n, cols = at[i % KINDS].stored, first = i % 2 && n > 2;
+    c.scale = 0.37F;
+    c.cols = cols;
+    for (int k = 0; k < CODED_BOOK; k++)
+        c.book[k] = 0.125F * (float)(k - 7);
+    d->codes = tensor_of(b, c.type, S2(n, cols));
+    uint64_t bytes;
+    assert_true(dtype_bytes(c.type, n * cols, &bytes));
+    for (uint64_t k = 0; k < bytes && dtype_desc(c.type)->elems > 1; k++)
+        ((uint8_t *)d->codes.data)[k] = (uint8_t)rng_below(&b->rng, 256);
+    for (uint64_t k = 0; k < bytes && c.type == DT_I8; k++)
+        ((uint8_t *)d->codes.data)[k] = (uint8_t)rng_below(&b->rng, 256);
+    if (at[i % KINDS].rows)
+        d->rows = wide(b, S1(n));
+    if (c.how != BLOCKS_NONE) {
+        d->blocks = tensor_of(b, c.block_type, S1(coded_blocks_stored(&c, n)));
+        for (size_t k = 0; k < op_count(&d->blocks) && c.block_type != DT_F32; k++)
+            ((uint8_t *)d->blocks.data)[k] =
+                (uint8_t)(c.block_type == DT_F8_E8M0 ? (k % 5 ? 120u : 0u) + rng_below(&b->rng, 9)
+                                                     : rng_below(&b->rng, 120));
+        for (size_t k = 0; k < op_count(&d->blocks) && c.block_type == DT_F32; k++)
+            op_f32(&d->blocks)[k] *= 20;
+    }
+    d->row = first;
+    d->y = tensor(b, S2(i < KINDS ? n - first : 13, at[i % KINDS].cols));
+    d->how = c;
+    if (i >= KINDS) {
+        d->ids = tensor_of(b, DT_I32, S1(13));
+        for (size_t k = 0; k < 13; k++)
+            ((int32_t *)d->ids.data)[k] = (int32_t)rng_below(&b->rng, n);
+    }
+    return true;
+}
+
+/* Codes with x and everything around: few rows and many, odd sides, a turn, four bits. */
+static bool make_int_linear(struct bag *b, size_t i, union any *a, double *tol)
+{
+    static const struct {
+        struct coded how;
+        uint64_t m, k, n;
+    } at[] = {
+        { { .type = DT_I8 }, 1, 1, 1 },
+        { { .type = DT_I8 }, 5, 33, 17 },
+        { { .type = DT_I8 }, 77, 130, 50 },
+        { { .type = DT_I8, .turn = 64 }, 35, 192, 33 },
+        { { .type = DT_I8, .turn = 256 }, 4, 768, 64 },
+        { { .type = DT_I4, .turn = 16 }, 9, 48, 20 },
+        { { .type = DT_U4, .how = BLOCKS_STEPS, .block_type = DT_F8_E4M3, .group = 16,
+            .turn = 64, .booked = true }, 6, 128, 31 },
+    };
+    *tol = 1e-5; /* rows are turned and scaled alike; gelu is not */
+    if (i >= sizeof at / sizeof *at)
+        return false;
+    struct op_int_linear *l = &a->int_linear;
+    struct coded c = at[i].how;
+    const uint64_t m = at[i].m, k = at[i].k, n = at[i].n, first = i % 2 * 2;
+    uint64_t bytes;
+    c.scale = 0.02F;
+    c.cols = k;
+    for (int e = 0; e < CODED_BOOK; e++)
+        c.book[e] = 0.125F * (float)(e - 7);
+    assert_true(dtype_bytes(c.type, (n + first) * k, &bytes));
+    *l = (struct op_int_linear) { .x = i == 2 ? slice_of_wider(b, S3(1, m, k), 2)
+                                              : tensor(b, S3(1, m, k)),
+                                  .codes = tensor_of(b, c.type, S2(n + first, k)),
+                                  .rows = i % 3 ? wide(b, S1(n + first)) : (struct view) { 0 },
+                                  .y = i == 3 ? slice_of_wider(b, S3(1, m, n), 2)
+                                              : tensor(b, S3(1, m, n)),
+                                  .row = first,
+                                  .how = c };
+    for (uint64_t e = 0; e < bytes; e++)
+        ((uint8_t *)l->codes.data)[e] = (uint8_t)rng_below(&b->rng, 256);
+    if (c.how != BLOCKS_NONE) {
+        l->blocks = tensor_of(b, c.block_type, S1(coded_blocks_stored(&c, n + first)));
+        for (size_t e = 0; e < op_count(&l->blocks); e++)
+            ((uint8_t *)l->blocks.data)[e] = (uint8_t)rng_below(&b->rng, 120);
+    }
+    if (i % 2)
+        l->bias = wide(b, S1(n));
+    if (i % 4 == 2)
+        l->add = tensor(b, l->y.shape);
+    else if (i == 4)
+        l->after = OP_AFTER_GELU_TANH;
+    return true;
+}
+
 static bool make_timestep(struct bag *b, size_t i, union any *a, double *tol)
 {
     static const uint64_t dim[] = { 1, 2, 7, 320, 256 };
@@ -752,14 +912,16 @@ static bool make_concat(struct bag *b, size_t i, union any *a, double *tol)
 static bool make_pad2d(struct bag *b, size_t i, union any *a, double *tol)
 {
     *tol = 0;
-    if (i >= 6)
+    const bool mirror = i >= 6;
+    if (i >= 8)
         return false;
-    uint64_t top = (i + 1) % 3, left = i, bottom = i / 2, right = 7 * (i % 2);
+    uint64_t top = (i + 1) % 3, left = mirror ? i - 5 : i, bottom = i / 2, right = 7 * (i % 2);
+    right = mirror ? 3 : right;
     a->pad2d = (struct op_pad2d) { .x = tensor(b, S4(2, 3, 3 + i, 4)),
                                    .y = tensor(b, S4(2, 3, 3 + i + top + bottom, 4 + left + right)),
                                    .top = (uint32_t)top,
                                    .left = (uint32_t)left,
-                                   .kind = (enum op_pad_kind)(i % 3) };
+                                   .kind = mirror ? OP_PAD_REFLECT : (enum op_pad_kind)(i % 3) };
     return true;
 }
 
@@ -857,7 +1019,8 @@ OPERANDS_OF(attention, Y(attention, y), EACH(attention, q), EACH(attention, k), 
             EACH(attention, mask))
 OPERANDS_OF(group_norm, Y(group_norm, y), EACH(group_norm, x), ALL(group_norm, w),
             ALL(group_norm, b))
-OPERANDS_OF(channel_norm, Y(channel_norm, y), EACH(channel_norm, x), ALL(channel_norm, w))
+OPERANDS_OF(channel_norm, Y(channel_norm, y), EACH(channel_norm, x), ALL(channel_norm, w),
+            ALL(channel_norm, scale), ALL(channel_norm, shift))
 OPERANDS_OF(row_norm, Y(row_norm, y), EACH(row_norm, x), EACH(row_norm, scale),
             EACH(row_norm, shift), ALL(row_norm, w), ALL(row_norm, b))
 OPERANDS_OF(qk_rope, IS(qk_rope, q, WRITTEN | BATCHED | IN_PLACE),
@@ -868,6 +1031,11 @@ OPERANDS_OF(unary, Y(unary, y), EACH(unary, x))
 OPERANDS_OF(binary, Y(binary, y), EACH(binary, a), EACH(binary, b))
 OPERANDS_OF(geglu, Y(geglu, y), EACH(geglu, x))
 OPERANDS_OF(embedding, Y(embedding, y), EACH(embedding, ids), ALL(embedding, table))
+OPERANDS_OF(decode, IS(decode, y, WRITTEN), ALL(decode, codes), ALL(decode, rows),
+            ALL(decode, blocks), ALL(decode, ids))
+OPERANDS_OF(int_linear, Y(int_linear, y), EACH(int_linear, x), EACH(int_linear, add),
+            ALL(int_linear, codes), ALL(int_linear, rows), ALL(int_linear, blocks),
+            ALL(int_linear, bias))
 OPERANDS_OF(timestep, Y(timestep, y), EACH(timestep, t))
 OPERANDS_OF(resize2d, Y(resize2d, y), EACH(resize2d, x))
 OPERANDS_OF(concat, IS(concat, y, WRITTEN)) /* and a list; nothing is computed */

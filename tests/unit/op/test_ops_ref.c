@@ -510,6 +510,12 @@ static void places(void **state)
         size_t row = i / 6 < 3 ? 0 : 1, column = i % 6 < 1 ? 0 : i % 6 < 4 ? i % 6 - 1 : 2;
         assert_true(op_f32(&p)[i] == op_f32(&x)[row * 3 + column]);
     }
+    p = values(S2(4, 6));
+    CALL(pad2d, .x = x, .y = p, .top = 1, .left = 2, .kind = OP_PAD_REFLECT);
+    for (size_t i = 0; i < 24; i++) {
+        const size_t row[] = { 1, 0, 1, 0 }, column[] = { 2, 1, 0, 1, 2, 1 };
+        assert_true(op_f32(&p)[i] == op_f32(&x)[row[i / 6] * 3 + column[i % 6]]);
+    }
     rooms = 0;
     struct view table = values(S2(4, 3)), rows = seq(S2(2, 3), 1, 0, 2, 1);
     int32_t id[] = { 3, 1 };

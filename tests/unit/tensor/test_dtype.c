@@ -23,6 +23,8 @@ static const struct {
     { "Q3_K", NULL, 11, 256, 110 },     { "Q4_K", NULL, 12, 256, 144 },
     { "Q5_K", NULL, 13, 256, 176 },     { "Q6_K", NULL, 14, 256, 210 },
     { "IQ4_NL", NULL, 20, 32, 18 },     { "IQ4_XS", NULL, 23, 256, 136 },
+    { "I4", NULL, -1, 2, 1 },           { "U4", NULL, -1, 2, 1 },
+    { "E2M1", NULL, -1, 2, 1 },
 };
 
 static void the_table_says_what_the_formats_say(void **state)

@@ -53,7 +53,7 @@ static void every_level_dequantises_the_same(void **state)
         }
         checked++;
     }
-    assert_int_equal(checked, 12);
+    assert_int_equal(checked, 15);
 }
 
 static void every_level_quantises_the_same(void **state)

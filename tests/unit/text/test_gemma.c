@@ -282,6 +282,7 @@ static void stand_ins(void **state)
         int32_t start, pad, special; /* special: the token "text" begins with */
         size_t n;                    /* ids of the text */
     } kind[] = {
+        { &tokenizer_qwen35, "qwen35", "<|im_start|>a \xe7\x8c\xab", -1, 248044, 248045, 6 },
         { &tokenizer_qwen25, "qwen25", "<|im_start|>a \xe7\x8c\xab", -1, 151643, 151644, 6 },
         { &tokenizer_llama3, "llama3", "<|eot_id|>a b", 128000, 128009, 128009, 4 },
         { &tokenizer_tekken, "tekken", "[INST]a b", 1, 11, 3, 4 },
