@@ -12,7 +12,8 @@
  * Types    Floats stay what they are; but 16-bit ones of a diffusion model that computes on the cpu
  *          become F32, see stays_exact(); fp8 is rounded by chance, seeded by the tensor's key; an
  *          fp8 weight with a scale beside it gets a new scale, and its codes are chosen for the
- *          scale as it is stored; quantised tensors become F16, GGUF's as those in layouts of codes.
+ *          scale as it is stored; quantised tensors become F16, GGUF's as those in layouts of
+ *          codes.
  *          High precision: fp8 becomes F16 too (BF16 where a value might be beyond it), and its
  *          scale stays. Weights that are converted as they are read (res_open_args.dtype) are
  *          rounded first: what is patched is what the block has without adapters.

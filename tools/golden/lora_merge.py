@@ -3,11 +3,12 @@
 
 usage: lora_merge.py FOLDER COMFYUI
 
-The cases are those of lora_kinds.py, with larger weights in front. COMFYUI's comfy.weight_adapter and
-comfy.float run as they are, as ModelPatcher.patch_weight_to_device() calls them for a model on the
-CPU: the weight becomes float32, each adapter is computed and added in float32, the sum is rounded to
-the weight's own type. Fp8 is rounded by chance, with the seed of the key "w"; scaled fp8 ("F8_E4M3*0.03") goes through
-comfy.quant_ops' layout, which chooses a new scale: a float32 in front of its codes.
+The cases are those of lora_kinds.py, with larger weights in front. COMFYUI's comfy.weight_adapter
+and comfy.float run as they are, as ModelPatcher.patch_weight_to_device() calls them for a model on
+the CPU: the weight becomes float32, each adapter is computed and added in float32, the sum is
+rounded to the weight's own type. Fp8 is rounded by chance, with the seed of the key "w"; scaled fp8
+("F8_E4M3*0.03") goes through comfy.quant_ops' layout, which chooses a new scale: a float32 in front
+of its codes.
 
 Writes lora_merge.txt, a line a case as in lora_kinds.txt with the type of the weight in front, and
 lora_merge.bin: the merged weights, one after the other, little-endian. Weights are a tenth of
@@ -96,7 +97,8 @@ def main():
             for weight, chain in MORE + CASES:
                 w = (source(0, weight) * 0.1).to(dtype)
                 merged = w.to(torch.float32, copy=True)
-                merged = comfy.float.stochastic_rounding(apply(kinds, merged, chain), dtype, seed=SEED)
+                merged = apply(kinds, merged, chain)
+                merged = comfy.float.stochastic_rounding(merged, dtype, seed=SEED)
                 bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[dtype.itemsize]
                 out.write(merged.contiguous().view(bits).numpy().tobytes())
                 lines.write(line_of(name, weight, chain))

@@ -266,8 +266,8 @@ static void adapters_in_codes(void **state)
     assert_true(tried >= 12);
 }
 
-/* As ComfyUI has them on the cpu: inputs are rounded to 8 bits, too. Of convrot_w4a4 its portable code
- * rounds them to four, which nobody needs. */
+/* As ComfyUI has them on the cpu: inputs are rounded to 8 bits, too. Of convrot_w4a4 its portable
+ * code rounds them to four, which nobody needs. */
 static void products_of_whole_numbers(void **state)
 {
     struct layer l;
