@@ -122,20 +122,7 @@ CASES = [
     (LINEAR, [(0.6, {**GLORA_OLD, **A})]),
     (CONV, [(0.5, {**GLORA_CONV, **A})]),
     (SQUARE, [(0.4, GLORA_BOTH)]),
-    (
-        (8, 6),
-        [
-            (
-                0.4,
-                {
-                    "a1.weight": (6, 6),
-                    "a2.weight": (6, 6),
-                    "b1.weight": (8, 6),
-                    "b2.weight": (6, 6),
-                },
-            )
-        ],
-    ),
+    (LINEAR, [(0.4, {**GLORA_BOTH, "b1.weight": (8, 6)})]),
     (LINEAR, [(1, {**GLORA, **ROWS})]),
     (LINEAR, [(-0.7, {**GLORA_OLD, **COLUMNS, **A})]),
     (CONV, [(0.3, {**GLORA_CONV, **CONV_COLUMNS})]),

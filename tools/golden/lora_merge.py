@@ -106,9 +106,8 @@ def main():
             for weight, chain in MORE + CASES:
                 w = (source(0, weight) * 0.1).to(dtype)
                 merged = w.to(torch.float32, copy=True)
-                merged = comfy.float.stochastic_rounding(
-                    apply(kinds, merged, chain), dtype, seed=SEED
-                )
+                merged = apply(kinds, merged, chain)
+                merged = comfy.float.stochastic_rounding(merged, dtype, seed=SEED)
                 bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[dtype.itemsize]
                 out.write(merged.contiguous().view(bits).numpy().tobytes())
                 lines.write(line_of(name, weight, chain))
