@@ -135,10 +135,10 @@ const struct command command_inspect = {
             "JSON: an array with one object per file: file, format, family (if known:\n"
             "name, is, runs (whether Berth can compute it), why (what keeps it from that)),\n"
             "bytes, data_bytes, tensors, parameters, shards, dtypes, metadata, largest, and\n"
-            "with --tensors index (every tensor with shard, offset, bytes). Tensors have name,\n"
-            "dtype, stored (how, in words), shape. A file that\n"
-            "failed has file and error {code, message}; one that changed while it was\n"
-            "printed has error beside the rest. Offsets are bytes from the start of the\n"
+            "with --tensors index (every tensor with shard, offset, bytes). Tensors have\n"
+            "name, dtype, stored (how, in words), shape. A file that failed has file and\n"
+            "error {code, message}; one that changed while it was printed has error beside\n"
+            "the rest. Offsets are bytes from the start of the\n"
             "shard; shapes are outermost first. A shard number past the last file\n"
             "stands for tensors of a pickle that had to be gathered.\n",
     .run = run,

@@ -565,20 +565,29 @@ static void add_types(struct str *out, const char *what, size_t columns,
     str_release(&text);
 }
 
+static void add_layouts(struct str *out)
+{
+    struct str names = { 0 }, text = { 0 };
+    for (size_t i = 0; i < synth_layouts_n; i++)
+        str_addf(&names, " %s", synth_layouts[i].name);
+    term_wrap(&text, str_c(&names), 2, 80);
+    str_addf(out, "\nLayouts of quantised files, in safetensors:%s\n", str_c(&text));
+    out->bad |= names.bad || text.bad;
+    str_release(&names);
+    str_release(&text);
+}
+
 static void tables(struct str *out)
 {
     static const char others[] = "read-only";
     size_t columns = sizeof others - 1;
     for (size_t i = 0; format_name(i); i++)
         columns = strlen(format_name(i)) > columns ? strlen(format_name(i)) : columns;
+    add_layouts(out);
     str_adds(out, "\nTypes that can be written (upper or lower case), and those that cannot:\n");
     for (size_t i = 0; format_name(i); i++)
         add_types(out, format_name(i), columns, weights_writer_at(i), true);
     add_types(out, others, columns, NULL, false);
-    str_adds(out, "\nLayouts of quantised files, in safetensors:\n ");
-    for (size_t i = 0; i < synth_layouts_n; i++)
-        str_addf(out, " %s", synth_layouts[i].name);
-    str_adds(out, "\n");
 }
 
 const struct command command_synth = {
@@ -599,8 +608,8 @@ const struct command command_synth = {
             "The file appears when it is whole; an interrupted run leaves nothing behind.\n"
             "--tokenizer DIR writes vocab.json and merges.txt for people who have no CLIP\n"
             "tokenizer at hand, tokenizer.json for those without T5's, and folders for\n"
-            "language models (qwen25, qwen35, llama3, tekken, gemma2, gemma3, gemma4). They know\n"
-            "letters but no words: prompts run, but mean nothing.\n\n"
+            "language models (qwen25, qwen35, llama3, tekken, gemma2, gemma3, gemma4). These\n"
+            "know letters but no words: prompts run, but mean nothing.\n\n"
             "JSON: file, preset, format, dtype, dtypes (tensors of each), tensors,\n"
             "parameters, bytes, data_bytes, seconds, threads; with --list an array with the\n"
             "data_bytes of every type. A failure is {\"error\": {\"code\", \"message\"}}.\n",

@@ -85,11 +85,99 @@ static void bytes_are_those_of_the_file(void **state)
     assert_true(codes < wide / 6);
 }
 
+/* ---- adapters ---- */
+
+/* Adds 0.05 to every weight of `key`. */
+struct adding {
+    struct res_adapter base;
+    const char *key;
+};
+
+static bool adding_touches(const struct res_adapter *a, const char *key, size_t n)
+{
+    const struct adding *x = (const void *)a;
+    return str_eq(key, n, x->key);
+}
+
+static berth_status adding_terms(const struct res_adapter *a, const char *key, size_t n,
+                                 const struct shape *shape, float strength, struct arena *tmp,
+                                 struct vec *out, berth_err *err)
+{
+    struct res_term t = { .kind = TERM_LOWRANK, .rank = 1, .scale = strength };
+    (void)a, (void)key, (void)n, (void)err;
+    t.rows = shape->dim[0];
+    t.cols = shape->dim[1];
+    float *up = arena_array(tmp, (size_t)t.rows, sizeof *up),
+          *down = arena_array(tmp, (size_t)t.cols, sizeof *down);
+    assert_true(up && down);
+    for (size_t i = 0; i < t.rows; i++)
+        up[i] = 0.5F;
+    for (size_t i = 0; i < t.cols; i++)
+        down[i] = 0.1F;
+    t.up = up;
+    t.down = down;
+    assert_true(vec_push(out, &t));
+    return BERTH_OK;
+}
+
+static void adding_free(struct res_adapter *a)
+{
+    (void)a;
+}
+
+static float *patched_run(const char *path, const char *alloc, const char *key, size_t *each)
+{
+    static const struct res_adapter_ops ops = { adding_touches, adding_terms, adding_free };
+    struct adding add = { .base = { .ops = &ops, .refs = 1, .id = 7, .name = "adding" },
+                          .key = key };
+    struct diff_rig r;
+    berth_err err = { 0 };
+    diff_open(&r, &nets[0].spec, alloc ? "cpu=256m,null:0=64m" : "cpu=256m", path, alloc, 1);
+    diffusion_close(r.d);
+    const struct res_patch patch = { &add.base, 1 };
+    assert_ok(res_set_patches(r.g.m, &patch, key ? 1 : 0, &err), err);
+    assert_ok(res_load(r.g.m, NULL, NULL, &err), err);
+    struct diffusion_args args = { .res = r.g.f.r, .m = r.g.m };
+    assert_ok(diffusion_open(&args, &r.d, &err), err);
+    float *out = diff_run(&r);
+    *each = r.each;
+    diff_close(&r);
+    return out;
+}
+
+/* A merge into codes is that into their values, rounded to F16; the same bits in two places. */
+static void adapters_are_merged_into_values(void **state)
+{
+    static const char *const layouts[] = { "int8_convrot", "nvfp4", "mxfp8", "w4a8" };
+    static const char key[] = "diffusion_model.layers.0.feed_forward.w2.weight";
+    const char *path = tmp_path("merged.safetensors"), *values = tmp_path("values.safetensors");
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
+        size_t n;
+        double off = 0, change = 0;
+        layout_write("z-image-tiny", layouts[i], path);
+        layout_expand(path, values);
+        float *plain = patched_run(path, NULL, NULL, &n),
+              *want = patched_run(values, NULL, key, &n);
+        float *got = patched_run(path, NULL, key, &n),
+              *away = patched_run(path, "null:0,*#cpu", key, &n);
+        for (size_t k = 0; k < n; k++) {
+            off += fabs((double)(got[k] - want[k]));
+            change += fabs((double)(plain[k] - want[k]));
+        }
+        if (!(change > 0.01 && off < 0.01 * change))
+            fail_msg("%s: off by %g, the adapter makes %g", layouts[i], off, change);
+        assert_memory_equal(got, away, n * sizeof *got);
+        free(plain), free(want), free(got), free(away);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_are_those_of_the_values),
         cmocka_unit_test(bytes_are_those_of_the_file),
+        cmocka_unit_test(adapters_are_merged_into_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
