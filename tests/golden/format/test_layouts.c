@@ -1,6 +1,7 @@
 /* Quantised layers as ComfyUI writes and reads them: every layer of the golden file that has a
  * marker is told, expands to ComfyUI's values, and is coded as ComfyUI codes it. */
 #include "support/golden_tensors.h"
+#include "support/oom.h"
 
 #include "base/str.h"
 #include "format/layout.h"
@@ -143,11 +144,32 @@ static void codes(void **state)
     each_case(encodes);
 }
 
+/* Opened when memory runs out: all layouts, or none of the file. */
+static void opening_survives_failing_allocations(void **state)
+{
+    berth_status s = BERTH_ENOMEM;
+    (void)state;
+    for (int k = 0; s != BERTH_OK; k++) {
+        struct weights *w = NULL;
+        berth_err err = { 0 };
+        oom_after(k);
+        s = weights_open(golden_path("quants.safetensors"), NULL, &w, &err);
+        oom_off();
+        assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && !w && err.msg[0]));
+        size_t layouts = 0;
+        for (size_t i = 0; w && i < weights_count(w); i++)
+            layouts += weights_at(w, i)->layout != NULL;
+        assert_true(!w || layouts == seen);
+        weights_close(w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values),
         cmocka_unit_test(codes),
+        cmocka_unit_test(opening_survives_failing_allocations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
