@@ -1,4 +1,5 @@
-/* What a pass of HunyuanVideo takes from the host: patches of latents, positions as angles, text. */
+/* What a pass of HunyuanVideo takes from the host: patches of latents, positions as angles,
+ * text. */
 #include "model/hunyuan_video/hunyuan_video.h"
 
 #include "model/families.h"

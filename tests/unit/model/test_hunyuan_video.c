@@ -1,5 +1,5 @@
-/* The HunyuanVideo transformer: what files it is read from, under whose names, hidden text, batches,
- * placements, memory. Its numbers are in tests/golden/model/test_hunyuan_video.c. */
+/* The HunyuanVideo transformer: what files it is read from, under whose names, hidden text,
+ * batches, placements, memory. Its numbers are in tests/golden/model/test_hunyuan_video.c. */
 #include "support/diffusion_rig.h"
 #include "support/sparse.h"
 

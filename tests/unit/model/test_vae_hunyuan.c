@@ -1,5 +1,5 @@
-/* The VAE of HunyuanVideo's kind: what files it is read from, halves, pieces of a video, placements,
- * memory. Its numbers are in tests/golden/model/test_hunyuan_video.c. */
+/* The VAE of HunyuanVideo's kind: what files it is read from, halves, pieces of a video,
+ * placements, memory. Its numbers are in tests/golden/model/test_hunyuan_video.c. */
 #include "support/nets.h"
 #include "support/oom.h"
 #include "support/sparse.h"
