@@ -1,5 +1,6 @@
 /* int_linear: products with int8 weights, with and without a rotation, beside the same in F32, at
- * sizes of transformers. Each number is the best of several tries, in ms; ratio: of the time of F32.
+ * sizes of transformers. Each number is the best of several tries, in ms; ratio: of the time of
+ * F32.
  *
  *     int_linear [--json]         as many threads as there are cores: taskset -c 0,1 for two */
 #include "base/tpool.h"

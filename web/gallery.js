@@ -1,7 +1,6 @@
 /* gallery: finished prompts, newest first. The list itself is small; what a picture shows is
  * asked for when its card comes into view, so that a long history costs nothing. */
 import {viewUrl} from './api.js';
-import {SHOWN, kindOf, still} from './clips.js';
 import {graphOf, historyOf, loadMoreJobs} from './data.js';
 import {$, button, el, keyed, put, show} from './dom.js';
 import {count, date, short} from './format.js';
@@ -13,6 +12,15 @@ export const openPicture = (id) =>
     use('picture', 'The large view', (picture) => picture.openPicture(id));
 
 const learned = new Map(); /* prompt id -> {text, cached}; null while it is asked for */
+
+export const kindOf = (name) => /\.(mp4|mov|webm|mkv)$/i.test(name) ? 'video' :
+    /\.(flac|mp3|opus|ogg|wav)$/i.test(name) ? 'sound' : 'picture';
+
+export const SHOWN = ['images', 'gifs', 'video', 'audio']; /* keys of outputs */
+
+export const still = (src, kind) => (kind === 'sound' ?
+    el('span', {class: 'failed', text: '\u266a'}) :
+    el('video', {src, preload: 'metadata'}));
 
 const isShown = (o) => o && SHOWN.includes(o.mediaType) && typeof o.filename === 'string';
 
@@ -87,20 +95,13 @@ function failure(job) {
             el('span', {text: short((e.exception_message || '').trim(), 160)}));
 }
 
-/* What a card shows of a file. */
-function lookOf(o) {
-    const kind = kindOf(o.filename);
-    if (kind === 'video')
-        return still(viewUrl(o));
-    if (kind === 'sound')
-        return el('span', {class: 'sound', text: '\u266a'});
-    return el('img',
-        {loading: 'lazy', decoding: 'async', alt: '', src: viewUrl(o, {preview: 'webp;50'})});
-}
-
 function makeCard(job) {
     const o = job.preview_output;
-    const image = isShown(o) ? lookOf(o) : null;
+    const kind = isShown(o) && kindOf(o.filename);
+    const image = kind === 'picture' ?
+        el('img',
+            {loading: 'lazy', decoding: 'async', alt: '', src: viewUrl(o, {preview: 'webp;50'})}) :
+        kind ? still(viewUrl(o), kind) : null;
     const none =
         didNotFinish(job) ? failure(job) : el('span', {class: 'failed', text: 'No picture'});
     const many = job.outputs_count > 1 ?

@@ -1,11 +1,10 @@
 /* now: what became of the prompt that was just drawn, right below the button. Where the queue is
  * beside it (a wide window) CSS hides this. Fetched with the first prompt. */
 import * as api from './api.js';
-import {kindOf} from './clips.js';
 import {$, button, el, put, show} from './dom.js';
 import {fieldError} from './fields.js';
 import {count, short} from './format.js';
-import {openPicture} from './gallery.js';
+import {openPicture, kindOf} from './gallery.js';
 import {drawProgress} from './queue.js';
 import {on, state} from './store.js';
 import {seen, trouble} from './toast.js';

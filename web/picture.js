@@ -1,12 +1,12 @@
 /* picture: one finished prompt, large: its pictures, what made them, what the networks did, or
  * why it failed. Fetched when the first one is opened. */
 import * as api from './api.js';
-import {SHOWN, kindOf, still} from './clips.js';
 import {drawFrom, useSettings} from './compose.js';
 import {historyOf, loadJobs, loadMoreJobs} from './data.js';
 import * as dialog from './dialog.js';
 import {$, button, el, put, show} from './dom.js';
 import {bytes, date, gbps, percent, seconds} from './format.js';
+import {SHOWN, kindOf, still} from './gallery.js';
 import {use} from './later.js';
 import {state} from './store.js';
 import {seen, toast, trouble} from './toast.js';
@@ -31,6 +31,11 @@ function durationOf(entry) {
         message(entry, 'execution_success', 'execution_error', 'execution_interrupted')?.timestamp;
     return from && to ? (to - from) / 1000 : null;
 }
+
+/* Made here: a page that is just opened has no need of them. */
+$('picture-image').after(
+    el('video', {id: 'picture-video', controls: true, loop: true, hidden: true}),
+    el('audio', {id: 'picture-sound', controls: true, hidden: true}));
 
 /* The element that shows a kind of file; the others are put away, and silent. */
 function stage(kind) {
@@ -68,11 +73,9 @@ function choose(at) {
 
 function thumbOf(image) {
     const kind = kindOf(image.filename);
-    if (kind === 'video')
-        return still(api.viewUrl(image));
-    if (kind === 'sound')
-        return el('span', {class: 'sound', text: '\u266a'});
-    return el('img', {alt: '', src: api.viewUrl(image, {preview: 'webp;60'})});
+    return kind === 'picture' ?
+        el('img', {alt: '', src: api.viewUrl(image, {preview: 'webp;60'})}) :
+        still(api.viewUrl(image), kind);
 }
 
 function showImages(images, at) {

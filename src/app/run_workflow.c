@@ -74,7 +74,7 @@ static bool is_clip(const char *path)
     return is;
 }
 
-/* What SaveVideo and SaveAudio write beside frames and samples. Matroska has its names in capitals. */
+/* What SaveVideo and SaveAudio write beside frames and samples. Matroska has names in capitals. */
 static berth_status parse_clip(const char *path, json_t **out, berth_err *err)
 {
     const struct media_host host = { .helper = MEDIA_SELF };

@@ -128,6 +128,18 @@ static void choose_scale(void *of, float amax)
     p->scale = through(p->scale_type, scale);
 }
 
+/* By rows, of which the first and the last may be a part. */
+static void widen_coded(const void *of, uint64_t at, float *dst, size_t n)
+{
+    const struct coded *c = of;
+    for (size_t now; n; at += now, dst += now, n -= now) {
+        const uint64_t col = at % c->cols;
+        now = c->cols - col < n ? (size_t)(c->cols - col) : n;
+        coded_expand(c, at / c->cols, col, now, dst);
+    }
+}
+
+const struct merge_form merge_coded = { .name = "codes", .widen = widen_coded };
 const struct merge_form merge_plain = { .name = "numbers", .widen = widen, .store = store };
 const struct merge_form merge_fp8 = {
     .name = "fp8", .widen = widen, .store = store_fp8, .chance = true

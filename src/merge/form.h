@@ -8,12 +8,14 @@
  * writes those where `of` says; whoever made `of` puts them into the block behind the weight
  * (residency/patch.c). Numbers are counted row by row; nothing here knows of files or devices.
  *
+ * Codes    quantised layouts (tensor/coded.h) are widened and stay so: rounded back to their codes
+ *          without chance, most of what an adapter adds would be lost.
  * Adding   a form is one const struct, and an `of` of its own; set_forms() of residency/patch.c
  *          chooses it. Requantising as ComfyUI does it means a look() that chooses the scale anew,
  *          and a store() that rounds by chance. */
 #pragma once
 
-#include "tensor/dtype.h"
+#include "tensor/coded.h"
 
 struct merge_form {
     const char *name;
@@ -39,6 +41,9 @@ extern const struct merge_form merge_plain;
 /* Fp8, rounded by chance as ComfyUI does it; or with a scale that look() chooses so that the
  * largest value is the largest code. */
 extern const struct merge_form merge_fp8, merge_fp8_scaled;
+
+/* Codes with scales beside them; of: struct coded, with its addresses. Can only be widened. */
+extern const struct merge_form merge_coded;
 
 /* A type alone: `stored` is the type, the scale 1. */
 static inline struct merge_plain merge_numbers(enum dtype type, const void *data)

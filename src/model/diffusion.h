@@ -197,7 +197,7 @@ enum diffusion_extra_kind {
     EXTRA_SEEN,     /* [items, tokens, width]: what leaves CLIP vision's last layer but one */
     EXTRA_SUBJECTS, /* [items, channels, n, h, w]: frames to look at, behind the video */
     EXTRA_CAMERA,   /* [items, channels, t, H, W]: how the camera stands to each pixel */
-    EXTRA_VACE, /* [items, channels, t, h, w]: latents and masks to follow; any number of them */
+    EXTRA_VACE,     /* [items, channels, t, h, w]: latents and masks to follow; any number */
     EXTRA_KINDS
 };
 struct diffusion_extra {

@@ -20,8 +20,8 @@
  *            (text_overlay.c bounding_boxes.c), what has layers layers.h (compositor.c). Those that
  *            run networks share compute.h, which lists them: text_encode.c conditioning.c
  *            sampling.c sampler.c noise.c guider.c model_sampling.c vae.c.
- *            Texts, numbers and logic share texts.h, and Python's ways py.h: logic.c number.c math.c
- *            (expr.h) string.c (pyformat.h) regex.c (pyre.h) json_text.c.
+ *            Texts, numbers and logic share texts.h, and Python's ways py.h: logic.c number.c
+ *            math.c (expr.h) string.c (pyformat.h) regex.c (pyre.h) json_text.c.
  *            Sound and video share clips.h, which lists their files.
  *            video.c wanvideo.c third_party.c later.c declare what cannot be computed yet.
  * Checked    tests/golden/node holds every class that ComfyUI has too to its own definition. */

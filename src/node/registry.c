@@ -1,6 +1,6 @@
 /* registry.c: classes by name. Both lists are in strcmp() order of their names, so that looking one
- * up in a prompt of ten thousand nodes is a binary search over a table that nobody has to build; the
- * all-nodes test holds them to it. */
+ * up in a prompt of ten thousand nodes is a binary search over a table that nobody has to build;
+ * the all-nodes test holds them to it. */
 #include "media/media.h"
 #include "node/node_impl.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* x264 keeps the frames it looks ahead at: 4 MB each of 1280x720, so 32 and not its 40
+/* x264 keeps the frames it looks ahead at: 4 MiB each of 1280x720, so 32 and not its 40
  * (bench/media). */
 #define H264_AHEAD "rc-lookahead=32"
 

@@ -181,7 +181,7 @@ NODE_CLASS(VHS_LoadVideo, .display = "Load Video (Upload) " BADGE, VHS,
                CLIP_IN),
            CLIP_OUT, .run = load_run, INPUT_FILE("video"));
 
-/* Only below the input folder, or [output], [temp]: a client names no other file of this machine. */
+/* Only below the input folder, or [output], [temp]: clients name no other file of this machine. */
 NODE_CLASS(VHS_LoadVideoPath, .display = "Load Video (Path) " BADGE, VHS,
            .flags = NODE_UNIQUE_ID | NODE_MEDIA,
            INS(TEXT_IN("video", NULL, .no_default = true,
@@ -571,7 +571,7 @@ static berth_status combine_run(struct node_call *c, berth_err *err)
     return s;
 }
 
-/* What a format wants beside these arrives as undeclared inputs: pix_fmt, crf, save_metadata, ... */
+/* What a format wants beside these arrives as undeclared inputs: pix_fmt, crf, save_metadata. */
 NODE_CLASS(VHS_VideoCombine, .display = "Video Combine " BADGE, VHS,
            .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO | NODE_UNIQUE_ID |
                     NODE_ANY_INPUT | NODE_MEDIA,

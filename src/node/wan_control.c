@@ -1,5 +1,5 @@
-/* wan_control.c: nodes that steer Wan's videos: by others (VACE), by subjects (Phantom), by a camera
- * (video-nodes.md 1). */
+/* wan_control.c: nodes that steer Wan's videos: by others (VACE), by subjects (Phantom), by a
+ * camera (video-nodes.md 1). */
 #include "node/video_cond.h"
 
 #include <math.h>
@@ -357,7 +357,8 @@ static void ray(const struct pose *p, double part, const struct lens *l, size_t 
     }
 }
 
-/* [1, 24, t, h, w]: numbers of rays, four frames of pixels side by side; the first one four times. */
+/* [1, 24, t, h, w]: numbers of rays, four frames of pixels side by side; the first one four
+ * times. */
 static berth_status embed_camera(struct node_call *c, const struct pose *p, double speed,
                                  const struct video_size *z, const struct lens *l,
                                  struct htensor **out, berth_err *err)

@@ -1,6 +1,6 @@
 /* wanvideo.c: the WanVideoWrapper nodes of workflows in the field, with the MultiGPU forms of their
- * loaders. Declared in full, so that those workflows validate; computed when the networks are there.
- * A device label travels along links as MULTIGPUDEVICE, a text. */
+ * loaders. Declared in full, so that those workflows validate; computed when the networks are
+ * there. A device label travels along links as MULTIGPUDEVICE, a text. */
 #include "node/loader_impl.h"
 #include "node/node_impl.h"
 

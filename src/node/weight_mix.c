@@ -97,21 +97,22 @@ static berth_status read_other(const struct source *from, const struct weights_e
                                const char *key, size_t n, struct res_term *t, struct arena *tmp,
                                berth_err *err)
 {
-    const bool coded = e->layout && !layout_is_plain(e->layout);
     struct merge m = { .from = &merge_plain, .to = &merge_plain };
     struct vec terms = { .elem = sizeof(struct res_term) };
+    const bool scaled = e->layout; /* its numbers are not its values */
     float *dense = NULL;
-    void *raw = arena_array(tmp, (size_t)e->size, 1);
-    if (raw && merge_matrix(&e->shape, &m.rows, &m.cols))
-        dense = arena_array(tmp, (size_t)(m.rows * m.cols), sizeof *dense);
-    if (!dense || !dtype_desc(e->dtype)->to_f32)
-        return err_set(err, dense ? BERTH_EUNSUPPORTED : BERTH_ENOMEM,
+    void *raw = NULL;
+    if (merge_matrix(&e->shape, &m.rows, &m.cols)) {
+        const size_t all = (size_t)(m.rows * m.cols);
+        raw = scaled ? arena_array(tmp, all, sizeof *dense) : arena_array(tmp, (size_t)e->size, 1);
+        dense = arena_array(tmp, all, sizeof *dense);
+    }
+    if (!dense || !raw || !dtype_desc(e->dtype)->to_f32)
+        return err_set(err, dense && raw ? BERTH_EUNSUPPORTED : BERTH_ENOMEM,
                        "'%.80s' of %" PRIu64 " bytes and type %s", e->name, e->size,
                        dtype_name(e->dtype));
-    if (coded && !(raw = arena_array(tmp, (size_t)(m.rows * m.cols), sizeof *dense)))
-        return err_set(err, BERTH_ENOMEM, "'%.80s'", e->name);
-    berth_status s = coded ? layout_values(from->w, e, raw, err)
-                           : weights_read(from->w, e, 0, raw, (size_t)e->size, err);
+    berth_status s = scaled ? layout_values(from->w, e, raw, err)
+                            : weights_read(from->w, e, 0, raw, (size_t)e->size, err);
     for (size_t i = 0; !s && i < from->patches; i++) {
         const struct res_adapter *a = from->patch[i].adapter;
         if (from->patch[i].strength != 0 && a->ops->touches(a, key, n))
@@ -119,7 +120,7 @@ static berth_status read_other(const struct source *from, const struct weights_e
     }
     if (!s && merge_take(&m, &terms, 0, tmp, err))
         s = err_add(err, "'%.80s'", e->name);
-    const struct merge_plain stored = merge_numbers(coded ? DT_F32 : e->dtype, raw);
+    const struct merge_plain stored = merge_numbers(scaled ? DT_F32 : e->dtype, raw);
     struct merge_plain plain = merge_numbers(DT_F32, dense);
     m.base = &stored;
     m.result = &plain;

@@ -1,4 +1,5 @@
-/* int_linear.c: products of whole numbers: rows of x rounded to 8 bits, each by a scale of its own. */
+/* int_linear.c: products of whole numbers: rows of x rounded to 8 bits, each by a scale of its
+ * own. */
 #include "op/op_def.h"
 
 #include <inttypes.h>

@@ -59,11 +59,23 @@ const char *res_anchor_text(enum res_anchor a)
 
 /* ---- layout ---- */
 
-static uint64_t stored_bytes(const struct block_tensor *t, enum dtype patched, enum dtype *type)
+/* Codes become values; the scales beside them stay what they are, and nobody reads them. */
+static bool widens(const struct res_model *m, const struct weights_entry *e, enum dtype patched)
+{
+    if (patched == DT_NONE || !e)
+        return false;
+    if (res_is_coded(e))
+        return patched != DT_F32;
+    return merge_widens(e->dtype, patched) &&
+           (patched == DT_F32 || e->layout || !layout_owner(m->weights, e));
+}
+
+static uint64_t stored_bytes(const struct res_model *m, const struct block_tensor *t,
+                             enum dtype patched, enum dtype *type)
 {
     uint64_t n, bytes;
     *type = t->entry ? t->entry->dtype : DT_NONE;
-    if (patched == DT_NONE || *type == DT_NONE || !merge_widens(*type, patched))
+    if (!widens(m, t->entry, patched))
         return t->bytes;
     *type = patched;
     /* Shapes were checked with the file's own type, so only the wider one can be too much. */
@@ -79,7 +91,7 @@ bool res_block_layout(const struct res_model *m, size_t i, enum dtype patched, u
     enum dtype type;
     size_t at = 0, sum = 0;
     for (uint32_t k = 0; k < b->n && patched != DT_NONE; k++) {
-        uint64_t n = stored_bytes(&m->blocks.tensor[b->first + k], patched, &type);
+        uint64_t n = stored_bytes(m, &m->blocks.tensor[b->first + k], patched, &type);
         size_t size;
         if (!sz_align(at, BLOCK_ALIGN, &at) || !sz_from_u64(n, &size) || !sz_add(at, size, &at) ||
             !sz_add(sum, size, &sum))
@@ -101,11 +113,11 @@ struct res_tensor_at res_tensor_as(const struct res_model *m, size_t i, size_t k
     if (patched != DT_NONE) {
         at.off = 0;
         for (size_t j = 0; j < k; j++) {
-            at.off += stored_bytes(&t[j], patched, &at.dtype);
+            at.off += stored_bytes(m, &t[j], patched, &at.dtype);
             at.off = (at.off + BLOCK_ALIGN - 1) & ~(uint64_t)(BLOCK_ALIGN - 1);
         }
     }
-    at.bytes = stored_bytes(&t[k], patched, &at.dtype);
+    at.bytes = stored_bytes(m, &t[k], patched, &at.dtype);
     return at;
 }
 

@@ -12,10 +12,11 @@
  * Types    Floats stay what they are; but 16-bit ones of a diffusion model that computes on the cpu
  *          become F32, see stays_exact(); fp8 is rounded by chance, seeded by the tensor's key; an
  *          fp8 weight with a scale beside it gets a new scale, and its codes are chosen for the
- *          scale as it is stored; quantised tensors become F16. High precision: fp8 becomes F16 too
- *          (BF16 where a value might be beyond it), and its scale stays. Weights that are converted
- *          as they are read (res_open_args.dtype) are rounded first: what is patched is what the
- *          block has without adapters.
+ *          scale as it is stored; quantised tensors become F16, GGUF's as those in layouts of
+ *          codes.
+ *          High precision: fp8 becomes F16 too (BF16 where a value might be beyond it), and its
+ *          scale stays. Weights that are converted as they are read (res_open_args.dtype) are
+ *          rounded first: what is patched is what the block has without adapters.
  * Counted  read: bytes of the base, as the block holds it. moved: weights that crossed between host
  *          and devices, base or result; factors are not counted.
  * Files    patch.c what is merged; patch_card.c merging on a device; patch_send.c bytes on their
@@ -25,7 +26,6 @@
 
 #include "base/hash.h"
 #include "base/sz.h"
-#include "format/layout.h"
 #include "format/places.h"
 
 #include <inttypes.h>
@@ -114,6 +114,8 @@ static enum dtype patched_type(const struct res_model *m, size_t block)
         const struct weights_entry *e = entry_of(m, block, k);
         if (!touched(m, e))
             continue;
+        if (res_is_coded(e))
+            return DT_F16;
         if (merge_widens(e->dtype, DT_F16))
             return dtype_is_quant(e->dtype) || m->high_precision ? DT_F16 : DT_NONE;
         if (stays_exact(m, e))
@@ -308,6 +310,13 @@ static berth_status set_forms(struct derive *d, const struct weights_entry *e, e
     j->to = merge_numbers(to, NULL);
     m->from = &merge_plain;
     m->to = merge_form_of(to);
+    m->base = &j->from;
+    m->result = &j->to;
+    if (res_is_coded(e)) {
+        m->from = &merge_coded;
+        m->base = &j->codes;
+        return layout_mapped(d->m->weights, e, &j->codes, err);
+    }
     if (is_scaled(d, e)) {
         if (read_scale(d, &j->from.scale, err))
             return err->code;
@@ -316,8 +325,6 @@ static berth_status set_forms(struct derive *d, const struct weights_entry *e, e
         if (m->to->chance)
             m->to = &merge_fp8_scaled;
     }
-    m->base = &j->from;
-    m->result = &j->to;
     return BERTH_OK;
 }
 
@@ -327,10 +334,6 @@ static berth_status job_init(struct derive *d, const struct weights_entry *e, en
 {
     struct merge *m = &j->merge;
     *j = (struct job) { .terms = { .elem = sizeof(struct res_term) }, .pool = d->r->pool };
-    if (e->layout && !layout_is_plain(e->layout))
-        return err_set(err, BERTH_EUNSUPPORTED,
-                       "adapters cannot be merged into weights stored as %s yet",
-                       e->layout->kind->format);
     if (!merge_matrix(&e->shape, &m->rows, &m->cols))
         return err_set(err, BERTH_EFORMAT, "its shape does not fit");
     if (set_forms(d, e, to, j, err) || collect_terms(d, e, j, err))
@@ -470,7 +473,7 @@ static berth_status decide(struct derive *d, berth_err *err)
     for (uint32_t k = 0; !s && k < d->m->blocks.at[d->block].n; k++) {
         const struct weights_entry *e = entry_of(d->m, d->block, k);
         double most = 0;
-        if (!merge_by_chance(e->dtype) || !touched(d->m, e))
+        if (!merge_by_chance(e->dtype) || res_is_coded(e) || !touched(d->m, e))
             continue;
         if (str_ends(e->name, e->name_len, ".weight"))
             d->scale_tensor = scale_of(d);

@@ -6,9 +6,10 @@
 
 struct job { /* one tensor to merge */
     struct merge merge;
-    struct merge_plain from, to; /* what it reads and writes */
-    struct arena tmp;            /* factors, draws */
-    struct vec terms;            /* struct res_term */
+    struct merge_plain from, to; /* what it reads and writes; or it reads */
+    struct coded codes;
+    struct arena tmp; /* factors, draws */
+    struct vec terms; /* struct res_term */
     struct tpool *pool;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/vec.h"
+#include "format/layout.h"
 #include "journal/journal.h"
 #include "residency/residency.h"
 #include "stream/stage.h"
@@ -220,6 +221,12 @@ void res_evict_others(struct res_model *m);
 uint64_t res_patch_signature(const struct res_model *m, size_t block); /* 0: untouched */
 /* Blocks being derived one after the other. Those of a LOADING model travel while the next ones are
  * merged: they are complete when res_patch_end() says so. */
+/* Is its weight codes, with more beside them than a scale that products multiply by? */
+static inline bool res_is_coded(const struct weights_entry *e)
+{
+    return e->layout && !layout_is_plain(e->layout);
+}
+
 #define RES_READ_PIECE ((size_t)256 << 10) /* one read: 0.1 ms, so that threads end together */
 #define RES_READ_PIECES 32                 /* most of a part that patches send */
 /* Threads that read so much beside the executor: as many as the pool has, and no more than there

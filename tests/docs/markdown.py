@@ -26,7 +26,7 @@ REASONS = {
     "needs a card": "an NVIDIA card, or PyTorch on one",
     "needs the network": "fetches something, or goes to another machine",
     "builds everything": "make test and its kin, which are what runs this test, and packages of a "
-                         "build of their own",
+    "build of their own",
     "full size": "writes or reads tens of gigabytes",
 }
 # What no line of a block that is not `sh` may begin with: there it would be shown and never run. (A
@@ -49,7 +49,7 @@ class Block:
     language: str
     text: str
     not_run: str = ""  # the reason of a `<!-- not run: ... -->` before it
-    exits: int = 0     # of a `<!-- exits N -->` before it: what each of its commands ends with
+    exits: int = 0  # of a `<!-- exits N -->` before it: what each of its commands ends with
 
     def where(self, offset: int = 0) -> str:
         return f"{os.path.relpath(self.document, ROOT)}:{self.line + offset}"
@@ -121,7 +121,7 @@ class Document:
         a reason."""
         self, inside, reason = cls(path), None, ""
         text = path.read_text()
-        first = text[:text.index(".SH EXAMPLES")].count("\n")
+        first = text[: text.index(".SH EXAMPLES")].count("\n")
         for number, line in enumerate(text.splitlines()[first:], first + 1):
             if line == ".EX":
                 inside = []

@@ -28,7 +28,9 @@ PATIENCE = 1000 if SANITIZED else 250  # seconds a whole document may take; wait
 MODELS = [
     ("checkpoints/v1-5-pruned-emaonly-fp16.safetensors", "sd15-tiny", "f16"),
     (
-        "checkpoints/YOURS.safetensors", "sd15-tiny", "f16"
+        "checkpoints/YOURS.safetensors",
+        "sd15-tiny",
+        "f16",
     ),  # where a document leaves the name to the reader
     ("diffusion_models/flux1-dev.safetensors", "flux-tiny", "bf16"),
     ("diffusion_models/flux1-dev-Q8_0.gguf", "flux-tiny", "q8_0"),
@@ -41,12 +43,18 @@ MODELS = [
 # A LoRA for the first attention of the tiny UNet, in kohya's names.
 LORA_AT = "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_q"
 LORA = {
-    f"{LORA_AT}.lora_{part}.weight": shape
-    for part, shape in (("down", [4, 32]), ("up", [32, 4]))
+    f"{LORA_AT}.lora_{part}.weight": shape for part, shape in (("down", [4, 32]), ("up", [32, 4]))
 }
 # Of what a reader sees beside the documents; all of it read-only in spirit.
 REPOSITORY = [
-    "assets", "docs", "include", "tools", "bench", "Makefile", "CMakeLists.txt", "CMakePresets.json"
+    "assets",
+    "docs",
+    "include",
+    "tools",
+    "bench",
+    "Makefile",
+    "CMakeLists.txt",
+    "CMakePresets.json",
 ]
 # What would keep a failure from us. A reader does not need these: a command a line says the same.
 HIDES = {
@@ -158,8 +166,7 @@ def script(commands: list[Command], port: int) -> str:
             out.append('docs_stop; rm -f "$DOCS_RUN"/server.*; : > "$DOCS_RUN/server.log"')
             out.append(
                 '{\nexport DOCS_SERVER=yes\n%s\necho $? > "$DOCS_RUN/server.rc"\n} >> '
-                '"$DOCS_RUN/server.log" 2>&1 &\ndocs_started'
-                % text
+                '"$DOCS_RUN/server.log" 2>&1 &\ndocs_started' % text
             )
         else:
             out.append(f"docs_head={'yes' if re.search(r'[|] *head ', text) else 'no'}")
@@ -183,8 +190,10 @@ def png(path: Path, side: int = 64) -> None:
         + b"".join(
             bytes(
                 [
-                    x * 4, y * 4, 128,
-                    0 if side // 4 < x < 3 * side // 4 and side // 4 < y < 3 * side // 4 else 255
+                    x * 4,
+                    y * 4,
+                    128,
+                    0 if side // 4 < x < 3 * side // 4 and side // 4 < y < 3 * side // 4 else 255,
                 ]
             )
             for x in range(side)
@@ -243,8 +252,10 @@ def stand_ins(folder: Path) -> Path:
     (folder / "lora.json").write_text(json.dumps(LORA))
     (comfyui / "models/loras").mkdir()
     synth(
-        "--keys", str(folder / "lora.json"), "--output",
-        str(comfyui / "models/loras/style.safetensors")
+        "--keys",
+        str(folder / "lora.json"),
+        "--output",
+        str(comfyui / "models/loras/style.safetensors"),
     )
     (comfyui / "input").mkdir()
     (comfyui / "output").mkdir()

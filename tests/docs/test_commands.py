@@ -66,28 +66,31 @@ def test_commands(document, comfyui, tmp_path):
         print(Sandbox(tmp_path, comfyui).run(run))
 
 
-@pytest.mark.parametrize("text, why", [
-    ("berth versio", "exit code 2"),
-    ("berth version\nfalse && true\nberth version", "exit code 1"),
-    ("berth plann x --json | head -n 3", "exit code 2 inside a pipe"),
-    ("berth version | grep -q nosuch", "exit code 1"),
-    ("seq 1000000 | true", "exit code 141 inside a pipe"),
-    ("export X=$(berth nosuch)", "exit code 2 of berth nosuch"),
-    ("berth inspect \"$(berth nosuch)\"", "exit code"),
-    ("cat << EOF\nberth version", "never ends"),
-    ("berth version \\", "never ends"),
-    ("berth nosuch; true", "hides"),
-    ("berth nosuch || true", "hides"),
-    ("! berth nosuch", "hides"),
-    ("berth nosuch &", "hides"),
-    ("berth nosuch & berth version", "hides"),
-    ("berth nosuch | head -n 1 && true", "hides"),
-    ("echo $(berth nosuch | head -n 1)", "hides"),
-    ("exit 0\nberth nosuch", "hides"),
-    ("kill -9 $$", "-9"),
-    ("berth serve &\ncurl -s -d '{}' http://127.0.0.1:8188/berth/plan", "exit code 22"),
-    ("berth serve --no-such-option &\nberth ps", "no server"),
-])
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("berth versio", "exit code 2"),
+        ("berth version\nfalse && true\nberth version", "exit code 1"),
+        ("berth plann x --json | head -n 3", "exit code 2 inside a pipe"),
+        ("berth version | grep -q nosuch", "exit code 1"),
+        ("seq 1000000 | true", "exit code 141 inside a pipe"),
+        ("export X=$(berth nosuch)", "exit code 2 of berth nosuch"),
+        ('berth inspect "$(berth nosuch)"', "exit code"),
+        ("cat << EOF\nberth version", "never ends"),
+        ("berth version \\", "never ends"),
+        ("berth nosuch; true", "hides"),
+        ("berth nosuch || true", "hides"),
+        ("! berth nosuch", "hides"),
+        ("berth nosuch &", "hides"),
+        ("berth nosuch & berth version", "hides"),
+        ("berth nosuch | head -n 1 && true", "hides"),
+        ("echo $(berth nosuch | head -n 1)", "hides"),
+        ("exit 0\nberth nosuch", "hides"),
+        ("kill -9 $$", "-9"),
+        ("berth serve &\ncurl -s -d '{}' http://127.0.0.1:8188/berth/plan", "exit code 22"),
+        ("berth serve --no-such-option &\nberth ps", "no server"),
+    ],
+)
 def test_a_wrong_command_is_found(text, why, comfyui, tmp_path):
     """The other tests can fail: a command that fails, one that hides that it does, a server that
     does not come up."""
@@ -97,8 +100,10 @@ def test_a_wrong_command_is_found(text, why, comfyui, tmp_path):
 
 def test_right_commands_pass(comfyui, tmp_path):
     """And what looks like the above, and is none of it, is run to the end."""
-    text = ("echo 'a; b || c &' \"$(echo d)\" > x   # it's; this || that\ncat << EOF\nplain\nEOF\n"
-            "grep -q '^a; b || c & d$' x\nberth version 2>&1 | head -n 1\nseq 1000000 | head -n 1")
+    text = (
+        "echo 'a; b || c &' \"$(echo d)\" > x   # it's; this || that\ncat << EOF\nplain\nEOF\n"
+        "grep -q '^a; b || c & d$' x\nberth version 2>&1 | head -n 1\nseq 1000000 | head -n 1"
+    )
     Sandbox(tmp_path / "box", comfyui).run(split(Block(DOCUMENTS[0].path, 1, "sh", text)))
     with pytest.raises(AssertionError, match="ended before"):  # however it came about
         Sandbox(tmp_path / "early", comfyui).run(

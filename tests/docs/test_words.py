@@ -24,9 +24,23 @@ FOREIGN = {
 }
 # Not in this tree: made by a build, or a place in somebody else's.
 ELSEWHERE = (
-    "build/", "models/", "input/", "output/", "temp/", "user/", "comfy/", "custom_nodes/", "USER/",
-    "BASE/", "DIR/", "COMFYUI/", "checkpoints/", "diffusion_models/", "text_encoders/", "vae/",
-    "loras/"
+    "build/",
+    "models/",
+    "input/",
+    "output/",
+    "temp/",
+    "user/",
+    "comfy/",
+    "custom_nodes/",
+    "USER/",
+    "BASE/",
+    "DIR/",
+    "COMFYUI/",
+    "checkpoints/",
+    "diffusion_models/",
+    "text_encoders/",
+    "vae/",
+    "loras/",
 )
 
 
@@ -42,8 +56,18 @@ def sources(*folders: str) -> str:
         if n.startswith(folders)
         and n.endswith(
             (
-                ".c", ".h", ".def", ".cu", ".cuh", ".txt", ".cmake", ".py", ".sh", "Makefile",
-                ".json", ".in"
+                ".c",
+                ".h",
+                ".def",
+                ".cu",
+                ".cuh",
+                ".txt",
+                ".cmake",
+                ".py",
+                ".sh",
+                "Makefile",
+                ".json",
+                ".in",
             )
         )
     ]
@@ -166,8 +190,9 @@ def test_functions_are_there():
         }
         for name in said:
             op = re.fullmatch(r"op_(\w+?)(_ready|_scratch)?", name)  # what a line of ops.def makes
-            assert re.search(rf"\b{name}\b", text) or op and re.search(rf"\bOP\({op[1]}\)", text), \
-                f"{document.path.name}: no function {name}()"
+            assert (
+                re.search(rf"\b{name}\b", text) or op and re.search(rf"\bOP\({op[1]}\)", text)
+            ), f"{document.path.name}: no function {name}()"
 
 
 def literals() -> str:
@@ -180,7 +205,7 @@ def test_error_messages():
     """The troubleshooting tables quote what the program says; `...` stands for what it fills in."""
     text = literals()
     page = Document.read(ROOT / "docs/guide.md").prose
-    quoted = re.findall(r"^\| `([^`]+)` \|", page[page.index("## Troubleshooting"):], re.M)
+    quoted = re.findall(r"^\| `([^`]+)` \|", page[page.index("## Troubleshooting") :], re.M)
     assert len(quoted) >= 20
     for message in quoted:
         for piece in re.split(r"\s*\.\.\.\s*", message):
@@ -224,7 +249,8 @@ def test_nodes_that_cannot_be_computed():
     """docs/from-comfyui.md names all of them."""
     text = re.sub(r"#define.*", "", sources("src/node/"))
     declared = set(re.findall(r"\bNOT_YET\(\s*(\w+)", text)) | set(
-        re.findall(r"NODE_CLASS\((\w+)[^;]*\.run = node_not_yet\)", text))
+        re.findall(r"NODE_CLASS\((\w+)[^;]*\.run = node_not_yet\)", text)
+    )
     page = (ROOT / "docs/from-comfyui.md").read_text()
     missing = {n for n in declared if f"`{n}`" not in page and "WanVideo" not in n}
     assert len(declared) > 10 and not missing, missing
@@ -248,7 +274,7 @@ def test_routes():
 def test_labels():
     """What the tour tells people to press is on the page, in these words: README's *italics*."""
     page = (ROOT / "README.md").read_text()
-    tour = page[page.index("## Five minutes"):page.index("## How it compares")]
+    tour = page[page.index("## Five minutes") : page.index("## How it compares")]
     labels = set(
         re.findall(
             r"(?<!\*)\*([^*`\n]+)\*(?!\*)", re.sub(r"```.*?```|`[^`\n]*`", "", tour, flags=re.S)
@@ -287,10 +313,15 @@ def test_markdown_itself(tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
-        "~~~sh\nberth x\n~~~", "- ```sh\n  berth x\n  ```",
-        "1. text\n\n    ```sh\n    berth x\n    ```", "> ```sh\n> berth x\n> ```",
-        "text\n\n    berth x", "text\n\n\tberth x", "<pre>berth x</pre>",
-        "```sh title=x\nberth x\n```", "```sh\nberth x"
+        "~~~sh\nberth x\n~~~",
+        "- ```sh\n  berth x\n  ```",
+        "1. text\n\n    ```sh\n    berth x\n    ```",
+        "> ```sh\n> berth x\n> ```",
+        "text\n\n    berth x",
+        "text\n\n\tberth x",
+        "<pre>berth x</pre>",
+        "```sh title=x\nberth x\n```",
+        "```sh\nberth x",
     ],
 )
 def test_markdown_that_would_not_be_read(text, tmp_path):
@@ -303,8 +334,13 @@ def test_markdown_that_would_not_be_read(text, tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
-        "berth x", "picture\nberth x", "$ x", "./build/berth x", "A=b sudo make x", "  ~/x/berth x",
-        "output\ncurl x"
+        "berth x",
+        "picture\nberth x",
+        "$ x",
+        "./build/berth x",
+        "A=b sudo make x",
+        "  ~/x/berth x",
+        "output\ncurl x",
     ],
 )
 def test_commands_are_told_from_output(text):

@@ -82,7 +82,7 @@ def test_its_artifacts_meet(workflow):
 
 def test_the_container_is_careful():
     lines = [line for line in CONTAINER.splitlines() if line and not line.startswith("#")]
-    last = lines[max(i for i, line in enumerate(lines) if line.startswith("FROM ")):]
+    last = lines[max(i for i, line in enumerate(lines) if line.startswith("FROM ")) :]
     words = {line.split()[0] for line in last}
     assert {"USER", "VOLUME", "HEALTHCHECK", "EXPOSE", "ENTRYPOINT", "CMD"} <= words
     assert "USER berth" in last

@@ -24,8 +24,10 @@ def bash(scripts, tmp_path):
     """What bash offers for a line, with the cursor at its end."""
 
     def offer(line, breaks="\"'><=;|&(:"):
-        program = ('source "$1"; COMP_LINE=$2 COMP_POINT=${#2} COMP_WORDBREAKS=$3; _berth; '
-                   '[[ ${COMPREPLY[*]} ]] && printf "%s\\n" "${COMPREPLY[@]}"; true')
+        program = (
+            'source "$1"; COMP_LINE=$2 COMP_POINT=${#2} COMP_WORDBREAKS=$3; _berth; '
+            '[[ ${COMPREPLY[*]} ]] && printf "%s\\n" "${COMPREPLY[@]}"; true'
+        )
         done = subprocess.run(
             ["bash", "--norc", "-c", program, "bash", scripts / "bash", line, breaks],
             capture_output=True,
@@ -102,7 +104,7 @@ def test_bash_takes_names_as_they_are(bash, tmp_path):
 
 def test_bash_offers_nothing_where_nothing_fits(bash):
     assert bash("berth serve --port ") == []  # a number
-    assert bash("berth serve x") == []        # serve takes options only
+    assert bash("berth serve x") == []  # serve takes options only
     assert bash("berth nosuch -") == []
     assert bash("berth run --set a=b --port ") == []
 

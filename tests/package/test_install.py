@@ -80,8 +80,15 @@ def test_it_finds_the_demo_of_its_own_prefix(prefix, tmp_path):
     if not DEMO.exists():
         pytest.skip("no demo model in this tree")
     command = [
-        prefix / "bin/berth", "serve", "--demo", "--base-directory", tmp_path, "--port", "0",
-        "--quick-test-for-ci", "--cpu"
+        prefix / "bin/berth",
+        "serve",
+        "--demo",
+        "--base-directory",
+        tmp_path,
+        "--port",
+        "0",
+        "--quick-test-for-ci",
+        "--cpu",
     ]
     subprocess.run(command, check=True, capture_output=True, env={"PATH": "/usr/bin:/bin"})
     model = prefix / "share/berth/demo" / DEMO.name
@@ -174,8 +181,15 @@ def test_packages(tmp_path):
         pytest.skip("nobody packages a sanitizer build")
     subprocess.run(
         [
-            "cpack", "--config", "CPackConfig.cmake", "-G", "DEB", "-D",
-            f"CPACK_PACKAGE_DIRECTORY={tmp_path}", "-D", "CPACK_INSTALL_PREFIX=/usr"
+            "cpack",
+            "--config",
+            "CPackConfig.cmake",
+            "-G",
+            "DEB",
+            "-D",
+            f"CPACK_PACKAGE_DIRECTORY={tmp_path}",
+            "-D",
+            "CPACK_INSTALL_PREFIX=/usr",
         ],
         cwd=BUILD,
         check=True,
@@ -192,7 +206,17 @@ def test_packages(tmp_path):
 
     for package in packages:
         assert field(package, "Version") == version
-    for library in ("libc6", "libjansson4", "libwebsockets", "libsqlite3-0", "libpng16-16", "libtiff6", "libyaml-0-2", "libcurl4", "libavformat"):
+    for library in (
+        "libc6",
+        "libjansson4",
+        "libwebsockets",
+        "libsqlite3-0",
+        "libpng16-16",
+        "libtiff6",
+        "libyaml-0-2",
+        "libcurl4",
+        "libavformat",
+    ):
         assert library in field("berth", "Depends")
     assert "python" not in field("berth", "Depends")
     assert field("libberth-dev", "Depends") == f"libberth0 (= {version})"
@@ -200,8 +224,10 @@ def test_packages(tmp_path):
         ["dpkg-deb", "-c", packages["berth"]], capture_output=True, text=True, check=True
     ).stdout
     for path in (
-        "./usr/bin/berth", "./usr/lib/systemd/system/berth.service", "./etc/default/berth",
-        "./usr/share/berth/workflows/demo.json"
+        "./usr/bin/berth",
+        "./usr/lib/systemd/system/berth.service",
+        "./etc/default/berth",
+        "./usr/share/berth/workflows/demo.json",
     ):
         assert re.search(rf" root/root .* {re.escape(path)}$", listed, re.M), path
     assert not re.search(r"\./usr/(local|include)", listed)

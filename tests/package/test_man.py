@@ -34,8 +34,16 @@ def page():
 def test_sections(page):
     found = re.findall(r'^\.SH "?([A-Z ]+)"?$', page, re.M)
     assert found == [
-        "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXIT STATUS", "ENVIRONMENT",
-        "FILES", "EXAMPLES", "SEE ALSO"
+        "NAME",
+        "SYNOPSIS",
+        "DESCRIPTION",
+        "OPTIONS",
+        "COMMANDS",
+        "EXIT STATUS",
+        "ENVIRONMENT",
+        "FILES",
+        "EXAMPLES",
+        "SEE ALSO",
     ]
     assert "@" not in page.split(".SH NAME")[0] and "@COMMANDS@" not in page
 

@@ -14,8 +14,10 @@ import time
 try:
     from selenium import webdriver
     from selenium.common.exceptions import (
-        JavascriptException, NoSuchElementException, StaleElementReferenceException,
-        WebDriverException
+        JavascriptException,
+        NoSuchElementException,
+        StaleElementReferenceException,
+        WebDriverException,
     )
     from selenium.webdriver.chrome.options import Options
     from selenium.webdriver.chrome.service import Service
@@ -49,10 +51,18 @@ class Browser:
         options = Options()
         options.binary_location = shutil.which("chromium")
         for flag in (
-            "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-            "--disable-extensions", "--disable-background-networking", "--disable-component-update",
-            "--disable-sync", "--force-device-scale-factor=1", "--hide-scrollbars",
-            f"--window-size={width},{height}", f"--user-data-dir={self.profile}"
+            "--headless=new",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-extensions",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--force-device-scale-factor=1",
+            "--hide-scrollbars",
+            f"--window-size={width},{height}",
+            f"--user-data-dir={self.profile}",
         ):
             options.add_argument(flag)
         if os.geteuid() == 0:  # Chromium's sandbox does not start for root, as CI runs
@@ -88,14 +98,19 @@ class Browser:
     def size(self, width, height):
         """The page's own size, whatever the window around it takes."""
         self.cdp(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
-            mobile=False
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
         )
 
     def scheme(self, dark):
         """What the system asks for: prefers-color-scheme."""
-        self.cdp("Emulation.setEmulatedMedia",
-                 features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.cdp(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
+        )
 
     def cdp(self, method, **parameters):
         return self.driver.execute_cdp_cmd(method, parameters)
@@ -158,7 +173,9 @@ class Browser:
                 if seen:
                     return seen
             except (
-                NoSuchElementException, StaleElementReferenceException, JavascriptException
+                NoSuchElementException,
+                StaleElementReferenceException,
+                JavascriptException,
             ) as e:
                 seen = type(e).__name__
             time.sleep(0.05)  # between two questions; what is waited for is the answer
@@ -166,8 +183,10 @@ class Browser:
 
     def shown(self, selector):
         """The element, when it is there and visible."""
+
         def look():
             return next((e for e in self.all(selector) if e.is_displayed()), None)
+
         return self.until(look, f"{selector} on the page")
 
     def gone(self, selector):
@@ -183,9 +202,11 @@ class Browser:
 
     def until_text(self, selector, *parts):
         """Waits until the element's text holds all parts; returns it."""
+
         def look():
             text = self.text(selector)
             return text if all(p in text for p in parts) else None
+
         return self.until(look, f"{parts} in {selector}: {self.text(selector)!r}")
 
     def click(self, selector):
@@ -215,6 +236,7 @@ class Browser:
                     return False
                 raise
             return True
+
         self.until(press, f"{selector} to click on")
 
     def fill(self, selector, value):
@@ -226,12 +248,17 @@ class Browser:
     def choose(self, selector, value):
         """An option of a select by its value."""
         self.shown(selector)
-        self.until(lambda: self.js(
-            "const e = document.querySelector(arguments[0]), v = arguments[1];"
-            "if (![...e.options].some(o => o.value === v)) return false;"
-            "e.value = v; e.dispatchEvent(new Event('input', {bubbles: true}));"
-            "e.dispatchEvent(new Event('change', {bubbles: true})); return true", selector, value),
-            f"{value!r} among the options of {selector}")
+        self.until(
+            lambda: self.js(
+                "const e = document.querySelector(arguments[0]), v = arguments[1];"
+                "if (![...e.options].some(o => o.value === v)) return false;"
+                "e.value = v; e.dispatchEvent(new Event('input', {bubbles: true}));"
+                "e.dispatchEvent(new Event('change', {bubbles: true})); return true",
+                selector,
+                value,
+            ),
+            f"{value!r} among the options of {selector}",
+        )
 
     def keys(self, *keys):
         """Keys to whatever has the focus."""

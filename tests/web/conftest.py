@@ -55,8 +55,10 @@ def base_with_model(base, *names):
 
 def drawing(text="a boat", seed=1, steps=2, size=64, model=MODEL, prefix="web", cfg=1.0, **loader):
     """Text to picture as an API workflow. With allocations="...": by the DisTorch2 loader."""
+
     def node(kind, **inputs):
         return {"class_type": kind, "inputs": inputs}
+
     load = node("CheckpointLoaderSimple", ckpt_name=model)
     if loader:
         load = node(
@@ -74,8 +76,17 @@ def drawing(text="a boat", seed=1, steps=2, size=64, model=MODEL, prefix="web", 
         "3": node("CLIPTextEncode", clip=["1", 1], text=""),
         "4": node("EmptyLatentImage", width=size, height=size, batch_size=1),
         "5": node(
-            "KSampler", model=["1", 0], positive=["2", 0], negative=["3", 0], latent_image=["4", 0],
-            seed=seed, steps=steps, cfg=cfg, sampler_name="euler", scheduler="normal", denoise=1.0
+            "KSampler",
+            model=["1", 0],
+            positive=["2", 0],
+            negative=["3", 0],
+            latent_image=["4", 0],
+            seed=seed,
+            steps=steps,
+            cfg=cfg,
+            sampler_name="euler",
+            scheduler="normal",
+            denoise=1.0,
         ),
         "6": node("VAEDecode", samples=["5", 0], vae=["1", 2]),
         "7": node("SaveImage", images=["6", 0], filename_prefix=prefix),

@@ -39,7 +39,7 @@ def _boxes(counts, most):
         i = max(range(len(boxes)), key=lambda i: boxes[i][0] if len(boxes[i][1]) > 1 else -1.0)
         if len(boxes[i][1]) < 2:
             break
-        boxes[i:i + 1] = [(_spread(half)[0], half) for half in _cut(boxes[i][1])]
+        boxes[i : i + 1] = [(_spread(half)[0], half) for half in _cut(boxes[i][1])]
     return [box for _, box in boxes]
 
 
@@ -53,12 +53,13 @@ def reduce(width, height, rgb):
         index.update((c, len(palette)) for c, _ in box)
         palette.append(tuple(round(_mean(box, i)) for i in range(3)))
     plane = bytes(index[p] for p in pixels)
-    rows = b"".join(b"\0" + plane[y * width:(y + 1) * width] for y in range(height))
+    rows = b"".join(b"\0" + plane[y * width : (y + 1) * width] for y in range(height))
 
     def chunk(kind, data):
         return (
             struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         )
+
     return (
         b"\x89PNG\r\n\x1a\n"
         + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0))

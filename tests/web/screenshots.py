@@ -64,8 +64,13 @@ def settings(server, model):
 def workflow(model, good, number, steps=None):
     """The number-th of the example prompts, placed over three devices."""
     flow = drawing(
-        good["prompts"][number % len(good["prompts"])], 200 + number, steps or good["steps"],
-        good["width"], model, cfg=good["cfg"], **PLACES
+        good["prompts"][number % len(good["prompts"])],
+        200 + number,
+        steps or good["steps"],
+        good["width"],
+        model,
+        cfg=good["cfg"],
+        **PLACES,
     )
     for name in ("sampler_name", "scheduler"):
         flow["5"]["inputs"][name] = good.get(name, flow["5"]["inputs"][name])
@@ -80,8 +85,11 @@ def prepare(page, server, model):
     arrive(page, server)
     me = page.js("return document.documentElement.dataset.client")
     for i in (10, 11, 12):
-        id = server.queue(workflow(model, good, i, STEPS if i == 10 else None), client_id=me,
-                          extra_data={"preview_method": "latent2rgb"})["prompt_id"]
+        id = server.queue(
+            workflow(model, good, i, STEPS if i == 10 else None),
+            client_id=me,
+            extra_data={"preview_method": "latent2rgb"},
+        )["prompt_id"]
         if i == 10:  # as if the page had sent it: a phone shows it below the button
             page.js(
                 "const [id, width] = arguments; import('/berth/web/now.js').then((now) => "
@@ -97,8 +105,11 @@ def take(page, name, width, height, dark, top):
     if width < 500:
         page.cdp("Emulation.setTouchEmulationEnabled", enabled=True)
         page.cdp(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
-            mobile=True
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=True,
         )
     page.scheme(dark)
     page.until(lambda: page.js("return innerWidth") == width, "the size")

@@ -168,8 +168,11 @@ def test_a_wish_is_shown_until_it_is_answered(page, server, loaded):
     assert page.js("return held.length") == 1  # the second wish waits for the first one's answer
     page.js("window.fetch = real; held[0].go()")
     page.until(lambda: model(server, clip)["retention"] == "eject", "the last wish")
-    page.until(lambda: page.one(row(clip, "[data-test=retention][value=eject]")).is_selected() and
-               not page.one(row(clip, "[data-test=asked]")).is_displayed(), "the switch agrees")
+    page.until(
+        lambda: page.one(row(clip, "[data-test=retention][value=eject]")).is_selected()
+        and not page.one(row(clip, "[data-test=asked]")).is_displayed(),
+        "the switch agrees",
+    )
     server.post("/interrupt", {})
 
 

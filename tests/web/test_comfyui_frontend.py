@@ -43,8 +43,15 @@ def unpack(wheel, folder):
 def download(version, folder):
     subprocess.run(
         [
-            sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder,
-            f"{PACKAGE}=={version}"
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "-d",
+            folder,
+            f"{PACKAGE}=={version}",
         ],
         check=True,
     )
@@ -79,8 +86,14 @@ ABSENT = ("/user.css", "/api/userdata", "/favicon.ico")
 @pytest.fixture
 def server(tmp_path, frontend):
     with Server(
-        tmp_path / "base", "--demo", "--front-end-root", frontend, "--devices", DEVICES,
-        "--preview-method", "latent2rgb"
+        tmp_path / "base",
+        "--demo",
+        "--front-end-root",
+        frontend,
+        "--devices",
+        DEVICES,
+        "--preview-method",
+        "latent2rgb",
     ) as s:
         yield s
 
@@ -100,11 +113,9 @@ def page(chrome, server):
 
 def dialogs(page):
     """Texts of dialogs and error toasts that are open."""
-    return page.js(
-        """return [...document.querySelectorAll(
+    return page.js("""return [...document.querySelectorAll(
             '[role=dialog], .p-dialog, .comfy-modal, .p-toast-message-error')]
-        .filter(e => e.checkVisibility()).map(e => e.innerText)"""
-    )
+        .filter(e => e.checkVisibility()).map(e => e.innerText)""")
 
 
 def graph_is(page, *classes):
@@ -189,8 +200,13 @@ def test_a_newcomer_gets_a_picture_from_the_template(page, server):
     )
     page.click("[data-testid=template-workflow-berth-demo]")
     graph_is(
-        page, "CheckpointLoaderSimple", "CLIPTextEncode", "EmptyLatentImage", "KSampler",
-        "VAEDecode", "SaveImage"
+        page,
+        "CheckpointLoaderSimple",
+        "CLIPTextEncode",
+        "EmptyLatentImage",
+        "KSampler",
+        "VAEDecode",
+        "SaveImage",
     )
     page.until(lambda: dialogs(page) == [], "the dialog closed")
     run_and_see(page, server)

@@ -45,7 +45,10 @@ def test_everything_that_was_filled_in_is_in_the_workflow(page, server):
     (sampler,) = nodes(workflow, "KSampler")
     assert sampler["seed"] == 18446744073709551615
     assert (sampler["steps"], sampler["cfg"], sampler["sampler_name"], sampler["scheduler"]) == (
-        2, 3.5, "dpmpp_2m", "karras"
+        2,
+        3.5,
+        "dpmpp_2m",
+        "karras",
     )
     assert workflow[sampler["positive"][0]]["inputs"]["text"] == "a red boat"
     assert workflow[sampler["negative"][0]]["inputs"]["text"] == "fog"
@@ -96,12 +99,10 @@ def test_control_enter_submits(page, server):
 def test_a_key_that_is_held_submits_once(page, server):
     server.post("/berth/queue", {"paused": True})
     fill(page, "held")
-    page.js(
-        """const box = document.querySelector('#f-prompt');
+    page.js("""const box = document.querySelector('#f-prompt');
         for (let i = 0; i < 20; i++)
             box.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', ctrlKey: true,
-                repeat: i > 0, bubbles: true, cancelable: true}));"""
-    )
+                repeat: i > 0, bubbles: true, cancelable: true}));""")
     page.until(lambda: page.all("[data-test=waiting]"), "one")
     page.until(lambda: page.one("#btn-submit").get_attribute("aria-disabled") is None, "the answer")
     assert server.get("/berth/queue").json()["pending"] == 1
@@ -189,7 +190,7 @@ def set_metadata(path, settings):
     """Writes berth.settings into a checkpoint; another file of the same name, for the old one may
     be mapped."""
     with open(path, "rb") as f:
-        size, = struct.unpack("<Q", f.read(8))
+        (size,) = struct.unpack("<Q", f.read(8))
         header, data = json.loads(f.read(size)), f.read()
     header["__metadata__"] = {
         **header.get("__metadata__", {}),
@@ -316,6 +317,7 @@ def test_what_was_typed_outlives_another_model(chrome, tmp_path):
             == [steps, cfg],
             f"{steps} steps, cfg {cfg}",
         )
+
     with Server(base, "--devices", "cpu=2g") as server:
         chrome.leave()
         arrive(chrome, server)
@@ -338,12 +340,15 @@ def test_what_was_typed_outlives_another_model(chrome, tmp_path):
 
 # -- files
 
+
 def png(chunks=()):
     """A small PNG with further chunks after its head."""
+
     def chunk(kind, data):
         return (
             struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         )
+
     return (
         b"\x89PNG\r\n\x1a\n"
         + chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0))
@@ -496,7 +501,7 @@ UI_FORMAT = {
         (
             "length.png",
             b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 0xFFFFFFFF) + b"tEXt" + b"prompt\0{}",
-            "cut short"
+            "cut short",
         ),
         # a good workflow, and 40 MB of spaces that are 40 KB in the file
         (

@@ -71,6 +71,7 @@ def server(base):
 
 # -- helpers
 
+
 def value(page, name):
     return page.js("return document.getElementById('f-' + arguments[0]).value", name)
 
@@ -143,6 +144,7 @@ def picture(tmp_path):
 
 
 # -- diffusion models
+
 
 def test_flux_draws_with_its_encoders_and_vae(page, server):
     page.choose("#f-model", "diffusion_models:flux1-dev.safetensors")
@@ -224,12 +226,10 @@ def test_sdxl_gets_both_clips(page, server):
     """Also when the button is pressed before the server has said what the model is. Looked at while
     it waits: it is the largest of the tiny ones."""
     server.post("/berth/queue", {"paused": True})
-    page.js(
-        """
+    page.js("""
         const real = fetch, held = new Promise((resolve) => { window.release = resolve; });
         window.fetch = (url, ...more) => (url.includes('sdxl-unet') ? held
-            : Promise.resolve()).then(() => real(url, ...more));"""
-    )
+            : Promise.resolve()).then(() => real(url, ...more));""")
     page.choose("#f-model", "diffusion_models:sdxl-unet.safetensors")
     page.click("#btn-submit")
     page.until(
@@ -278,6 +278,7 @@ def test_a_wrong_file_is_refused_at_its_field(page, server):
 
 # -- LoRAs
 
+
 def test_loras_are_a_list_with_strengths(page, server):
     page.click("#more-loras summary")
     for row, (name, strength) in enumerate(
@@ -295,7 +296,9 @@ def test_loras_are_a_list_with_strengths(page, server):
     graph, pictures = drawn(page, server)
     first, second = [n["inputs"] for n in graph.values() if n["class_type"] == "LoraLoader"]
     assert (first["lora_name"], first["strength_model"], first["strength_clip"]) == (
-        "strong.safetensors", 0.5, 0.5
+        "strong.safetensors",
+        0.5,
+        0.5,
     )
     assert (second["lora_name"], second["strength_model"]) == ("soft.safetensors", -1.25)
     assert (
@@ -328,6 +331,7 @@ def test_a_lora_that_is_gone_is_said_at_its_field(page, server, base):
 
 # -- keys and screen readers
 
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_all_of_it_is_named_and_can_be_read(page, server, picture, dark):
     page.scheme(dark)
@@ -353,8 +357,9 @@ def test_all_of_it_is_named_and_can_be_read(page, server, picture, dark):
         "#btn-source",
     ):
         page.until(
-            lambda: contrast(page, selector) >= 4.5, f"{selector}: {contrast(page, selector)}",
-            patience=5
+            lambda: contrast(page, selector) >= 4.5,
+            f"{selector}: {contrast(page, selector)}",
+            patience=5,
         )
 
 
@@ -382,14 +387,27 @@ def test_tab_goes_through_it_as_it_is_read(page, server, picture):
             break
     row = page.js("return document.querySelector('[data-test=lora]').dataset.row")
     want = [
-        "f-encoder1", "f-encoder2", "f-vae", f"f-lora{row}", f"f-strength{row}", "lora-remove",
-        "btn-lora", "f-source", "btn-source", "source-how", "f-mask", "mask-paint", "mask-erase",
-        "f-denoise", "f-seed"
+        "f-encoder1",
+        "f-encoder2",
+        "f-vae",
+        f"f-lora{row}",
+        f"f-strength{row}",
+        "lora-remove",
+        "btn-lora",
+        "f-source",
+        "btn-source",
+        "source-how",
+        "f-mask",
+        "mask-paint",
+        "mask-erase",
+        "f-denoise",
+        "f-seed",
     ]
     assert [s for s in seen if s in want] == want, seen
 
 
 # -- what is remembered
+
 
 def test_a_reload_keeps_all_of_it(page, server, picture):
     page.choose("#f-model", "diffusion_models:flux1-dev.safetensors")
@@ -418,8 +436,12 @@ def test_a_reload_keeps_all_of_it(page, server, picture):
         ".map((s) => document.querySelector(s).value)"
     )
     assert got == [
-        "diffusion_models:flux1-dev.safetensors", "strong.safetensors", "0.25", "0.4", "7",
-        "colours.png"
+        "diffusion_models:flux1-dev.safetensors",
+        "strong.safetensors",
+        "0.25",
+        "0.4",
+        "7",
+        "colours.png",
     ]
 
 

@@ -123,6 +123,7 @@ def test_receipts_can_be_opened_again(page, server, loaded):
             "return [...document.querySelectorAll('#receipts-list [data-test=receipt]')].map((e) "
             "=> +e.dataset.serial)"
         )
+
     last = server.get("/berth/receipts").json()["receipts"][0]["serial"]
     for button in ("#btn-unload", "#btn-free"):
         page.click(button)

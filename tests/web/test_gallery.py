@@ -355,9 +355,7 @@ def test_clips_and_sounds_are_played(page, server):
         ),
         "the clip",
     )
-    page.js(
-        "document.querySelector('#picture-video').muted = true; document.querySelector('#picture-video').play()"
-    )
+    page.js("const v = document.querySelector('#picture-video'); v.muted = true; v.play()")
     page.until(
         lambda: page.js("return document.querySelector('#picture-video').currentTime > 0.1"),
         "that it plays",

@@ -9,10 +9,22 @@ import pytest
 from browser import ActionBuilder, Keys, PointerInput
 from conftest import arrive
 from test_draw import (
-    base, begin_with, draw, drawn, gradient, kinds, only, picture, pngs, server, source_of, value
+    base,
+    begin_with,
+    draw,
+    drawn,
+    gradient,
+    kinds,
+    only,
+    picture,
+    pngs,
+    server,
+    source_of,
+    value,
 )  # noqa: F401, F811
 
 # -- a picture to begin with
+
 
 def test_a_picture_to_begin_with(page, server, picture):
     begin_with(page, picture)
@@ -228,6 +240,7 @@ def test_a_chosen_picture_that_cannot_be_used_is_not_drawn_without(page, server,
 
 # -- masks
 
+
 def stroke(page, points, kind="mouse"):
     """Presses, moves and lifts a pointer over the mask; points are parts of its sides."""
     page.js("document.querySelector('[data-test=mask]').scrollIntoView({block: 'center'})")
@@ -246,12 +259,10 @@ def stroke(page, points, kind="mouse"):
 
 def painted(page):
     """The part of the mask that is painted."""
-    return page.js(
-        """const c = document.querySelector('[data-test=mask]');
+    return page.js("""const c = document.querySelector('[data-test=mask]');
         const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
         let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 127;
-        return n / (c.width * c.height)"""
-    )
+        return n / (c.width * c.height)""")
 
 
 def mask_on_the_server(server, graph):
@@ -269,7 +280,7 @@ def only_masked_pixels_changed(before, after, mask):
     assert before[:2] == after[:2]
     step, changed = before[2], 0
     for i, m in enumerate(mask):
-        a, b = before[3][i * step:i * step + 3], after[3][i * after[2]:i * after[2] + 3]
+        a, b = before[3][i * step : i * step + 3], after[3][i * after[2] : i * after[2] + 3]
         if not m:
             assert a == b, (i % before[0], i // before[0])
         changed += a != b

@@ -277,13 +277,11 @@ def test_streaming_is_shown_in_gigabytes_a_second(tapped, server):
 
 def test_a_card_that_streamed_nothing_yet_is_no_pretend_one(page, server):
     page.until_text("#stream-total", "pretend cards share RAM")
-    page.js(
-        """
+    page.js("""
         Promise.all([import('/berth/web/store.js'), import('/berth/web/data.js')]).then(([store,
             data]) =>
             data.takeDevices(store.state.devices.map(d => ({...d, kind: d.name === 'cuda:0' ? 'cuda'
-                : d.kind}))))"""
-    )
+                : d.kind}))))""")
     page.until(lambda: page.text("#stream-total") == "nothing streamed", "no word of pretending")
 
 

@@ -81,10 +81,12 @@ def test_what_is_not_in_view_is_not_asked_for(page, server):
 
 def test_a_second_tab_is_another_client(page, server):
     """A duplicated tab has a copy of the first one's storage; a reload is the same client."""
+
     def client():
         return page.until(
             lambda: page.js("return document.documentElement.dataset.client"), "its id"
         )
+
     first, tab = client(), page.driver.current_window_handle
     page.js("window.open('/berth')")
     try:
@@ -249,8 +251,9 @@ def test_text_can_be_read(page, server, dark):
         "nav a",
     ):
         page.until(
-            lambda: contrast(page, selector) >= 4.5, f"{selector}: {contrast(page, selector)}",
-            patience=5
+            lambda: contrast(page, selector) >= 4.5,
+            f"{selector}: {contrast(page, selector)}",
+            patience=5,
         )
 
 
@@ -330,8 +333,11 @@ def test_keys_are_not_spoken_of_where_there_are_none(page, server):
     assert page.one("#submit-hint").is_displayed()
     page.cdp("Emulation.setTouchEmulationEnabled", enabled=True)
     page.cdp(
-        "Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1,
-        mobile=True
+        "Emulation.setDeviceMetricsOverride",
+        width=390,
+        height=844,
+        deviceScaleFactor=1,
+        mobile=True,
     )
     try:
         page.until(
@@ -357,6 +363,7 @@ def test_less_motion_is_honoured(page):
 
 def test_keys_alone_draw_pause_and_open_a_picture(page, server):
     """Tab, Enter, Space, Escape and nothing else; where the focus is can be seen."""
+
     def tab_to(selector, most=200):
         for _ in range(most):
             page.keys(Keys.TAB)
@@ -368,6 +375,7 @@ def test_keys_alone_draw_pause_and_open_a_picture(page, server):
                 assert ring[0] != "none" or ring[1] != "none", f"no sign of the focus on {selector}"
                 return
         raise AssertionError(f"no way to {selector} by Tab")
+
     page.keys(Keys.TAB)
     assert page.js("return document.activeElement.matches('a.skip')")
     tab_to("#f-prompt")
@@ -415,13 +423,14 @@ def test_hostile_names_and_prompts_stay_text(chrome, tmp_path):
         chrome.until_text("#models [data-test=model]", "<img src=x")
         chrome.until_text("#legend", "<img")
         chrome.drop(
-            "body", "<b>x.json",
-            b'{"1": {"class_type": "<img src=x onerror=1>", "inputs": {"a": "<script>"}}}'
+            "body",
+            "<b>x.json",
+            b'{"1": {"class_type": "<img src=x onerror=1>", "inputs": {"a": "<script>"}}}',
         )
         chrome.until_text("#dlg-workflow", "<img src=x")
         assert (
             chrome.js(
-                "return document.querySelectorAll('img[src$=\"/x\"], img[onerror], main script, "
+                'return document.querySelectorAll(\'img[src$="/x"], img[onerror], main script, '
                 "dialog script').length"
             )
             == 0

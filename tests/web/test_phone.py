@@ -16,8 +16,11 @@ HEIGHT = 40  # px, of whatever can be pressed
 def phone(page):
     page.cdp("Emulation.setTouchEmulationEnabled", enabled=True)
     page.cdp(
-        "Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1,
-        mobile=True
+        "Emulation.setDeviceMetricsOverride",
+        width=390,
+        height=844,
+        deviceScaleFactor=1,
+        mobile=True,
     )
     try:
         page.until(

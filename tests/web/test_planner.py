@@ -209,6 +209,7 @@ def test_the_compute_device_is_no_donor(page, server, unet):
         return page.js(
             "return [...document.querySelector('#plan-donor').options].map((o) => o.value)"
         )
+
     edit(page, unet, "virtual")
     page.choose("#plan-compute", "cuda:0")
     assert donors() == ["cpu", "cuda:1"]

@@ -78,8 +78,7 @@ def test_previews_are_those_of_this_page_and_change(page, server):
 
 def test_a_preview_is_not_taken_from_the_picture_that_shows_it(page, server):
     """On a busy machine the browser may still be loading it, and tells of a missing file then."""
-    page.js(
-        """
+    page.js("""
         const release = URL.revokeObjectURL;
         window.takenWhileShown = 0;
         URL.revokeObjectURL = (url) => {
@@ -87,8 +86,7 @@ def test_a_preview_is_not_taken_from_the_picture_that_shows_it(page, server):
                 window.takenWhileShown++;
             release.call(URL, url);
         };
-        """
-    )
+        """)
     page.fill("#f-prompt", "waves")
     for field, value in (("#f-steps", LONG), ("#f-width", 128), ("#f-height", 128)):
         page.fill(field, value)

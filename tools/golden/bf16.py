@@ -20,6 +20,7 @@ in Berth; so is guidance embedded, which ComfyUI multiplies by 1000 in BF16 (350
 another guidance rather than a rounding). Golden tests hold BF16 on a card to 2e-2; where `bf16` is
 more than that, to `bf16` (tests/support/where.h).
 """
+
 import json
 import re
 import sys
@@ -32,20 +33,27 @@ PLAIN, WEIGHTS, PRODUCTS, BF16 = "f32", "weights", "products", "bf16"
 
 # ---- golden files and their weights ----
 
+
 def read_tensors(path):
     with open(path, "rb") as f:
         size = int.from_bytes(f.read(8), "little")
         head, data = json.loads(f.read(size)), f.read()
     types = {"F32": np.float32, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
-    return {name: torch.from_numpy(np.frombuffer(data[slice(*e["data_offsets"])], types[e["dtype"]])
-                                   .reshape(e["shape"]).copy())
-            for name, e in head.items() if name != "__metadata__"}
+    return {
+        name: torch.from_numpy(
+            np.frombuffer(data[slice(*e["data_offsets"])], types[e["dtype"]])
+            .reshape(e["shape"])
+            .copy()
+        )
+        for name, e in head.items()
+        if name != "__metadata__"
+    }
 
 
 def synth(name, shape):
-    h = 0xcbf29ce484222325
+    h = 0xCBF29CE484222325
     for b in name.encode():
-        h = (h ^ b) * 0x100000001b3 % 2 ** 64
+        h = (h ^ b) * 0x100000001B3 % 2**64
     n = int(np.prod(shape))
     with np.errstate(over="ignore"):
         z = np.uint64(h) + (np.arange(n, dtype=np.uint64) + np.uint64(1)) * np.uint64(
@@ -54,7 +62,7 @@ def synth(name, shape):
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z = z ^ (z >> np.uint64(31))
-    u = (z >> np.uint64(40)).astype(np.float64) / 2 ** 24 * 2 - 1
+    u = (z >> np.uint64(40)).astype(np.float64) / 2**24 * 2 - 1
     if len(shape) > 1:
         v = u * np.sqrt(3 / np.prod(shape[1:]))
     else:
@@ -88,10 +96,12 @@ def fill(net, weights, how):
 
 # ---- ComfyUI ----
 
+
 def load_comfy(path):
     sys.path.insert(0, path)
     sys.argv = sys.argv[:1]
     import comfy.cli_args
+
     comfy.cli_args.args.cpu = True
     comfy.cli_args.args.use_pytorch_cross_attention = True  # what it takes on a card
     import comfy.ldm.models.autoencoder
@@ -100,6 +110,7 @@ def load_comfy(path):
     import comfy.model_patcher
     import comfy.sample
     import comfy.supported_models
+
     embedding = comfy.ldm.flux.model.timestep_embedding
     comfy.ldm.flux.model.timestep_embedding = lambda t, *more: embedding(t.float(), *more)
     return comfy
@@ -143,12 +154,23 @@ def ksampler(
 ):
     noise = comfy.sample.prepare_noise(latent, seed)
     return comfy.sample.sample(
-        model, noise, steps, cfg, sampler, scheduler, positive, negative, latent, seed=seed,
-        disable_pbar=True, **more
+        model,
+        noise,
+        steps,
+        cfg,
+        sampler,
+        scheduler,
+        positive,
+        negative,
+        latent,
+        seed=seed,
+        disable_pbar=True,
+        **more,
     )
 
 
 # ---- cases: each gives (golden file, tensor, result) ----
+
 
 class Cases:
     def __init__(self, golden, comfy):
@@ -165,14 +187,21 @@ class Cases:
     def unet(self, name, how):
         family = "SDXL" if "sdxl" in name else "SD15"
         return make_model(
-            self.comfy, family, self.manifest[f"unet_{name}"]["config"],
-            weights_of(self.golden, f"{name}_unet_keys.json", "model.diffusion_model."), how
+            self.comfy,
+            family,
+            self.manifest[f"unet_{name}"]["config"],
+            weights_of(self.golden, f"{name}_unet_keys.json", "model.diffusion_model."),
+            how,
         )
 
     def vae(self, name, how):
         weights = weights_of(self.golden, f"{name}_vae_keys.json", "")
-        return make_vae(self.comfy, self.manifest[f"vae_{name}"]["config"],
-                        {k.removeprefix("first_stage_model."): v for k, v in weights.items()}, how)
+        return make_vae(
+            self.comfy,
+            self.manifest[f"vae_{name}"]["config"],
+            {k.removeprefix("first_stage_model."): v for k, v in weights.items()},
+            how,
+        )
 
     def unets(self, how):
         dtype = torch.bfloat16 if how == BF16 else torch.float32
@@ -198,8 +227,9 @@ class Cases:
     def prompts(self):
         """Positive and negative of the SD1.5 runs, as the golden text encoder gave them in F32."""
         texts, w, about = (
-            self.manifest["clip_l_tiny"]["prompts"], self.file("clip_l_tiny"),
-            self.manifest["sample_sd15_tiny"]
+            self.manifest["clip_l_tiny"]["prompts"],
+            self.file("clip_l_tiny"),
+            self.manifest["sample_sd15_tiny"],
         )
         found = []
         for which in ("positive", "negative"):
@@ -234,8 +264,17 @@ class Cases:
             if kind == "inpaint/":
                 more["noise_mask"] = w["inpaint/mask"]
             yield "sample_sd15_tiny", key, ksampler(
-                self.comfy, model, m[1], m[2], int(m[3]), seed=seed, cfg=cfg, positive=positive,
-                negative=negative, latent=latent, **more
+                self.comfy,
+                model,
+                m[1],
+                m[2],
+                int(m[3]),
+                seed=seed,
+                cfg=cfg,
+                positive=positive,
+                negative=negative,
+                latent=latent,
+                **more,
             )
 
     def lora_runs(self, how):
@@ -250,8 +289,16 @@ class Cases:
             m = re.fullmatch(r"sample/([^/]+)/([^/]+)/(\d+)", key)
             if m:
                 yield "lora_sd15_tiny", key, ksampler(
-                    self.comfy, model, m[1], m[2], int(m[3]), seed=seed, cfg=cfg, positive=positive,
-                    negative=negative, latent=torch.zeros_like(want)
+                    self.comfy,
+                    model,
+                    m[1],
+                    m[2],
+                    int(m[3]),
+                    seed=seed,
+                    cfg=cfg,
+                    positive=positive,
+                    negative=negative,
+                    latent=torch.zeros_like(want),
                 )
 
     def sdxl_runs(self, how):
@@ -268,8 +315,16 @@ class Cases:
             m = re.fullmatch(r"sample_(.+)_([a-z]+)_(\d+)", key)
             if m:
                 yield "unet_sdxl_tiny", key, ksampler(
-                    self.comfy, model, m[1], m[2], int(m[3]), seed=seed, cfg=cfg, positive=cond[0],
-                    negative=cond[1], latent=torch.zeros_like(want)
+                    self.comfy,
+                    model,
+                    m[1],
+                    m[2],
+                    int(m[3]),
+                    seed=seed,
+                    cfg=cfg,
+                    positive=cond[0],
+                    negative=cond[1],
+                    latent=torch.zeros_like(want),
                 )
 
     def picture(self, how):
@@ -278,9 +333,16 @@ class Cases:
         )
         positive, negative = self.prompts()
         out = ksampler(
-            self.comfy, self.unet("sd15_tiny", how), about["sampler"], about["scheduler"],
-            about["steps"], seed=about["seed"], cfg=about["cfg"], positive=positive,
-            negative=negative, latent=latent
+            self.comfy,
+            self.unet("sd15_tiny", how),
+            about["sampler"],
+            about["scheduler"],
+            about["steps"],
+            seed=about["seed"],
+            cfg=about["cfg"],
+            positive=positive,
+            negative=negative,
+            latent=latent,
         )
         yield "e2e_sd15_tiny", "latent", out
         vae = self.vae("sd15_tiny", how)
@@ -293,15 +355,21 @@ class Cases:
         w, about = self.file("flux_tiny"), self.manifest["flux_tiny"]
         dtype = torch.bfloat16 if how == BF16 else torch.float32
         model = make_model(
-            self.comfy, "Flux", about["config"], weights_of(self.golden, "flux_tiny_keys.json", ""),
-            how
+            self.comfy,
+            "Flux",
+            about["config"],
+            weights_of(self.golden, "flux_tiny_keys.json", ""),
+            how,
         )
         net, guidance = model.model.diffusion_model, 3.5
         for key, t in re.findall(r"(out\w*): t=([\d.]+)", about["note"]):
             x = w["x" + key[3:]]
             yield "flux_tiny", key, net(
-                x.to(dtype), torch.tensor([float(t)]), w["context"].to(dtype), w["vec"].to(dtype),
-                torch.tensor([guidance], dtype=dtype)
+                x.to(dtype),
+                torch.tensor([float(t)]),
+                w["context"].to(dtype),
+                w["vec"].to(dtype),
+                torch.tensor([guidance], dtype=dtype),
             )
         seed, cfg = map(
             int, re.search(r"sample: seed (\d+), \d+ steps, cfg (\d+)", about["note"]).groups()
@@ -311,14 +379,27 @@ class Cases:
             m = re.fullmatch(r"sample/([^/]+)/([^/]+)/(\d+)", key)
             if m:
                 yield "flux_tiny", key, ksampler(
-                    self.comfy, model, m[1], m[2], int(m[3]), seed=seed, cfg=cfg, positive=cond,
-                    negative=cond, latent=torch.zeros_like(want)
+                    self.comfy,
+                    model,
+                    m[1],
+                    m[2],
+                    int(m[3]),
+                    seed=seed,
+                    cfg=cfg,
+                    positive=cond,
+                    negative=cond,
+                    latent=torch.zeros_like(want),
                 )
 
     def all(self, how):
         for kind in (
-            self.unets, self.vaes, self.flux, self.sdxl_runs, self.lora_runs, self.picture,
-            self.sd15_runs
+            self.unets,
+            self.vaes,
+            self.flux,
+            self.sdxl_runs,
+            self.lora_runs,
+            self.picture,
+            self.sd15_runs,
         ):
             yield from kind(how)
 

@@ -13,6 +13,7 @@ emoji, controls and special tokens, the same for the same seed.
 OUT.json is an array of {"text": ..., "tokens": [[[id, weight], ...], ...]}. --unpadded leaves out
 the padding behind each chunk and says so ("unpadded": true). OUT_made_with.json names versions.
 """
+
 import argparse
 import json
 import os
@@ -80,15 +81,75 @@ BLOCKS = [
     (0x1, 0xA0),
 ]
 PIECES = [
-    " ", "  ", "\t", "\n", "a photo of", "cat", "CAT's", "don't", "we'LL", "'S", "'", "''",
-    "\u2019s", "1girl", "2024", "(red:1.2)", "((x))", "\\(", "<|endoftext|>", "<|startoftext|>",
-    "<|EndOfText|>", "<|StartOfText|>", "<|", "|>", "</w>", "\u200d", "\ufe0f", "\u200b", "\u200c",
-    "\u00ad", "\ufeff", "\u0301", "\u0323", "\u0345", "\u3099", "\u0338",
-    "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea", "\U0001f44d\U0001f3fd",
-    "\u2603\ufe0f", "\u0130", "\u03a3", "\u1e9e", "\ufb01", "\u01c5", "\u2167", "\u00bd", "\u2460",
-    "\u1100\u1161\u11a8", "\u4e00", "\u732b", "\u3042\u3099", "\u0928\u093f", "\u0e33", "\u0001",
-    "\u001f", "\u0085", "\u00a0", "\u2028", "\u3000", "\U00011935\U00011930", "\U00010d50",
-    "\ufffd", "&amp;", "</s>", "<extra_id_0>", "<pad>", "<unk>", "\u2581"
+    " ",
+    "  ",
+    "\t",
+    "\n",
+    "a photo of",
+    "cat",
+    "CAT's",
+    "don't",
+    "we'LL",
+    "'S",
+    "'",
+    "''",
+    "\u2019s",
+    "1girl",
+    "2024",
+    "(red:1.2)",
+    "((x))",
+    "\\(",
+    "<|endoftext|>",
+    "<|startoftext|>",
+    "<|EndOfText|>",
+    "<|StartOfText|>",
+    "<|",
+    "|>",
+    "</w>",
+    "\u200d",
+    "\ufe0f",
+    "\u200b",
+    "\u200c",
+    "\u00ad",
+    "\ufeff",
+    "\u0301",
+    "\u0323",
+    "\u0345",
+    "\u3099",
+    "\u0338",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "\U0001f1e9\U0001f1ea",
+    "\U0001f44d\U0001f3fd",
+    "\u2603\ufe0f",
+    "\u0130",
+    "\u03a3",
+    "\u1e9e",
+    "\ufb01",
+    "\u01c5",
+    "\u2167",
+    "\u00bd",
+    "\u2460",
+    "\u1100\u1161\u11a8",
+    "\u4e00",
+    "\u732b",
+    "\u3042\u3099",
+    "\u0928\u093f",
+    "\u0e33",
+    "\u0001",
+    "\u001f",
+    "\u0085",
+    "\u00a0",
+    "\u2028",
+    "\u3000",
+    "\U00011935\U00011930",
+    "\U00010d50",
+    "\ufffd",
+    "&amp;",
+    "</s>",
+    "<extra_id_0>",
+    "<pad>",
+    "<unk>",
+    "\u2581",
 ]
 
 
@@ -129,9 +190,11 @@ def main():
     sys.path.insert(0, a.comfyui)
     import importlib
     from comfy.cli_args import args
+
     args.cpu = True
     import tokenizers
     import transformers
+
     module, name = KINDS[a.kind]
     tokenizer = getattr(importlib.import_module(module), name)()
     texts = [] if a.prompts == "-" else json.load(open(a.prompts, encoding="utf-8"))

@@ -30,6 +30,7 @@ tests/golden/node/test_flux2.c read any such folder:
     tools/golden/flux2.py /tmp/fresh ../ComfyUI --seed 77 --text 40 3 --prompt "a red boat" &&
         BERTH_GOLDEN_DIR=/tmp/fresh ctest -R golden.*flux2
 """
+
 import argparse
 import json
 import os
@@ -38,30 +39,65 @@ import sys
 import numpy as np
 import torch
 
-BASE = dict(image_model="flux2", patch_size=1, in_channels=128, out_channels=128, hidden_size=256,
-            num_heads=2, axes_dim=[32, 32, 32, 32], theta=2000, context_in_dim=96, mlp_ratio=3.0,
-            vec_in_dim=None, qkv_bias=False, ops_bias=False, mlp_silu_act=True,
-            global_modulation=True, txt_ids_dims=[3], default_ref_method="index",
-            ref_index_scale=10.0, yak_mlp=False, txt_norm=False)
-MODELS = {"flux2_tiny": BASE | dict(depth=2, depth_single_blocks=2, guidance_embed=True),
-          "flux2_klein_tiny": BASE | dict(depth=1, depth_single_blocks=2, guidance_embed=False)}
+BASE = dict(
+    image_model="flux2",
+    patch_size=1,
+    in_channels=128,
+    out_channels=128,
+    hidden_size=256,
+    num_heads=2,
+    axes_dim=[32, 32, 32, 32],
+    theta=2000,
+    context_in_dim=96,
+    mlp_ratio=3.0,
+    vec_in_dim=None,
+    qkv_bias=False,
+    ops_bias=False,
+    mlp_silu_act=True,
+    global_modulation=True,
+    txt_ids_dims=[3],
+    default_ref_method="index",
+    ref_index_scale=10.0,
+    yak_mlp=False,
+    txt_norm=False,
+)
+MODELS = {
+    "flux2_tiny": BASE | dict(depth=2, depth_single_blocks=2, guidance_embed=True),
+    "flux2_klein_tiny": BASE | dict(depth=1, depth_single_blocks=2, guidance_embed=False),
+}
 METHODS = ["index", "index_timestep_zero", "uxo", "offset"]
 GUIDANCE = 4.0
 SIZES = [(1024, 1024), (1248, 832), (1920, 1088), (100, 37)]
 
-VAE = dict(batch_norm_latent=True, double_z=True, z_channels=32, resolution=256, in_channels=3,
-           out_ch=3, ch=32, ch_mult=[1, 2, 4, 4], num_res_blocks=2, attn_resolutions=[],
-           dropout=0.0)
+VAE = dict(
+    batch_norm_latent=True,
+    double_z=True,
+    z_channels=32,
+    resolution=256,
+    in_channels=3,
+    out_ch=3,
+    ch=32,
+    ch_mult=[1, 2, 4, 4],
+    num_res_blocks=2,
+    attn_resolutions=[],
+    dropout=0.0,
+)
 VAES = {"vae_flux2_tiny": (VAE, None), "vae_flux2_small_tiny": (VAE | dict(ch=64), VAE)}
 
-TEXT = dict(vocab_size=151936, hidden_size=32, intermediate_size=96, num_hidden_layers=28,
-            num_attention_heads=4, num_key_value_heads=2)
+TEXT = dict(
+    vocab_size=151936,
+    hidden_size=32,
+    intermediate_size=96,
+    num_hidden_layers=28,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+)
 
 
 def synth(name, shape):
-    h = 0xcbf29ce484222325
+    h = 0xCBF29CE484222325
     for b in name.encode():
-        h = (h ^ b) * 0x100000001b3 % 2 ** 64
+        h = (h ^ b) * 0x100000001B3 % 2**64
     n = int(np.prod(shape))
     with np.errstate(over="ignore"):
         z = np.arange(n, dtype=np.uint64) + np.uint64(1)
@@ -69,7 +105,7 @@ def synth(name, shape):
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z = z ^ (z >> np.uint64(31))
-    u = (z >> np.uint64(40)).astype(np.float64) / 2 ** 24 * 2 - 1
+    u = (z >> np.uint64(40)).astype(np.float64) / 2**24 * 2 - 1
     if len(shape) > 1:
         v = u * np.sqrt(3 / np.prod(shape[1:]))
     else:
@@ -101,11 +137,13 @@ def load_comfy(path):
     sys.path.insert(0, path)
     sys.argv = sys.argv[:1] + ["--cpu"]
     import comfy.options
+
     comfy.options.enable_args_parsing()
     import comfy.model_patcher
     import comfy.sample
     import comfy.samplers
     import comfy.supported_models
+
     return comfy
 
 
@@ -130,9 +168,14 @@ def cfg_of(config, args):
 def cases(net, config, args, draw):
     width, (h, w) = config["context_in_dim"], args.size
     longer, shorter = args.text
-    out = {"x": draw(1, 128, h, w), "t": torch.tensor([0.6]), "context": draw(1, longer, width),
-           "negative": draw(1, shorter, width), "ref": draw(1, 128, *args.refs[:2]),
-           "ref2": draw(1, 128, *args.refs[2:])}
+    out = {
+        "x": draw(1, 128, h, w),
+        "t": torch.tensor([0.6]),
+        "context": draw(1, longer, width),
+        "negative": draw(1, shorter, width),
+        "ref": draw(1, 128, *args.refs[:2]),
+        "ref2": draw(1, 128, *args.refs[2:]),
+    }
     more = {}
     if config["guidance_embed"]:
         more["guidance"] = out["guidance"] = torch.tensor([GUIDANCE])
@@ -150,10 +193,16 @@ def cases(net, config, args, draw):
 
 def runs(comfy, model, config, args, t):
     import comfy_extras.nodes_flux as nodes
+
     latent, out = torch.zeros_like(t["x"]), {}
     one, two = {"reference_latents": [t["ref"]]}, {"reference_latents": [t["ref"], t["ref2"]]}
-    for kind, more in (("sample", {}), ("sample_ref", one), ("sample_ref2", two),
-                       ("sample_kv", one), ("sample_kv2", two)):
+    for kind, more in (
+        ("sample", {}),
+        ("sample_ref", one),
+        ("sample_ref2", two),
+        ("sample_kv", one),
+        ("sample_kv2", two),
+    ):
         if config["guidance_embed"]:
             more = more | {"guidance": GUIDANCE}
         patcher = patcher_of(comfy, model)
@@ -161,9 +210,18 @@ def runs(comfy, model, config, args, t):
             patcher = nodes.FluxKVCache.execute(patcher)[0]
         noise = comfy.sample.prepare_noise(latent, args.seed)
         out[f"{kind}/euler/simple/{args.steps}"] = comfy.sample.sample(
-            patcher, noise, args.steps, cfg_of(config, args), "euler", "simple",
-            [[t["context"], dict(more)]], [[t["negative"], dict(more)]], latent, seed=args.seed,
-            disable_pbar=True)
+            patcher,
+            noise,
+            args.steps,
+            cfg_of(config, args),
+            "euler",
+            "simple",
+            [[t["context"], dict(more)]],
+            [[t["negative"], dict(more)]],
+            latent,
+            seed=args.seed,
+            disable_pbar=True,
+        )
     for steps in (1, 4, 20, 50):
         for w, h in SIZES:
             out[f"scheduler/{steps}/{w}/{h}"] = nodes.Flux2Scheduler.execute(steps, w, h)[0]
@@ -172,6 +230,7 @@ def runs(comfy, model, config, args, t):
 
 def vae_of(config, decoder):
     from comfy.ldm.models.autoencoder import AutoencoderKL
+
     more = {} if decoder is None else {"decoder_ddconfig": decoder}
     net = AutoencoderKL(ddconfig=dict(config), embed_dim=config["z_channels"], **more)
     keys = fill(net)
@@ -189,6 +248,7 @@ def text_of(comfy):
     """klein's text encoder, as CLIPLoader makes it but for its size."""
     import comfy.text_encoders.flux as flux
     import comfy.text_encoders.llama as llama
+
     usual = llama.Qwen3_4BConfig.__init__
 
     def small(self, **given):
@@ -203,6 +263,7 @@ def text_of(comfy):
 
 def whole_run(comfy, model, args):
     import comfy_extras.nodes_flux as nodes
+
     tokenizer, text, keys = text_of(comfy)
     vae, _ = vae_of(*VAES["vae_flux2_tiny"])
     h, w = args.size
@@ -216,9 +277,14 @@ def whole_run(comfy, model, args):
     guider.set_cfg(args.cfg)
     sigmas = nodes.Flux2Scheduler.execute(args.steps, 16 * w, 16 * h)[0]
     empty = torch.zeros(1, 128, h, w)
-    latent = guider.sample(comfy.sample.prepare_noise(empty, args.seed), empty,
-                           comfy.samplers.sampler_object("euler"), sigmas, disable_pbar=True,
-                           seed=args.seed)
+    latent = guider.sample(
+        comfy.sample.prepare_noise(empty, args.seed),
+        empty,
+        comfy.samplers.sampler_object("euler"),
+        sigmas,
+        disable_pbar=True,
+        seed=args.seed,
+    )
     image = ((vae.decode(latent) + 1) / 2).clamp(0, 1).movedim(1, -1)
     return {"latent": latent, "image": image}, keys
 
@@ -244,8 +310,10 @@ def main():
         write(f"{args.folder}/{name}.safetensors", tensors)
         with open(f"{args.folder}/{keys_file}", "w") as f:
             json.dump(keys, f)
-        manifest[name] = about | {"seed": args.seed, "tensors": {
-            k: [str(v.dtype)[6:], list(v.shape)] for k, v in tensors.items()}}
+        manifest[name] = about | {
+            "seed": args.seed,
+            "tensors": {k: [str(v.dtype)[6:], list(v.shape)] for k, v in tensors.items()},
+        }
 
     with torch.no_grad():
         for name, config in MODELS.items():
@@ -257,14 +325,30 @@ def main():
             model, keys = model_of(comfy, config)
             tensors = cases(model.diffusion_model, config, args, draw)
             tensors |= runs(comfy, model, config, args, tensors)
-            save(name, tensors, f"{name}_keys.json", keys, config=config,
-                 cfg=cfg_of(config, args), guidance=GUIDANCE, shift=model.model_sampling.shift)
+            save(
+                name,
+                tensors,
+                f"{name}_keys.json",
+                keys,
+                config=config,
+                cfg=cfg_of(config, args),
+                guidance=GUIDANCE,
+                shift=model.model_sampling.shift,
+            )
         for name, (config, decoder) in VAES.items():
             net, keys = vae_of(config, decoder)
             save(name, vae_cases(net, draw), f"{name[4:]}_vae_keys.json", keys, config=config)
         tensors, keys = whole_run(comfy, model, args)
-        save("flux2_run", tensors, "flux2_run_text_keys.json", keys, cfg=args.cfg,
-             steps=args.steps, prompt=args.prompt, negative=args.negative)
+        save(
+            "flux2_run",
+            tensors,
+            "flux2_run_text_keys.json",
+            keys,
+            cfg=args.cfg,
+            steps=args.steps,
+            prompt=args.prompt,
+            negative=args.negative,
+        )
     with open(f"{args.folder}/manifest.json", "w") as f:
         json.dump(manifest, f, indent=1)
 

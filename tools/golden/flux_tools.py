@@ -21,6 +21,7 @@ and manifest.json. tests/golden/node/test_flux_tools.c reads any such folder:
     tools/golden/flux_tools.py /tmp/fresh ../ComfyUI --seed 77 --size 6 9 &&
         BERTH_GOLDEN_DIR=/tmp/fresh ctest -R flux_tools
 """
+
 import argparse
 import json
 import os
@@ -48,11 +49,23 @@ CASES = {
     "lora_behind": ("plain", "picture", None, None, 1, 0.8, "before"),
     "lora_in_front": ("plain", "picture", None, None, 1, 0.8, "after"),
 }
-LAYERS = ["img_in", "txt_in", "time_in.in_layer", "vector_in.out_layer",
-          "double_blocks.0.img_attn.qkv", "double_blocks.0.txt_mlp.0", "single_blocks.1.linear1",
-          "single_blocks.0.modulation.lin", "final_layer.linear"]
-NORMS = ["double_blocks.0.img_attn.norm.query_norm", "double_blocks.0.txt_attn.norm.key_norm",
-         "single_blocks.0.norm.key_norm", "single_blocks.1.norm.query_norm"]
+LAYERS = [
+    "img_in",
+    "txt_in",
+    "time_in.in_layer",
+    "vector_in.out_layer",
+    "double_blocks.0.img_attn.qkv",
+    "double_blocks.0.txt_mlp.0",
+    "single_blocks.1.linear1",
+    "single_blocks.0.modulation.lin",
+    "final_layer.linear",
+]
+NORMS = [
+    "double_blocks.0.img_attn.norm.query_norm",
+    "double_blocks.0.txt_attn.norm.key_norm",
+    "single_blocks.0.norm.key_norm",
+    "single_blocks.1.norm.query_norm",
+]
 
 
 def model_of(comfy, channels):
@@ -79,10 +92,12 @@ def lora_of(net, rank):
 
 def narrow_of(rank):
     """An ordinary LoRA of the first layer and of another."""
-    return {"diffusion_model.img_in.lora_A.weight": [rank, 64],
-            "diffusion_model.img_in.lora_B.weight": [256, rank],
-            "diffusion_model.txt_in.lora_A.weight": [rank, 64],
-            "diffusion_model.txt_in.lora_B.weight": [256, rank]}
+    return {
+        "diffusion_model.img_in.lora_A.weight": [rank, 64],
+        "diffusion_model.img_in.lora_B.weight": [256, rank],
+        "diffusion_model.txt_in.lora_A.weight": [rank, 64],
+        "diffusion_model.txt_in.lora_B.weight": [256, rank],
+    }
 
 
 def run(comfy, patcher, case, t, args):
@@ -95,9 +110,19 @@ def run(comfy, patcher, case, t, args):
         said["concat_mask"] = t[mask].unsqueeze(1)
     noise = comfy.sample.prepare_noise(latent, args.seed)
     return comfy.sample.sample(
-        patcher, noise, args.steps, args.cfg, "euler", "simple", [[t["context"], dict(said)]],
-        [[t["context"] * 0.5, dict(said)]], latent, seed=args.seed, disable_pbar=True,
-        noise_mask=t[noise_mask] if noise_mask else None)
+        patcher,
+        noise,
+        args.steps,
+        args.cfg,
+        "euler",
+        "simple",
+        [[t["context"], dict(said)]],
+        [[t["context"] * 0.5, dict(said)]],
+        latent,
+        seed=args.seed,
+        disable_pbar=True,
+        noise_mask=t[noise_mask] if noise_mask else None,
+    )
 
 
 def main():
@@ -115,16 +140,23 @@ def main():
     comfy = load_comfy(args.comfyui)
     import comfy.lora_convert
     import comfy.sd
+
     generator = torch.Generator().manual_seed(args.seed)
 
     def draw(*shape):
         return torch.randn(*shape, generator=generator)
 
     (h, w), (oh, ow) = args.size, args.other
-    t = {"latent": draw(1, 16, h, w), "picture": draw(1, 16, h, w), "other": draw(2, 16, oh, ow),
-         "mask": draw(1, 8 * h, 8 * w).sigmoid(), "other_mask": draw(2, 8 * oh, 8 * ow).sigmoid(),
-         "noise_mask": draw(1, 1, h, w).sigmoid(), "context": draw(1, args.text, 64),
-         "vec": draw(1, 32)}
+    t = {
+        "latent": draw(1, 16, h, w),
+        "picture": draw(1, 16, h, w),
+        "other": draw(2, 16, oh, ow),
+        "mask": draw(1, 8 * h, 8 * w).sigmoid(),
+        "other_mask": draw(2, 8 * oh, 8 * ow).sigmoid(),
+        "noise_mask": draw(1, 1, h, w).sigmoid(),
+        "context": draw(1, args.text, 64),
+        "vec": draw(1, 32),
+    }
     os.makedirs(args.folder, exist_ok=True)
     cpu = torch.device("cpu")
     with torch.no_grad():
@@ -150,8 +182,12 @@ def main():
         with open(f"{args.folder}/flux_{name}_tool_keys.json", "w") as f:
             json.dump(of, f)
     fields = ["model", "picture", "mask", "noise_mask", "batch", "lora", "narrow"]
-    manifest = {"seed": args.seed, "steps": args.steps, "cfg": args.cfg,
-                "cases": {k: dict(zip(fields, c)) for k, c in CASES.items()}}
+    manifest = {
+        "seed": args.seed,
+        "steps": args.steps,
+        "cfg": args.cfg,
+        "cases": {k: dict(zip(fields, c)) for k, c in CASES.items()},
+    }
     with open(f"{args.folder}/manifest.json", "w") as f:
         json.dump({"flux_tools": manifest}, f, indent=1)
 

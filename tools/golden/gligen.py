@@ -19,6 +19,7 @@ folder that has the tiny model's keys too:
         tools/golden/gligen.py tests/golden/data /tmp/fresh ../ComfyUI --seed 77 --size 9 14 &&
         BERTH_GOLDEN_DIR=/tmp/fresh ctest -R golden.node.gligen
 """
+
 import argparse
 import json
 import os
@@ -97,39 +98,58 @@ def main():
     shapes = gligen_keys(unet)
     import comfy.gligen
     import comfy.model_patcher
+
     cpu = torch.device("cpu")
     net = comfy.gligen.load_gligen({k: synth(k, s) for k, s in shapes.items()})
     net = comfy.model_patcher.ModelPatcher(net, cpu, cpu)
     generator = torch.Generator().manual_seed(a.seed)
     wide = model.model.model_config.unet_config["context_dim"]
-    tensors = {"positive": torch.randn(1, 6, wide, generator=generator),
-               "negative": torch.randn(1, 6, wide, generator=generator),
-               "texts": torch.randn(3, WIDTH, generator=generator)}
+    tensors = {
+        "positive": torch.randn(1, 6, wide, generator=generator),
+        "negative": torch.randn(1, 6, wide, generator=generator),
+        "texts": torch.randn(3, WIDTH, generator=generator),
+    }
     settings = {"cfg": 5.0, "steps": a.steps, "seed": a.seed, "size": a.size}
     listed = cases(*a.size)
     for name, case in listed.items():
         positive = [[tensors["positive"], {}]]
         if case["boxes"]:
-            boxes = [(tensors["texts"][i:i + 1], *b) for i, b in enumerate(case["boxes"])]
+            boxes = [(tensors["texts"][i : i + 1], *b) for i, b in enumerate(case["boxes"])]
             positive[0][1]["gligen"] = ("position", net, boxes)
         if case["area"]:
             h, w, y, x = case["area"]
-            positive = ref.run("ConditioningSetArea", dict(conditioning=positive, width=w, height=h,
-                                                           x=x, y=y, strength=1.0))[0]
+            positive = ref.run(
+                "ConditioningSetArea",
+                dict(conditioning=positive, width=w, height=h, x=x, y=y, strength=1.0),
+            )[0]
             positive = positive + [[tensors["positive"], {}]]
         with torch.inference_mode():
-            out = ref.run("KSampler", dict(
-                model=model, seed=a.seed, steps=a.steps, cfg=settings["cfg"], sampler_name="euler",
-                scheduler="normal", positive=positive, negative=[[tensors["negative"], {}]],
-                latent_image={"samples": torch.zeros(1, 4, *a.size)}, denoise=1.0))[0]["samples"]
+            out = ref.run(
+                "KSampler",
+                dict(
+                    model=model,
+                    seed=a.seed,
+                    steps=a.steps,
+                    cfg=settings["cfg"],
+                    sampler_name="euler",
+                    scheduler="normal",
+                    positive=positive,
+                    negative=[[tensors["negative"], {}]],
+                    latent_image={"samples": torch.zeros(1, 4, *a.size)},
+                    denoise=1.0,
+                ),
+            )[0]["samples"]
         tensors[name] = out.clone()
         print(name, float(out.abs().max()), float((out - tensors["none"]).abs().max()))
     write(f"{a.folder}/gligen_tiny.safetensors", tensors)
     with open(f"{a.folder}/gligen_tiny_keys.json", "w") as f:
         json.dump(shapes, f)
     with open(f"{a.folder}/manifest.json", "w") as f:
-        json.dump({"gligen_tiny": settings | {"keys": "gligen_tiny_keys.json", "cases": listed}}, f,
-                  indent=1)
+        json.dump(
+            {"gligen_tiny": settings | {"keys": "gligen_tiny_keys.json", "cases": listed}},
+            f,
+            indent=1,
+        )
 
 
 if __name__ == "__main__":

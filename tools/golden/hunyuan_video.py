@@ -23,6 +23,7 @@ folder:
     tools/golden/hunyuan_video.py /tmp/fresh ../ComfyUI --seed 77 --size 3 4 5 --text 9 &&
         BERTH_GOLDEN_DIR=/tmp/fresh ctest -R golden.*hunyuan
 """
+
 import argparse
 import json
 import os
@@ -31,16 +32,46 @@ import torch
 
 from tiny_models import load_comfy, synth, write
 
-PLAIN = dict(image_model="hunyuan_video", in_channels=16, patch_size=[1, 2, 2], out_channels=16,
-             vec_in_dim=48, context_in_dim=64, hidden_size=256, mlp_ratio=4.0, num_heads=2, depth=2,
-             depth_single_blocks=2, axes_dim=[16, 56, 56], theta=256, qkv_bias=True, byt5=False,
-             meanflow=False, meanflow_sum=False, use_cond_type_embedding=False, vision_in_dim=None,
-             guidance_embed=True)
-MODELS = {"hunyuan_video_tiny": PLAIN,
-          "hunyuan_video_plain_tiny": PLAIN | dict(guidance_embed=False, vec_in_dim=None, depth=1)}
-VAE = dict(double_z=True, z_channels=16, resolution=256, in_channels=3, out_ch=3, ch=32,
-           ch_mult=[1, 2, 4, 4], num_res_blocks=1, attn_resolutions=[], dropout=0.0, conv3d=True,
-           time_compress=4)
+PLAIN = dict(
+    image_model="hunyuan_video",
+    in_channels=16,
+    patch_size=[1, 2, 2],
+    out_channels=16,
+    vec_in_dim=48,
+    context_in_dim=64,
+    hidden_size=256,
+    mlp_ratio=4.0,
+    num_heads=2,
+    depth=2,
+    depth_single_blocks=2,
+    axes_dim=[16, 56, 56],
+    theta=256,
+    qkv_bias=True,
+    byt5=False,
+    meanflow=False,
+    meanflow_sum=False,
+    use_cond_type_embedding=False,
+    vision_in_dim=None,
+    guidance_embed=True,
+)
+MODELS = {
+    "hunyuan_video_tiny": PLAIN,
+    "hunyuan_video_plain_tiny": PLAIN | dict(guidance_embed=False, vec_in_dim=None, depth=1),
+}
+VAE = dict(
+    double_z=True,
+    z_channels=16,
+    resolution=256,
+    in_channels=3,
+    out_ch=3,
+    ch=32,
+    ch_mult=[1, 2, 4, 4],
+    num_res_blocks=1,
+    attn_resolutions=[],
+    dropout=0.0,
+    conv3d=True,
+    time_compress=4,
+)
 
 
 def fill(net):
@@ -58,14 +89,19 @@ def model_of(comfy, config):
 
 
 def cases(net, config, args, draw):
-    out = {"x": draw(2, 16, *args.size), "t": torch.tensor([700.0, 350.0]),
-           "context": draw(2, args.text, config["context_in_dim"]), "y": draw(2, 48),
-           "attention_mask": (torch.arange(args.text) < args.seen).long()[None]}
+    out = {
+        "x": draw(2, 16, *args.size),
+        "t": torch.tensor([700.0, 350.0]),
+        "context": draw(2, args.text, config["context_in_dim"]),
+        "y": draw(2, 48),
+        "attention_mask": (torch.arange(args.text) < args.seen).long()[None],
+    }
     usual = torch.tensor([6.0, 6.0])
 
     def run(mask=None, guidance=usual):
-        return net(out["x"], out["t"], out["context"], out["y"], guidance=guidance,
-                   attention_mask=mask)
+        return net(
+            out["x"], out["t"], out["context"], out["y"], guidance=guidance, attention_mask=mask
+        )
 
     out["out"] = run()
     out["out_masked"] = run(mask=out["attention_mask"])  # of both
@@ -78,23 +114,38 @@ def sample(comfy, model, args, t):
     patcher = comfy.model_patcher.ModelPatcher(model, cpu, cpu)
     latent = torch.zeros_like(t["x"][:1])
     noise = comfy.sample.prepare_noise(latent, args.seed)
-    prompt = [[t["context"][:1], {"pooled_output": t["y"][:1],
-                                  "attention_mask": t["attention_mask"]}]]
-    return comfy.sample.sample(patcher, noise, args.steps, 1.0, args.sampler, args.scheduler,
-                               prompt, prompt, latent, seed=args.seed, disable_pbar=True)
+    prompt = [
+        [t["context"][:1], {"pooled_output": t["y"][:1], "attention_mask": t["attention_mask"]}]
+    ]
+    return comfy.sample.sample(
+        patcher,
+        noise,
+        args.steps,
+        1.0,
+        args.sampler,
+        args.scheduler,
+        prompt,
+        prompt,
+        latent,
+        seed=args.seed,
+        disable_pbar=True,
+    )
 
 
 def vae_of():
     from comfy.ldm.models.autoencoder import AutoencoderKL
+
     kl = AutoencoderKL(ddconfig=VAE, embed_dim=16)
     return fill(kl)
 
 
 def note(args, tensors, about):
     kind = {torch.int64: "int64"}
-    return about | {"seed": args.seed, "cfg": 1.0,
-                    "tensors": {k: [kind.get(v.dtype, "float32"), list(v.shape)]
-                                for k, v in tensors.items()}}
+    return about | {
+        "seed": args.seed,
+        "cfg": 1.0,
+        "tensors": {k: [kind.get(v.dtype, "float32"), list(v.shape)] for k, v in tensors.items()},
+    }
 
 
 def keys(path, net):
@@ -124,8 +175,12 @@ def main():
     for name, config in MODELS.items():
         generator = torch.Generator().manual_seed(args.seed)
         model = model_of(comfy, config)
-        t = cases(model.diffusion_model, config, args,
-                  lambda *shape: torch.randn(*shape, generator=generator))
+        t = cases(
+            model.diffusion_model,
+            config,
+            args,
+            lambda *shape: torch.randn(*shape, generator=generator),
+        )
         t[f"sample/{args.sampler}/{args.scheduler}/{args.steps}"] = sample(comfy, model, args, t)
         write(f"{args.folder}/{name}.safetensors", t)
         keys(f"{args.folder}/{name}_keys.json", model.diffusion_model)

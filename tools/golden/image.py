@@ -12,6 +12,7 @@ LoadImage has no mask). The C test reads them; it does not need Python.
 Where Pillow changed after ComfyUI's code was written (16-bit grey is 'I;16' now, and white above
 255), the expectation is what that code says: value / 255 without its fraction, cut at 255.
 """
+
 import io
 import os
 import struct
@@ -39,6 +40,7 @@ def noise(h=H, w=W, c=3):
 
 
 # ---- PNG files that Pillow does not write ----
+
 
 def chunk(kind, data):
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -88,9 +90,14 @@ def png(a, color, bits, before=(), after=(), interlace=False):
 
 def exif(orientation, big=False):
     e = ">" if big else "<"
-    return ((b"MM\0*" if big else b"II*\0") + struct.pack(e + "I", 8) + struct.pack(e + "H", 2)
-            + struct.pack(e + "HHI4s", 0x10F, 2, 4, b"abc\0")
-            + struct.pack(e + "HHIHH", 0x112, 3, 1, orientation, 0) + struct.pack(e + "I", 0))
+    return (
+        (b"MM\0*" if big else b"II*\0")
+        + struct.pack(e + "I", 8)
+        + struct.pack(e + "H", 2)
+        + struct.pack(e + "HHI4s", 0x10F, 2, 4, b"abc\0")
+        + struct.pack(e + "HHIHH", 0x112, 3, 1, orientation, 0)
+        + struct.pack(e + "I", 0)
+    )
 
 
 def saved(im, kind, **kw):
@@ -100,6 +107,7 @@ def saved(im, kind, **kw):
 
 
 # ---- BMP files that Pillow does not write ----
+
 
 def bmp(w, h, bits, compression, body, palette=b"", masks=b"", header=40):
     info = struct.pack(
@@ -116,11 +124,12 @@ def bmp_rows(a, bits):
 
 # ---- TIFF files that Pillow does not write ----
 
+
 def tiff(a, photometric, bits=8, big=False, planes=False, tile=0, extra=(), more=()):
     """a: [h, w, samples] of numbers; in one strip, or one a plane, or in tiles of tile x tile"""
     e, (h, w, n) = ">" if big else "<", a.shape
     kind = {8: "u1", 16: e + "u2", 32: e + "u4"}.get(bits)
-    pieces = [a[..., k:k + 1] for k in range(n)] if planes else [a]
+    pieces = [a[..., k : k + 1] for k in range(n)] if planes else [a]
     if tile:
         whole = [np.pad(p, ((0, -h % tile), (0, -w % tile), (0, 0))) for p in pieces]
         pieces = [
@@ -240,12 +249,14 @@ def files():
     )
     yield "rgb8_exif5.png", png(rgb, 2, 8, [chunk(b"eXIf", exif(5))])
     yield "rgb8_exif8_after.png", png(rgb, 2, 8, after=[chunk(b"eXIf", exif(8, True))])
-    xmp = b"<x:xmpmeta><rdf:Description tiff:Orientation=\"6\"/></x:xmpmeta>"
+    xmp = b'<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
     yield "rgb8_xmp6.png", png(rgb, 2, 8, [chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp)])
-    text = [chunk(b"tEXt", b"prompt\0{\"1\": \"caf\xe9\"}"),
-            chunk(b"zTXt", b"packed\0\0" + zlib.compress(b"x" * 100 + b"\xe4")),
-            chunk(b"iTXt", b"wide\0\0\0\0\0" + "€ ü".encode()),
-            chunk(b"iTXt", b"widepacked\0\1\0de\0breit\0" + zlib.compress("ж".encode() * 9))]
+    text = [
+        chunk(b"tEXt", b'prompt\0{"1": "caf\xe9"}'),
+        chunk(b"zTXt", b"packed\0\0" + zlib.compress(b"x" * 100 + b"\xe4")),
+        chunk(b"iTXt", b"wide\0\0\0\0\0" + "€ ü".encode()),
+        chunk(b"iTXt", b"widepacked\0\1\0de\0breit\0" + zlib.compress("ж".encode() * 9)),
+    ]
     yield "text.png", png(grey[..., None], 0, 8, text[:2], text[2:])
     yield "pillow.png", saved(Image.fromarray(rgba), "PNG", compress_level=4)
 
@@ -263,8 +274,13 @@ def files():
         "c": (0, [0, 2, 2, 0]),
     }.items():
         yield f"apng_{n}.png", saved(
-            frames[0], "PNG", save_all=True, append_images=frames[1:], duration=[100, 200, 50, 70],
-            blend=blend, disposal=dispose
+            frames[0],
+            "PNG",
+            save_all=True,
+            append_images=frames[1:],
+            duration=[100, 200, 50, 70],
+            blend=blend,
+            disposal=dispose,
         )
     binary = []
     for i in range(3):  # over: alpha 0 or 255, where everybody agrees on the arithmetic
@@ -290,7 +306,7 @@ def files():
     cmyk = saved(Image.fromarray(smooth(c=4), "CMYK"), "JPEG", quality=95)
     yield "cmyk.jpg", cmyk
     at = cmyk.index(b"Adobe")
-    yield "ycck.jpg", cmyk[: at + 11] + b"\2" + cmyk[at + 12:]
+    yield "ycck.jpg", cmyk[: at + 11] + b"\2" + cmyk[at + 12 :]
     for o in range(1, 9):
         yield f"exif{o}.jpg", saved(
             Image.fromarray(rgb), "JPEG", exif=b"Exif\0\0" + exif(o, o % 2 == 0)
@@ -304,8 +320,12 @@ def files():
         Image.fromarray(rgb), "WEBP", lossless=True, exif=b"Exif\0\0" + exif(3)
     )
     yield "anim.webp", saved(
-        opaque[0], "WEBP", save_all=True, append_images=opaque[1:], duration=[40, 80, 120, 60],
-        lossless=True
+        opaque[0],
+        "WEBP",
+        save_all=True,
+        append_images=opaque[1:],
+        duration=[40, 80, 120, 60],
+        lossless=True,
     )
     yield "anim_alpha.webp", saved(
         frames[0], "WEBP", save_all=True, append_images=frames[1:], duration=90, lossless=True
@@ -328,14 +348,20 @@ def files():
         cut.append(p)
     for d in (1, 2, 3):
         yield f"anim_clear{d}.gif", saved(
-            cut[0], "GIF", save_all=True, append_images=cut[1:], duration=100, transparency=3,
-            disposal=d, optimize=False
+            cut[0],
+            "GIF",
+            save_all=True,
+            append_images=cut[1:],
+            duration=100,
+            transparency=3,
+            disposal=d,
+            optimize=False,
         )
 
     yield "rgb.bmp", saved(Image.fromarray(rgb), "BMP")
     yield "grey.bmp", saved(Image.fromarray(grey), "BMP")
     yield "bits1.bmp", saved(Image.fromarray(grey > 127), "BMP")
-    bpal = b"".join(pal[3 * i: 3 * i + 3] + b"\0" for i in range(16))
+    bpal = b"".join(pal[3 * i : 3 * i + 3] + b"\0" for i in range(16))
     flat = idx[..., 0]
     yield "palette4.bmp", bmp(W, H, 4, 0, bmp_rows(flat[::-1], 4), bpal)
     yield "palette8_top.bmp", bmp(W, -H, 8, 0, bmp_rows(flat, 8), bpal)
@@ -346,8 +372,13 @@ def files():
     yield "bits16_565.bmp", bmp(W, H, 16, 3, rows16, masks=struct.pack("<III", 0xF800, 0x7E0, 0x1F))
     yield "bits32.bmp", bmp(W, H, 32, 0, rows32)
     yield "bits32_alpha.bmp", bmp(
-        W, H, 32, 3, rows32, header=56,
-        masks=struct.pack("<IIII", 0xFF0000, 0xFF00, 0xFF, 0xFF000000)
+        W,
+        H,
+        32,
+        3,
+        rows32,
+        header=56,
+        masks=struct.pack("<IIII", 0xFF0000, 0xFF00, 0xFF, 0xFF000000),
     )
     # repeated, verbatim (odd: padded), the rest of a line skipped, a jump
     rle8 = (

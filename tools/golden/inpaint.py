@@ -18,6 +18,7 @@ and manifest.json. tests/golden/node/test_inpaint.c reads any such folder:
     tools/golden/inpaint.py /tmp/fresh ../ComfyUI --seed 77 --size 8 12 &&
         BERTH_GOLDEN_DIR=/tmp/fresh ctest -R golden.node.inpaint
 """
+
 import argparse
 import json
 import os
@@ -26,21 +27,44 @@ import torch
 
 from tiny_models import load_comfy, synth, write
 
-UNET = dict(image_size=32, in_channels=9, out_channels=4, model_channels=64, context_dim=64,
-            num_res_blocks=[1, 1], channel_mult=[1, 2], transformer_depth=[1, 1],
-            transformer_depth_middle=1, transformer_depth_output=[1, 1, 1, 1],
-            use_spatial_transformer=True, legacy=False, use_temporal_attention=False,
-            adm_in_channels=None)
+UNET = dict(
+    image_size=32,
+    in_channels=9,
+    out_channels=4,
+    model_channels=64,
+    context_dim=64,
+    num_res_blocks=[1, 1],
+    channel_mult=[1, 2],
+    transformer_depth=[1, 1],
+    transformer_depth_middle=1,
+    transformer_depth_output=[1, 1, 1, 1],
+    use_spatial_transformer=True,
+    legacy=False,
+    use_temporal_attention=False,
+    adm_in_channels=None,
+)
 POOLED = 40
-CONFIG = {"sd15": dict(UNET, num_heads=8, num_head_channels=-1, use_linear_in_transformer=False),
-          "sdxl": dict(UNET, num_head_channels=64, use_linear_in_transformer=True,
-                       transformer_depth=[0, 1], transformer_depth_output=[0, 0, 1, 1],
-                       num_classes="sequential", adm_in_channels=POOLED + 6 * 256)}
+CONFIG = {
+    "sd15": dict(UNET, num_heads=8, num_head_channels=-1, use_linear_in_transformer=False),
+    "sdxl": dict(
+        UNET,
+        num_head_channels=64,
+        use_linear_in_transformer=True,
+        transformer_depth=[0, 1],
+        transformer_depth_output=[0, 0, 1, 1],
+        num_classes="sequential",
+        adm_in_channels=POOLED + 6 * 256,
+    ),
+}
 # what the prompts have (picture, mask), the latent's mask, of how many latents
-CASES = {"both": ("picture", "mask", None, 1), "resized": ("other", "other_mask", None, 3),
-         "noise_mask": (None, None, "noise_mask", 1), "both_masks": ("picture", "mask",
-                                                                     "noise_mask", 2),
-         "picture": ("picture", None, None, 1), "nothing": (None, None, None, 1)}
+CASES = {
+    "both": ("picture", "mask", None, 1),
+    "resized": ("other", "other_mask", None, 3),
+    "noise_mask": (None, None, "noise_mask", 1),
+    "both_masks": ("picture", "mask", "noise_mask", 2),
+    "picture": ("picture", None, None, 1),
+    "nothing": (None, None, None, 1),
+}
 
 
 def model_of(comfy, name):
@@ -64,9 +88,19 @@ def run(comfy, model, case, t, args):
         said["concat_mask"] = t[mask].unsqueeze(1)
     noise = comfy.sample.prepare_noise(latent, args.seed)
     return comfy.sample.sample(
-        patcher, noise, args.steps, args.cfg, "euler", "normal", [[t["context"], dict(said)]],
-        [[t["context"] * 0.5, dict(said)]], latent, seed=args.seed, disable_pbar=True,
-        noise_mask=t[noise_mask] if noise_mask else None)
+        patcher,
+        noise,
+        args.steps,
+        args.cfg,
+        "euler",
+        "normal",
+        [[t["context"], dict(said)]],
+        [[t["context"] * 0.5, dict(said)]],
+        latent,
+        seed=args.seed,
+        disable_pbar=True,
+        noise_mask=t[noise_mask] if noise_mask else None,
+    )
 
 
 def main():
@@ -86,10 +120,16 @@ def main():
         return torch.randn(*shape, generator=generator)
 
     (h, w), (oh, ow) = args.size, args.other
-    t = {"latent": draw(1, 4, h, w), "picture": draw(1, 4, h, w), "other": draw(2, 4, oh, ow),
-         "mask": draw(1, 8 * h, 8 * w).sigmoid(), "other_mask": draw(2, 8 * oh, 8 * ow).sigmoid(),
-         "noise_mask": draw(1, 1, h, w).sigmoid(), "context": draw(1, 7, 64),
-         "pooled": draw(1, POOLED)}
+    t = {
+        "latent": draw(1, 4, h, w),
+        "picture": draw(1, 4, h, w),
+        "other": draw(2, 4, oh, ow),
+        "mask": draw(1, 8 * h, 8 * w).sigmoid(),
+        "other_mask": draw(2, 8 * oh, 8 * ow).sigmoid(),
+        "noise_mask": draw(1, 1, h, w).sigmoid(),
+        "context": draw(1, 7, 64),
+        "pooled": draw(1, POOLED),
+    }
     os.makedirs(args.folder, exist_ok=True)
     with torch.no_grad():
         for name in CONFIG:
@@ -101,8 +141,13 @@ def main():
                 json.dump({k: list(v.shape) for k, v in keys.items()}, f)
     write(f"{args.folder}/inpaint.safetensors", t)
     fields = ["picture", "mask", "noise_mask", "batch"]
-    manifest = {"seed": args.seed, "steps": args.steps, "cfg": args.cfg, "models": list(CONFIG),
-                "cases": {k: dict(zip(fields, c)) for k, c in CASES.items()}}
+    manifest = {
+        "seed": args.seed,
+        "steps": args.steps,
+        "cfg": args.cfg,
+        "models": list(CONFIG),
+        "cases": {k: dict(zip(fields, c)) for k, c in CASES.items()},
+    }
     with open(f"{args.folder}/manifest.json", "w") as f:
         json.dump({"inpaint": manifest}, f, indent=1)
 

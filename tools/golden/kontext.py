@@ -17,6 +17,7 @@ and manifest.json. tests/golden/model/test_kontext.c reads any such folder:
     tools/golden/kontext.py /tmp/fresh ../ComfyUI --seed 77 &&
         BERTH_GOLDEN_DIR=/tmp/fresh ctest -R kontext
 """
+
 import argparse
 import json
 import os
@@ -25,10 +26,24 @@ import torch
 
 from tiny_models import load_comfy, synth, write
 
-CONFIG = dict(image_model="flux", in_channels=16, out_channels=16, vec_in_dim=32, context_in_dim=64,
-              hidden_size=256, mlp_ratio=4.0, num_heads=2, depth=1, depth_single_blocks=2,
-              axes_dim=[16, 56, 56], theta=10000, patch_size=2, qkv_bias=True, guidance_embed=True,
-              txt_ids_dims=[])
+CONFIG = dict(
+    image_model="flux",
+    in_channels=16,
+    out_channels=16,
+    vec_in_dim=32,
+    context_in_dim=64,
+    hidden_size=256,
+    mlp_ratio=4.0,
+    num_heads=2,
+    depth=1,
+    depth_single_blocks=2,
+    axes_dim=[16, 56, 56],
+    theta=10000,
+    patch_size=2,
+    qkv_bias=True,
+    guidance_embed=True,
+    txt_ids_dims=[],
+)
 METHODS = ["own", "offset", "index", "uxo"]
 
 
@@ -56,16 +71,22 @@ def main():
     about.set_inference_dtype(torch.float32, None)
     net = about.get_model({}, "", device=torch.device("cpu")).diffusion_model.eval().float()
     net.load_state_dict({k: synth(in_file(k), list(v.shape)) for k, v in net.state_dict().items()})
-    t = {"x": draw(1, 16, *args.size), "t": torch.tensor([0.7]),
-         "context": draw(1, args.text, CONFIG["context_in_dim"]),
-         "vec": draw(1, CONFIG["vec_in_dim"]), "guidance": torch.tensor([2.5]),
-         "ref": draw(1, 16, *args.refs[:2]), "ref2": draw(1, 16, *args.refs[2:])}
+    t = {
+        "x": draw(1, 16, *args.size),
+        "t": torch.tensor([0.7]),
+        "context": draw(1, args.text, CONFIG["context_in_dim"]),
+        "vec": draw(1, CONFIG["vec_in_dim"]),
+        "guidance": torch.tensor([2.5]),
+        "ref": draw(1, 16, *args.refs[:2]),
+        "ref2": draw(1, 16, *args.refs[2:]),
+    }
     with torch.no_grad():
         for method in METHODS:
             how = {} if method == "own" else {"ref_latents_method": method}
             for tail, refs in (("", [t["ref"]]), ("2", [t["ref"], t["ref2"]])):
-                t[f"out_ref{tail}/{method}"] = net(t["x"], t["t"], t["context"], t["vec"],
-                                                   t["guidance"], ref_latents=refs, **how)
+                t[f"out_ref{tail}/{method}"] = net(
+                    t["x"], t["t"], t["context"], t["vec"], t["guidance"], ref_latents=refs, **how
+                )
     os.makedirs(args.folder, exist_ok=True)
     write(f"{args.folder}/kontext_tiny.safetensors", t)
     with open(f"{args.folder}/kontext_tiny_keys.json", "w") as f:

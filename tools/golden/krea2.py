@@ -33,6 +33,7 @@ tests/golden/node/test_krea2.c read any such folder:
     tools/golden/krea2.py /tmp/fresh ../ComfyUI --seed 77 --text 40 3 --positive "two dogs" &&
         BERTH_GOLDEN_DIR=/tmp/fresh ctest -R golden.*krea2
 """
+
 import argparse
 import json
 import os
@@ -42,12 +43,28 @@ import torch
 from tiny_models import load_comfy, synth, write
 from wan_vae import CONFIG as VAE
 
-PLAIN = dict(image_model="krea2", features=256, tdim=256, txtdim=160, heads=2, kvheads=1,
-             multiplier=4, layers=2, patch=2, channels=16, bias=False, theta=1000, txtlayers=12,
-             txtheads=20, txtkvheads=20)
-MODELS = {"krea2_tiny": PLAIN,
-          "krea2_narrow_tiny": PLAIN | dict(heads=4, kvheads=2, txtdim=64, txtheads=2,
-                                            txtkvheads=1, txtlayers=5)}
+PLAIN = dict(
+    image_model="krea2",
+    features=256,
+    tdim=256,
+    txtdim=160,
+    heads=2,
+    kvheads=1,
+    multiplier=4,
+    layers=2,
+    patch=2,
+    channels=16,
+    bias=False,
+    theta=1000,
+    txtlayers=12,
+    txtheads=20,
+    txtkvheads=20,
+)
+MODELS = {
+    "krea2_tiny": PLAIN,
+    "krea2_narrow_tiny": PLAIN
+    | dict(heads=4, kvheads=2, txtdim=64, txtheads=2, txtkvheads=1, txtlayers=5),
+}
 TEXT = dict(hidden_size=160, intermediate_size=96, num_attention_heads=2, num_key_value_heads=1)
 EYES = dict(hidden_size=64, intermediate_size=32, depth=4, deepstack_visual_indexes=[0, 1, 2])
 METHODS = ["index", "index_timestep_zero", "offset", "own"]
@@ -71,11 +88,16 @@ def model_of(comfy, config):
 def cases(net, config, args, draw):
     width = config["txtdim"] * config["txtlayers"]
     longer, shorter = args.text
-    out = {"x": draw(1, 16, 1, *args.size), "x_odd": draw(1, 16, 1, *args.odd),
-           "t": torch.tensor([0.6]), "context": draw(1, longer, width),
-           "negative": draw(1, shorter, width), "negative_as_long": draw(1, longer, width),
-           "ref": draw(1, 16, 1, *args.refs[:2]),
-           "ref2": draw(1, 16, 1, *args.refs[2:])}
+    out = {
+        "x": draw(1, 16, 1, *args.size),
+        "x_odd": draw(1, 16, 1, *args.odd),
+        "t": torch.tensor([0.6]),
+        "context": draw(1, longer, width),
+        "negative": draw(1, shorter, width),
+        "negative_as_long": draw(1, longer, width),
+        "ref": draw(1, 16, 1, *args.refs[:2]),
+        "ref2": draw(1, 16, 1, *args.refs[2:]),
+    }
 
     def run(x, **more):
         return net(x, out["t"], out["context"], **more)
@@ -94,32 +116,47 @@ def sample(comfy, model, args, latent, positive, negative, more, patch=lambda pa
     patcher = patch(comfy.model_patcher.ModelPatcher(model, cpu, cpu))
     latent = comfy.sample.fix_empty_latent_channels(patcher, latent)
     noise = comfy.sample.prepare_noise(latent, args.seed)
-    return comfy.sample.sample(patcher, noise, args.steps, args.cfg, args.sampler, args.scheduler,
-                               [[positive, dict(more)]], [[negative, dict(more)]], latent,
-                               seed=args.seed, disable_pbar=True)
+    return comfy.sample.sample(
+        patcher,
+        noise,
+        args.steps,
+        args.cfg,
+        args.sampler,
+        args.scheduler,
+        [[positive, dict(more)]],
+        [[negative, dict(more)]],
+        latent,
+        seed=args.seed,
+        disable_pbar=True,
+    )
 
 
 def nag(patcher):
     from comfy_extras.nodes_nag import NAGuidance
+
     return NAGuidance.execute(patcher, nag_scale=4.0, nag_alpha=0.4, nag_tau=1.8).result[0]
 
 
 def runs(comfy, model, args, t):
     out, how = {}, f"{args.sampler}/{args.scheduler}/{args.steps}"
-    kinds = {"sample": {}} | {f"sample_ref_{m}": {"reference_latents": [t["ref"]],
-                                                  "reference_latents_method": m}
-                              for m in RUN_METHODS}
+    kinds = {"sample": {}} | {
+        f"sample_ref_{m}": {"reference_latents": [t["ref"]], "reference_latents_method": m}
+        for m in RUN_METHODS
+    }
     for kind, more in kinds.items():
-        out[f"{kind}/{how}"] = sample(comfy, model, args, torch.zeros_like(t["x"]), t["context"],
-                                      t["negative"], more)
-    out[f"sample_nag/{how}"] = sample(comfy, model, args, torch.zeros_like(t["x"]), t["context"],
-                                      t["negative_as_long"], {}, nag)
+        out[f"{kind}/{how}"] = sample(
+            comfy, model, args, torch.zeros_like(t["x"]), t["context"], t["negative"], more
+        )
+    out[f"sample_nag/{how}"] = sample(
+        comfy, model, args, torch.zeros_like(t["x"]), t["context"], t["negative_as_long"], {}, nag
+    )
     return out
 
 
 def text_encoder():
     """ComfyUI's own, but for its width, and its tokenizer."""
     from comfy.text_encoders import krea2, qwen3vl
+
     large = qwen3vl.QWEN3VL_CONFIGS["qwen3vl_4b"]
     qwen3vl.QWEN3VL_CONFIGS["qwen3vl_4b"] = lambda **kw: large(**(TEXT | kw))
     qwen3vl.QWEN3VL_VISION["qwen3vl_4b"] = EYES
@@ -161,36 +198,58 @@ class Vae:
 def edit_run(comfy, model, args, clip, vae, photo):
     """The prompt of a node that shows it a picture, which the model looks at as well."""
     from comfy_extras.nodes_qwen import TextEncodeQwenImageEditPlus
+
     method = {"reference_latents_method": "index_timestep_zero"}
-    positive, negative = (TextEncodeQwenImageEditPlus.execute(clip, text, vae, photo).result[0][0]
-                          for text in (args.positive, args.negative))
+    positive, negative = (
+        TextEncodeQwenImageEditPlus.execute(clip, text, vae, photo).result[0][0]
+        for text in (args.positive, args.negative)
+    )
     args = argparse.Namespace(**vars(args) | {"steps": 2})
     w, h = args.pixels
-    return sample(comfy, model, args, torch.zeros(1, 16, h // 8, w // 8), positive[0], negative[0],
-                  positive[1] | method)
+    return sample(
+        comfy,
+        model,
+        args,
+        torch.zeros(1, 16, h // 8, w // 8),
+        positive[0],
+        negative[0],
+        positive[1] | method,
+    )
 
 
 def whole_run(comfy, args):
     import comfy.ldm.wan.vae
+
     model = model_of(comfy, PLAIN)
     clip = Clip()
     vae = Vae(fill(comfy.ldm.wan.vae.WanVAE(**VAE, dim=16, image_channels=3, conv_out_channels=3)))
     w, h = args.pixels
     t = {"context": clip.encode(args.positive), "negative": clip.encode(args.negative)}
-    t["latent"] = sample(comfy, model, args, torch.zeros(1, 16, h // 8, w // 8), t["context"],
-                         t["negative"], {})
+    t["latent"] = sample(
+        comfy, model, args, torch.zeros(1, 16, h // 8, w // 8), t["context"], t["negative"], {}
+    )
     t["image"] = vae.decode(t["latent"])
     t["photo"] = torch.rand(1, 20, 28, 3, generator=torch.Generator().manual_seed(args.seed))
     t["edit_latent"] = edit_run(comfy, model, args, clip, vae, t["photo"])
-    about = {"positive": args.positive, "negative": args.negative, "width": w, "height": h,
-             "steps": args.steps, "sampler": args.sampler, "scheduler": args.scheduler,
-             "config": PLAIN}
+    about = {
+        "positive": args.positive,
+        "negative": args.negative,
+        "width": w,
+        "height": h,
+        "steps": args.steps,
+        "sampler": args.sampler,
+        "scheduler": args.scheduler,
+        "config": PLAIN,
+    }
     return t, {"qwen3vl_krea2_tiny": clip.net, "wan21_vae_tiny": vae.net}, about
 
 
 def note(args, tensors, about):
-    return about | {"seed": args.seed, "cfg": args.cfg,
-                    "tensors": {k: ["float32", list(v.shape)] for k, v in tensors.items()}}
+    return about | {
+        "seed": args.seed,
+        "cfg": args.cfg,
+        "tensors": {k: ["float32", list(v.shape)] for k, v in tensors.items()},
+    }
 
 
 def keys(path, net):
@@ -222,8 +281,12 @@ def main():
     for name, config in MODELS.items():
         generator = torch.Generator().manual_seed(args.seed)
         model = model_of(comfy, config)
-        t = cases(model.diffusion_model, config, args,
-                  lambda *shape: torch.randn(*shape, generator=generator))
+        t = cases(
+            model.diffusion_model,
+            config,
+            args,
+            lambda *shape: torch.randn(*shape, generator=generator),
+        )
         t |= runs(comfy, model, args, t)
         write(f"{args.folder}/{name}.safetensors", t)
         keys(f"{args.folder}/{name}_keys.json", model.diffusion_model)

@@ -20,6 +20,7 @@ tests/golden/model/test_lm.c reads any such folder:
     tools/golden/lm.py /tmp/fresh ../ComfyUI --seed 77
     BERTH_GOLDEN_DIR=/tmp/fresh ctest --preset dev -R golden.model.lm
 """
+
 import argparse
 import json
 import os
@@ -30,64 +31,149 @@ import torch
 from safetensors.torch import save_file
 
 IMAGE_PAD, IMAGE_PAD_35 = 151655, 248056
-SMALL = dict(vocab_size=512, hidden_size=64, intermediate_size=96, num_hidden_layers=4,
-             num_attention_heads=4, num_key_value_heads=2)
+SMALL = dict(
+    vocab_size=512,
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+)
 WIDE = dict(SMALL, num_attention_heads=2, num_key_value_heads=1)
 LINEAR, FULL = "linear_attention", "full_attention"
-QWEN35 = dict(WIDE, num_hidden_layers=8, linear_num_key_heads=2, linear_num_value_heads=4,
-              linear_key_head_dim=16, linear_value_head_dim=16,
-              layer_types=([LINEAR] * 3 + [FULL]) * 2)
+QWEN35 = dict(
+    WIDE,
+    num_hidden_layers=8,
+    linear_num_key_heads=2,
+    linear_num_value_heads=4,
+    linear_key_head_dim=16,
+    linear_value_head_dim=16,
+    layer_types=([LINEAR] * 3 + [FULL]) * 2,
+)
 # Prompts: lengths; a number below 0 is as many pads; lists of sizes are pictures (height, width).
 MODELS = {
-    "qwen25vl_tiny": dict(cls="Qwen25_7BVLI", encoder="qwen25_7b", config=SMALL, pad=500,
-                          want={"layer": 0},
-                          prompts=[[3, (56, 56), 4], [2, (90, 143), 5, (168, 112), 2],
-                                   [5, (61, 140), 3, -4]]),
-    "qwen3vl_tiny": dict(cls="Qwen3VL", encoder="qwen3vl_4b", config=SMALL, pad=500,
-                         want={"layer": -1},
-                         wants={"p2": {"taps": [0, 2, 3]}},
-                         prompts=[[7], [3, (64, 64), 4], [2, (100, 150), 5, (200, 70), 2]],
-                         generate=dict(g0=dict(n=6, max_length=10))),
-    "qwen35_tiny": dict(cls="Qwen35", encoder="qwen35_2b", config=QWEN35, pad=500,
-                        want={"layer": -2}, wants={"p1": {"taps": "all"}},
-                        prompts=[[7], [70], [3, (64, 64), 4], [2, (100, 150), 5, (200, 70), 2]],
-                        generate=dict(g0=dict(n=6, max_length=20), g1=dict(n=2, max_length=6),
-                                      g2=dict(parts=[3, (70, 100), 4], max_length=12))),
-    "gemma2_tiny": dict(cls="Gemma2_2B", encoder="gemma2_2b", config=WIDE, pad=0,
-                        want={"layer": -2}, prompts=[[9], [20, -3]],
-                        generate=dict(g0=dict(n=5, max_length=10))),
-    "gemma3_tiny": dict(cls="Gemma3_4B", encoder="gemma3_4b",
-                        config=dict(WIDE, num_hidden_layers=7), window=4, pad=0,
-                        want={"layer": -2}, wants={"p2": {"taps": "all", "left": 6}},
-                        prompts=[[3], [14], [-6, 9]],
-                        generate=dict(g0=dict(n=9, max_length=10))),
-    "llama_tiny": dict(cls="Llama2", encoder="llama", config=dict(SMALL, num_hidden_layers=3),
-                       pad=500, want={"layer": -3}, wants={"p1": {"taps": "all"}},
-                       prompts=[[9], [12, -4]]),
-    "mistral_tiny": dict(cls="Mistral3Small24B", encoder="mistral3_24b",
-                         config=dict(SMALL, vocab_size=131072, num_key_value_heads=4,
-                                     final_norm=False),
-                         pad=0, want={"taps": [1, 2, 3]}, prompts=[[9], [30]]),
-    "qwen3_gen_tiny": dict(cls="Qwen3_4B", encoder="qwen3_4b", config=SMALL, pad=500,
-                           want={"layer": 0}, prompts=[[5]],
-                           generate=dict(
-                               g0=dict(n=6, max_length=16),
-                               g1=dict(n=6, max_length=16, do_sample=True, temperature=0.7,
-                                       top_k=64, top_p=0.95, min_p=0.05, repetition_penalty=1.05,
-                                       seed=3),
-                               g2=dict(n=4, max_length=12, do_sample=True, temperature=1.3,
-                                       top_k=0, top_p=0.9, min_p=0.0, repetition_penalty=1.0,
-                                       seed=12345678901, presence_penalty=0.5),
-                               g3=dict(n=4, max_length=12, do_sample=True, temperature=1.0, top_k=0,
-                                       top_p=1.0, min_p=0.0, repetition_penalty=1.2, seed=7),
-                               g4=dict(n=9, max_length=40, stop=6))),
+    "qwen25vl_tiny": dict(
+        cls="Qwen25_7BVLI",
+        encoder="qwen25_7b",
+        config=SMALL,
+        pad=500,
+        want={"layer": 0},
+        prompts=[[3, (56, 56), 4], [2, (90, 143), 5, (168, 112), 2], [5, (61, 140), 3, -4]],
+    ),
+    "qwen3vl_tiny": dict(
+        cls="Qwen3VL",
+        encoder="qwen3vl_4b",
+        config=SMALL,
+        pad=500,
+        want={"layer": -1},
+        wants={"p2": {"taps": [0, 2, 3]}},
+        prompts=[[7], [3, (64, 64), 4], [2, (100, 150), 5, (200, 70), 2]],
+        generate=dict(g0=dict(n=6, max_length=10)),
+    ),
+    "qwen35_tiny": dict(
+        cls="Qwen35",
+        encoder="qwen35_2b",
+        config=QWEN35,
+        pad=500,
+        want={"layer": -2},
+        wants={"p1": {"taps": "all"}},
+        prompts=[[7], [70], [3, (64, 64), 4], [2, (100, 150), 5, (200, 70), 2]],
+        generate=dict(
+            g0=dict(n=6, max_length=20),
+            g1=dict(n=2, max_length=6),
+            g2=dict(parts=[3, (70, 100), 4], max_length=12),
+        ),
+    ),
+    "gemma2_tiny": dict(
+        cls="Gemma2_2B",
+        encoder="gemma2_2b",
+        config=WIDE,
+        pad=0,
+        want={"layer": -2},
+        prompts=[[9], [20, -3]],
+        generate=dict(g0=dict(n=5, max_length=10)),
+    ),
+    "gemma3_tiny": dict(
+        cls="Gemma3_4B",
+        encoder="gemma3_4b",
+        config=dict(WIDE, num_hidden_layers=7),
+        window=4,
+        pad=0,
+        want={"layer": -2},
+        wants={"p2": {"taps": "all", "left": 6}},
+        prompts=[[3], [14], [-6, 9]],
+        generate=dict(g0=dict(n=9, max_length=10)),
+    ),
+    "llama_tiny": dict(
+        cls="Llama2",
+        encoder="llama",
+        config=dict(SMALL, num_hidden_layers=3),
+        pad=500,
+        want={"layer": -3},
+        wants={"p1": {"taps": "all"}},
+        prompts=[[9], [12, -4]],
+    ),
+    "mistral_tiny": dict(
+        cls="Mistral3Small24B",
+        encoder="mistral3_24b",
+        config=dict(SMALL, vocab_size=131072, num_key_value_heads=4, final_norm=False),
+        pad=0,
+        want={"taps": [1, 2, 3]},
+        prompts=[[9], [30]],
+    ),
+    "qwen3_gen_tiny": dict(
+        cls="Qwen3_4B",
+        encoder="qwen3_4b",
+        config=SMALL,
+        pad=500,
+        want={"layer": 0},
+        prompts=[[5]],
+        generate=dict(
+            g0=dict(n=6, max_length=16),
+            g1=dict(
+                n=6,
+                max_length=16,
+                do_sample=True,
+                temperature=0.7,
+                top_k=64,
+                top_p=0.95,
+                min_p=0.05,
+                repetition_penalty=1.05,
+                seed=3,
+            ),
+            g2=dict(
+                n=4,
+                max_length=12,
+                do_sample=True,
+                temperature=1.3,
+                top_k=0,
+                top_p=0.9,
+                min_p=0.0,
+                repetition_penalty=1.0,
+                seed=12345678901,
+                presence_penalty=0.5,
+            ),
+            g3=dict(
+                n=4,
+                max_length=12,
+                do_sample=True,
+                temperature=1.0,
+                top_k=0,
+                top_p=1.0,
+                min_p=0.0,
+                repetition_penalty=1.2,
+                seed=7,
+            ),
+            g4=dict(n=9, max_length=40, stop=6),
+        ),
+    ),
 }
 
 
 def synthetic(name, shape):
-    h = 0xcbf29ce484222325
+    h = 0xCBF29CE484222325
     for b in name.encode():
-        h = (h ^ b) * 0x100000001b3 % 2**64
+        h = (h ^ b) * 0x100000001B3 % 2**64
     n = int(np.prod(shape))
     with np.errstate(over="ignore"):
         z = np.uint64(h) + np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -106,25 +192,38 @@ def synthetic(name, shape):
 
 def build(name, m, llama, qwen3vl, qwen35, qwen_vl, ops):
     if m["cls"] == "Qwen35":
-        qwen35.QWEN35_MODELS["qwen35_2b"] = dict(vision=dict(
-            hidden_size=128, intermediate_size=96, depth=3, num_position_embeddings=36))
+        qwen35.QWEN35_MODELS["qwen35_2b"] = dict(
+            vision=dict(hidden_size=128, intermediate_size=96, depth=3, num_position_embeddings=36)
+        )
         return qwen35.Qwen35
     if m["cls"] == "Qwen3VL":
-        qwen3vl.QWEN3VL_VISION["qwen3vl_4b"] = dict(hidden_size=128, intermediate_size=96, depth=4,
-                                                    deepstack_visual_indexes=[0, 1, 2])
+        qwen3vl.QWEN3VL_VISION["qwen3vl_4b"] = dict(
+            hidden_size=128, intermediate_size=96, depth=4, deepstack_visual_indexes=[0, 1, 2]
+        )
         qwen3vl.QWEN3VL_VISION_COMMON["num_position_embeddings"] = 36
         return qwen3vl._make_qwen3vl_model("qwen3vl_4b")
     cls = getattr(llama, m["cls"])
     if m["cls"] == "Qwen25_7BVLI":
+
         def small(hidden_size, output_hidden_size, device, dtype, ops):
-            return tower(hidden_size=128, output_hidden_size=output_hidden_size,
-                         intermediate_size=96, num_layers=9, device=device, dtype=dtype, ops=ops)
+            return tower(
+                hidden_size=128,
+                output_hidden_size=output_hidden_size,
+                intermediate_size=96,
+                num_layers=9,
+                device=device,
+                dtype=dtype,
+                ops=ops,
+            )
+
         tower = qwen_vl.Qwen2VLVisionTransformer
+
         class Small(cls):
             def __init__(self, *a, **kw):
                 qwen_vl.Qwen2VLVisionTransformer = small
                 super().__init__(*a, **kw)
                 qwen_vl.Qwen2VLVisionTransformer = tower
+
         return Small
     if m.get("window"):
         llama.Gemma3_4B_Config.sliding_attention = [m["window"]] * 5 + [False]
@@ -168,11 +267,20 @@ def generate(clip, ids, pictures, how, out):
     left = iter(pictures)
     tokens = [i if i is not None else {"type": "image", "data": next(left)[None]} for i in ids]
     embeds = clip.process_tokens([tokens], "cpu")[0]
-    args = dict(do_sample=False, temperature=1.0, top_k=50, top_p=1.0, min_p=0.0,
-                repetition_penalty=1.0, seed=0)
+    args = dict(
+        do_sample=False,
+        temperature=1.0,
+        top_k=50,
+        top_p=1.0,
+        min_p=0.0,
+        repetition_penalty=1.0,
+        seed=0,
+    )
     args.update({k: v for k, v in how.items() if k != "stop"})
-    return clip.transformer.generate(embeds, stop_tokens=stop, execution_dtype=torch.float32,
-                                     **args), how
+    return (
+        clip.transformer.generate(embeds, stop_tokens=stop, execution_dtype=torch.float32, **args),
+        how,
+    )
 
 
 def run_model(name, m, options, modules):
@@ -180,10 +288,17 @@ def run_model(name, m, options, modules):
     pad = IMAGE_PAD_35 if m["cls"] == "Qwen35" else IMAGE_PAD
     rng = np.random.default_rng(options.seed)
     cls = build(name, m, llama, qwen3vl, qwen35, qwen_vl, ops)
-    clip = sd1_clip.SDClipModel(device="cpu", layer="last", textmodel_json_config=dict(m["config"]),
-                                dtype=torch.float32, special_tokens={"pad": m["pad"]},
-                                layer_norm_hidden_state=False, model_class=cls,
-                                enable_attention_masks=True, return_attention_masks=True)
+    clip = sd1_clip.SDClipModel(
+        device="cpu",
+        layer="last",
+        textmodel_json_config=dict(m["config"]),
+        dtype=torch.float32,
+        special_tokens={"pad": m["pad"]},
+        layer_norm_hidden_state=False,
+        model_class=cls,
+        enable_attention_masks=True,
+        return_attention_masks=True,
+    )
     model = clip.transformer
     keys = {k: list(v.shape) for k, v in model.state_dict().items()}
     model.load_state_dict({k: synthetic(k, s) for k, s in keys.items()})
@@ -246,16 +361,23 @@ def main():
     sys.path.insert(0, options.comfyui)
     sys.argv = ["lm.py", "--cpu"]
     import comfy.options
+
     comfy.options.enable_args_parsing()
     import comfy.ops
     from comfy import sd1_clip
     from comfy.text_encoders import llama, qwen3vl, qwen35, qwen_vl
+
     torch.set_grad_enabled(False)
     os.makedirs(options.folder, exist_ok=True)
     modules = llama, qwen3vl, qwen35, qwen_vl, sd1_clip, comfy.ops.manual_cast
-    add_to_manifest(options.folder, {
-        name: run_model(name, m, options, modules)
-        for name, m in MODELS.items() if options.only in (None, name)})
+    add_to_manifest(
+        options.folder,
+        {
+            name: run_model(name, m, options, modules)
+            for name, m in MODELS.items()
+            if options.only in (None, name)
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ decoded without special tokens. --no-decoded: only ids, for tokenizers whose add
 library decodes to something else than themselves (characters that stand for bytes elsewhere).
 OUT_made_with.json names versions.
 """
+
 import argparse
 import importlib.metadata
 import json
@@ -33,15 +34,80 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import clip_tokens  # noqa: E402: its random texts
 
 PIECES = [
-    " ", "  ", "   ", "\t", "\n", "\n\n", "\r\n", " \n", "\n ", " \n \n ", "x ", " x",
-    "a photo of", "Don't", "I'LL", "'re", "'\u017fa", "'S", "''", "\u2019s", "12345", "3.14", " 7",
-    "\u0967\u0968\u0969", "\u00bd", "\u2167", "...", "?!\n", " ?", "!!\r\n\r\n", "(red:1.2)",
-    "\\(", "{}", "_", "__x", "#$%", "e\u0301", "\u0301", "\u1100\u1161\u11a8", "\uac00", "\u212b",
-    "\u3042\u3099", "\u4e00\u53ea\u732b", "\u65e5\u672c",
-    "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea", "\U0001f44d\U0001f3fd",
-    "\u2603\ufe0f", "\u200d", "\u200b", "\ufeff", "\u00ad", "\u0001", "\u001f", "\u007f", "\u0085",
-    "\u00a0", "\u2028", "\u3000", "\u180e", "\ufffd", "\u2581", "\u2581\u2581", "<0x41>", "<s>",
-    "</s>", "<pad>", "<unk>", "<bos>", "caf\u00e9", "na\u00efve", "STRASSE", "\u00df", "\ufb01"
+    " ",
+    "  ",
+    "   ",
+    "\t",
+    "\n",
+    "\n\n",
+    "\r\n",
+    " \n",
+    "\n ",
+    " \n \n ",
+    "x ",
+    " x",
+    "a photo of",
+    "Don't",
+    "I'LL",
+    "'re",
+    "'\u017fa",
+    "'S",
+    "''",
+    "\u2019s",
+    "12345",
+    "3.14",
+    " 7",
+    "\u0967\u0968\u0969",
+    "\u00bd",
+    "\u2167",
+    "...",
+    "?!\n",
+    " ?",
+    "!!\r\n\r\n",
+    "(red:1.2)",
+    "\\(",
+    "{}",
+    "_",
+    "__x",
+    "#$%",
+    "e\u0301",
+    "\u0301",
+    "\u1100\u1161\u11a8",
+    "\uac00",
+    "\u212b",
+    "\u3042\u3099",
+    "\u4e00\u53ea\u732b",
+    "\u65e5\u672c",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "\U0001f1e9\U0001f1ea",
+    "\U0001f44d\U0001f3fd",
+    "\u2603\ufe0f",
+    "\u200d",
+    "\u200b",
+    "\ufeff",
+    "\u00ad",
+    "\u0001",
+    "\u001f",
+    "\u007f",
+    "\u0085",
+    "\u00a0",
+    "\u2028",
+    "\u3000",
+    "\u180e",
+    "\ufffd",
+    "\u2581",
+    "\u2581\u2581",
+    "<0x41>",
+    "<s>",
+    "</s>",
+    "<pad>",
+    "<unk>",
+    "<bos>",
+    "caf\u00e9",
+    "na\u00efve",
+    "STRASSE",
+    "\u00df",
+    "\ufb01",
 ]
 
 
@@ -64,12 +130,14 @@ def random_text(rng, special):
 
 class Library:
     """encode(text), decode(ids), special: texts of special tokens"""
+
     special = ()
 
 
 class Qwen(Library):
     def __init__(self, path):
         from transformers import Qwen2Tokenizer
+
         self.t = Qwen2Tokenizer.from_pretrained(path)
         self.special = [t.content for t in self.t.added_tokens_decoder.values()]
         self.encode = lambda s: self.t(s)["input_ids"]
@@ -79,6 +147,7 @@ class Qwen(Library):
 class Json(Library):
     def __init__(self, path):
         from tokenizers import Tokenizer
+
         self.t = Tokenizer.from_file(path)
         self.special = [t.content for t in self.t.get_added_tokens_decoder().values()]
         self.encode = lambda s: self.t.encode(s, add_special_tokens=False).ids
@@ -88,6 +157,7 @@ class Json(Library):
 class Spm(Library):
     def __init__(self, path):
         import sentencepiece
+
         self.t = sentencepiece.SentencePieceProcessor(model_file=path)
         ids = range(self.t.get_piece_size())
         self.special = [self.t.id_to_piece(i) for i in ids if self.t.is_control(i)][:20]
@@ -98,6 +168,7 @@ class Spm(Library):
 class Gemma(Library):
     def __init__(self, path):
         from comfy.text_encoders.spiece_tokenizer import SPieceTokenizer
+
         self.special = {"<end_of_turn>": 106, "<image_soft_token>": 262144}
         self.t = SPieceTokenizer(path, add_bos=True, add_eos=False, special_tokens=self.special)
         self.special = list(self.special)
@@ -108,8 +179,12 @@ class Gemma(Library):
 class Comfy(Library):
     def __init__(self, path):
         from comfy.text_encoders import bpe_tokenizer
-        self.t = bpe_tokenizer.from_tekken_json(open(path, "rb").read()) if os.path.isfile(path) \
+
+        self.t = (
+            bpe_tokenizer.from_tekken_json(open(path, "rb").read())
+            if os.path.isfile(path)
             else bpe_tokenizer.from_tokenizer_json(path)
+        )
         self.special = list(self.t._special_token_ids)
         self.encode = self.t._encode_raw
         self.decode = self.t.decode
@@ -119,8 +194,9 @@ KINDS = {"qwen": Qwen, "json": Json, "spm": Spm, "gemma": Gemma, "tekken": Comfy
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__,
-                                 formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     ap.add_argument("kind", choices=KINDS)
     ap.add_argument("folder")
     ap.add_argument("prompts")
@@ -144,8 +220,10 @@ def main():
     with open(a.out, "w") as f:
         f.write("[\n" + ",\n".join(json.dumps(r) for r in rows) + "\n]\n")
     with open(os.path.splitext(a.out)[0] + "_made_with.json", "w") as f:
-        made = {m: importlib.metadata.version(m) for m in ("tokenizers", "transformers",
-                                                           "sentencepiece")}
+        made = {
+            m: importlib.metadata.version(m)
+            for m in ("tokenizers", "transformers", "sentencepiece")
+        }
         json.dump({"kind": a.kind, "random": a.random, "seed": a.seed} | made, f, indent=1)
         f.write("\n")
 

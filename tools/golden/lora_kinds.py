@@ -16,6 +16,7 @@ and lora_kinds.bin, the merged weights as little-endian float32, one after the o
 is computed, not stored: value i of tensor t of a line (the weight is 0) is
 (((1009 * t + i) * 2654435761 mod 2^32) >> 8) / 2^23 - 1.
 """
+
 import os
 import sys
 import types
@@ -59,7 +60,12 @@ FACTORS = {"lokr_w1_a": (2, 1), "lokr_w1_b": (1, 3), "lokr_w2_a": (4, 2), "lokr_
 OFT, OFT_CONV = {"oft_blocks": (2, 4, 4)}, {"oft_blocks": (2, 3, 3)}
 GLORA = {"a1.weight": (6, 2), "a2.weight": (2, 6), "b1.weight": (8, 2), "b2.weight": (2, 6)}
 GLORA_OLD = {"a1.weight": (2, 6), "a2.weight": (6, 2), "b1.weight": (2, 6), "b2.weight": (8, 2)}
-GLORA_CONV = {"a1.weight": (4, 2, 1, 1), "a2.weight": (2, 4, 1, 1), "b1.weight": (6, 2, 1, 1), "b2.weight": (2, 4, 3, 3)}
+GLORA_CONV = {
+    "a1.weight": (4, 2, 1, 1),
+    "a2.weight": (2, 4, 1, 1),
+    "b1.weight": (6, 2, 1, 1),
+    "b2.weight": (2, 4, 3, 3),
+}
 SQUARE = (6, 6)  # where rank 6 fits the old form and the new
 GLORA_BOTH = {"a1.weight": (6, 6), "a2.weight": (6, 6), "b1.weight": (6, 6), "b2.weight": (6, 6)}
 BOFT, BOFT_CONV = {"oft_blocks": (2, 2, 4, 4)}, {"oft_blocks": (1, 3, 2, 2)}
@@ -107,17 +113,28 @@ CASES = [
     (LINEAR, [(1, {**OFT, **ROWS, **A})]),
     (LINEAR, [(0.6, {**OFT, **COLUMNS})]),
     (CONV, [(-0.7, {**OFT_CONV, **CONV_ROWS, **A})]),
-    (LINEAR, [(0.5, pair(8, (6,), **A)), (0.8, OFT), (1, hada(8, 6, **COLUMNS)), (0.5, {**OFT, **A})]),
+    (
+        LINEAR,
+        [(0.5, pair(8, (6,), **A)), (0.8, OFT), (1, hada(8, 6, **COLUMNS)), (0.5, {**OFT, **A})],
+    ),
     (LINEAR, [(1, GLORA)]),
     (LINEAR, [(-0.7, {**GLORA, **A})]),
     (LINEAR, [(0.6, {**GLORA_OLD, **A})]),
     (CONV, [(0.5, {**GLORA_CONV, **A})]),
     (SQUARE, [(0.4, GLORA_BOTH)]),
-    ((8, 6), [(0.4, {"a1.weight": (6, 6), "a2.weight": (6, 6), "b1.weight": (8, 6), "b2.weight": (6, 6)})]),
+    (LINEAR, [(0.4, {**GLORA_BOTH, "b1.weight": (8, 6)})]),
     (LINEAR, [(1, {**GLORA, **ROWS})]),
     (LINEAR, [(-0.7, {**GLORA_OLD, **COLUMNS, **A})]),
     (CONV, [(0.3, {**GLORA_CONV, **CONV_COLUMNS})]),
-    (LINEAR, [(0.5, pair(8, (6,), **A)), (0.8, {**GLORA, **COLUMNS}), (1, hada(8, 6, **ROWS)), (0.5, GLORA_OLD)]),
+    (
+        LINEAR,
+        [
+            (0.5, pair(8, (6,), **A)),
+            (0.8, {**GLORA, **COLUMNS}),
+            (1, hada(8, 6, **ROWS)),
+            (0.5, GLORA_OLD),
+        ],
+    ),
     (LINEAR, [(1, {**BOFT, **A})]),
     (LINEAR, [(-0.7, {"oft_blocks": (3, 4, 2, 2), **A, "rescale": (8, 1)})]),
     (LINEAR, [(0.5, {"rescale": (8, 1), "alpha": (), "oft_blocks": (1, 1, 8, 8)})]),
@@ -125,7 +142,15 @@ CASES = [
     (CONV, [(1, {**BOFT_CONV, **A})]),
     (LINEAR, [(1, {**BOFT, **ROWS, **A})]),
     (LINEAR, [(0.6, {**BOFT, **COLUMNS, **A})]),
-    (LINEAR, [(0.5, pair(8, (6,), **A)), (0.8, {**BOFT, **A}), (1, hada(8, 6, **COLUMNS)), (0.5, {**OFT, **A})]),
+    (
+        LINEAR,
+        [
+            (0.5, pair(8, (6,), **A)),
+            (0.8, {**BOFT, **A}),
+            (1, hada(8, 6, **COLUMNS)),
+            (0.5, {**OFT, **A}),
+        ],
+    ),
 ]
 
 
@@ -151,8 +176,10 @@ def adapters(comfyui):
     kron = torch.kron
     torch.kron = lambda a, b: kron(a.contiguous(), b.contiguous())
     import comfy
+
     sys.modules["comfy.model_management"] = comfy.model_management = memory
     import comfy.weight_adapter
+
     return comfy.weight_adapter.adapters
 
 
@@ -186,8 +213,9 @@ def text(shape):
 
 def main():
     folder, kinds = sys.argv[1], adapters(sys.argv[2])
-    with open(os.path.join(folder, "lora_kinds.txt"), "w") as lines, \
-            open(os.path.join(folder, "lora_kinds.bin"), "wb") as out:
+    with open(os.path.join(folder, "lora_kinds.txt"), "w") as lines, open(
+        os.path.join(folder, "lora_kinds.bin"), "wb"
+    ) as out:
         for weight, chain in CASES:
             w = merged(kinds, weight, chain)
             assert w.shape == torch.Size(weight) and bool(torch.isfinite(w).all())

@@ -3,17 +3,19 @@
 
 usage: lora_merge.py FOLDER COMFYUI
 
-The cases are those of lora_kinds.py, with larger weights in front. COMFYUI's comfy.weight_adapter and
-comfy.float run as they are, as ModelPatcher.patch_weight_to_device() calls them for a model on the
-CPU: the weight becomes float32, each adapter is computed and added in float32, the sum is rounded to
-the weight's own type. Fp8 is rounded by chance, with the seed of the key "w"; scaled fp8 ("F8_E4M3*0.03") goes through
-comfy.quant_ops' layout, which chooses a new scale: a float32 in front of its codes.
+The cases are those of lora_kinds.py, with larger weights in front. COMFYUI's comfy.weight_adapter
+and comfy.float run as they are, as ModelPatcher.patch_weight_to_device() calls them for a model on
+the CPU: the weight becomes float32, each adapter is computed and added in float32, the sum is
+rounded to the weight's own type. Fp8 is rounded by chance, with the seed of the key "w"; scaled fp8
+("F8_E4M3*0.03") goes through comfy.quant_ops' layout, which chooses a new scale: a float32 in front
+of its codes.
 
 Writes lora_merge.txt, a line a case as in lora_kinds.txt with the type of the weight in front, and
 lora_merge.bin: the merged weights, one after the other, little-endian. Weights are a tenth of
 lora_kinds.py's value, rounded to their type; so are the adapters' tensors, in float32. The first
 line of lora_merge.txt names versions.
 """
+
 import os
 import sys
 import zlib
@@ -31,8 +33,13 @@ MORE = [
     (WIDE, [(0.6, {"lokr_w1": (5, 5), "lokr_w2": (8, 5), **A})]),
     (WIDE, [(0.8, pair(40, (25,), r=8)), (0.5, pair(40, (25,), r=8, **A))]),
 ]
-TYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32,
-         "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
+TYPES = {
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
 SCALE = 0.03
 SEED = zlib.crc32(b"w")
 
@@ -73,6 +80,7 @@ def line_of(name, weight, chain):
 def scaled_cases(kinds, lines, out):
     """As QuantizedTensor.requantize_from_float() does it for scale="recalculate"."""
     from comfy.quant_ops import TensorCoreFP8E4M3Layout, TensorCoreFP8E5M2Layout
+
     for name, layout in ("F8_E4M3", TensorCoreFP8E4M3Layout), ("F8_E5M2", TensorCoreFP8E5M2Layout):
         for weight, chain in MORE + CASES:
             codes = (source(0, weight) * 0.1).to(layout.FP8_DTYPE)
@@ -88,15 +96,18 @@ def main():
     folder, kinds = sys.argv[1], lora_kinds.adapters(sys.argv[2])
     sys.path.insert(0, sys.argv[2])
     import comfy.float
+
     version = open(os.path.join(sys.argv[2], "comfyui_version.py")).read().split('"')[1]
-    with open(os.path.join(folder, "lora_merge.txt"), "w") as lines, \
-            open(os.path.join(folder, "lora_merge.bin"), "wb") as out:
+    with open(os.path.join(folder, "lora_merge.txt"), "w") as lines, open(
+        os.path.join(folder, "lora_merge.bin"), "wb"
+    ) as out:
         lines.write(f"# ComfyUI {version}, torch {torch.__version__}\n")
         for name, dtype in TYPES.items():
             for weight, chain in MORE + CASES:
                 w = (source(0, weight) * 0.1).to(dtype)
                 merged = w.to(torch.float32, copy=True)
-                merged = comfy.float.stochastic_rounding(apply(kinds, merged, chain), dtype, seed=SEED)
+                merged = apply(kinds, merged, chain)
+                merged = comfy.float.stochastic_rounding(merged, dtype, seed=SEED)
                 bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[dtype.itemsize]
                 out.write(merged.contiguous().view(bits).numpy().tobytes())
                 lines.write(line_of(name, weight, chain))

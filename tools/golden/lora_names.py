@@ -14,6 +14,7 @@ listed.
 Left out, as ComfyUI means rows there that the tensors do not have: k and v of Lumina2, whose heads
 share them; proj_mlp of Flux.2, whose feed-forward is wider.
 """
+
 import importlib.machinery
 import os
 import re
@@ -40,6 +41,7 @@ for name in "torchaudio", "torchaudio.functional", "torchaudio.transforms":  # n
     sys.modules[name] = module
 
 import comfy.options  # noqa: E402
+
 comfy.options.enable_args_parsing()
 import comfy.lora  # noqa: E402
 import comfy.model_base as base  # noqa: E402
@@ -47,13 +49,26 @@ import comfy.model_detection  # noqa: E402
 import torch  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 
-DIFFUSION = {"flux-tiny": base.Flux, "flux2-tiny": base.Flux2, "qwen-image-tiny": base.QwenImage,
-             "krea2-tiny": base.Krea2, "z-image-tiny": base.Lumina2, "lumina2-tiny": base.Lumina2,
-             "sd15-tiny": base.BaseModel, "sdxl-base-tiny": base.BaseModel}
-TEXT = {"clip-l-tiny": ["clip_l"], "clip-l-tiny+clip-g-tiny": ["clip_l", "clip_g"],
-        "clip-l-tiny+t5-tiny": ["clip_l", "t5xxl"], "qwen3-tiny": ["qwen3_4b"],
-        "mistral3-tiny": ["mistral3_24b"], "qwen25vl-tiny": ["qwen25_7b"],
-        "qwen3vl-krea2-tiny": ["qwen3vl_4b"], "gemma2-tiny": ["gemma2_2b"]}
+DIFFUSION = {
+    "flux-tiny": base.Flux,
+    "flux2-tiny": base.Flux2,
+    "qwen-image-tiny": base.QwenImage,
+    "krea2-tiny": base.Krea2,
+    "z-image-tiny": base.Lumina2,
+    "lumina2-tiny": base.Lumina2,
+    "sd15-tiny": base.BaseModel,
+    "sdxl-base-tiny": base.BaseModel,
+}
+TEXT = {
+    "clip-l-tiny": ["clip_l"],
+    "clip-l-tiny+clip-g-tiny": ["clip_l", "clip_g"],
+    "clip-l-tiny+t5-tiny": ["clip_l", "t5xxl"],
+    "qwen3-tiny": ["qwen3_4b"],
+    "mistral3-tiny": ["mistral3_24b"],
+    "qwen25vl-tiny": ["qwen25_7b"],
+    "qwen3vl-krea2-tiny": ["qwen3vl_4b"],
+    "gemma2-tiny": ["gemma2_2b"],
+}
 ROOT = "model.diffusion_model."
 WRONG = {"lumina2-tiny": r"attention.to_[kv]$", "flux2-tiny": r"proj_mlp$"}
 
@@ -61,8 +76,11 @@ WRONG = {"lumina2-tiny": r"attention.to_[kv]$", "flux2-tiny": r"proj_mlp$"}
 def shapes(preset, folder):
     path = os.path.join(folder, preset + ".safetensors")
     if not os.path.exists(path):
-        subprocess.run([BERTH, "synth", "--preset", preset, "--dtype", "f8_e4m3", "--output", path],
-                       check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [BERTH, "synth", "--preset", preset, "--dtype", "f8_e4m3", "--output", path],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
     with safe_open(path, "pt") as f:
         return {k: f.get_slice(k).get_shape() for k in f.keys()}
 
@@ -74,14 +92,20 @@ def layers(keys, of):
 def config(preset, shape, keys):
     if preset.startswith("sd"):
         return comfy.model_detection.detect_unet_config(
-            {k: torch.empty(s, device="meta") for k, s in shape.items()}, ROOT)
+            {k: torch.empty(s, device="meta") for k, s in shape.items()}, ROOT
+        )
     if preset.startswith("flux"):
-        return dict(depth=layers(keys, "double_blocks"),
-                    depth_single_blocks=layers(keys, "single_blocks"),
-                    hidden_size=shape["img_in.weight"][0])
+        return dict(
+            depth=layers(keys, "double_blocks"),
+            depth_single_blocks=layers(keys, "single_blocks"),
+            hidden_size=shape["img_in.weight"][0],
+        )
     if preset.startswith(("z-image", "lumina2")):
-        return dict(n_layers=layers(keys, "layers"), n_refiner_layers=layers(keys, "noise_refiner"),
-                    dim=shape["x_embedder.weight"][0])
+        return dict(
+            n_layers=layers(keys, "layers"),
+            n_refiner_layers=layers(keys, "noise_refiner"),
+            dim=shape["x_embedder.weight"][0],
+        )
     return dict(layers=layers(keys, "blocks"))
 
 
@@ -95,10 +119,14 @@ def means(v, back):
 def diffusion(preset, kind, folder):
     shape = shapes(preset, folder)
     root = ROOT if preset.startswith("sd") else ""
-    keys = [k[len(root):] for k in shape if k.startswith(root)]
+    keys = [k[len(root) :] for k in shape if k.startswith(root)]
     flux = preset.startswith("flux")  # ComfyUI holds the scales of its norms as weights
-    back = {"diffusion_model." + (k[:-6] + ".weight" if flux and k.endswith("_norm.scale") else k):
-            "diffusion_model." + k for k in keys}
+    back = {
+        "diffusion_model."
+        + (k[:-6] + ".weight" if flux and k.endswith("_norm.scale") else k): "diffusion_model."
+        + k
+        for k in keys
+    }
     model = object.__new__(type("Model", (kind,), {"state_dict": lambda self: dict.fromkeys(back)}))
     known = types.SimpleNamespace(unet_config=config(preset, shape, keys))
     object.__setattr__(model, "model_config", known)
@@ -121,8 +149,9 @@ def listed(preset, name):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as folder, \
-            open(os.path.join(FOLDER, "lora_names.txt"), "w") as out:
+    with tempfile.TemporaryDirectory() as folder, open(
+        os.path.join(FOLDER, "lora_names.txt"), "w"
+    ) as out:
         names = {p: diffusion(p, kind, folder) for p, kind in DIFFUSION.items()}
         names |= {p: text(p, known, folder) for p, known in TEXT.items()}
         for preset, means_of in names.items():

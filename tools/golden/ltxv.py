@@ -29,6 +29,7 @@ such folder:
     tools/golden/ltxv.py /tmp/fresh ../ComfyUI --seed 77 --size 4 3 5 --positive "two dogs" &&
         BERTH_GOLDEN_DIR=/tmp/fresh ctest -R golden.*ltxv
 """
+
 import argparse
 import json
 import os
@@ -37,42 +38,95 @@ import torch
 
 from tiny_models import load_comfy, synth, write
 
-PLAIN = dict(image_model="ltxv", num_layers=2, attention_head_dim=20, num_attention_heads=4,
-             cross_attention_dim=80, caption_channels=64, in_channels=128,
-             causal_temporal_positioning=False)
-MODELS = {"ltxv_09_tiny": PLAIN,
-          "ltxv_095_tiny": PLAIN | dict(causal_temporal_positioning=True, num_attention_heads=2,
-                                        cross_attention_dim=40),
-          "ltxv_middle_tiny": PLAIN | dict(causal_temporal_positioning=True, num_layers=1,
-                                           use_middle_indices_grid=True,
-                                           frequencies_precision="float64",
-                                           positional_embedding_max_pos=[10, 1024, 2048])}
+PLAIN = dict(
+    image_model="ltxv",
+    num_layers=2,
+    attention_head_dim=20,
+    num_attention_heads=4,
+    cross_attention_dim=80,
+    caption_channels=64,
+    in_channels=128,
+    causal_temporal_positioning=False,
+)
+MODELS = {
+    "ltxv_09_tiny": PLAIN,
+    "ltxv_095_tiny": PLAIN
+    | dict(causal_temporal_positioning=True, num_attention_heads=2, cross_attention_dim=40),
+    "ltxv_middle_tiny": PLAIN
+    | dict(
+        causal_temporal_positioning=True,
+        num_layers=1,
+        use_middle_indices_grid=True,
+        frequencies_precision="float64",
+        positional_embedding_max_pos=[10, 1024, 2048],
+    ),
+}
 RES = {"num_layers": 1}
 
 
 def vae_config(encoder, decoder, **more):
-    return dict(_class_name="CausalVideoAutoencoder", dims=3, in_channels=3, out_channels=3,
-                latent_channels=128, encoder_blocks=encoder, decoder_blocks=decoder, patch_size=4,
-                scaling_factor=1.0, norm_layer="pixel_norm", latent_log_var="uniform",
-                use_quant_conv=False, causal_decoder=False, encoder_base_channels=8,
-                decoder_base_channels=8, decode_noise_scale=0.0, **more)
+    return dict(
+        _class_name="CausalVideoAutoencoder",
+        dims=3,
+        in_channels=3,
+        out_channels=3,
+        latent_channels=128,
+        encoder_blocks=encoder,
+        decoder_blocks=decoder,
+        patch_size=4,
+        scaling_factor=1.0,
+        norm_layer="pixel_norm",
+        latent_log_var="uniform",
+        use_quant_conv=False,
+        causal_decoder=False,
+        encoder_base_channels=8,
+        decoder_base_channels=8,
+        decode_noise_scale=0.0,
+        **more,
+    )
 
 
-OLD = [["res_x", RES], ["compress_all", {}], ["res_x_y", {}], ["res_x", RES], ["compress_all", {}],
-       ["res_x_y", {}], ["res_x", RES], ["compress_all", {}], ["res_x", RES]]
+OLD = [
+    ["res_x", RES],
+    ["compress_all", {}],
+    ["res_x_y", {}],
+    ["res_x", RES],
+    ["compress_all", {}],
+    ["res_x_y", {}],
+    ["res_x", RES],
+    ["compress_all", {}],
+    ["res_x", RES],
+]
 UP = ["compress_all", {"residual": True, "multiplier": 2}]
-NEW_DECODER = [["res_x", RES], UP, ["res_x", {"num_layers": 2}], UP, ["res_x", RES], UP,
-               ["res_x", RES]]
-NEW_ENCODER = [["res_x", RES], ["compress_space_res", {"multiplier": 2}], ["res_x", RES],
-               ["compress_time_res", {"multiplier": 2}], ["res_x", RES],
-               ["compress_all_res", {"multiplier": 2}], ["res_x", RES],
-               ["compress_all_res", {"multiplier": 2}], ["res_x", RES]]
-VAES = {"ltxv_09": vae_config(OLD, OLD),
-        "ltxv_091": vae_config(OLD, NEW_DECODER, timestep_conditioning=True),
-        "ltxv_095": vae_config(NEW_ENCODER, NEW_DECODER, timestep_conditioning=True,
-                               decode_timestep=0.1),
-        "ltxv_edges": vae_config(NEW_ENCODER, NEW_DECODER, spatial_padding_mode="zeros") |
-        dict(causal_decoder=True)}
+NEW_DECODER = [
+    ["res_x", RES],
+    UP,
+    ["res_x", {"num_layers": 2}],
+    UP,
+    ["res_x", RES],
+    UP,
+    ["res_x", RES],
+]
+NEW_ENCODER = [
+    ["res_x", RES],
+    ["compress_space_res", {"multiplier": 2}],
+    ["res_x", RES],
+    ["compress_time_res", {"multiplier": 2}],
+    ["res_x", RES],
+    ["compress_all_res", {"multiplier": 2}],
+    ["res_x", RES],
+    ["compress_all_res", {"multiplier": 2}],
+    ["res_x", RES],
+]
+VAES = {
+    "ltxv_09": vae_config(OLD, OLD),
+    "ltxv_091": vae_config(OLD, NEW_DECODER, timestep_conditioning=True),
+    "ltxv_095": vae_config(
+        NEW_ENCODER, NEW_DECODER, timestep_conditioning=True, decode_timestep=0.1
+    ),
+    "ltxv_edges": vae_config(NEW_ENCODER, NEW_DECODER, spatial_padding_mode="zeros")
+    | dict(causal_decoder=True),
+}
 VAE_FRAMES = {"ltxv_09": [1, 2], "ltxv_091": [2], "ltxv_095": [1, 3], "ltxv_edges": [2]}
 
 
@@ -102,6 +156,7 @@ def model_of(comfy, config):
 def guided(args, draw, guides):
     """What LTXVAddGuide does with latents: frames at the end, their places, their masks."""
     from comfy_extras.nodes_lt import LTXVAddGuide, _append_guide_attention_entry
+
     t, h, w = args.size
     latent, mask = draw(1, 128, t, h, w), torch.ones(1, 1, t, 1, 1)
     cond = [[torch.zeros(1), {}]]
@@ -111,60 +166,93 @@ def guided(args, draw, guides):
         shape = list(z.shape[2:])
         z, cells = LTXVAddGuide.dilate_latent(z, factor)
         cond, _, latent, mask = LTXVAddGuide.append_keyframe(
-            cond, cond, g["at"], latent, mask, z, g["strength"], (8, 32, 32), guide_mask=cells,
-            latent_downscale_factor=factor, causal_fix=g["first"])
+            cond,
+            cond,
+            g["at"],
+            latent,
+            mask,
+            z,
+            g["strength"],
+            (8, 32, 32),
+            guide_mask=cells,
+            latent_downscale_factor=factor,
+            causal_fix=g["first"],
+        )
         pixels = g.get("pixels")
         if pixels is not None:
             pixels = torch.linspace(0, 1, pixels * 16).view(pixels, 4, 4)
-        cond, _ = _append_guide_attention_entry(cond, cond, z[0, 0].numel(), shape, g["strength"],
-                                                pixels)
+        cond, _ = _append_guide_attention_entry(
+            cond, cond, z[0, 0].numel(), shape, g["strength"], pixels
+        )
     about = cond[0][1]
     return latent, mask.expand(1, 1, *latent.shape[2:]).contiguous(), about
 
 
-GUIDES = {"guides": [dict(frames=1, at=0, strength=1.0, first=True),
-                     dict(frames=2, at=9, strength=1.0, first=False)],
-          "weighed": [dict(frames=1, at=0, strength=0.5, first=True),
-                      dict(frames=2, at=17, strength=1.0, first=False, pixels=9),
-                      dict(frames=1, at=4, strength=0.0, first=True)],
-          "dilated": [dict(frames=2, at=1, strength=0.75, first=False, factor=2)]}
+GUIDES = {
+    "guides": [
+        dict(frames=1, at=0, strength=1.0, first=True),
+        dict(frames=2, at=9, strength=1.0, first=False),
+    ],
+    "weighed": [
+        dict(frames=1, at=0, strength=0.5, first=True),
+        dict(frames=2, at=17, strength=1.0, first=False, pixels=9),
+        dict(frames=1, at=4, strength=0.0, first=True),
+    ],
+    "dilated": [dict(frames=2, at=1, strength=0.75, first=False, factor=2)],
+}
 
 
 def cases(model, args, draw):
     t, h, w = args.size
     net = model.diffusion_model
-    out = {"x": draw(2, 128, t, h, w), "t": torch.tensor([0.7, 0.35]),
-           "context": draw(2, args.text, net.caption_channels),
-           "negative": draw(2, args.text, net.caption_channels),
-           "attention_mask": (torch.arange(args.text) < args.seen).long()[None]}
+    out = {
+        "x": draw(2, 128, t, h, w),
+        "t": torch.tensor([0.7, 0.35]),
+        "context": draw(2, args.text, net.caption_channels),
+        "negative": draw(2, args.text, net.caption_channels),
+        "attention_mask": (torch.arange(args.text) < args.seen).long()[None],
+    }
     first = torch.ones(2, 1, t, h, w)
     first[:, :, :1] = 0
     many = torch.rand(2, 1, t, h, w, generator=torch.Generator().manual_seed(args.seed))
     many[:, :, -1] = 1
-    about = {"plain": {}, "rate": {"frame_rate": 30.0}, "masked": {"attention_mask": True},
-             "first": {"mask": True}, "many": {"mask": True, "frame_rate": 12.5}}
+    about = {
+        "plain": {},
+        "rate": {"frame_rate": 30.0},
+        "masked": {"attention_mask": True},
+        "first": {"mask": True},
+        "many": {"mask": True, "frame_rate": 12.5},
+    }
     masks = {"first": first, "many": many}
     for name, a in about.items():
         mask = masks.get(name)
-        when = out["t"] if mask is None else (
-            mask * out["t"].view(2, 1, 1, 1, 1)).reshape(2, -1)
+        when = out["t"] if mask is None else (mask * out["t"].view(2, 1, 1, 1, 1)).reshape(2, -1)
         if mask is not None:
             out[f"{name}/mask"] = mask
             when = model.process_timestep(out["t"], out["x"], denoise_mask=mask)
         seen = out["attention_mask"].expand(2, -1) if "attention_mask" in a else None
-        out[f"{name}/out"] = net(out["x"], when, out["context"], seen,
-                                 frame_rate=a.get("frame_rate", 25))
+        out[f"{name}/out"] = net(
+            out["x"], when, out["context"], seen, frame_rate=a.get("frame_rate", 25)
+        )
     for name, guides in GUIDES.items():
         x, mask, more = guided(args, draw, guides)
         when = model.process_timestep(out["t"][:1], x, denoise_mask=mask)
         out[f"{name}/x"], out[f"{name}/mask"] = x, mask
-        out[f"{name}/out"] = net(x, when, out["context"][:1], None, frame_rate=25,
-                                 keyframe_idxs=more["keyframe_idxs"], denoise_mask=mask,
-                                 guide_attention_entries=more["guide_attention_entries"])
+        out[f"{name}/out"] = net(
+            x,
+            when,
+            out["context"][:1],
+            None,
+            frame_rate=25,
+            keyframe_idxs=more["keyframe_idxs"],
+            denoise_mask=mask,
+            guide_attention_entries=more["guide_attention_entries"],
+        )
         for i, (g, e) in enumerate(zip(guides, more["guide_attention_entries"])):
             if e["pixel_mask"] is not None:
-                out[f"{name}/weight{i}"] = net._downsample_mask_to_latent(e["pixel_mask"],
-                                                                          *e["latent_shape"])
+                out[f"{name}/weight{i}"] = net._downsample_mask_to_latent(
+                    e["pixel_mask"], *e["latent_shape"]
+                )
         about[name] = {"guides": guides, "mask": True}
     return out, about
 
@@ -173,21 +261,32 @@ def sample(comfy, model, args, latent, positive, negative, more, mask=None):
     cpu = torch.device("cpu")
     patcher = comfy.model_patcher.ModelPatcher(model, cpu, cpu)
     noise = comfy.sample.prepare_noise(latent, args.seed)
-    return comfy.sample.sample(patcher, noise, args.steps, args.cfg, args.sampler, "simple",
-                               [[positive[0], positive[1] | more]],
-                               [[negative[0], negative[1] | more]], latent, noise_mask=mask,
-                               seed=args.seed, disable_pbar=True)
+    return comfy.sample.sample(
+        patcher,
+        noise,
+        args.steps,
+        args.cfg,
+        args.sampler,
+        "simple",
+        [[positive[0], positive[1] | more]],
+        [[negative[0], negative[1] | more]],
+        latent,
+        noise_mask=mask,
+        seed=args.seed,
+        disable_pbar=True,
+    )
 
 
 def t5_of(comfy, width):
     from comfy.text_encoders import genmo, lt
     from comfy.text_encoders import sd3_clip
     import comfy.sd1_clip
-    config = json.load(open(os.path.join(os.path.dirname(sd3_clip.__file__),
-                                         "t5_config_xxl.json")))
+
+    config = json.load(open(os.path.join(os.path.dirname(sd3_clip.__file__), "t5_config_xxl.json")))
     config |= dict(d_model=width, d_ff=96, d_kv=16, num_heads=4, num_layers=2)
-    te = genmo.T5XXLModel(device="cpu", dtype=torch.float32,
-                          model_options={"t5xxl_model_config": config})
+    te = genmo.T5XXLModel(
+        device="cpu", dtype=torch.float32, model_options={"t5xxl_model_config": config}
+    )
     fill(te.transformer)
     return te, lt.LTXVT5Tokenizer()
 
@@ -200,6 +299,7 @@ def encode(te, tokenizer, text):
 
 def vae_of(name):
     from comfy.ldm.lightricks.vae.causal_video_autoencoder import VideoVAE
+
     return fill(VideoVAE(config=VAES[name]))
 
 
@@ -212,30 +312,44 @@ def whole_run(comfy, args):
     positive, negative = (encode(te, tokenizer, x) for x in (args.positive, args.negative))
     more = {"frame_rate": 24.0}
     out = {"context": positive[0], "negative": negative[0]}
-    out["latent"] = sample(comfy, model, args, torch.zeros(1, 128, t, h, w), positive, negative,
-                           more)
+    out["latent"] = sample(
+        comfy, model, args, torch.zeros(1, 128, t, h, w), positive, negative, more
+    )
     video = vae.decode(out["latent"])
     out["video"] = ((video + 1) / 2).clamp(0, 1).movedim(1, -1)
-    out["photo"] = torch.rand(1, 32 * h, 32 * w, 3,
-                              generator=torch.Generator().manual_seed(args.seed))
+    out["photo"] = torch.rand(
+        1, 32 * h, 32 * w, 3, generator=torch.Generator().manual_seed(args.seed)
+    )
     first = vae.encode(out["photo"].movedim(-1, 1)[:, :, None] * 2 - 1)
     start = torch.zeros(1, 128, t, h, w)
     start[:, :, :1] = first
     mask = torch.ones(1, 1, t, 1, 1)
     mask[:, :, :1] = 0.25
     out["from_picture"] = sample(comfy, model, args, start, positive, negative, more, mask)
-    about = {"positive": args.positive, "negative": args.negative, "width": 32 * w,
-             "height": 32 * h, "length": 8 * (t - 1) + 1, "steps": args.steps,
-             "sampler": args.sampler, "scheduler": "simple", "frame_rate": 24.0, "strength": 0.75,
-             "model": "ltxv_095_tiny", "vae": "vae_ltxv_095"}
+    about = {
+        "positive": args.positive,
+        "negative": args.negative,
+        "width": 32 * w,
+        "height": 32 * h,
+        "length": 8 * (t - 1) + 1,
+        "steps": args.steps,
+        "sampler": args.sampler,
+        "scheduler": "simple",
+        "frame_rate": 24.0,
+        "strength": 0.75,
+        "model": "ltxv_095_tiny",
+        "vae": "vae_ltxv_095",
+    }
     return out, te.transformer, about
 
 
 def note(args, tensors, about):
     kind = {torch.int64: "int64"}
-    return about | {"seed": args.seed, "cfg": args.cfg,
-                    "tensors": {k: [kind.get(v.dtype, "float32"), list(v.shape)]
-                                for k, v in tensors.items()}}
+    return about | {
+        "seed": args.seed,
+        "cfg": args.cfg,
+        "tensors": {k: [kind.get(v.dtype, "float32"), list(v.shape)] for k, v in tensors.items()},
+    }
 
 
 def keys(path, net):
@@ -269,9 +383,15 @@ def main():
         t, about = cases(model, args, lambda *shape: torch.randn(*shape, generator=generator))
         how = f"{args.sampler}/simple/{args.steps}"
         mask = t["attention_mask"]
-        t[f"sample/{how}"] = sample(comfy, model, args, torch.zeros_like(t["x"][:1]),
-                                    [t["context"][:1], {"attention_mask": mask}],
-                                    [t["negative"][:1], {"attention_mask": mask}], {})
+        t[f"sample/{how}"] = sample(
+            comfy,
+            model,
+            args,
+            torch.zeros_like(t["x"][:1]),
+            [t["context"][:1], {"attention_mask": mask}],
+            [t["negative"][:1], {"attention_mask": mask}],
+            {},
+        )
         write(f"{args.folder}/{name}.safetensors", t)
         keys(f"{args.folder}/{name}_keys.json", model.diffusion_model)
         manifest[name] = note(args, t, {"config": config, "cases": about})

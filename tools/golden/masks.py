@@ -7,6 +7,7 @@ COMFYUI is a checkout, of which comfy.sampler_helpers.prepare_mask() is run. Wri
 masks.safetensors into FOLDER: for every case a mask as a node gives it, "<case>.mask", and what a
 sampler gets for a latent, "<case>.latent", which has the latent's shape.
 """
+
 import sys
 
 import torch
@@ -34,8 +35,10 @@ def main(folder, comfyui):
     sys.path.insert(0, comfyui)
     sys.argv = ["masks.py", "--cpu"]
     import comfy.options
+
     comfy.options.enable_args_parsing()
     from comfy.sampler_helpers import prepare_mask
+
     generator = torch.Generator().manual_seed(20)
     out = {}
     for name, (mask, latent) in CASES.items():

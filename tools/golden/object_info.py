@@ -12,6 +12,7 @@ as a diff of its lines.
 
 --menu: where frontends list each class, and under which name; which of its inputs they fold away.
 """
+
 import gzip
 import json
 import re
@@ -24,7 +25,7 @@ WORDS = ("tooltip", "placeholder")  # of inputs
 def without_words(v):
     if isinstance(v, dict):
         return {k: without_words(x) for k, x in v.items() if k not in WORDS}
-    if isinstance(v, int) and v < -2**63:
+    if isinstance(v, int) and v < -(2**63):
         return float(v)  # further down than our integers go; browsers have floats anyway
     return [without_words(x) for x in v] if isinstance(v, list) else v
 
@@ -68,8 +69,12 @@ def menu(answer, *lists):
         c = got[k]
         v3 = "output_matchtypes" in c  # older classes without a name are shown by their own
         shown = c["display_name"] if v3 or c["display_name"] != k else None
-        row = ["MENU(%s" % text(k), text(c["category"]), text(shown),
-               text(c.get("essentials_category")) + ")"]
+        row = [
+            "MENU(%s" % text(k),
+            text(c["category"]),
+            text(shown),
+            text(c.get("essentials_category")) + ")",
+        ]
         line = ", ".join(row)
         print(line if len(line) <= 100 else ", ".join(row[:2]) + ",\n     " + ", ".join(row[2:]))
         for group in ("required", "optional"):

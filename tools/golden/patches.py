@@ -17,6 +17,7 @@ each a few nodes in the order they run, whose links name an earlier one or an in
 case the tensor that output 0 of its last node is. OUT/windows.json has context windows by
 themselves, OUT/hyper*.pt are hypernetworks.
 """
+
 import argparse
 import asyncio
 import glob
@@ -36,16 +37,17 @@ MASK64 = (1 << 64) - 1
 def synth(name, shape):
     """The rule of GOLDEN/README.md."""
     import numpy as np
-    h = 0xcbf29ce484222325
+
+    h = 0xCBF29CE484222325
     for b in name.encode():
-        h = ((h ^ b) * 0x100000001b3) & MASK64
+        h = ((h ^ b) * 0x100000001B3) & MASK64
     n = int(np.prod(shape)) if shape else 1
     with np.errstate(over="ignore"):
         z = np.uint64(h) + np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z = z ^ (z >> np.uint64(31))
-    u = (z >> np.uint64(40)).astype(np.float64) / 2 ** 24 * 2 - 1
+    u = (z >> np.uint64(40)).astype(np.float64) / 2**24 * 2 - 1
     if len(shape) >= 2:
         u = u * (3 / np.prod(shape[1:])) ** 0.5
     elif len(shape) == 1 and name.rsplit(".", 1)[-1] in ("weight", "scale"):
@@ -57,6 +59,7 @@ def synth(name, shape):
 
 # ---- cases ----
 
+
 def node(id, cls, **inputs):
     return {"id": id, "class": cls, "inputs": inputs}
 
@@ -66,13 +69,28 @@ def model(cls, id="m", of="model", **inputs):
 
 
 def ksampler(
-    of="m", seed=42, steps=6, cfg=7.0, sampler="euler", scheduler="normal", latent="latent",
-    denoise=1.0
+    of="m",
+    seed=42,
+    steps=6,
+    cfg=7.0,
+    sampler="euler",
+    scheduler="normal",
+    latent="latent",
+    denoise=1.0,
 ):
     return node(
-        "k", "KSampler", model=[of, 0], seed=seed, steps=steps, cfg=cfg, sampler_name=sampler,
-        scheduler=scheduler, positive=["positive", 0], negative=["negative", 0],
-        latent_image=[latent, 0], denoise=denoise
+        "k",
+        "KSampler",
+        model=[of, 0],
+        seed=seed,
+        steps=steps,
+        cfg=cfg,
+        sampler_name=sampler,
+        scheduler=scheduler,
+        positive=["positive", 0],
+        negative=["negative", 0],
+        latent_image=[latent, 0],
+        denoise=denoise,
     )
 
 
@@ -82,9 +100,17 @@ def custom(sampler, seed, steps=8, scheduler="karras", cfg=6.0, of="model", late
         sampler,
         node("s", "BasicScheduler", model=[of, 0], scheduler=scheduler, steps=steps, denoise=1.0),
         node(
-            "c", "SamplerCustom", model=[of, 0], add_noise=True, noise_seed=seed, cfg=cfg,
-            positive=["positive", 0], negative=["negative", 0], sampler=[sampler["id"], 0],
-            sigmas=["s", 0], latent_image=[latent, 0]
+            "c",
+            "SamplerCustom",
+            model=[of, 0],
+            add_noise=True,
+            noise_seed=seed,
+            cfg=cfg,
+            positive=["positive", 0],
+            negative=["negative", 0],
+            sampler=[sampler["id"], 0],
+            sigmas=["s", 0],
+            latent_image=[latent, 0],
         ),
     ]
 
@@ -96,8 +122,13 @@ def guided(guider, seed, steps=6, latent="latent", of="model"):
         node("e", "KSamplerSelect", sampler_name="euler"),
         node("s", "BasicScheduler", model=[of, 0], scheduler="normal", steps=steps, denoise=1.0),
         node(
-            "c", "SamplerCustomAdvanced", noise=["n", 0], guider=[guider["id"], 0],
-            sampler=["e", 0], sigmas=["s", 0], latent_image=[latent, 0]
+            "c",
+            "SamplerCustomAdvanced",
+            noise=["n", 0],
+            guider=[guider["id"], 0],
+            sampler=["e", 0],
+            sigmas=["s", 0],
+            latent_image=[latent, 0],
         ),
     ]
 
@@ -129,7 +160,9 @@ def guidance_cases(seed):
     yield "epsilon_scaling", [model("Epsilon Scaling", scaling_factor=1.02), ksampler(**k)]
     yield "tsr", [model("TemporalScoreRescaling", tsr_k=0.8, tsr_sigma=1.5), ksampler(**k)]
     yield "tsr_flow", [
-        flow, model("TemporalScoreRescaling", of="f", tsr_k=0.8, tsr_sigma=1.5), ksampler(**k)
+        flow,
+        model("TemporalScoreRescaling", of="f", tsr_k=0.8, tsr_sigma=1.5),
+        ksampler(**k),
     ]
     yield "cfg_override", [
         model("CFGOverride", id="a", cfg=3.0, start_percent=0.0, end_percent=1.0),
@@ -150,8 +183,14 @@ def guidance_cases(seed):
     ]
     yield "perp_neg_guider", guided(
         node(
-            "g", "PerpNegGuider", model=["model", 0], positive=["positive", 0],
-            negative=["negative", 0], empty_conditioning=["empty", 0], cfg=6.0, neg_scale=1.3
+            "g",
+            "PerpNegGuider",
+            model=["model", 0],
+            positive=["positive", 0],
+            negative=["negative", 0],
+            empty_conditioning=["empty", 0],
+            cfg=6.0,
+            neg_scale=1.3,
         ),
         seed,
     )
@@ -159,10 +198,14 @@ def guidance_cases(seed):
         model("RescaleCFG", id="a", multiplier=0.5),
         model("CFGNorm", id="b", of="a", strength=0.95),
         model("APG", id="d", of="b", eta=0.5, norm_threshold=3.0, momentum=0.0),
-        model("CFGZeroStar", of="d"), ksampler(**k)
+        model("CFGZeroStar", of="d"),
+        ksampler(**k),
     ]
-    yield "cfg_1", [model("APG", id="a", eta=0.5, norm_threshold=3.0, momentum=0.2),
-                    model("CFGZeroStar", of="a"), ksampler(cfg=1.0, **k)]
+    yield "cfg_1", [
+        model("APG", id="a", eta=0.5, norm_threshold=3.0, momentum=0.2),
+        model("CFGZeroStar", of="a"),
+        ksampler(cfg=1.0, **k),
+    ]
 
 
 def sampler_cases(seed):
@@ -174,8 +217,11 @@ def sampler_cases(seed):
     ):
         yield f"lcm_upscale_{i}", custom(
             node(
-                "a", "SamplerLCMUpscale", scale_ratio=ratio, scale_steps=steps,
-                upscale_method=method
+                "a",
+                "SamplerLCMUpscale",
+                scale_ratio=ratio,
+                scale_steps=steps,
+                upscale_method=method,
             ),
             seed,
             steps=5,
@@ -209,22 +255,37 @@ def sampler_cases(seed):
     sa = dict(model=["model", 0], eta=0.8, sde_start_percent=0.1, sde_end_percent=0.7, s_noise=0.9)
     yield "sa_solver", custom(
         node(
-            "a", "SamplerSASolver", predictor_order=2, corrector_order=3, use_pece=False,
-            simple_order_2=False, **sa
+            "a",
+            "SamplerSASolver",
+            predictor_order=2,
+            corrector_order=3,
+            use_pece=False,
+            simple_order_2=False,
+            **sa,
         ),
         seed,
     )
     yield "sa_solver_simple", custom(
         node(
-            "a", "SamplerSASolver", predictor_order=2, corrector_order=2, use_pece=True,
-            simple_order_2=True, **sa
+            "a",
+            "SamplerSASolver",
+            predictor_order=2,
+            corrector_order=2,
+            use_pece=True,
+            simple_order_2=True,
+            **sa,
         ),
         seed,
     )
     yield "sa_solver_no_corrector", custom(
         node(
-            "a", "SamplerSASolver", predictor_order=1, corrector_order=0, use_pece=False,
-            simple_order_2=False, **sa
+            "a",
+            "SamplerSASolver",
+            predictor_order=1,
+            corrector_order=0,
+            use_pece=False,
+            simple_order_2=False,
+            **sa,
         ),
         seed,
     )
@@ -277,13 +338,19 @@ def sigma_cases():
         yield f"extend_{spacing}", [
             node("a", "KarrasScheduler", steps=7, sigma_max=14.6, sigma_min=0.03, rho=7.0),
             node(
-                "s", "ExtendIntermediateSigmas", sigmas=["a", 0], steps=4, start_at_sigma=10.0,
-                end_at_sigma=0.2, spacing=spacing
+                "s",
+                "ExtendIntermediateSigmas",
+                sigmas=["a", 0],
+                steps=4,
+                start_at_sigma=10.0,
+                end_at_sigma=0.2,
+                spacing=spacing,
             ),
         ]
     for percent in (0.0, 0.35, 1.0):
-        yield f"percent_{percent}", [model("SamplingPercentToSigma", sampling_percent=percent,
-                                           return_actual_sigma=True)]
+        yield f"percent_{percent}", [
+            model("SamplingPercentToSigma", sampling_percent=percent, return_actual_sigma=True)
+        ]
 
 
 def conditioning_cases(seed):
@@ -292,8 +359,14 @@ def conditioning_cases(seed):
     ]
     half = [
         node(
-            "p", "ConditioningSetAreaPercentage", conditioning=["positive", 0], width=0.5,
-            height=1.0, x=0.0, y=0.0, strength=1.0
+            "p",
+            "ConditioningSetAreaPercentage",
+            conditioning=["positive", 0],
+            width=0.5,
+            height=1.0,
+            x=0.0,
+            y=0.0,
+            strength=1.0,
         ),
         node("q", "ConditioningSetAreaStrength", conditioning=["p", 0], strength=0.4),
         node("r", "ConditioningCombine", conditioning_1=["q", 0], conditioning_2=["empty", 0]),
@@ -302,8 +375,16 @@ def conditioning_cases(seed):
     k["inputs"]["positive"] = ["r", 0]
     yield "area_strength", half + [k]
     video = node(
-        "q", "ConditioningSetAreaPercentageVideo", conditioning=["positive", 0], width=0.3,
-        height=0.5, temporal=0.75, x=0.1, y=0.25, z=0.25, strength=0.9
+        "q",
+        "ConditioningSetAreaPercentageVideo",
+        conditioning=["positive", 0],
+        width=0.3,
+        height=0.5,
+        temporal=0.75,
+        x=0.1,
+        y=0.25,
+        z=0.25,
+        strength=0.9,
     )
     yield "area_video", [video] + half[2:] + [k]
 
@@ -333,8 +414,11 @@ def network_cases(seed):
     shrink = dict(block_number=3, downscale_factor=2.0, start_percent=0.0, end_percent=0.6)
     yield "shrink", [
         model(
-            "PatchModelAddDownscale", downscale_after_skip=True, downscale_method="bicubic",
-            upscale_method="bicubic", **shrink
+            "PatchModelAddDownscale",
+            downscale_after_skip=True,
+            downscale_method="bicubic",
+            upscale_method="bicubic",
+            **shrink,
         ),
         ksampler(**k),
     ]
@@ -352,27 +436,40 @@ def network_cases(seed):
     ]
     yield "ltxv_sampling", [
         node(
-            "m", "ModelSamplingLTXV", model=["model", 0], max_shift=2.05, base_shift=0.95,
-            latent=["wide", 0]
+            "m",
+            "ModelSamplingLTXV",
+            model=["model", 0],
+            max_shift=2.05,
+            base_shift=0.95,
+            latent=["wide", 0],
         ),
         ksampler(seed=seed),
     ]
     yield "temporal_attention", [
         model(
-            "UNetTemporalAttentionMultiply", self_structural=1.2, self_temporal=0.5,
-            cross_structural=0.7, cross_temporal=2.0
+            "UNetTemporalAttentionMultiply",
+            self_structural=1.2,
+            self_temporal=0.5,
+            cross_structural=0.7,
+            cross_temporal=2.0,
         ),
         ksampler(seed=seed),
     ]
     yield "shrink_kept", [
         model(
-            "PatchModelAddDownscale", downscale_after_skip=False, downscale_method="area",
-            upscale_method="bislerp", **shrink
+            "PatchModelAddDownscale",
+            downscale_after_skip=False,
+            downscale_method="area",
+            upscale_method="bislerp",
+            **shrink,
         ),
         ksampler(**k),
     ]
-    yield "pag_free_u", [model("FreeU", id="a", b1=1.1, b2=1.2, s1=0.9, s2=0.2),
-                         model("PerturbedAttentionGuidance", of="a", scale=1.5), ksampler(**k)]
+    yield "pag_free_u", [
+        model("FreeU", id="a", b1=1.1, b2=1.2, s1=0.9, s2=0.2),
+        model("PerturbedAttentionGuidance", of="a", scale=1.5),
+        ksampler(**k),
+    ]
     hyper = dict(hypernetwork_name="hyper.pt", strength=0.8)
     yield "hypernetwork", [model("HypernetworkLoader", **hyper), ksampler(**k)]
     yield "hypernetwork_norm", [
@@ -400,8 +497,9 @@ def network_cases(seed):
         ksampler(seed=seed, latent="painted"),
     ]
     yield "tiles_pag", [
-        model("HyperTile", id="a", **tiles), model("PerturbedAttentionGuidance", of="a", scale=2.0),
-        ksampler(**k)
+        model("HyperTile", id="a", **tiles),
+        model("PerturbedAttentionGuidance", of="a", scale=2.0),
+        ksampler(**k),
     ]
     cache = dict(reuse_threshold=0.3, start_percent=0.1, end_percent=0.95, verbose=False)
     yield "easy_cache", [model("EasyCache", **cache), ksampler(steps=16, **k)]
@@ -418,6 +516,7 @@ def flux_cases(seed):
         s = ksampler(seed=seed, latent="flux_latent", scheduler="simple", **more)
         s["inputs"].update(positive=["flux_positive", 0], negative=["flux_negative", 0])
         return s
+
     skip = dict(double_layers="1", single_layers="0, 2", start_percent=0.1, end_percent=0.7)
     yield "flux_slg", [
         model("SkipLayerGuidanceDiT", of="flux", scale=2.5, rescaling_scale=0.3, **skip),
@@ -430,8 +529,14 @@ def flux_cases(seed):
     ]
     yield "flux_rope", [
         model(
-            "ScaleROPE", of="flux", scale_x=1.5, shift_x=2.0, scale_y=0.5, shift_y=-1.0,
-            scale_t=1.0, shift_t=3.0
+            "ScaleROPE",
+            of="flux",
+            scale_x=1.5,
+            shift_x=2.0,
+            scale_y=0.5,
+            shift_y=-1.0,
+            scale_t=1.0,
+            shift_t=3.0,
         ),
         k(cfg=2.0),
     ]
@@ -441,8 +546,11 @@ def flux_cases(seed):
 def merge_cases(seed):
     two, k = dict(model1=["model", 0], model2=["other", 0]), ksampler(seed=seed)
     yield "merge_simple", [node("m", "ModelMergeSimple", ratio=0.6, **two), k]
-    yield "merge_subtract", [node("a", "ModelMergeSubtract", multiplier=0.4, **two),
-                             node("m", "ModelMergeAdd", model1=["other", 0], model2=["a", 0]), k]
+    yield "merge_subtract", [
+        node("a", "ModelMergeSubtract", multiplier=0.4, **two),
+        node("m", "ModelMergeAdd", model1=["other", 0], model2=["a", 0]),
+        k,
+    ]
     yield "merge_blocks", [node("m", "ModelMergeBlocks", input=0.8, middle=0.3, out=0.5, **two), k]
     sd1 = {
         n: round(0.1 + 0.8 * i / 30, 3)
@@ -470,8 +578,11 @@ def guider_cases(seed):
     )
     yield "two_models_norm", [model("CFGNorm", strength=0.9)] + guided(
         node(
-            "g", "DualModelGuider", cfg=4.0, model_negative=["other", 0],
-            **(two | {"model": ["m", 0]})
+            "g",
+            "DualModelGuider",
+            cfg=4.0,
+            model_negative=["other", 0],
+            **(two | {"model": ["m", 0]}),
         ),
         seed,
     )
@@ -484,14 +595,23 @@ def window_cases(seed):
             "ContextWindowsManual",
             **(
                 dict(
-                    context_length=3, context_overlap=1, context_schedule="standard_static",
-                    context_stride=1, closed_loop=False, fuse_method="pyramid", dim=0,
-                    freenoise=False, cond_retain_index_list="", split_conds_to_windows=False,
-                    latent_retain_index_list="", causal_window_fix=False
+                    context_length=3,
+                    context_overlap=1,
+                    context_schedule="standard_static",
+                    context_stride=1,
+                    closed_loop=False,
+                    fuse_method="pyramid",
+                    dim=0,
+                    freenoise=False,
+                    cond_retain_index_list="",
+                    split_conds_to_windows=False,
+                    latent_retain_index_list="",
+                    causal_window_fix=False,
                 )
                 | more
             ),
         )
+
     k = ksampler(seed=seed, latent="long")
     yield "windows", [windows(), k]
     yield "windows_causal", [
@@ -504,8 +624,10 @@ def window_cases(seed):
     ]
     yield "windows_looped", [
         windows(
-            context_schedule="looped_uniform", closed_loop=True, fuse_method="relative",
-            context_stride=2
+            context_schedule="looped_uniform",
+            closed_loop=True,
+            fuse_method="relative",
+            context_stride=2,
         ),
         k,
     ]
@@ -524,8 +646,11 @@ def window_cases(seed):
 
 def hook_cases(seed):
     lora = node(
-        "h", "CreateHookLora", lora_name="tiny_lora.safetensors", strength_model=0.8,
-        strength_clip=0.0
+        "h",
+        "CreateHookLora",
+        lora_name="tiny_lora.safetensors",
+        strength_model=0.8,
+        strength_clip=0.0,
     )
     props = dict(strength=1.0, set_cond_area="default", hooks=["h", 0])
 
@@ -533,6 +658,7 @@ def hook_cases(seed):
         s = ksampler(of="model", seed=seed, **more)
         s["inputs"].update(positive=[positive, 0], negative=[negative, 0])
         return s
+
     new = node("p", "ConditioningSetProperties", cond_NEW=["positive", 0], **props)
     yield "hook", [lora, new, k("p")]
     both = node("q", "ConditioningSetProperties", cond_NEW=["negative", 0], **props)
@@ -550,15 +676,24 @@ def hook_cases(seed):
     yield "hook_keyframes", [lora] + frames + [timed, k("p", steps=8)]
     eased = [
         node(
-            "g", "CreateHookKeyframesInterpolated", strength_start=1.0, strength_end=0.0,
-            interpolation="ease_in_out", start_percent=0.1, end_percent=0.9, keyframes_count=5
+            "g",
+            "CreateHookKeyframesInterpolated",
+            strength_start=1.0,
+            strength_end=0.0,
+            interpolation="ease_in_out",
+            start_percent=0.1,
+            end_percent=0.9,
+            keyframes_count=5,
         ),
         node("t", "SetHookKeyframes", hooks=["h", 0], hook_kf=["g", 0]),
     ]
     yield "hook_eased", [lora] + eased + [timed, k("p", steps=8)]
     text = node(
-        "t", "CreateHookLora", lora_name="tiny_text_lora.safetensors", strength_model=0.0,
-        strength_clip=0.7
+        "t",
+        "CreateHookLora",
+        lora_name="tiny_text_lora.safetensors",
+        strength_model=0.0,
+        strength_clip=0.7,
     )
     said = dict(clip=["clip", 0], text="a photo of a cat")
     set_clip = dict(clip=["clip", 0], hooks=["t", 0])
@@ -567,58 +702,92 @@ def hook_cases(seed):
         node("c", "SetClipHooks", apply_to_conds=True, schedule_clip=False, **set_clip),
         node("e", "CLIPTextEncode", **(said | {"clip": ["c", 0]})),
     ]
-    two = [lora, node("a", "CombineHooks2", hooks_A=["h", 0], hooks_B=["t", 0]),
-           node("b", "CombineHooks2", hooks_A=["a", 0], hooks_B=["t", 0])]
+    two = [
+        lora,
+        node("a", "CombineHooks2", hooks_A=["h", 0], hooks_B=["t", 0]),
+        node("b", "CombineHooks2", hooks_A=["a", 0], hooks_B=["t", 0]),
+    ]
     scheduled = frames[:2] + [
         node("d", "SetHookKeyframes", hooks=["b", 0], hook_kf=["g", 0]),
         node(
-            "c", "SetClipHooks", clip=["clip", 0], hooks=["d", 0], apply_to_conds=True,
-            schedule_clip=True
+            "c",
+            "SetClipHooks",
+            clip=["clip", 0],
+            hooks=["d", 0],
+            apply_to_conds=True,
+            schedule_clip=True,
         ),
         node("p", "CLIPTextEncode", **(said | {"clip": ["c", 0]})),
     ]
     yield "clip_hook_scheduled", [text] + two + scheduled + [k("p", steps=8)]
     other = node(
-        "h", "CreateHookModelAsLora", ckpt_name="tiny_other.safetensors", strength_model=0.4,
-        strength_clip=0.6
+        "h",
+        "CreateHookModelAsLora",
+        ckpt_name="tiny_other.safetensors",
+        strength_model=0.4,
+        strength_clip=0.6,
     )
     yield "hook_model", [other, new, k("p")]
     yield "hook_model_clip", [
         other,
         node(
-            "c", "SetClipHooks", clip=["clip", 0], hooks=["h", 0], apply_to_conds=False,
-            schedule_clip=False
+            "c",
+            "SetClipHooks",
+            clip=["clip", 0],
+            hooks=["h", 0],
+            apply_to_conds=False,
+            schedule_clip=False,
         ),
         node("e", "CLIPTextEncode", **(said | {"clip": ["c", 0]})),
     ]
     only = node(
-        "h", "CreateHookModelAsLoraModelOnly", ckpt_name="tiny_other.safetensors",
-        strength_model=0.4
+        "h",
+        "CreateHookModelAsLoraModelOnly",
+        ckpt_name="tiny_other.safetensors",
+        strength_model=0.4,
     )
     loaded = node(
-        "l", "LoraLoaderModelOnly", model=["model", 0], lora_name="tiny_lora.safetensors",
-        strength_model=0.5
+        "l",
+        "LoraLoaderModelOnly",
+        model=["model", 0],
+        lora_name="tiny_lora.safetensors",
+        strength_model=0.5,
     )
     mixed = k("p")
     mixed["inputs"]["model"] = ["l", 0]
     yield "hook_model_lora", [only, loaded, new, mixed]
     area = node(
-        "a", "ConditioningSetAreaPercentage", conditioning=["positive", 0], width=0.5, height=0.75,
-        x=0.0, y=0.25, strength=0.8
+        "a",
+        "ConditioningSetAreaPercentage",
+        conditioning=["positive", 0],
+        width=0.5,
+        height=0.75,
+        x=0.0,
+        y=0.25,
+        strength=0.8,
     )
     rest = node("p", "ConditioningSetDefaultCombine", cond=["a", 0], cond_DEFAULT=["empty", 0])
     yield "cond_default", [area, rest, k("p", latent="wide")]
     pair = node(
-        "p", "PairConditioningSetDefaultCombine", positive=["a", 0], negative=["negative", 0],
-        positive_DEFAULT=["empty", 0], negative_DEFAULT=["empty", 0], hooks=["h", 0]
+        "p",
+        "PairConditioningSetDefaultCombine",
+        positive=["a", 0],
+        negative=["negative", 0],
+        positive_DEFAULT=["empty", 0],
+        negative_DEFAULT=["empty", 0],
+        hooks=["h", 0],
     )
     sampled = k("p", latent="wide")
     sampled["inputs"]["negative"] = ["p", 1]
     yield "cond_default_pair", [lora, area, pair, sampled]
     span = node("r", "ConditioningTimestepsRange", start_percent=0.0, end_percent=0.4)
     two = node(
-        "c", "ConditioningSetPropertiesAndCombine", cond=["empty", 0], cond_NEW=["positive", 0],
-        timesteps=["r", 0], **props
+        "c",
+        "ConditioningSetPropertiesAndCombine",
+        cond=["empty", 0],
+        cond_NEW=["positive", 0],
+        timesteps=["r", 0],
+        **props,
     )
     yield "hook_range", [lora, span, two, k("c", steps=8)]
 
@@ -638,8 +807,10 @@ def cases(seed):
 
 # ---- ComfyUI ----
 
+
 def hyper(dims, inner, norm=False, **settings):
     """A hypernetwork as trainers wrote them."""
+
     def net(dim, which):
         layers, out = [(dim, inner), (inner, dim)], {}
         for i, (a, b) in enumerate(layers):
@@ -656,6 +827,7 @@ def hyper(dims, inner, norm=False, **settings):
                     f"hyper.{dim}.{which}.{at + 1}.bias", (b,)
                 ).half()
         return out
+
     return {
         **{d: [net(d, 0), net(d, 1)] for d in dims},
         "step": 100,
@@ -678,16 +850,20 @@ def text_lora(rank=4, width=64):
                 out[name] = synth(name, shape)
     return out
 
+
 class Reference:
     def __init__(self, comfyui, golden, out):
         sys.path.insert(0, comfyui)
         sys.argv = [sys.argv[0], "--cpu"]
         import comfy.options
+
         comfy.options.enable_args_parsing()
         import comfy.model_patcher
         import comfy.supported_models
+
         self.comfy, self.path, self.golden, self.found = comfy, comfyui, golden, {}
         import folder_paths
+
         loras = tempfile.mkdtemp()
         tensors = load_file(f"{golden}/lora_sd15_tiny.safetensors")
         save_file(
@@ -712,7 +888,7 @@ class Reference:
         settings = getattr(self.comfy.supported_models, family)(dict(config))
         settings.set_inference_dtype(torch.float32, None)
         net = settings.get_model({}, "", device="cpu")
-        names = {k: k[len(prefix):] for k in keys if k.startswith(prefix)}
+        names = {k: k[len(prefix) :] for k in keys if k.startswith(prefix)}
         own = (
             net.diffusion_model.state_dict()
         )  # newer checkouts call the scale of a norm its weight
@@ -728,6 +904,7 @@ class Reference:
         import types
         import comfy.sd
         import comfy.sd1_clip as sd1
+
         with open(f"{self.golden}/manifest.json") as f:
             config = json.load(f)["clip_l_tiny"]["config"]
         with open(f"{self.golden}/sd15_tiny_clip_keys.json") as f:
@@ -755,7 +932,7 @@ class Reference:
                     r'node_id\s*=\s*"{0}"|"{0}"\s*:|NodeId = .{0}.'.format(re.escape(name)), text
                 ):
                     continue
-                module = importlib.import_module(path[len(self.path) + 1:-3].replace("/", "."))
+                module = importlib.import_module(path[len(self.path) + 1 : -3].replace("/", "."))
                 old = getattr(module, "NODE_CLASS_MAPPINGS", {})
                 if name in old:
                     self.found[name] = old[name]
@@ -784,6 +961,7 @@ def write_windows(path):
     """Context windows by themselves: their frames, weights, and noise shuffled for them."""
     import types
     import comfy.context_windows as cw
+
     rows = []
     for schedule in ("standard_static", "standard_uniform", "looped_uniform", "batched"):
         for frames, length, overlap, stride, closed in (
@@ -795,8 +973,11 @@ def write_windows(path):
         ):
             for step in (0, 1, 2, 5):
                 h = types.SimpleNamespace(
-                    context_length=length, context_overlap=overlap, context_stride=stride,
-                    closed_loop=closed, _step=step
+                    context_length=length,
+                    context_overlap=overlap,
+                    context_stride=stride,
+                    closed_loop=closed,
+                    _step=step,
                 )
                 windows = [[int(i) for i in w] for w in cw.CONTEXT_MAPPING[schedule](frames, h, {})]
                 weights = {
@@ -861,8 +1042,9 @@ def main():
         "--empty", default="A (red:1.3) circle on a ((blue)) background, [dim], masterpiece"
     )
     p.add_argument(
-        "--new", action="store_true",
-        help="run only what OUT does not have, or has with other nodes"
+        "--new",
+        action="store_true",
+        help="run only what OUT does not have, or has with other nodes",
     )
     a = p.parse_args()
     torch.set_num_threads(1)  # passes are tiny
@@ -892,8 +1074,11 @@ def main():
     }
     import comfy.sd
     import folder_paths
+
     comfy.sd.load_checkpoint_guess_config = lambda *_, **__: (
-        base["other"][0], ref.clip(front="other."), None
+        base["other"][0],
+        ref.clip(front="other."),
+        None,
     )
     folder_paths.get_full_path = folder_paths.get_full_path_or_raise = (
         lambda find: lambda kind, name: name if kind == "checkpoints" else find(kind, name)

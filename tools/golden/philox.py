@@ -12,6 +12,7 @@ Writes philox.txt, one line a case:
     at       of the numbers of all draws, one after the other; value as C writes floats in
              hexadecimal
 """
+
 import os
 import sys
 

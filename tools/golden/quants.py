@@ -10,6 +10,7 @@ and its product, the weight being expanded; <case>/native of integers the produc
 on the cpu, the input being quantised, too; <case>/from what was quantised. Needs comfy_kitchen.
 Made with ComfyUI 0.33.0, comfy_kitchen 0.2.31 and PyTorch 2.11, float32 throughout.
 """
+
 import argparse
 import json
 import os
@@ -27,8 +28,13 @@ CASES = {  # name: (layout, rows, columns, what from_float() is told, what the l
     "int8": ("int8_tensorwise", 21, 45, {"per_channel": False}, {}),
     "int8_rows": ("int8_tensorwise", 21, 45, {"per_channel": True}, {}),
     "int8_turned": ("int8_tensorwise", 20, 256, {"per_channel": True, "convrot": True}, {}),
-    "int8_turned_16": ("int8_tensorwise", 20, 48,
-                       {"per_channel": True, "convrot": True, "convrot_groupsize": 16}, {}),
+    "int8_turned_16": (
+        "int8_tensorwise",
+        20,
+        48,
+        {"per_channel": True, "convrot": True, "convrot_groupsize": 16},
+        {},
+    ),
     "w4a4": ("convrot_w4a4", 20, 128, {"convrot_groupsize": 64}, {}),
     "w4a8": ("asym_w4a8_int8", 20, 128, {"convrot_groupsize": 64, "fixed_codebook": True}, {}),
     "w4a8_bare": ("asym_w4a8_int8", 20, 64, {"convrot_groupsize": 16, "codebook": False}, {}),
@@ -46,6 +52,7 @@ def main():
     sys.argv = [sys.argv[0], "--cpu"]
     import torch
     import comfy.options
+
     comfy.options.enable_args_parsing()
     from comfy import ops, quant_ops
     from safetensors.torch import save_file
@@ -69,7 +76,7 @@ def main():
     gen = torch.Generator().manual_seed(22)
     tensors, note = {}, {}
     for case, (layout, rows, cols, how, say) in CASES.items():
-        weight = torch.randn(rows, cols, generator=gen) / cols ** 0.5
+        weight = torch.randn(rows, cols, generator=gen) / cols**0.5
         bias = torch.randn(rows, generator=gen) * 0.1
         x = torch.randn(5, cols, generator=gen)
         full, sd = layer_of(case, weight, bias, True)
@@ -77,15 +84,31 @@ def main():
         values = full.weight.dequantize().float()
         with torch.no_grad():
             turned = x * sd["pre_quant_scale"] if "pre_quant_scale" in sd else x
-            tensors |= {f"{case}/from": weight, f"{case}/x": x, f"{case}/values": values,
-                        f"{case}/full": turned @ values.T + bias}
+            tensors |= {
+                f"{case}/from": weight,
+                f"{case}/x": x,
+                f"{case}/values": values,
+                f"{case}/full": turned @ values.T + bias,
+            }
             if layout[:3] in ("int", "con", "asy"):
                 tensors[f"{case}/native"] = layer_of(case, weight, bias, False)[0](x)
         note[case] = {"layout": layout, "shape": [rows, cols], **how}
     tensors = {k: v.detach().clone().contiguous() for k, v in tensors.items()}
     save_file(tensors, os.path.join(out, "quants.safetensors"))
-    print(json.dumps({"quants": {"cases": note, "seed": 22, "tensors": {
-        k: [str(v.dtype).removeprefix("torch."), list(v.shape)] for k, v in tensors.items()}}}))
+    print(
+        json.dumps(
+            {
+                "quants": {
+                    "cases": note,
+                    "seed": 22,
+                    "tensors": {
+                        k: [str(v.dtype).removeprefix("torch."), list(v.shape)]
+                        for k, v in tensors.items()
+                    },
+                }
+            }
+        )
+    )
 
 
 main()

@@ -29,6 +29,7 @@ any such folder:
     tools/golden/qwen_image.py /tmp/fresh ../ComfyUI --seed 77 --text 40 3 &&
         BERTH_GOLDEN_DIR=/tmp/fresh ctest -R golden.*qwen_image
 """
+
 import argparse
 import json
 import os
@@ -37,13 +38,23 @@ import torch
 
 from tiny_models import load_comfy, synth, write
 
-PLAIN = dict(image_model="qwen_image", in_channels=64, num_layers=2, attention_head_dim=128,
-             num_attention_heads=2, joint_attention_dim=192, patch_size=2, out_channels=16,
-             axes_dims_rope=[16, 56, 56])
-MODELS = {"qwen_image_tiny": PLAIN,
-          "qwen_image_edit_tiny": PLAIN | dict(default_ref_method="index_timestep_zero"),
-          "qwen_image_layered_tiny": PLAIN | dict(use_additional_t_cond=True,
-                                                  default_ref_method="negative_index")}
+PLAIN = dict(
+    image_model="qwen_image",
+    in_channels=64,
+    num_layers=2,
+    attention_head_dim=128,
+    num_attention_heads=2,
+    joint_attention_dim=192,
+    patch_size=2,
+    out_channels=16,
+    axes_dims_rope=[16, 56, 56],
+)
+MODELS = {
+    "qwen_image_tiny": PLAIN,
+    "qwen_image_edit_tiny": PLAIN | dict(default_ref_method="index_timestep_zero"),
+    "qwen_image_layered_tiny": PLAIN
+    | dict(use_additional_t_cond=True, default_ref_method="negative_index"),
+}
 METHODS = ["index", "offset", "negative_index", "index_timestep_zero", "own"]
 RUNS = [("euler", "simple")]
 
@@ -63,12 +74,18 @@ def cases(net, config, args, draw):
     longer, shorter = args.text
     frames = args.frames if config.get("use_additional_t_cond") else 1
     mask = torch.ones(1, longer, dtype=torch.int64)
-    mask[:, longer // 2:longer // 2 + 2] = 0
+    mask[:, longer // 2 : longer // 2 + 2] = 0
     mask[:, -1] = 0
-    out = {"x": draw(1, 16, frames, h, w), "x_odd": draw(1, 16, frames, oh, ow),
-           "t": torch.tensor([0.6]), "context": draw(1, longer, width),
-           "negative": draw(1, shorter, width), "attention_mask": mask,
-           "ref": draw(1, 16, 1, *args.refs[:2]), "ref2": draw(1, 16, 1, *args.refs[2:])}
+    out = {
+        "x": draw(1, 16, frames, h, w),
+        "x_odd": draw(1, 16, frames, oh, ow),
+        "t": torch.tensor([0.6]),
+        "context": draw(1, longer, width),
+        "negative": draw(1, shorter, width),
+        "attention_mask": mask,
+        "ref": draw(1, 16, 1, *args.refs[:2]),
+        "ref2": draw(1, 16, 1, *args.refs[2:]),
+    }
 
     def run(x, **more):
         return net(x, out["t"], out["context"], **more)
@@ -87,9 +104,11 @@ def control_of(config):
     """DiffSynth's network that steers block by block, with synthetic weights."""
     import comfy.ops
     import comfy_extras.nodes_model_patch as patches
+
     width = config["attention_head_dim"] * config["num_attention_heads"]
-    net = patches.QwenImageBlockWiseControlNet(num_layers=config["num_layers"], dim=width,
-                                               operations=comfy.ops.disable_weight_init)
+    net = patches.QwenImageBlockWiseControlNet(
+        num_layers=config["num_layers"], dim=width, operations=comfy.ops.disable_weight_init
+    )
     net.load_state_dict({k: synth(k, list(v.shape)) for k, v in net.state_dict().items()})
     return net.eval().float()
 
@@ -100,20 +119,24 @@ def steered(comfy, net, control, t, draw):
     out = {"hint": comfy.latent_formats.Wan21().process_in(raw)}
     y = control.process_input_latent_image(raw.clone())
     for strength in (1.0, 0.5):
+
         def patch(a):
-            a["img"][:, :y.shape[1]] += strength * control.control_block(
-                a["img"][:, :y.shape[1]], y, a["block_index"])
+            a["img"][:, : y.shape[1]] += strength * control.control_block(
+                a["img"][:, : y.shape[1]], y, a["block_index"]
+            )
             return a
 
         more = {"transformer_options": {"patches": {"double_block": [patch]}}}
         out[f"out_control/{strength}"] = net(t["x"], t["t"], t["context"], **more)
-        out[f"out_control_ref/{strength}"] = net(t["x"], t["t"], t["context"],
-                                                 ref_latents=[t["ref"]], **more)
+        out[f"out_control_ref/{strength}"] = net(
+            t["x"], t["t"], t["context"], ref_latents=[t["ref"]], **more
+        )
     return out
 
 
 def runs(comfy, model, args, t):
     import comfy_extras.nodes_flux as nodes
+
     plain = comfy.model_patcher.ModelPatcher(model, torch.device("cpu"), torch.device("cpu"))
     latent, out, looking = torch.zeros_like(t["x"]), {}, {"reference_latents": [t["ref"]]}
     for kind, more in (("sample", {}), ("sample_ref", looking), ("sample_kv", looking)):
@@ -121,9 +144,18 @@ def runs(comfy, model, args, t):
         for sampler, scheduler in RUNS:
             noise = comfy.sample.prepare_noise(latent, args.seed)
             out[f"{kind}/{sampler}/{scheduler}/{args.steps}"] = comfy.sample.sample(
-                patcher, noise, args.steps, args.cfg, sampler, scheduler,
-                [[t["context"], dict(more)]], [[t["negative"], dict(more)]], latent, seed=args.seed,
-                disable_pbar=True)
+                patcher,
+                noise,
+                args.steps,
+                args.cfg,
+                sampler,
+                scheduler,
+                [[t["context"], dict(more)]],
+                [[t["negative"], dict(more)]],
+                latent,
+                seed=args.seed,
+                disable_pbar=True,
+            )
     return out
 
 
@@ -162,8 +194,13 @@ def main():
         with open(f"{args.folder}/{name}_control_keys.json", "w") as f:
             json.dump({k: list(v.shape) for k, v in control.state_dict().items()}, f)
         about = {k: [str(v.dtype)[6:], list(v.shape)] for k, v in tensors.items()}
-        manifest[name] = {"config": config, "seed": args.seed, "cfg": args.cfg,
-                          "shift": model.model_sampling.shift, "tensors": about}
+        manifest[name] = {
+            "config": config,
+            "seed": args.seed,
+            "cfg": args.cfg,
+            "shift": model.model_sampling.shift,
+            "tensors": about,
+        }
     with open(f"{args.folder}/manifest.json", "w") as f:
         json.dump(manifest, f, indent=1)
 

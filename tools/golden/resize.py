@@ -12,6 +12,7 @@ and resize.bin, the results as little-endian float32, one after the other. The s
 not stored: value i of a case is ((i * 2654435761 mod 2^32) >> 8) / 2^24 * 1.25 - 0.125, so that
 some lie outside 0..1; latents are the same times 6 minus 3.
 """
+
 import ast
 import os
 import sys

@@ -24,6 +24,7 @@ The latent starts as randn(seed) * sigma[0]. Writes samplers.txt, one line a cas
 and samplers.bin, the results as little-endian float32, one after the other. A result may be NaN:
 the reference's is.
 """
+
 import math
 import os
 import sys
@@ -48,7 +49,7 @@ def post_cfg(options, fn, disable_cfg1_optimization=False):
 
 
 def sqrt_linear(schedule, n, linear_start, linear_end, **rest):
-    return torch.linspace(linear_start ** 0.5, linear_end ** 0.5, n, dtype=torch.float64) ** 2
+    return torch.linspace(linear_start**0.5, linear_end**0.5, n, dtype=torch.float64) ** 2
 
 
 def load(comfyui):
@@ -60,10 +61,12 @@ def load(comfyui):
     blank_module("comfy.ldm.modules.diffusionmodules.util", make_beta_schedule=sqrt_linear)
     sys.path.insert(0, comfyui)
     import comfy
+
     comfy.model_patcher = sys.modules["comfy.model_patcher"]
     import comfy.model_sampling
     import comfy.k_diffusion.sampling
     import comfy.extra_samplers.uni_pc
+
     return comfy
 
 
@@ -169,6 +172,7 @@ def run(comfy, name, ms, sigmas, options):
         def one(*levels):
             draws[0] += 1
             return draw(*levels)
+
         return one
 
     net, used = Network(ms), sigmas.clone()

@@ -7,6 +7,7 @@ One case a line: [class, inputs as a prompt names them, outputs] or [class, inpu
 the exception, its text]. Where we refuse what Python does, the case is left out here and stands in
 the unit tests.
 """
+
 import asyncio
 import importlib
 import json
@@ -14,10 +15,20 @@ import math
 import sys
 
 MODULES = ("logic", "math", "string", "number_convert", "resolution", "color", "json_prompt")
-TEXTS = ["", "a", "Hello, World", "straße ŉ İstanbul ǅ", "ΑΣ ΑΣΑ Σ",
-    "  tabs\tand\u3000spaces\u2003 ", "it's o'neil's 3rd-rate x1y",
-         "日本語テキスト", "é e\u0301 ﬁne", "\U0001f600 smile \U0001f468\u200d\U0001f469",
-         "line one\nline two\n", "\x1c\x85 odd \u200b"]
+TEXTS = [
+    "",
+    "a",
+    "Hello, World",
+    "straße ŉ İstanbul ǅ",
+    "ΑΣ ΑΣΑ Σ",
+    "  tabs\tand\u3000spaces\u2003 ",
+    "it's o'neil's 3rd-rate x1y",
+    "日本語テキスト",
+    "é e\u0301 ﬁne",
+    "\U0001f600 smile \U0001f468\u200d\U0001f469",
+    "line one\nline two\n",
+    "\x1c\x85 odd \u200b",
+]
 EXPRESSIONS = """
 a + b|a - b|a * b|a / b|a // b|a % b|a ** b|-a ** 2|2 ** -1|2 ** 3 ** 2|(2 ** 3) ** 2|-7 // 2
 -7 % 3|7 % -3|-7.5 // 2|-7.5 % 2
@@ -65,15 +76,73 @@ def join_or(expressions):
     return out
 
 
-FORMATS = ["{a}", "{a}{b}", "{{{a}}}", "{a:.2f}", "{a:8.3f}|", "{a:<8}|", "{a:>8}|", "{a:^9}|",
-    "{a:*^9}|", "{a:+}", "{a: }", "{a:08}", "{a:=+8}",
-           "{a:,}", "{a:_}", "{a:010,}", "{a:e}", "{a:.3e}", "{a:g}", "{a:.3g}", "{a:G}", "{a:%}",
-           "{a:.1%}", "{a:.3}", "{a:.1}", "{a!r}", "{a!s:>6}",
-           "{a:{b}}", "{a[0]}", "{z}", "{}", "{0}", "{", "}", "{a", "{a!x}", "{a:d}", "{a:x}",
-           "{a:#x}", "{a:b}", "{a:#o}", "{a:X}", "{a:c}", "{a:s}", "{a:q}",
-           "{a:#.3g}", "{a:.0f}", "{a:#.0f}"]
-VALUES = [7, -42, 1234567, 0, 3.14159, -0.5, 1e20, 1e-7, 123.0, True, "text", "é", None, [1, 2],
-    {"k": "v"}]
+FORMATS = [
+    "{a}",
+    "{a}{b}",
+    "{{{a}}}",
+    "{a:.2f}",
+    "{a:8.3f}|",
+    "{a:<8}|",
+    "{a:>8}|",
+    "{a:^9}|",
+    "{a:*^9}|",
+    "{a:+}",
+    "{a: }",
+    "{a:08}",
+    "{a:=+8}",
+    "{a:,}",
+    "{a:_}",
+    "{a:010,}",
+    "{a:e}",
+    "{a:.3e}",
+    "{a:g}",
+    "{a:.3g}",
+    "{a:G}",
+    "{a:%}",
+    "{a:.1%}",
+    "{a:.3}",
+    "{a:.1}",
+    "{a!r}",
+    "{a!s:>6}",
+    "{a:{b}}",
+    "{a[0]}",
+    "{z}",
+    "{}",
+    "{0}",
+    "{",
+    "}",
+    "{a",
+    "{a!x}",
+    "{a:d}",
+    "{a:x}",
+    "{a:#x}",
+    "{a:b}",
+    "{a:#o}",
+    "{a:X}",
+    "{a:c}",
+    "{a:s}",
+    "{a:q}",
+    "{a:#.3g}",
+    "{a:.0f}",
+    "{a:#.0f}",
+]
+VALUES = [
+    7,
+    -42,
+    1234567,
+    0,
+    3.14159,
+    -0.5,
+    1e20,
+    1e-7,
+    123.0,
+    True,
+    "text",
+    "é",
+    None,
+    [1, 2],
+    {"k": "v"},
+]
 
 
 PATTERNS = r"""
@@ -88,18 +157,54 @@ ab)(?:c|bcd)(d*)|(a)(b)?|(a)|(b)|[abc]+|[^abc]+|[a-z]+|[A-Z]+
 *a|a**|a*+*|^*|(?:a|(?#comment)b|(?#|\.|\[|a.c|(a(b(c)))|([a-z]+)([0-9]*)|é+|[à-ÿ]+|ß|ſ|K|σ
 [[:alpha:]]|\2(a)|(a\1)|(?P<name>x)|\b|(?<!\w)\w|\w(?!\w)|(\d+)-(\d+)|$|^
 """.strip("\n").replace("\\\\", "\\")
-SUBJECTS = ["", "aaa", "abcd ab", "the cat in the hat", "Line one\nline two\n",
-    "aa bb a1 b22 12-34 x", "Éé ßſ K σς AaBb", "b", "abab\n\n", "a.c [x] a-z"]
-REPLACEMENTS = ["", "X", "<\\g<0>>", "\\1", "\\g<1>-\\2", "\\n\\t\\\\", "\\q", "\\g<first>",
-    "\\g<", "\\g<9>", "\\101", "\\", "\\é\\."]
+SUBJECTS = [
+    "",
+    "aaa",
+    "abcd ab",
+    "the cat in the hat",
+    "Line one\nline two\n",
+    "aa bb a1 b22 12-34 x",
+    "Éé ßſ K σς AaBb",
+    "b",
+    "abab\n\n",
+    "a.c [x] a-z",
+]
+REPLACEMENTS = [
+    "",
+    "X",
+    "<\\g<0>>",
+    "\\1",
+    "\\g<1>-\\2",
+    "\\n\\t\\\\",
+    "\\q",
+    "\\g<first>",
+    "\\g<",
+    "\\g<9>",
+    "\\101",
+    "\\",
+    "\\é\\.",
+]
 
 
 def patterns():
     """Lines, in which a bar outside of brackets separates patterns that have none of their own."""
     return [x for line in PATTERNS.split("\n") for x in line.split("|")] + [
-        "a|b", "(a|b)*", "(?:a|ab)(?:c|bcd)(d*)", "(?<=ab|cd)e", "(?<=a|bc)e", "(a)?(?(1)b|c)",
-        "(?:|a)+", "(|a)+", "(a|)+b", "((a)|b)+", "the|cat", "|a",
-        "a||b", "(a)|(b)", "(?(1)a|b|c)"]
+        "a|b",
+        "(a|b)*",
+        "(?:a|ab)(?:c|bcd)(d*)",
+        "(?<=ab|cd)e",
+        "(?<=a|bc)e",
+        "(a)?(?(1)b|c)",
+        "(?:|a)+",
+        "(|a)+",
+        "(a|)+b",
+        "((a)|b)+",
+        "the|cat",
+        "|a",
+        "a||b",
+        "(a)|(b)",
+        "(?(1)a|b|c)",
+    ]
 
 
 def regex_cases():
@@ -107,40 +212,123 @@ def regex_cases():
         for t in SUBJECTS:
             for fold, lines, dot in ((True, False, False), (False, True, True)):
                 flags = {"case_insensitive": fold, "multiline": lines, "dotall": dot}
-                yield "RegexExtract", {"string": t, "regex_pattern": p, "mode": "All Matches",
-                    **flags, "group_index": 1}
+                yield "RegexExtract", {
+                    "string": t,
+                    "regex_pattern": p,
+                    "mode": "All Matches",
+                    **flags,
+                    "group_index": 1,
+                }
                 if fold and t in SUBJECTS[1:7:2]:
-                    yield "RegexExtract", {"string": t, "regex_pattern": p, "mode": "First Group",
-                        **flags, "group_index": 1}
-                    yield "RegexReplace", {"string": t, "regex_pattern": p, "replace": "<\\g<0>>",
-                        **flags, "count": 0}
-        yield "RegexMatch", {"string": SUBJECTS[3], "regex_pattern": p, "case_insensitive": True,
-            "multiline": False, "dotall": False}
-        yield "RegexExtract", {"string": SUBJECTS[3], "regex_pattern": p, "mode": "All Groups",
-            "case_insensitive": True, "multiline": False, "dotall": False, "group_index": 1}
-        yield "RegexExtract", {"string": SUBJECTS[3], "regex_pattern": p, "mode": "First Match",
-            "case_insensitive": True, "multiline": False, "dotall": False, "group_index": 1}
+                    yield "RegexExtract", {
+                        "string": t,
+                        "regex_pattern": p,
+                        "mode": "First Group",
+                        **flags,
+                        "group_index": 1,
+                    }
+                    yield "RegexReplace", {
+                        "string": t,
+                        "regex_pattern": p,
+                        "replace": "<\\g<0>>",
+                        **flags,
+                        "count": 0,
+                    }
+        yield "RegexMatch", {
+            "string": SUBJECTS[3],
+            "regex_pattern": p,
+            "case_insensitive": True,
+            "multiline": False,
+            "dotall": False,
+        }
+        yield "RegexExtract", {
+            "string": SUBJECTS[3],
+            "regex_pattern": p,
+            "mode": "All Groups",
+            "case_insensitive": True,
+            "multiline": False,
+            "dotall": False,
+            "group_index": 1,
+        }
+        yield "RegexExtract", {
+            "string": SUBJECTS[3],
+            "regex_pattern": p,
+            "mode": "First Match",
+            "case_insensitive": True,
+            "multiline": False,
+            "dotall": False,
+            "group_index": 1,
+        }
     for r in REPLACEMENTS:
         for p in ("(\\w)(\\w)?", "(?P<first>a)", "x*"):
             for count in (0, 1):
-                yield "RegexReplace", {"string": "abc a1", "regex_pattern": p, "replace": r,
-                    "case_insensitive": True, "multiline": False, "dotall": False, "count": count}
+                yield "RegexReplace", {
+                    "string": "abc a1",
+                    "regex_pattern": p,
+                    "replace": r,
+                    "case_insensitive": True,
+                    "multiline": False,
+                    "dotall": False,
+                    "count": count,
+                }
 
 
 def cases():
     yield from regex_cases()
     for e in join_or(EXPRESSIONS):
         yield "ComfyMathExpression", {"expression": e, "values.a": 7, "values.b": 2}
-    for e in ("a + b", "a / b", "a // b", "a % b", "a ** b", "not a", "~b", "a == b", "values[0]",
-        "sum(values)", "c"):
+    for e in (
+        "a + b",
+        "a / b",
+        "a // b",
+        "a % b",
+        "a ** b",
+        "not a",
+        "~b",
+        "a == b",
+        "values[0]",
+        "sum(values)",
+        "c",
+    ):
         yield "ComfyMathExpression", {"expression": e, "values.a": -2.5, "values.b": True}
     yield "ComfyMathExpression", {"expression": " \n ", "values.a": 1}
-    yield "ComfyMathExpression", {"expression": "z + values[1]", "values.z": 3,
-        "values.b": 18446744073709551615, "values.a": 1}
-    for v in (True, False, 0, 7, -3, 18446744073709551615, 2.9, -2.9, 0.0, " 12 ", "1e3", "1_000",
-        "-0x1", "", "  ", "abc", "inf", "-Infinity",
-              "nan", "9007199254740993", "1.5", "+7", ".5", "5.", "1e400", "٣x", [1], None,
-              {"a": 1}):
+    yield "ComfyMathExpression", {
+        "expression": "z + values[1]",
+        "values.z": 3,
+        "values.b": 18446744073709551615,
+        "values.a": 1,
+    }
+    for v in (
+        True,
+        False,
+        0,
+        7,
+        -3,
+        18446744073709551615,
+        2.9,
+        -2.9,
+        0.0,
+        " 12 ",
+        "1e3",
+        "1_000",
+        "-0x1",
+        "",
+        "  ",
+        "abc",
+        "inf",
+        "-Infinity",
+        "nan",
+        "9007199254740993",
+        "1.5",
+        "+7",
+        ".5",
+        "5.",
+        "1e400",
+        "٣x",
+        [1],
+        None,
+        {"a": 1},
+    ):
         yield "ComfyNumberConvert", {"value": v}
     for v in (None, False, True, 0, 1, 0.0, -0.0, 0.5, "", "x", [], [0], {}, {"a": 0}):
         yield "ComfyNotNode", {"value": v}
@@ -148,9 +336,16 @@ def cases():
         yield "ComfyOrNode", {"values.value0": v, "values.value9": 0}
     for s in (True, False):
         yield "ComfySwitchNode", {"switch": s, "on_false": "no", "on_true": 7}
-    for r in ("1:1 (Square)", "2:3 (Portrait Photo)", "3:2 (Photo)", "3:4 (Portrait Standard)",
-        "4:3 (Standard)", "9:16 (Portrait Widescreen)",
-              "16:9 (Widescreen)", "21:9 (Ultrawide)"):
+    for r in (
+        "1:1 (Square)",
+        "2:3 (Portrait Photo)",
+        "3:2 (Photo)",
+        "3:4 (Portrait Standard)",
+        "4:3 (Standard)",
+        "9:16 (Portrait Widescreen)",
+        "16:9 (Widescreen)",
+        "21:9 (Ultrawide)",
+    ):
         for mp, m in ((1.0, 8), (0.1, 8), (2.5, 64), (16.0, 128), (0.3, 12)):
             yield "ResolutionSelector", {"aspect_ratio": r, "megapixels": mp, "multiple": m}
     for c in ("#ffffff", "#01020380", "#AbCdEf", "#12345", "ffffff", "#gggggg", "#1234567"):
@@ -166,30 +361,59 @@ def cases():
         for f in ("", "l", "Σ", "e", "\n"):
             yield "StringReplace", {"string": t, "find": f, "replace": "<é>"}
             for exact in (True, False):
-                yield "StringContains", {"string": t, "substring": f.upper(),
-                    "case_sensitive": exact}
+                yield "StringContains", {
+                    "string": t,
+                    "substring": f.upper(),
+                    "case_sensitive": exact,
+                }
                 for mode in ("Starts With", "Ends With", "Equal"):
-                    yield "StringCompare", {"string_a": t, "string_b": f.upper(), "mode": mode,
-                        "case_sensitive": exact}
+                    yield "StringCompare", {
+                        "string_a": t,
+                        "string_b": f.upper(),
+                        "mode": mode,
+                        "case_sensitive": exact,
+                    }
         yield "StringConcatenate", {"string_a": t, "string_b": "b", "delimiter": ", "}
     for v in VALUES:
         for f in FORMATS:
             yield "StringFormat", {"f_string": f, "values.a": v, "values.b": 9}
-    for text in ('{"k": 1}', '{"k": "é"}', '{"k": null}', '{"k": true}', '{"k": 3.0}',
-        '{"k": [1, "a", {"b": null}]}', '{"k": {"a": 1e20}}', '{"j": 1}',
-                 "[1]", "nonsense", "", '{"k": 12345678901234567890}'):
+    for text in (
+        '{"k": 1}',
+        '{"k": "é"}',
+        '{"k": null}',
+        '{"k": true}',
+        '{"k": 3.0}',
+        '{"k": [1, "a", {"b": null}]}',
+        '{"k": {"a": 1e20}}',
+        '{"j": 1}',
+        "[1]",
+        "nonsense",
+        "",
+        '{"k": 12345678901234567890}',
+    ):
         yield "JsonExtractString", {"json_string": text, "key": "k"}
     for indent in (0, 2, 8):
-        yield "ConvertDictionaryToString", {"dictionary": {"a": [1, 2.0, "é\n"], "b": {}, "c": [],
-            "d": None, "e": True}, "indent": indent}
+        yield "ConvertDictionaryToString", {
+            "dictionary": {"a": [1, 2.0, "é\n"], "b": {}, "c": [], "d": None, "e": True},
+            "indent": indent,
+        }
         yield "ConvertArrayToString", {"array": [1, [2, {"x": 1e16}], "ü"], "indent": indent}
-    for style in ({"style": "none"}, {"style": "photo", "style.photo": "35mm"},
-        {"style": "art_style", "style.art_style": "ink"}):
+    for style in (
+        {"style": "none"},
+        {"style": "photo", "style.photo": "35mm"},
+        {"style": "art_style", "style.art_style": "ink"},
+    ):
         for about in ("", "  ", "a cat"):
-            yield "BuildJsonPromptIdeogram", {"element": [{"type": "obj"}],
-                "high_level_description": about, "background": "grey", **style,
-                                              "aesthetics": "calm", "lighting": "soft",
-                                              "medium": "film", "color_palette": ["#ffaa00", "", 3]}
+            yield "BuildJsonPromptIdeogram", {
+                "element": [{"type": "obj"}],
+                "high_level_description": about,
+                "background": "grey",
+                **style,
+                "aesthetics": "calm",
+                "lighting": "soft",
+                "medium": "film",
+                "color_palette": ["#ffaa00", "", 3],
+            }
 
 
 def nested(inputs):
@@ -205,8 +429,9 @@ def nested(inputs):
     order = "abcdefghijklmnopqrstuvwxyz"
     for key in ("values",):
         if isinstance(out.get(key), dict):
-            out[key] = dict(sorted(out[key].items(),
-                key=lambda kv: order.find(kv[0]) if len(kv[0]) == 1 else 0))
+            out[key] = dict(
+                sorted(out[key].items(), key=lambda kv: order.find(kv[0]) if len(kv[0]) == 1 else 0)
+            )
     if set(inputs) == {"value"}:
         return inputs
     return out
@@ -245,16 +470,22 @@ def main():
     for name, inputs in cases():
         row = run(found[name], name, inputs)
         if "regex_pattern" in inputs:  # an error, and no match, of a pattern say enough once
-            key = (name, inputs["regex_pattern"], inputs.get("mode"), inputs.get("replace"),
-                inputs["dotall"])
+            key = (
+                name,
+                inputs["regex_pattern"],
+                inputs.get("mode"),
+                inputs.get("replace"),
+                inputs["dotall"],
+            )
             dull = row[2] is None or row[2] in ([""], [inputs["string"]])
             if dull and key in seen:
                 continue
             seen.add(key if dull else None)
         rows.append(row)
     # We refuse integers beyond 64 bits.
-    rows = [r for r in rows
-            if not any(type(x) is int and not -2**63 <= x < 2**64 for x in r[2] or [])]
+    rows = [
+        r for r in rows if not any(type(x) is int and not -(2**63) <= x < 2**64 for x in r[2] or [])
+    ]
     rows = [r for r in rows if r[2] != ["\0"]]  # and our reader of JSON those
     lines = [json.dumps(r, ensure_ascii=False) for r in rows]
     with open(path, "w") as f:

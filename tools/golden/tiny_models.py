@@ -1,5 +1,6 @@
 """What the makers of golden numbers share: weights that follow from their names, files of tensors,
 and ComfyUI on the CPU."""
+
 import json
 import sys
 
@@ -8,9 +9,9 @@ import torch
 
 
 def synth(name, shape):
-    h = 0xcbf29ce484222325
+    h = 0xCBF29CE484222325
     for b in name.encode():
-        h = (h ^ b) * 0x100000001b3 % 2 ** 64
+        h = (h ^ b) * 0x100000001B3 % 2**64
     n = int(np.prod(shape))
     with np.errstate(over="ignore"):
         z = np.arange(n, dtype=np.uint64) + np.uint64(1)
@@ -18,7 +19,7 @@ def synth(name, shape):
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z = z ^ (z >> np.uint64(31))
-    u = (z >> np.uint64(40)).astype(np.float64) / 2 ** 24 * 2 - 1
+    u = (z >> np.uint64(40)).astype(np.float64) / 2**24 * 2 - 1
     if len(shape) > 1:
         v = u * np.sqrt(3 / np.prod(shape[1:]))
     else:
@@ -45,8 +46,10 @@ def load_comfy(path):
     sys.path.insert(0, path)
     sys.argv = sys.argv[:1] + ["--cpu"]
     import comfy.options
+
     comfy.options.enable_args_parsing()
     import comfy.model_patcher
     import comfy.sample
     import comfy.supported_models
+
     return comfy

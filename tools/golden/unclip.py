@@ -18,6 +18,7 @@ and manifest.json. tests/golden/node/test_unclip.c reads any such folder:
     tools/golden/unclip.py /tmp/fresh ../ComfyUI --seed 9 &&
         BERTH_GOLDEN_DIR=/tmp/fresh ctest -R unclip
 """
+
 import argparse
 import json
 import os
@@ -28,25 +29,48 @@ from clip_vision import HEADS, PLAIN, openclip_shapes
 from tiny_models import load_comfy, synth, write
 
 WIDTH = {"sd21": 48, "sdxl": 1280}  # of what the encoder says of a picture
-UNET = dict(image_size=32, in_channels=4, out_channels=4, model_channels=64, context_dim=64,
-            num_res_blocks=[1, 1], channel_mult=[1, 2], transformer_depth=[1, 1],
-            transformer_depth_middle=1, transformer_depth_output=[1, 1, 1, 1], num_head_channels=64,
-            use_linear_in_transformer=True, use_spatial_transformer=True, legacy=False,
-            num_classes="sequential", adm_in_channels=2 * WIDTH["sd21"],
-            use_temporal_attention=False)
-XL = dict(UNET, transformer_depth=[0, 1], transformer_depth_output=[0, 0, 1, 1],
-          adm_in_channels=WIDTH["sdxl"] + 6 * 256)
+UNET = dict(
+    image_size=32,
+    in_channels=4,
+    out_channels=4,
+    model_channels=64,
+    context_dim=64,
+    num_res_blocks=[1, 1],
+    channel_mult=[1, 2],
+    transformer_depth=[1, 1],
+    transformer_depth_middle=1,
+    transformer_depth_output=[1, 1, 1, 1],
+    num_head_channels=64,
+    use_linear_in_transformer=True,
+    use_spatial_transformer=True,
+    legacy=False,
+    num_classes="sequential",
+    adm_in_channels=2 * WIDTH["sd21"],
+    use_temporal_attention=False,
+)
+XL = dict(
+    UNET,
+    transformer_depth=[0, 1],
+    transformer_depth_output=[0, 0, 1, 1],
+    adm_in_channels=WIDTH["sdxl"] + 6 * 256,
+)
 # lists of (pictures from the first on, strength, noise_augmentation)
-CASES = {"one": [(1, 1.0, 0.0)], "noisy": [(1, 0.7, 0.4)], "two": [(1, 1.0, 0.1), (1, -0.5, 0.6)],
-         "batch": [(2, 0.8, 0.25)], "none": []}
+CASES = {
+    "one": [(1, 1.0, 0.0)],
+    "noisy": [(1, 0.7, 0.4)],
+    "two": [(1, 1.0, 0.1), (1, -0.5, 0.6)],
+    "batch": [(2, 0.8, 0.25)],
+    "none": [],
+}
 
 
 def model_of(comfy, name):
     class Tiny(comfy.supported_models.SD20):
         unet_config = {}
-        noise_aug_config = {"noise_schedule_config": {"timesteps": 1000,
-                                                      "beta_schedule": "squaredcos_cap_v2"},
-                            "timestep_dim": WIDTH["sd21"]}
+        noise_aug_config = {
+            "noise_schedule_config": {"timesteps": 1000, "beta_schedule": "squaredcos_cap_v2"},
+            "timestep_dim": WIDTH["sd21"],
+        }
 
         def model_type(self, state_dict, prefix=""):
             return comfy.model_base.ModelType.EPS
@@ -56,12 +80,13 @@ def model_of(comfy, name):
     model = about.get_model({}, "", device=torch.device("cpu")).eval().float()
     net, lead = model.diffusion_model, "model.diffusion_model."
     shapes = {lead + k: list(v.shape) for k, v in net.state_dict().items()}
-    net.load_state_dict({k[len(lead):]: synth(k, s) for k, s in shapes.items()})
+    net.load_state_dict({k[len(lead) :]: synth(k, s) for k, s in shapes.items()})
     return model, shapes
 
 
 def vision_of(comfy, name):
     import comfy.clip_vision
+
     clip = comfy.clip_vision.ClipVisionModel(dict(PLAIN, projection_dim=WIDTH[name]))
     clip.model.float()
     shapes = openclip_shapes({k: list(v.shape) for k, v in clip.model.state_dict().items()})
@@ -86,11 +111,21 @@ def run(comfy, nodes, name, t, args):
             seen = clip.encode_image(t["image"][:n], crop=True)
             cond = nodes.unCLIPConditioning().apply_adm(cond, seen, strength, noise)[0]
         told = model.encode_adm(device=cpu, seed=args.seed, **cond[0][1])
-        t[f"{name}/adm/{case}"] = told[:, :2 * WIDTH[name] if name == "sd21" else WIDTH[name]]
+        t[f"{name}/adm/{case}"] = told[:, : 2 * WIDTH[name] if name == "sd21" else WIDTH[name]]
         noise = comfy.sample.prepare_noise(t["latent"], args.seed)
         t[f"{name}/run/{case}"] = comfy.sample.sample(
-            patcher, noise, args.steps, args.cfg, "euler", "normal", cond,
-            [[t["negative"], dict(pooled)]], t["latent"], seed=args.seed, disable_pbar=True)
+            patcher,
+            noise,
+            args.steps,
+            args.cfg,
+            "euler",
+            "normal",
+            cond,
+            [[t["negative"], dict(pooled)]],
+            t["latent"],
+            seed=args.seed,
+            disable_pbar=True,
+        )
     return {"unet": unet, "vision": vision}
 
 
@@ -106,11 +141,14 @@ def main():
     comfy = load_comfy(args.comfyui)
     import comfy.model_base
     import nodes
+
     generator = torch.Generator().manual_seed(args.seed)
-    t = {"image": torch.rand(2, 60, 70, 3, generator=generator),
-         "context": torch.randn(1, 7, 64, generator=generator),
-         "negative": torch.randn(1, 7, 64, generator=generator),
-         "latent": torch.zeros(2, 4, *args.size)}
+    t = {
+        "image": torch.rand(2, 60, 70, 3, generator=generator),
+        "context": torch.randn(1, 7, 64, generator=generator),
+        "negative": torch.randn(1, 7, 64, generator=generator),
+        "latent": torch.zeros(2, 4, *args.size),
+    }
     os.makedirs(args.folder, exist_ok=True)
     for name in WIDTH:
         with torch.no_grad():
@@ -118,8 +156,14 @@ def main():
                 with open(f"{args.folder}/unclip_{name}_{part}_keys.json", "w") as f:
                     json.dump(shapes, f)
     write(f"{args.folder}/unclip.safetensors", t)
-    manifest = {"seed": args.seed, "steps": args.steps, "cfg": args.cfg, "heads": HEADS,
-                "models": list(WIDTH), "cases": {k: [list(x) for x in v] for k, v in CASES.items()}}
+    manifest = {
+        "seed": args.seed,
+        "steps": args.steps,
+        "cfg": args.cfg,
+        "heads": HEADS,
+        "models": list(WIDTH),
+        "cases": {k: [list(x) for x in v] for k, v in CASES.items()},
+    }
     with open(f"{args.folder}/manifest.json", "w") as f:
         json.dump({"unclip": manifest}, f, indent=1)
 

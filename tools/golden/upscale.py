@@ -21,6 +21,7 @@ folder:
     tools/golden/upscale.py /tmp/fresh ../ComfyUI --seed 77 --size 8 20 &&
         BERTH_GOLDEN_DIR=/tmp/fresh ctest -R upscaler
 """
+
 import argparse
 import json
 import os
@@ -35,8 +36,12 @@ GROWTH = 32  # what spandrel has for all of them
 
 # how names go in each style: block, layer of a dense block, and the rest
 NEW = {"block": "body.{}.rdb{}.conv{}", "trunk": "conv_body", "up": "conv_up{}", "hr": "conv_hr"}
-TRUNK = {"block": "RRDB_trunk.{}.RDB{}.conv{}", "trunk": "trunk_conv", "up": "upconv{}",
-         "hr": "HRconv"}
+TRUNK = {
+    "block": "RRDB_trunk.{}.RDB{}.conv{}",
+    "trunk": "trunk_conv",
+    "up": "upconv{}",
+    "hr": "HRconv",
+}
 
 
 def conv(shapes, name, made, taken, side=3, bias=True):
@@ -109,15 +114,19 @@ def start(path, folder):
     sys.path.insert(0, path)
     sys.argv = sys.argv[:1] + ["--cpu"]
     import comfy.options
+
     comfy.options.enable_args_parsing()
     import folder_paths
+
     folder_paths.add_model_folder_path("upscale_models", folder)
     from comfy_extras import nodes_upscale_model
+
     return nodes_upscale_model
 
 
 def load(nodes, folder, name, state, wrapped):
     from safetensors.torch import save_file
+
     if wrapped:
         name += ".pth"
         torch.save({wrapped: state}, f"{folder}/{name}")
@@ -163,9 +172,12 @@ def main():
         with open(f"{args.folder}/upscale_{name}_keys.json", "w") as f:
             json.dump(shapes, f)
         manifest[f"upscale_{name}"] = {
-            "scale": scale, "keys": f"upscale_{name}_keys.json", "seed": args.seed,
+            "scale": scale,
+            "keys": f"upscale_{name}_keys.json",
+            "seed": args.seed,
             "filters": args.filters,
-            "tensors": {k: ["float32", list(v.shape)] for k, v in tensors.items()}}
+            "tensors": {k: ["float32", list(v.shape)] for k, v in tensors.items()},
+        }
     with open(f"{args.folder}/manifest.json", "w") as f:
         json.dump(manifest, f, indent=1)
 

@@ -18,6 +18,7 @@ and manifest.json. tests/golden/node/test_uso.c reads any such folder:
     tools/golden/uso.py /tmp/fresh ../ComfyUI --seed 77 --picture 90 31 --text 3
     BERTH_GOLDEN_DIR=/tmp/fresh ctest --preset dev -R golden.node.uso
 """
+
 import argparse
 import json
 import os
@@ -36,8 +37,16 @@ CASES = {"one": ([0], None), "two": ([0, 1], None), "ref": ([1], "uxo")}  # pict
 def projector(width, rows):
     import comfy.ops
     import comfy_extras.nodes_model_patch as nodes
-    net = nodes.SigLIPMultiFeatProjModel(rows, GIVES, width, CONFIG["hidden_size"], device="cpu",
-                                         dtype=torch.float32, operations=comfy.ops.manual_cast)
+
+    net = nodes.SigLIPMultiFeatProjModel(
+        rows,
+        GIVES,
+        width,
+        CONFIG["hidden_size"],
+        device="cpu",
+        dtype=torch.float32,
+        operations=comfy.ops.manual_cast,
+    )
     shapes = {f"feature_embedder.{k}": list(v.shape) for k, v in net.state_dict().items()}
     net.float().load_state_dict({k.split(".", 1)[1]: synth(k, s) for k, s in shapes.items()})
     return type("Patch", (), {"model": net})(), shapes
@@ -66,26 +75,31 @@ def main():
     args = parse.parse_args()
     comfy = load_comfy(args.comfyui)
     import comfy_extras.nodes_model_patch as nodes
+
     draw = torch.Generator().manual_seed(args.seed)
     images = [torch.rand(1, *args.picture, 3, generator=draw) for _ in range(2)]
     t = {f"image/{k}": image for k, image in enumerate(images)}
-    t |= {"context": torch.randn(1, args.text, 64, generator=draw),
-          "vec": torch.randn(1, 32, generator=draw),
-          "ref": torch.randn(1, 16, *args.ref, generator=draw)}
+    t |= {
+        "context": torch.randn(1, args.text, 64, generator=draw),
+        "vec": torch.randn(1, 32, generator=draw),
+        "ref": torch.randn(1, 16, *args.ref, generator=draw),
+    }
     latent = torch.zeros(1, 16, *args.size)
     with torch.no_grad():
         clip, vision = encoder(comfy, "siglip", dict(SIGLIP, num_hidden_layers=LAYERS))
         seen = [clip.encode_image(image, crop=True) for image in images]
         for k, s in enumerate(seen):
-            t |= {f"seen/{k}/{name}": s.all_hidden_states[:, at].clone()
-                  for name, at in STATES.items()}
+            t |= {
+                f"seen/{k}/{name}": s.all_hidden_states[:, at].clone()
+                for name, at in STATES.items()
+            }
         patch, style = projector(SIGLIP["hidden_size"], (SIGLIP["image_size"] // 14) ** 2)
         model, keys = flux(comfy)
         cpu = torch.device("cpu")
         for name, (pictures, ref) in CASES.items():
             patcher = comfy.model_patcher.ModelPatcher(model, cpu, cpu)
             for k in pictures:
-                patcher, = nodes.USOStyleReference().apply_patch(patcher, patch, seen[k])
+                (patcher,) = nodes.USOStyleReference().apply_patch(patcher, patch, seen[k])
             said = {"pooled_output": t["vec"]}
             if ref:
                 said |= {"reference_latents": [t["ref"]], "reference_latents_method": ref}
@@ -98,16 +112,38 @@ def main():
             json.dump(shapes, f)
     cases = {k: {"pictures": p, "method": r} for k, (p, r) in CASES.items()}
     with open(f"{args.folder}/manifest.json", "w") as f:
-        json.dump({"uso": {"heads": HEADS, "seed": args.seed, "steps": args.steps, "cfg": args.cfg,
-                           "cases": cases}}, f, indent=1)
+        json.dump(
+            {
+                "uso": {
+                    "heads": HEADS,
+                    "seed": args.seed,
+                    "steps": args.steps,
+                    "cfg": args.cfg,
+                    "cases": cases,
+                }
+            },
+            f,
+            indent=1,
+        )
 
 
 def run(comfy, patcher, noise, cond, latent, args):
     patches = patcher.model_options["transformer_options"]["patches"]["post_input"]
     for p in patches:  # the projector is no model that ComfyUI would have to load
         p.models = lambda: []
-    return comfy.sample.sample(patcher, noise, args.steps, args.cfg, "euler", "simple", cond, cond,
-                               latent, seed=args.seed, disable_pbar=True)
+    return comfy.sample.sample(
+        patcher,
+        noise,
+        args.steps,
+        args.cfg,
+        "euler",
+        "simple",
+        cond,
+        cond,
+        latent,
+        seed=args.seed,
+        disable_pbar=True,
+    )
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ folder:
     tools/golden/wan_vae.py /tmp/fresh ../ComfyUI --seed 77 --frames 1 2 5 &&
         BERTH_GOLDEN_DIR=/tmp/fresh ctest -R vae_wan
 """
+
 import argparse
 import json
 import os
@@ -29,16 +30,24 @@ import torch
 
 from tiny_models import synth, write
 
-CONFIG = dict(z_dim=16, dim_mult=[1, 2, 4, 4], num_res_blocks=2, attn_scales=[],
-              temperal_downsample=[False, True, True], dropout=0.0)
+CONFIG = dict(
+    z_dim=16,
+    dim_mult=[1, 2, 4, 4],
+    num_res_blocks=2,
+    attn_scales=[],
+    temperal_downsample=[False, True, True],
+    dropout=0.0,
+)
 
 
 def load_vae(path, config):
     sys.path.insert(0, path)
     sys.argv = sys.argv[:1] + ["--cpu"]
     import comfy.options
+
     comfy.options.enable_args_parsing()
     import comfy.ldm.wan.vae
+
     net = comfy.ldm.wan.vae.WanVAE(**config)
     net.load_state_dict({k: synth(k, list(v.shape)) for k, v in net.state_dict().items()})
     return net.eval().float()
@@ -70,13 +79,18 @@ def main():
         config = CONFIG | dict(dim=args.dim, image_channels=colours, conv_out_channels=colours)
         with torch.no_grad():
             net = load_vae(args.comfyui, config)
-            tensors = case(net, args, frames, colours,
-                           lambda *shape: torch.randn(*shape, generator=generator))
+            tensors = case(
+                net, args, frames, colours, lambda *shape: torch.randn(*shape, generator=generator)
+            )
         write(f"{args.folder}/{name}.safetensors", tensors)
         with open(f"{args.folder}/{keys}", "w") as f:
             json.dump({k: list(v.shape) for k, v in net.state_dict().items()}, f)
-        manifest[name] = {"config": config, "keys": keys, "seed": args.seed,
-                          "tensors": {k: ["float32", list(v.shape)] for k, v in tensors.items()}}
+        manifest[name] = {
+            "config": config,
+            "keys": keys,
+            "seed": args.seed,
+            "tensors": {k: ["float32", list(v.shape)] for k, v in tensors.items()},
+        }
     with open(f"{args.folder}/manifest.json", "w") as f:
         json.dump(manifest, f, indent=1)
 

@@ -65,6 +65,18 @@ int helper_threads(void)
     return n < 1 ? 1 : n > THREADS_MAX ? THREADS_MAX : (int)n;
 }
 
+#ifdef __SANITIZE_THREAD__
+/* Nobody compiled the libraries for it, so it sees their memory and not their atomics. */
+const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+    return "called_from_lib:libavutil\ncalled_from_lib:libavcodec\ncalled_from_lib:libavformat\n"
+           "called_from_lib:libswscale\ncalled_from_lib:libswresample\ncalled_from_lib:libx264\n"
+           "called_from_lib:libx265\ncalled_from_lib:libvpx\ncalled_from_lib:libSvtAv1Enc\n"
+           "called_from_lib:libdav1d\ncalled_from_lib:libopus\ncalled_from_lib:libmp3lame\n";
+}
+#endif
+
 static berth_status open_libraries(struct av *av, berth_err *err)
 {
 #define SONAME_(name, major) name ".so." #major

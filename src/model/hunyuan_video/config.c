@@ -1,5 +1,5 @@
-/* Config of a HunyuanVideo transformer, from names and shapes of its tensors
- * (hunyuan-video.md 1). */
+/* Config of a HunyuanVideo transformer, from names and shapes of its tensors (hunyuan-video.md
+ * 1). */
 #include "model/hunyuan_video/hunyuan_video.h"
 
 #include "model/arch.h"

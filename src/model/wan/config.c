@@ -133,7 +133,8 @@ static berth_status vace(const struct look *k, struct wan_net *f)
     return BERTH_OK;
 }
 
-/* Pixels of WAN_CAMERA_SIDE a side make a token: 8 x 8 of them channels, then a filter over 2 x 2. */
+/* WAN_CAMERA_SIDE pixels a side make a token: 8 x 8 of them are channels, of which a filter takes
+ * 2 x 2. */
 static berth_status camera(const struct look *k, struct wan_net *f)
 {
     const uint64_t pixels = WAN_CAMERA_SIDE / WAN_PATCH * (WAN_CAMERA_SIDE / WAN_PATCH);

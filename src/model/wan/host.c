@@ -37,7 +37,8 @@ static berth_status count_seen(const struct wan_net *f, const struct family_batc
                        WAN_SEEN_WIDTH, shape_text(&x->shape, text));
     out->seen = x->shape.dim[1];
     if (f->seen_most && out->seen > f->seen_most)
-        return err_set(err, BERTH_EINVAL, "pictures seen as %llu tokens; Wan has positions for %llu",
+        return err_set(err, BERTH_EINVAL,
+                       "pictures seen as %llu tokens; Wan has positions for %llu",
                        (unsigned long long)out->seen, (unsigned long long)f->seen_most);
     return BERTH_OK;
 }

@@ -1,8 +1,8 @@
 /* decode.cu: values of weights whose numbers are codes (tensor/coded.h), with its bits: the same
  * products in the same order.
  *
- * A block takes DECODE_COLS columns of a row at a time, whole groups of a rotation, which happens in
- * shared memory: of each four numbers `step` apart a thread makes their turned ones. */
+ * A block takes DECODE_COLS columns of a row at a time, whole groups of a rotation, which happens
+ * in shared memory: of each four numbers `step` apart a thread makes their turned ones. */
 #include "op/cuda/stored.cuh"
 
 #include "tensor/coded.h"

@@ -31,8 +31,22 @@ def make_certificate(folder, names):
     key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
     made = subprocess.run(
         [
-            openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-            "/CN=localhost", "-addext", f"subjectAltName={names}", "-keyout", key, "-out", cert
+            openssl,
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            f"subjectAltName={names}",
+            "-keyout",
+            key,
+            "-out",
+            cert,
         ],
         capture_output=True,
     )
@@ -202,12 +216,19 @@ class Socket:
                 return got
 
     def until_done(self, prompt_id):
-        return self.until(lambda m: isinstance(m, dict) and m["type"] == "executing" and
-                          m["data"].get("prompt_id") == prompt_id and m["data"]["node"] is None)
+        return self.until(
+            lambda m: isinstance(m, dict)
+            and m["type"] == "executing"
+            and m["data"].get("prompt_id") == prompt_id
+            and m["data"]["node"] is None
+        )
 
     def until_status(self, remaining):
-        return self.until(lambda m: isinstance(m, dict) and m["type"] == "status" and
-                          m["data"]["status"]["exec_info"]["queue_remaining"] == remaining)
+        return self.until(
+            lambda m: isinstance(m, dict)
+            and m["type"] == "status"
+            and m["data"]["status"]["exec_info"]["queue_remaining"] == remaining
+        )
 
     def close(self):
         self.ws.close()
@@ -258,8 +279,10 @@ def image_prompt(color=0, width=64, height=64, prefix="t", save=True):
     if not save:
         out = {"class_type": "PreviewImage", "inputs": {"images": ["1", 0]}}
     return {
-        "1": {"class_type": "EmptyImage",
-              "inputs": {"width": width, "height": height, "batch_size": 1, "color": color}},
+        "1": {
+            "class_type": "EmptyImage",
+            "inputs": {"width": width, "height": height, "batch_size": 1, "color": color},
+        },
         "2": out,
     }
 
@@ -267,8 +290,11 @@ def image_prompt(color=0, width=64, height=64, prefix="t", save=True):
 def synth(path, preset="sd15-tiny", *args):
     """A synthetic model file."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    subprocess.run([BINARY, "synth", "--preset", preset, "--output", str(path), *args], check=True,
-                   stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [BINARY, "synth", "--preset", preset, "--output", str(path), *args],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return str(path)
 
 

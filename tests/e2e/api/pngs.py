@@ -34,9 +34,9 @@ def read(data):
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     at, packed, text = 8, b"", {}
     while at < len(data):
-        n, kind = struct.unpack(">I4s", data[at:at + 8])
-        body = data[at + 8:at + 8 + n]
-        assert struct.unpack(">I", data[at + 8 + n:at + 12 + n])[0] == zlib.crc32(kind + body)
+        n, kind = struct.unpack(">I4s", data[at : at + 8])
+        body = data[at + 8 : at + 8 + n]
+        assert struct.unpack(">I", data[at + 8 + n : at + 12 + n])[0] == zlib.crc32(kind + body)
         if kind == b"IHDR":
             width, height, depth, color = struct.unpack(">IIBB", body[:10])
             assert depth == 8 and body[12] == 0
@@ -48,7 +48,10 @@ def read(data):
             text[key.decode("latin-1")] = value.decode("latin-1")
         at += 12 + n
     raw, stride, out, above = (
-        zlib.decompress(packed), width * channels, b"", bytes(width * channels)
+        zlib.decompress(packed),
+        width * channels,
+        b"",
+        bytes(width * channels),
     )
     for y in range(height):
         kind, line = raw[y * (stride + 1)], bytearray(

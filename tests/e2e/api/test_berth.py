@@ -16,6 +16,7 @@ from test_free import BUTTON_ALL, Place, files, lay_out  # noqa: F401 (a fixture
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, files):  # noqa: F811
     from conftest import Server
+
     base = tmp_path_factory.mktemp("berth") / "base"
     lay_out(base, files)
     synth(str(base / "models" / "checkpoints" / "sd15.safetensors"), "sd15-tiny", "--dtype", "f16")
@@ -36,7 +37,11 @@ def method(place, name, path, **kw):
 
 def test_both_prefixes(place):
     for path in (
-        "/berth/devices", "/berth/models", "/berth/memory", "/berth/receipts", "/berth/health"
+        "/berth/devices",
+        "/berth/models",
+        "/berth/memory",
+        "/berth/receipts",
+        "/berth/health",
     ):
         a, b = place.server.get(path), place.server.get("/api" + path)
         assert a.status_code == b.status_code == 200
@@ -46,6 +51,7 @@ def test_both_prefixes(place):
 def test_receipts_are_kept_whoever_asked(place):
     def kept():
         return place.server.get("/berth/receipts").json()["receipts"]
+
     mine = place.free(reason="mine")
     newest = kept()[0]
     assert {k: v for k, v in newest.items() if k != "time"} == mine
@@ -102,7 +108,10 @@ def test_models(place):
     one = place.server.get(f"/berth/models/{a['id']}")
     assert one.status_code == 200 and one.json() == a
     for path in (
-        "/berth/models/999999", "/berth/models/A", "/berth/models/-1", "/berth/models/1e3"
+        "/berth/models/999999",
+        "/berth/models/A",
+        "/berth/models/-1",
+        "/berth/models/1e3",
     ):
         r = place.server.get(path)
         assert r.status_code == 404 and r.json()["error"]
@@ -227,8 +236,14 @@ def test_plan(place):
     told = json.loads(
         subprocess.run(
             [
-                BINARY, "plan", path, "--devices", "cpu=512m,null:0=256m,null:1=64m", "--alloc",
-                body["allocation"], "--json"
+                BINARY,
+                "plan",
+                path,
+                "--devices",
+                "cpu=512m,null:0=256m,null:1=64m",
+                "--alloc",
+                body["allocation"],
+                "--json",
             ],
             check=True,
             stdout=subprocess.PIPE,
@@ -262,8 +277,16 @@ def test_plan(place):
     told = json.loads(
         subprocess.run(
             [
-                BINARY, "plan", path, "--devices", "cpu=512m,null:0=256m,null:1=64m", "--alloc",
-                body["allocation"], "--dtype", "fp8_e4m3fn", "--json"
+                BINARY,
+                "plan",
+                path,
+                "--devices",
+                "cpu=512m,null:0=256m,null:1=64m",
+                "--alloc",
+                body["allocation"],
+                "--dtype",
+                "fp8_e4m3fn",
+                "--json",
             ],
             check=True,
             stdout=subprocess.PIPE,
@@ -321,8 +344,13 @@ def test_plan_refuses(place):
         r = method(place, "POST", "/berth/plan", json={**ok, wrong: "cpu,*"})
         assert r.status_code == 400, wrong
         for word in (
-            f"'{wrong}'", "folder", "allocation", "virtual_vram_gb", "donor_device", "compute",
-            "layout"
+            f"'{wrong}'",
+            "folder",
+            "allocation",
+            "virtual_vram_gb",
+            "donor_device",
+            "compute",
+            "layout",
         ):
             assert word in r.json()["error"]
 
@@ -405,8 +433,11 @@ def test_metrics(place):
     assert float(values["berth_queue_remaining"]) == 0
     place.server.run(image_prompt(1, prefix="metrics"))
     place.settled()
-    values = dict(line.rsplit(" ", 1) for line in place.server.get("/metrics").text.splitlines()
-                  if not line.startswith("#"))
+    values = dict(
+        line.rsplit(" ", 1)
+        for line in place.server.get("/metrics").text.splitlines()
+        if not line.startswith("#")
+    )
     assert float(values['berth_prompts_total{outcome="success"}']) == before + 1
 
 
@@ -416,6 +447,7 @@ def test_residency_messages(place):
             m = ws.recv()
             if isinstance(m, dict) and m["type"] == "berth.residency" and want(m["data"]):
                 return m["data"]
+
     with place.server.ws(flags={"berth": True}) as ws:
         place.load(place.unet("A", True))
         d = told(ws, lambda d: any(m["read"] == m["bytes"] for m in d["models"]))
@@ -475,8 +507,9 @@ def test_what_is_kept_finds_its_place(fresh, tmp_path):
     assert s.run(prompt)["status"]["completed"]
     place.settled()
     after = {m["id"]: m for m in s.get("/berth/models").json()["models"]}
-    assert {i: (m["read"], m["moved"]) for i, m in after.items()} == \
-           {i: (m["read"], m["moved"]) for i, m in before.items()}
+    assert {i: (m["read"], m["moved"]) for i, m in after.items()} == {
+        i: (m["read"], m["moved"]) for i, m in before.items()
+    }
 
 
 def test_a_loader_that_fails_keeps_nothing(fresh, tmp_path):
@@ -538,8 +571,12 @@ def test_what_a_plan_prints_can_be_given_back(fresh, tmp_path):
     auto = load("UNETLoaderMultiGPU", device="cuda:0")
     assert all(auto["devices"].get(d, 0) > 0 for d in ("cuda:0", "cuda:1", "cpu")), auto["devices"]
     again = load(
-        "UNETLoaderDisTorch2MultiGPU", compute_device="cuda:0", virtual_vram_gb=0.0,
-        donor_device="cpu", eject_models=False, expert_mode_allocations=auto["plan"]["allocation"]
+        "UNETLoaderDisTorch2MultiGPU",
+        compute_device="cuda:0",
+        virtual_vram_gb=0.0,
+        donor_device="cpu",
+        eject_models=False,
+        expert_mode_allocations=auto["plan"]["allocation"],
     )
     assert again["devices"] == auto["devices"]
 
@@ -599,8 +636,12 @@ def test_flags_say_which_type(fresh, tmp_path):
         str(tmp_path / "base/models/diffusion_models/x.safetensors"), "flux-tiny", "--dtype", "f16"
     )
     s = fresh(
-        "--devices", "cpu=1g", "--fp8_e4m3fn-unet", "--fp8_e5m2-text-enc", "--fp8_e8m0fnu-unet",
-        "--lowvram"
+        "--devices",
+        "cpu=1g",
+        "--fp8_e4m3fn-unet",
+        "--fp8_e5m2-text-enc",
+        "--fp8_e8m0fnu-unet",
+        "--lowvram",
     )
     assert [x.split(" flags=")[1] for x in s.errors().splitlines() if " serve.ignored " in x] == [
         '"--fp8_e8m0fnu-unet, --lowvram"'
@@ -621,5 +662,9 @@ def test_flags_say_which_type(fresh, tmp_path):
     assert s.run(prompt)["status"]["status_str"] == "success"
     models = s.get("/berth/models").json()["models"]
     assert sorted((m["name"], m["role"], m["converted"] or "") for m in models) == [
-        ("sd15", "clip", "F8_E5M2"), ("sd15", "unet", "F8_E4M3"), ("sd15", "vae", ""),
-        ("x", "unet", "F8_E4M3"), ("x", "unet", "F8_E5M2")]
+        ("sd15", "clip", "F8_E5M2"),
+        ("sd15", "unet", "F8_E4M3"),
+        ("sd15", "vae", ""),
+        ("x", "unet", "F8_E4M3"),
+        ("x", "unet", "F8_E5M2"),
+    ]

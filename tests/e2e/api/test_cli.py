@@ -36,8 +36,12 @@ def test_run_writes_files_and_prints_their_paths(tmp_path, workflow):
     assert out == [str(tmp_path / "base/output/cli/pic_00001_.png")]
     assert open(out[0], "rb").read(8) == b"\x89PNG\r\n\x1a\n"
     out = berth(
-        "run", workflow, "--base-directory", tmp_path / "base", "--output-directory",
-        tmp_path / "else"
+        "run",
+        workflow,
+        "--base-directory",
+        tmp_path / "base",
+        "--output-directory",
+        tmp_path / "else",
     ).stdout.split()
     assert out == [str(tmp_path / "else/cli/pic_00001_.png")]
 
@@ -45,8 +49,15 @@ def test_run_writes_files_and_prints_their_paths(tmp_path, workflow):
 def test_run_set(tmp_path, workflow):
     r = json.loads(
         berth(
-            "run", workflow, "--base-directory", tmp_path / "b", "--set", "EmptyImage.width=24",
-            "--set", "2.filename_prefix=%width%x", "--json"
+            "run",
+            workflow,
+            "--base-directory",
+            tmp_path / "b",
+            "--set",
+            "EmptyImage.width=24",
+            "--set",
+            "2.filename_prefix=%width%x",
+            "--json",
         ).stdout
     )
     assert r["files"] == [str(tmp_path / "b/output/24x_00001_.png")]
@@ -137,11 +148,14 @@ def test_run_from_standard_input(tmp_path):
     assert os.path.exists(p.stdout.strip())
 
 
-@pytest.mark.parametrize("change, code, said", [
-    (lambda p: p["2"].update(class_type="Nope"), 1, "Node 'Nope' not found"),
-    (lambda p: p["1"]["inputs"].update(width=0), 1, "smaller than min"),
-    (lambda p: p.pop("2"), 1, "no outputs"),
-])
+@pytest.mark.parametrize(
+    "change, code, said",
+    [
+        (lambda p: p["2"].update(class_type="Nope"), 1, "Node 'Nope' not found"),
+        (lambda p: p["1"]["inputs"].update(width=0), 1, "smaller than min"),
+        (lambda p: p.pop("2"), 1, "no outputs"),
+    ],
+)
 def test_run_refuses_what_is_not_valid(tmp_path, change, code, said):
     p = image_prompt()
     change(p)
@@ -167,10 +181,17 @@ def test_run_says_which_outputs_were_left_out(tmp_path):
 
 
 def shader(source):
-    return {"class_type": "GLSLShader", "inputs": {"fragment_shader": "", "size_mode": "from_input", "images.image0": [source, 0]}}
+    return {
+        "class_type": "GLSLShader",
+        "inputs": {"fragment_shader": "", "size_mode": "from_input", "images.image0": [source, 0]},
+    }
 
 
-SHADED = {"90": shader("1"), "91": shader("90"), "92": {"class_type": "PreviewImage", "inputs": {"images": ["91", 0]}}}
+SHADED = {
+    "90": shader("1"),
+    "91": shader("90"),
+    "92": {"class_type": "PreviewImage", "inputs": {"images": ["91", 0]}},
+}
 
 
 def test_outputs_that_a_server_leaves_out(tmp_path):
@@ -193,9 +214,11 @@ def test_outputs_that_a_server_leaves_out(tmp_path):
                 == "berth run: Prompt outputs failed validation\n" + nodes
             )
             r = json.loads(berth("run", none, *where, "--json", code=1).stdout)
-            assert r["error"]["message"] == "Prompt outputs failed validation" + nodes[:-1].replace("\n  ", "; ").replace("  ", "; ", 1)
+            said = nodes[:-1].replace("\n  ", "; ").replace("  ", "; ", 1)
+            assert r["error"]["message"] == "Prompt outputs failed validation" + said
         # ComfyUI's lines are about outputs alone, and neither node is one
-        assert s.post("/prompt", {"prompt": json.loads(none.read_text())}).json()["error"]["details"] == ""
+        answer = s.post("/prompt", {"prompt": json.loads(none.read_text())}).json()
+        assert answer["error"]["details"] == ""
 
 
 def test_a_relative_base_directory(tmp_path, workflow):
@@ -396,7 +419,8 @@ def test_run_on_a_server_without_a_websocket(tmp_path, workflow, answer):
                 c.settimeout(PATIENCE)
                 got = c.recv(65536)
                 while b"Content-Length: " in got and len(got.split(b"\r\n\r\n", 1)[1]) < int(
-                        re.search(rb"Content-Length: (\d+)", got).group(1)):
+                    re.search(rb"Content-Length: (\d+)", got).group(1)
+                ):
                     got += c.recv(65536)
                 asked.append(got.split(b" ")[1].split(b"?")[0])
                 c.sendall(
@@ -682,8 +706,11 @@ def test_a_plan_for_cards_that_are_not_here(tmp_path):
 
 
 def test_a_server_that_stops_says_what_it_keeps(tmp_path):
-    for kept, said in ((1, "1 prompt is kept and starts again with the server\n"),
-                       (2, "2 prompts are kept and start again with the server\n"), (0, None)):
+    for kept, said in (
+        (1, "1 prompt is kept and starts again with the server\n"),
+        (2, "2 prompts are kept and start again with the server\n"),
+        (0, None),
+    ):
         with Server(tmp_path / f"base{kept}") as s:
             s.post("/berth/queue", {"paused": True})
             for i in range(kept):
@@ -791,8 +818,7 @@ def test_a_server_that_does_not_answer(tmp_path):
         said = berth("ps", "--server", url, code=1).stderr
         assert (
             f"port {other.getsockname()[1]} (`berth serve` starts one; --server URL if it is "
-            f"elsewhere)"
-            in said
+            f"elsewhere)" in said
         )
         other.listen()
         assert (
@@ -823,8 +849,13 @@ def test_files_that_are_not_there(tmp_path):
         in berth("run", demo, *at, code=1).stderr
     )
     berth(
-        "synth", "--preset", "sd15-unet-tiny", "--dtype", "f8_e4m3", "--output",
-        here / "m.safetensors"
+        "synth",
+        "--preset",
+        "sd15-unet-tiny",
+        "--dtype",
+        "f8_e4m3",
+        "--output",
+        here / "m.safetensors",
     )
     for name in ("it's one.safetensors", "n.safetensors", "o.safetensors"):
         os.link(here / "m.safetensors", here / name)
@@ -919,10 +950,13 @@ def test_a_tokenizer_that_is_missing_is_told_by_the_loader(tmp_path):
     """Before the checkpoint is loaded and before another branch samples: what was looked for,
     where, and the way out."""
     said = run_without_tokenizer(tmp_path, picture(steps=1), 1).stderr
-    error = said[said.index("node 1 (CheckpointLoaderSimple)"):]
+    error = said[said.index("node 1 (CheckpointLoaderSimple)") :]
     for words in (
-        "'a.safetensors'", "no CLIP tokenizer (vocab.json, merges.txt)",
-        "--tokenizers or --comfyui-dir", "the model file, ", f"{tmp_path}/base/tokenizers/clip"
+        "'a.safetensors'",
+        "no CLIP tokenizer (vocab.json, merges.txt)",
+        "--tokenizers or --comfyui-dir",
+        "the model file, ",
+        f"{tmp_path}/base/tokenizers/clip",
     ):
         assert words in error, error
     assert "res.load" not in said and "CLIPTextEncode" not in said, said
@@ -957,9 +991,20 @@ def test_titles_of_the_examples_are_unique():
 
 def test_the_distorch2_example_as_the_docs_run_it(tmp_path):
     berth(
-        "run", os.path.join(EXAMPLES, "distorch2.json"), "--base-directory", picture_base(tmp_path),
-        "--devices", "cuda:0@cpu=1g,cuda:1@cpu=1g,cpu", "--set", "1.ckpt_name=a.safetensors",
-        "--set", "KSampler.steps=1", "--set", "4.width=64", "--set", "4.height=64"
+        "run",
+        os.path.join(EXAMPLES, "distorch2.json"),
+        "--base-directory",
+        picture_base(tmp_path),
+        "--devices",
+        "cuda:0@cpu=1g,cuda:1@cpu=1g,cpu",
+        "--set",
+        "1.ckpt_name=a.safetensors",
+        "--set",
+        "KSampler.steps=1",
+        "--set",
+        "4.width=64",
+        "--set",
+        "4.height=64",
     )
 
 
@@ -1036,8 +1081,13 @@ def test_writing_text(tmp_path):
     def write(*sets, code=0):
         args = [a for s in sets for a in ("--set", s)]
         return berth(
-            "run", os.path.join(EXAMPLES, "write_text.json"), "--base-directory", base, "--json",
-            *args, code=code
+            "run",
+            os.path.join(EXAMPLES, "write_text.json"),
+            "--base-directory",
+            base,
+            "--json",
+            *args,
+            code=code,
         )
 
     for mode in ("sampling_mode.temperature=1.5", "sampling_mode=off"):
@@ -1062,7 +1112,7 @@ def test_columns_of_ps_do_not_shift(tmp_path):
             assert s.run(load(name, True))["status"]["status_str"] == "success"
         lines = berth("ps", "--server", s.url).stdout.splitlines()
         head = next(i for i, line in enumerate(lines) if line.lstrip().startswith("id "))
-        rows = lines[head + 1:]
+        rows = lines[head + 1 :]
         assert len(rows) == 3 and names[1] in rows[1] and "..." in rows[2]
         for column in ("role", "state", "keep?", "where"):
             at = lines[head].index(column)
@@ -1157,6 +1207,7 @@ def test_keep_and_eject(tmp_path):
 def test_a_refused_free_empties_no_cache(tmp_path):
     synth(tmp_path / "base/models/diffusion_models/a.safetensors", "flux-tiny")
     with Server(tmp_path / "base", "--cpu") as s:
+
         def cached():
             """Does the prompt find its results?"""
             messages = dict(s.run(load("a", True))["status"]["messages"])
@@ -1167,8 +1218,11 @@ def test_a_refused_free_empties_no_cache(tmp_path):
         for args in (["a"], ["nobody"], ["--devices", "cuda:7"], ["--force", "nobody"]):
             berth("free", *at, *args, code=1)
             assert cached(), args
-        for body in ({"free_memory": True, "wait": 1}, {"free_memory": True, "models": "a"},
-                     {"free_memory": True, "wait": True, "nonsense": 1}):
+        for body in (
+            {"free_memory": True, "wait": 1},
+            {"free_memory": True, "models": "a"},
+            {"free_memory": True, "wait": True, "nonsense": 1},
+        ):
             assert s.post("/free", body).status_code == 400
             assert cached(), body
         model = s.get("/berth/models").json()["models"][0]["id"]
@@ -1187,19 +1241,35 @@ def test_ps_with_a_token(tmp_path):
 
 def start_once(tmp_path, *args, code=0):
     return berth(
-        "serve", "--base-directory", tmp_path / "b", "--port", "0", "--quick-test-for-ci", *args,
-        code=code
+        "serve",
+        "--base-directory",
+        tmp_path / "b",
+        "--port",
+        "0",
+        "--quick-test-for-ci",
+        *args,
+        code=code,
     )
 
 
 def test_flags_of_comfyui_033(tmp_path):
     """All that its parser has and ours does not act on: named in the log."""
     idle = [
-        "--enable-assets", "--enable-asset-hashing", "--fp16-intermediates",
-        "--enable-triton-backend", "--disable-triton-backend", "--use-ck-attention",
-        "--disable-nvml-pressure", "--enable-dynamic-vram", "--disable-dynamic-vram", "--fast-disk",
-        "--disable-cuda-graphs", "--debug-hang", "--enable-manager-legacy-ui", "--normalvram",
-        "--disable-ipex-optimize"
+        "--enable-assets",
+        "--enable-asset-hashing",
+        "--fp16-intermediates",
+        "--enable-triton-backend",
+        "--disable-triton-backend",
+        "--use-ck-attention",
+        "--disable-nvml-pressure",
+        "--enable-dynamic-vram",
+        "--disable-dynamic-vram",
+        "--fast-disk",
+        "--disable-cuda-graphs",
+        "--debug-hang",
+        "--enable-manager-legacy-ui",
+        "--normalvram",
+        "--disable-ipex-optimize",
     ]
     said = start_once(
         tmp_path, *idle, "--vram-headroom", "0.5", "--cuda-device", "all", "--default-device", "0"
@@ -1226,8 +1296,16 @@ def test_verbose(tmp_path):
     """Levels by Python's names; with a file behind it that file gets those of its level."""
     file, other = tmp_path / "debug.log", tmp_path / "errors.log"
     said = start_once(
-        tmp_path, "--lowvram", "--verbose", "WARNING", "--verbose", "DEBUG", str(file), "--verbose",
-        "ERROR", str(other)
+        tmp_path,
+        "--lowvram",
+        "--verbose",
+        "WARNING",
+        "--verbose",
+        "DEBUG",
+        str(file),
+        "--verbose",
+        "ERROR",
+        str(other),
     )
     assert (
         "serve.ignored" in file.read_text()

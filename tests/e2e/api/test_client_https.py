@@ -61,7 +61,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for i in range(0, len(body), 7):
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(body[i:i + 7]), body[i:i + 7]))
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(body[i : i + 7]), body[i : i + 7]))
         self.wfile.write(b"0\r\n\r\n")
 
     protocol_version = "HTTP/1.1"
@@ -212,8 +212,12 @@ def test_https_through_a_proxy(python_server, certificate):
         )
         assert set(p.asked) == {f"CONNECT 127.0.0.1:{python_server.server_port}"}
     said = berth(
-        "ps", "--server", "http://gpu.test:8188", "--proxy", "http://no-such-proxy.invalid:1",
-        code=1
+        "ps",
+        "--server",
+        "http://gpu.test:8188",
+        "--proxy",
+        "http://no-such-proxy.invalid:1",
+        code=1,
     )
     assert (
         "no-such-proxy.invalid" in said
@@ -225,8 +229,15 @@ def test_https_through_a_proxy(python_server, certificate):
 @pytest.mark.parametrize(
     "url",
     [
-        "http://", "https://", "http://[::1", "http://h:0", "http://h:70000", "http://h:8x",
-        "http://me:pw@h:1", "ftp://h:1", "http://a b"
+        "http://",
+        "https://",
+        "http://[::1",
+        "http://h:0",
+        "http://h:70000",
+        "http://h:8x",
+        "http://me:pw@h:1",
+        "ftp://h:1",
+        "http://a b",
     ],
 )
 def test_no_addresses(url):

@@ -63,7 +63,7 @@ def forget_behind_another(server, seed):
 
 def text_of(frame):
     n = int.from_bytes(frame[4:8], "big")
-    return frame[8:8 + n].decode(), frame[8 + n:].decode()
+    return frame[8 : 8 + n].decode(), frame[8 + n :].decode()
 
 
 def run(server, ws, seed):

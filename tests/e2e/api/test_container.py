@@ -69,6 +69,7 @@ def box():
 
 def test_inside_a_group(box, tmp_path):
     """Half of a small group is for weights and activations; no kill, however large the picture."""
+
     def enter():
         with open(f"{box}/cgroup.procs", "w") as f:
             f.write(str(os.getpid()))

@@ -91,9 +91,16 @@ def slow_prompt():
         }
     }
     for i in range(1, 200):
-        p[str(i)] = {"class_type": "ImageScale",
-                     "inputs": {"image": [str(i - 1), 0], "upscale_method": "lanczos",
-                                "width": 2048 - i % 2, "height": 2048, "crop": "disabled"}}
+        p[str(i)] = {
+            "class_type": "ImageScale",
+            "inputs": {
+                "image": [str(i - 1), 0],
+                "upscale_method": "lanczos",
+                "width": 2048 - i % 2,
+                "height": 2048,
+                "crop": "disabled",
+            },
+        }
     p["end"] = {"class_type": "PreviewImage", "inputs": {"images": ["199", 0]}}
     return p
 

@@ -60,8 +60,10 @@ def test_a_browser_asks_again_for_nothing(place):
 
 def test_files_are_packed(place):
     r = requests.get(
-        place.server.url + "/berth", headers={"Accept-Encoding": "gzip"}, stream=True,
-        timeout=PATIENCE
+        place.server.url + "/berth",
+        headers={"Accept-Encoding": "gzip"},
+        stream=True,
+        timeout=PATIENCE,
     )
     assert r.headers["Content-Encoding"] == "gzip"
     raw = r.raw.read()
@@ -74,8 +76,10 @@ def test_files_are_packed(place):
 def answer(server, path, **headers):
     """The bytes that travel, and the headers that say what they are."""
     r = requests.get(
-        server.url + path, headers={"Accept-Encoding": "gzip", **headers}, stream=True,
-        timeout=PATIENCE
+        server.url + path,
+        headers={"Accept-Encoding": "gzip", **headers},
+        stream=True,
+        timeout=PATIENCE,
     )
     assert r.status_code == 200, path
     for one in ("Vary", "Content-Encoding", "Content-Security-Policy", "Referrer-Policy"):
@@ -91,8 +95,10 @@ def test_files_are_packed_once(fresh, tmp_path):
     for flags in ((), ("--enable-compress-response-body",)):
         s = fresh("--front-end-root", tmp_path, *flags)
         for path in (
-            "/templates/index.json", "/berth/web/templates/index.json", "/berth",
-            "/berth/web/main.js"
+            "/templates/index.json",
+            "/berth/web/templates/index.json",
+            "/berth",
+            "/berth/web/main.js",
         ):
             raw, headers = answer(s, path)
             assert headers["Content-Encoding"] == "gzip" and headers["Vary"] == "Accept-Encoding"
@@ -338,6 +344,7 @@ def test_memory_comes_at_once(place):
 def test_memory_follows_models(place):
     def weights(d):
         return {x["name"]: x["by"]["weights"] for x in d["devices"]}["null:0"]
+
     with place.server.ws(flags=FLAGS) as ws:
         memory(ws, lambda d: weights(d) == 0)
         place.load(place.unet("A", True))
@@ -387,8 +394,10 @@ def test_memory_tells_what_is_streamed(fresh, tmp_path):
     it."""
     base = tmp_path / "base"
     synth(
-        base / "models" / "checkpoints" / "v1-5-pruned-emaonly-fp16.safetensors", "sd15-tiny",
-        "--dtype", "f16"
+        base / "models" / "checkpoints" / "v1-5-pruned-emaonly-fp16.safetensors",
+        "sd15-tiny",
+        "--dtype",
+        "f16",
     )
     os.makedirs(base / "tokenizers")
     subprocess.run(

@@ -37,12 +37,12 @@ def add_metadata(path, **more):
     with open(path, "rb") as f:
         data = f.read()
     size = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + size])
+    header = json.loads(data[8 : 8 + size])
     header.setdefault("__metadata__", {}).update(more)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data[8 + size:])
+        f.write(struct.pack("<Q", len(text)) + text + data[8 + size :])
 
 
 def metadata(path):
@@ -82,15 +82,24 @@ def demo(tmp_path_factory):
 
 
 QUICK = [
-    "--set", "KSampler.steps=1", "--set", "EmptyLatentImage.width=64", "--set",
-    "EmptyLatentImage.height=64"
+    "--set",
+    "KSampler.steps=1",
+    "--set",
+    "EmptyLatentImage.width=64",
+    "--set",
+    "EmptyLatentImage.height=64",
 ]
 
 
 def test_a_picture_without_anything_else(tmp_path, demo):
     p = berth(
-        "run", "--demo", os.path.join(WORKFLOWS, "demo.json"), *QUICK, "--base-directory", tmp_path,
-        env={"BERTH_DATA_DIR": str(demo)}
+        "run",
+        "--demo",
+        os.path.join(WORKFLOWS, "demo.json"),
+        *QUICK,
+        "--base-directory",
+        tmp_path,
+        env={"BERTH_DATA_DIR": str(demo)},
     )
     assert (
         p.stdout == f"{tmp_path}/output/demo_00001_.png\n"
@@ -103,8 +112,14 @@ def test_where_it_is_looked_for(tmp_path, demo):
     (tmp_path / "bin").mkdir()
     binary = shutil.copy(os.path.realpath(BINARY), tmp_path / "bin/berth")
     command = [
-        binary, "serve", "--demo", "--port", "0", "--base-directory", tmp_path / "b",
-        "--quick-test-for-ci"
+        binary,
+        "serve",
+        "--demo",
+        "--port",
+        "0",
+        "--base-directory",
+        tmp_path / "b",
+        "--quick-test-for-ci",
     ]
     env = dict(os.environ, BERTH_DATA_DIR=str(tmp_path / "data"))
 
@@ -125,8 +140,12 @@ def test_where_it_is_looked_for(tmp_path, demo):
     assert (
         "the server's"
         in berth(
-            "run", "--demo", os.path.join(WORKFLOWS, "demo.json"), "--server", "http://127.0.0.1:1",
-            code=2
+            "run",
+            "--demo",
+            os.path.join(WORKFLOWS, "demo.json"),
+            "--server",
+            "http://127.0.0.1:1",
+            code=2,
         ).stderr
     )
 
@@ -137,16 +156,28 @@ def test_ones_own_file_comes_first(tmp_path, demo):
     mine.parent.mkdir(parents=True)
     synth(mine)  # brings no tokenizer
     p = berth(
-        "run", "--demo", os.path.join(WORKFLOWS, "demo.json"), *QUICK, "--base-directory", tmp_path,
-        code=1, env={"BERTH_DATA_DIR": str(demo)}
+        "run",
+        "--demo",
+        os.path.join(WORKFLOWS, "demo.json"),
+        *QUICK,
+        "--base-directory",
+        tmp_path,
+        code=1,
+        env={"BERTH_DATA_DIR": str(demo)},
     )
     assert "no CLIP tokenizer" in p.stderr
 
 
 def test_the_server_says_where_to_go(tmp_path, demo):
     p = berth(
-        "serve", "--demo", "--port", "0", "--base-directory", tmp_path / "b", "--quick-test-for-ci",
-        env={"BERTH_DATA_DIR": str(demo)}
+        "serve",
+        "--demo",
+        "--port",
+        "0",
+        "--base-directory",
+        tmp_path / "b",
+        "--quick-test-for-ci",
+        env={"BERTH_DATA_DIR": str(demo)},
     )
     lines = dict(line.strip().split("  ", 1) for line in p.stdout.splitlines()[1:])
     address = lines["listening on"].strip()
@@ -198,7 +229,7 @@ def test_two_models_with_their_own_tokenizers(tmp_path):
     texts = {
         "letters": tokenizer(tmp_path / "a"),
         "merged": tokenizer(tmp_path / "b2", [("r", "e"), ("re", "d</w>")]),
-        "broken": "{\"model\": 3",
+        "broken": '{"model": 3',
     }
     for name, text in texts.items():
         synth(folder / f"{name}.safetensors")
@@ -220,8 +251,11 @@ def test_the_tour(tmp_path, demo):
     (tmp_path / "build/demo/mine").touch()
     tour = ["sh", os.path.join(WORKFLOWS, "../../tools/demo.sh"), tmp_path / "build/berth"]
     refused = subprocess.run(
-        tour, capture_output=True, text=True, timeout=PATIENCE,
-        env=dict(os.environ, BERTH_DATA_DIR=str(demo))
+        tour,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=dict(os.environ, BERTH_DATA_DIR=str(demo)),
     )
     assert (
         refused.returncode == 1 and "move it away" in refused.stderr
@@ -280,8 +314,12 @@ def test_the_tour(tmp_path, demo):
 
 def test_an_example_without_a_model(tmp_path):
     p = berth(
-        "run", os.path.join(WORKFLOWS, "card.json"), "--base-directory", tmp_path, "--set",
-        "save.filename_prefix=card"
+        "run",
+        os.path.join(WORKFLOWS, "card.json"),
+        "--base-directory",
+        tmp_path,
+        "--set",
+        "save.filename_prefix=card",
     )
     assert p.stdout.startswith(f"{tmp_path}/output/card_00001_")
 

@@ -151,8 +151,12 @@ def pick(n):
     return [ALL[i] for i in (firsts + [i for i in order if i not in firsts])[:n]]
 
 
-@pytest.mark.parametrize("disk,way", pick(FILLINGS), indirect=["disk"],
-                         ids=[f"{d[0]}{d[1]}-{w.__name__}" for d, w in pick(FILLINGS)])
+@pytest.mark.parametrize(
+    "disk,way",
+    pick(FILLINGS),
+    indirect=["disk"],
+    ids=[f"{d[0]}{d[1]}-{w.__name__}" for d, w in pick(FILLINGS)],
+)
 def test_a_clear_gives_room_back(disk, way, tmp_path):
     s = Server(disk / "base")
     s.log = str(tmp_path / "log")

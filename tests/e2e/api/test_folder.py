@@ -15,8 +15,15 @@ def comfyui(tmp_path):
     """A ComfyUI installation as far as a server looks at it."""
     root = tmp_path / "ComfyUI"
     for d in (
-        "models/checkpoints/sub", "models/unet", "models/clip", "input", "output", "user/default",
-        f"{FRONTEND}/assets", "elsewhere/loras", "elsewhere/deep/vae"
+        "models/checkpoints/sub",
+        "models/unet",
+        "models/clip",
+        "input",
+        "output",
+        "user/default",
+        f"{FRONTEND}/assets",
+        "elsewhere/loras",
+        "elsewhere/deep/vae",
     ):
         (root / d).mkdir(parents=True)
     (root / FRONTEND / "index.html").write_text("<!doctype html><title>ComfyUI</title>")
@@ -25,9 +32,13 @@ def comfyui(tmp_path):
     (root / FRONTEND / "materialdesignicons.min.css").write_text("b{}")
     os.symlink("/etc/passwd", root / FRONTEND / "assets/out.js")
     for f in (
-        "models/checkpoints/b.safetensors", "models/checkpoints/sub/a.ckpt",
-        "models/checkpoints/note.txt", "models/unet/u.sft", "models/clip/c.safetensors",
-        "elsewhere/loras/l.safetensors", "elsewhere/deep/vae/v.pt"
+        "models/checkpoints/b.safetensors",
+        "models/checkpoints/sub/a.ckpt",
+        "models/checkpoints/note.txt",
+        "models/unet/u.sft",
+        "models/clip/c.safetensors",
+        "elsewhere/loras/l.safetensors",
+        "elsewhere/deep/vae/v.pt",
     ):
         (root / f).write_bytes(b"x")
     (root / "extra_model_paths.yaml").write_text(
@@ -146,8 +157,13 @@ def test_boot_of_the_frontend(served):
         } <= set(info)
         assert served.get("/api/experiment/models").json()
         assert served.get("/api/userdata/workflows%2FUnsaved.json").status_code == 404
-        assert served.post("/api/userdata/workflows%2FUnsaved.json?overwrite=false&full_info=true",
-                           data=b'{"a":1}').json()["path"] == "workflows/Unsaved.json"
+        assert (
+            served.post(
+                "/api/userdata/workflows%2FUnsaved.json?overwrite=false&full_info=true",
+                data=b'{"a":1}',
+            ).json()["path"]
+            == "workflows/Unsaved.json"
+        )
         assert served.get("/api/userdata/workflows%2FUnsaved.json").json() == {"a": 1}
         assert served.get("/api/workflow_templates").json() == {}
         templates = [
@@ -168,8 +184,13 @@ def test_boot_of_the_frontend(served):
 
 def test_folder_options(tmp_path):
     with Server(
-        tmp_path / "base", "--output-directory", tmp_path / "out", "--input-directory",
-        tmp_path / "in", "--temp-directory", tmp_path / "t"
+        tmp_path / "base",
+        "--output-directory",
+        tmp_path / "out",
+        "--input-directory",
+        tmp_path / "in",
+        "--temp-directory",
+        tmp_path / "t",
     ) as s:
         s.run(image_prompt(prefix="here"))
         s.run(image_prompt(save=False))
@@ -224,8 +245,15 @@ def test_a_user_folder_is_made(fresh, tmp_path):
     ):
         p = subprocess.run(
             [
-                BINARY, "serve", "--base-directory", tmp_path / "other", "--port", "0",
-                "--quick-test-for-ci", "--user-directory", path
+                BINARY,
+                "serve",
+                "--base-directory",
+                tmp_path / "other",
+                "--port",
+                "0",
+                "--quick-test-for-ci",
+                "--user-directory",
+                path,
             ],
             stderr=subprocess.PIPE,
             text=True,

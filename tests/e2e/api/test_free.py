@@ -25,8 +25,11 @@ def files(tmp_path_factory):
     flux = synth(str(root / "flux.safetensors"), "flux-tiny", "--dtype", "bf16")
     vae = synth(str(root / "vae.safetensors"), "flux-tiny-vae", "--dtype", "bf16")
     t5 = synth(str(root / "t5.safetensors"), "t5-tiny", "--dtype", "bf16")
-    return {"diffusion_models": [("A", flux), ("B", flux), ("C", flux)],
-            "vae": [("vae", vae)], "text_encoders": [("t5", t5)]}
+    return {
+        "diffusion_models": [("A", flux), ("B", flux), ("C", flux)],
+        "vae": [("vae", vae)],
+        "text_encoders": [("t5", t5)],
+    }
 
 
 def lay_out(base, files):
@@ -106,8 +109,9 @@ class Place:
 
     def patch(self, name, **body):
         r = requests.patch(
-            f"{self.server.url}/berth/models/{self.models()[name]['id']}", json=body,
-            timeout=PATIENCE
+            f"{self.server.url}/berth/models/{self.models()[name]['id']}",
+            json=body,
+            timeout=PATIENCE,
         )
         assert r.status_code == 200, r.text
         return r.json()
@@ -231,8 +235,9 @@ def test_flux_eject_vae_clip_auto_freed_while_it_runs(place):
     pressed."""
     s = place.server
     with s.ws() as ws:
-        pid = s.queue(place.prompt(place.unet("A", False), place.vae(), place.clip(), slow=6),
-                      client_id=ws.id)["prompt_id"]
+        pid = s.queue(
+            place.prompt(place.unet("A", False), place.vae(), place.clip(), slow=6), client_id=ws.id
+        )["prompt_id"]
         ws.until(lambda m: isinstance(m, dict) and m["type"] == "executing")
         assert s.post("/free", BUTTON_ALL).status_code == 200
         assert s.post("/free", BUTTON_ALL).status_code == 200  # pressed twice: once
@@ -292,9 +297,18 @@ def test_nothing_asked_nothing_done(place):
 def test_malformed(place):
     url = place.server.url + "/free"
     for body in (
-        b"{", b"[]", b"7", b"{\"wait\": 1}", b"{\"force\": \"yes\"}", b"{\"models\": \"A\"}",
-        b"{\"models\": [{}]}", b"{\"devices\": [7.5]}", b"{\"tiers\": []}",
-        b"{\"tiers\": [\"vram\"]}", b"{\"models\": [\"\"]}", b"{\"reason\": 5}"
+        b"{",
+        b"[]",
+        b"7",
+        b'{"wait": 1}',
+        b'{"force": "yes"}',
+        b'{"models": "A"}',
+        b'{"models": [{}]}',
+        b'{"devices": [7.5]}',
+        b'{"tiers": []}',
+        b'{"tiers": ["vram"]}',
+        b'{"models": [""]}',
+        b'{"reason": 5}',
     ):
         r = requests.post(url, data=body, timeout=PATIENCE)
         assert r.status_code == 400, (body, r.text)
@@ -455,8 +469,10 @@ def running(place, *loaders):
     pid = place.server.queue(place.prompt(*loaders, slow=400))["prompt_id"]
     give_up = time.monotonic() + PATIENCE
     # resident, not loading: a loader says eject when its model is there
-    while (sum(m["state"] == "resident" for m in place.models().values()) < len(loaders)
-           or not place.server.get("/queue").json()["queue_running"]):
+    while (
+        sum(m["state"] == "resident" for m in place.models().values()) < len(loaders)
+        or not place.server.get("/queue").json()["queue_running"]
+    ):
         assert time.monotonic() < give_up
         time.sleep(0.01)
     return pid
@@ -469,8 +485,7 @@ def leave(server, method, path, body):
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as s:
         s.sendall(
             f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
-            f"\r\n".encode()
-            + body
+            f"\r\n".encode() + body
         )
         s.settimeout(0.5)
         with pytest.raises(TimeoutError):
@@ -622,8 +637,10 @@ def test_placements_are_in_the_json_log(fresh, files, tmp_path):
     virtual["inputs"]["virtual_vram_gb"] = 0.005
     place.load(place.unet("A", True), virtual)
     records = [json.loads(line) for line in log.read_text().splitlines()]
-    found = {word: [r for r in records if word in r.get("message", "")]
-             for word in ("Final Allocation String", "Total memory", "Virtual VRAM")}
+    found = {
+        word: [r for r in records if word in r.get("message", "")]
+        for word in ("Final Allocation String", "Total memory", "Virtual VRAM")
+    }
     assert {word: len(r) for word, r in found.items()} == {
         "Final Allocation String": 2,
         "Total memory": 2,

@@ -26,8 +26,9 @@ def finished(server):
     server.post("/berth/queue", {"paused": True})
     for i in range(2):
         server.queue(
-            image_prompt(i), prompt_id=uid(f"p{i}"),
-            extra_data={"extra_pnginfo": {"workflow": {"id": "odd"}}}
+            image_prompt(i),
+            prompt_id=uid(f"p{i}"),
+            extra_data={"extra_pnginfo": {"workflow": {"id": "odd"}}},
         )
 
 
@@ -46,6 +47,7 @@ def remembered(server, query=""):
 
 
 # ---- history
+
 
 def test_one(server):
     h0 = uid("h0")
@@ -68,7 +70,9 @@ def test_one(server):
     status = item["status"]
     assert (status["status_str"], status["completed"]) == ("success", True)
     assert [m[0] for m in status["messages"]] == [
-        "execution_start", "execution_cached", "execution_success"
+        "execution_start",
+        "execution_cached",
+        "execution_success",
     ]
     assert all(
         m[1]["prompt_id"] == h0 and isinstance(m[1]["timestamp"], int) for m in status["messages"]
@@ -80,7 +84,9 @@ def test_failed(server):
     status = server.get("/history/" + uid("h4")).json()[uid("h4")]["status"]
     assert (status["status_str"], status["completed"]) == ("error", False)
     assert [m[0] for m in status["messages"]] == [
-        "execution_start", "execution_cached", "execution_error"
+        "execution_start",
+        "execution_cached",
+        "execution_error",
     ]
 
 
@@ -119,6 +125,7 @@ def test_bad_pages(server, query):
 
 # ---- jobs
 
+
 def test_all_jobs(server):
     all_ = jobs(server)
     assert list(all_) == ["jobs", "pagination"]
@@ -134,12 +141,22 @@ def test_members(server):
     by_id = {name_of(j["id"]): j for j in jobs(server)["jobs"]}
     done = by_id["h0"]
     assert list(done) == [
-        "id", "status", "priority", "create_time", "execution_start_time", "execution_end_time",
-        "outputs_count", "previewable_outputs_count", "preview_output", "workflow_id"
+        "id",
+        "status",
+        "priority",
+        "create_time",
+        "execution_start_time",
+        "execution_end_time",
+        "outputs_count",
+        "previewable_outputs_count",
+        "preview_output",
+        "workflow_id",
     ]
     assert (
-        done["status"], done["outputs_count"], done["previewable_outputs_count"],
-        done["workflow_id"]
+        done["status"],
+        done["outputs_count"],
+        done["previewable_outputs_count"],
+        done["workflow_id"],
     ) == ("completed", 1, 1, "even")
     assert done["execution_start_time"] <= done["execution_end_time"]
     assert done["preview_output"] == {
@@ -151,11 +168,18 @@ def test_members(server):
     }
     waiting = by_id["p0"]
     assert list(waiting) == [
-        "id", "status", "priority", "create_time", "outputs_count", "previewable_outputs_count",
-        "workflow_id"
+        "id",
+        "status",
+        "priority",
+        "create_time",
+        "outputs_count",
+        "previewable_outputs_count",
+        "workflow_id",
     ]
     assert (waiting["status"], waiting["outputs_count"], waiting["previewable_outputs_count"]) == (
-        "pending", 0, 0
+        "pending",
+        0,
+        0,
     )
     assert waiting["workflow_id"] == "odd"
     failed = by_id["h4"]
@@ -257,6 +281,7 @@ def test_job_by_id(server):
 
 # ---- changes, last
 
+
 def cancel(server, *names):
     r = server.post("/api/jobs/cancel", {"job_ids": [uid(n) for n in names]})
     assert r.status_code == 200
@@ -288,7 +313,12 @@ def cancel(server, *names):
             {
                 "error": "job_ids contains invalid id(s)",
                 "invalid_ids": [
-                    "x", "{}", "5", "None", uid("A").upper().replace("0", "A"), "['a']"
+                    "x",
+                    "{}",
+                    "5",
+                    "None",
+                    uid("A").upper().replace("0", "A"),
+                    "['a']",
                 ],
             },
         ),
@@ -305,6 +335,7 @@ def test_cancel(server):
         r = server.post(f"/api/jobs/{job}/cancel")
         assert r.status_code == 200
         return r.json()
+
     assert one(uid("p0")) == {"cancelled": True}
     assert names(server, "?status=pending") == ["p1"]
     assert server.get("/api/jobs/" + uid("p0")).status_code == 404  # it leaves no trace
@@ -413,12 +444,15 @@ def test_outputs_of_one_job_are_normalised(with_outputs):
         {"1": {"result": ["x/m.GLB", None, "plain", 5], "animated": [None]}, "2": {"text": ["t"]}}
     )
     assert server.get("/api/jobs/" + uid("made")).json()["outputs"] == {
-        "1": {"result": [MODEL, "plain", 5], "animated": [None]}, "2": {"text": ["t"]}}
+        "1": {"result": [MODEL, "plain", 5], "animated": [None]},
+        "2": {"text": ["t"]},
+    }
 
 
 @pytest.fixture
 def with_outputs(fresh):
     """start(outputs): a server that remembers one prompt with these, whatever made them."""
+
     def start(outputs):
         s = fresh()
         s.queue(image_prompt(8, 8, 8), prompt_id=uid("made"))
@@ -432,6 +466,7 @@ def with_outputs(fresh):
                 db.execute("UPDATE history SET outputs = ?", (json.dumps(outputs),)).rowcount == 1
             )
         return s.start()
+
     return start
 
 

@@ -87,8 +87,15 @@ def test_413_is_read_by_clients_that_listen_late(server, fields):
 
 def test_too_large_for_a_sink_is_413_and_names_no_folder(server):
     for path in ("/userdata/x.json", "/upload/image", "/prompt"):
-        answer = server.raw(head(server, path, "Content-Length: 1000000000000000",
-                                 "Content-Type: multipart/form-data; boundary=x", method="POST"))
+        answer = server.raw(
+            head(
+                server,
+                path,
+                "Content-Length: 1000000000000000",
+                "Content-Type: multipart/form-data; boundary=x",
+                method="POST",
+            )
+        )
         assert status_of(answer) == 413, path
         assert server.base.encode() not in answer
 
@@ -207,11 +214,29 @@ def test_garbage_is_answered_with_4xx_or_closed(server, data):
 
 SECRET = "the secret outside"
 TRAVERSALS = [
-    "../secret.txt", "..%2fsecret.txt", "..%252fsecret.txt", "%2e%2e/secret.txt",
-    "....//secret.txt", "/etc/passwd", "//etc/passwd", "%2fetc%2fpasswd", "..\\secret.txt",
-    "a/../../secret.txt", "secret.txt%00.png", "link.txt", "linkdir/secret.txt",
-    "\u2025/secret.txt", ".%2e/secret.txt", "%c0%ae%c0%ae/secret.txt", "..;/secret.txt", "a" * 5000,
-    ".", "..", "", " ", "con\nfig"
+    "../secret.txt",
+    "..%2fsecret.txt",
+    "..%252fsecret.txt",
+    "%2e%2e/secret.txt",
+    "....//secret.txt",
+    "/etc/passwd",
+    "//etc/passwd",
+    "%2fetc%2fpasswd",
+    "..\\secret.txt",
+    "a/../../secret.txt",
+    "secret.txt%00.png",
+    "link.txt",
+    "linkdir/secret.txt",
+    "\u2025/secret.txt",
+    ".%2e/secret.txt",
+    "%c0%ae%c0%ae/secret.txt",
+    "..;/secret.txt",
+    "a" * 5000,
+    ".",
+    "..",
+    "",
+    " ",
+    "con\nfig",
 ]
 
 
@@ -233,19 +258,30 @@ def test_paths_never_leave_their_folder(server, outside, name):
     quoted = name if "%" in name else requests.utils.quote(name, safe="")
     whole = name if "%" in name else requests.utils.quote(name, safe="/")
     for path in (
-        f"/view?filename={quoted}", f"/view?filename=x.png&subfolder={quoted}",
-        f"/view?filename=secret.txt&subfolder={quoted}", f"/view?filename={quoted}&type=temp",
-        f"/userdata/{quoted}", f"/userdata?dir={quoted}", f"/v2/userdata?path={quoted}",
-        f"/{whole}", f"/extensions/{whole}", f"/view_metadata/checkpoints?filename={quoted}",
-        f"/models/{quoted}", f"/internal/files/{quoted}"
+        f"/view?filename={quoted}",
+        f"/view?filename=x.png&subfolder={quoted}",
+        f"/view?filename=secret.txt&subfolder={quoted}",
+        f"/view?filename={quoted}&type=temp",
+        f"/userdata/{quoted}",
+        f"/userdata?dir={quoted}",
+        f"/v2/userdata?path={quoted}",
+        f"/{whole}",
+        f"/extensions/{whole}",
+        f"/view_metadata/checkpoints?filename={quoted}",
+        f"/models/{quoted}",
+        f"/internal/files/{quoted}",
     ):
         answer = server.raw(head(server, path, "Connection: close"))
         assert SECRET.encode() not in answer and b"root:x:0" not in answer, path
         assert status_of(answer) is not None and status_of(answer) != 500, path
     r = requests.post(f"{server.url}/userdata/{quoted}", data=b"written", timeout=PATIENCE)
     assert r.status_code in (200, 400, 403, 404, 405, 409, 414), r.status_code
-    r = requests.post(f"{server.url}/upload/image", timeout=PATIENCE,
-                      files={"image": (name, b"written", "image/png")}, data={"subfolder": name})
+    r = requests.post(
+        f"{server.url}/upload/image",
+        timeout=PATIENCE,
+        files={"image": (name, b"written", "image/png")},
+        data={"subfolder": name},
+    )
     assert r.status_code in (200, 400), r.text
     with open(os.path.join(server.base, "secret.txt")) as f:
         assert f.read() == SECRET
@@ -307,8 +343,13 @@ def test_names_that_were_pointed_here(server, host, status):
 
 @pytest.mark.parametrize("path", ["/prompt", "/ws", "/free", "/userdata/x", "/view"])
 def test_wrong_origin_is_403(server, path):
-    r = requests.request("POST" if path in ("/free", "/prompt") else "GET", server.url + path,
-                         headers={"Origin": "http://evil.example"}, json={}, timeout=PATIENCE)
+    r = requests.request(
+        "POST" if path in ("/free", "/prompt") else "GET",
+        server.url + path,
+        headers={"Origin": "http://evil.example"},
+        json={},
+        timeout=PATIENCE,
+    )
     assert (r.status_code, r.content) == (403, b"")
     r = server.get("/prompt", headers={"Origin": f"http://127.0.0.1:{server.port}"})
     assert r.status_code == 200
@@ -317,8 +358,12 @@ def test_wrong_origin_is_403(server, path):
 @pytest.mark.parametrize(
     "origin",
     [
-        "http://127.0.0.1", "https://127.0.0.1", "https://127.0.0.1:{port}", "http://127.0.0.1:80",
-        "http://localhost:{port}", "null"
+        "http://127.0.0.1",
+        "https://127.0.0.1",
+        "https://127.0.0.1:{port}",
+        "http://127.0.0.1:80",
+        "http://localhost:{port}",
+        "null",
     ],
 )
 def test_a_page_on_another_port_is_another_page(fresh, origin):
@@ -330,8 +375,10 @@ def test_a_page_on_another_port_is_another_page(fresh, origin):
     cookie, own = f"{name}={value}", f"http://127.0.0.1:{s.port}"
     for said, status in ((origin.format(port=s.port), 403), (own, 200)):
         r = requests.post(
-            s.url + "/prompt", headers={"Cookie": cookie, "Origin": said}, timeout=PATIENCE,
-            json={"prompt": image_prompt()}
+            s.url + "/prompt",
+            headers={"Cookie": cookie, "Origin": said},
+            timeout=PATIENCE,
+            json={"prompt": image_prompt()},
         )
         assert r.status_code == status, (said, r.text)
         if status == 200:
@@ -345,8 +392,12 @@ def test_token(fresh, tmp_path):
     s = fresh("--token", "correct horse")
     assert requests.get(s.url + "/prompt", timeout=PATIENCE).status_code == 401
     for wrong in (
-        "Bearer wrong", "Bearer correct hors", "Bearer correct horse2", "Basic x", "Bearer",
-        "correct horse"
+        "Bearer wrong",
+        "Bearer correct hors",
+        "Bearer correct horse2",
+        "Basic x",
+        "Bearer",
+        "correct horse",
     ):
         r = requests.get(s.url + "/prompt", headers={"Authorization": wrong}, timeout=PATIENCE)
         assert r.status_code == 401 and "WWW-Authenticate" in r.headers
@@ -370,14 +421,18 @@ def test_beyond_loopback_wants_a_token(tmp_path):
 def test_full_disk_is_an_answer(tmp_path):
     """No file may grow beyond a limit: the same as a full disk, and it can be made without being
     root."""
+
     def small_files():
         resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))
 
     with Server(tmp_path / "base", preexec=small_files) as s:
         first = s.run(image_prompt(width=16, height=16))
         assert first["status"]["status_str"] == "success"
-        r = requests.post(s.url + "/upload/image", timeout=PATIENCE,
-                          files={"image": ("big.png", os.urandom(2_000_000), "image/png")})
+        r = requests.post(
+            s.url + "/upload/image",
+            timeout=PATIENCE,
+            files={"image": ("big.png", os.urandom(2_000_000), "image/png")},
+        )
         assert r.status_code in (503, 507), r.text
         assert "big.png" not in os.listdir(os.path.join(s.base, "input"))
         r = requests.post(s.url + "/userdata/big.json", data=b"x" * 2_000_000, timeout=PATIENCE)

@@ -45,20 +45,29 @@ QWEN = {
     "vae/qwen_image_vae.safetensors": "wan-tiny-vae",
 }
 STEER = {"controlnet/control_v11p_sd15_canny_fp16.safetensors": "controlnet-sd15-tiny"}
-LTX = {"checkpoints/ltx-video-2b-v0.9.5.safetensors": "ltxv-checkpoint-tiny",
-       "diffusion_models/hunyuan_video_t2v_720p_bf16.safetensors": "hunyuan-video-tiny",
-       "text_encoders/llava_llama3_fp8_scaled.safetensors": "llama3-tiny",
-       "vae/hunyuan_video_vae_bf16.safetensors": "hunyuan-video-tiny-vae",
-       "diffusion_models/mochi_preview_bf16.safetensors": "mochi-tiny",
-       "vae/mochi_vae.safetensors": "mochi-tiny-vae"}
+LTX = {
+    "checkpoints/ltx-video-2b-v0.9.5.safetensors": "ltxv-checkpoint-tiny",
+    "diffusion_models/hunyuan_video_t2v_720p_bf16.safetensors": "hunyuan-video-tiny",
+    "text_encoders/llava_llama3_fp8_scaled.safetensors": "llama3-tiny",
+    "vae/hunyuan_video_vae_bf16.safetensors": "hunyuan-video-tiny-vae",
+    "diffusion_models/mochi_preview_bf16.safetensors": "mochi-tiny",
+    "vae/mochi_vae.safetensors": "mochi-tiny-vae",
+}
 UPSCALE = {"upscale_models/RealESRGAN_x4plus.safetensors": "esrgan-tiny"}
-FLUX2 = {"diffusion_models/flux-2-klein-9b.safetensors": "flux2-klein-tiny",
-         "diffusion_models/flux2-dev.safetensors": "flux2-tiny", "text_encoders/qwen_3_8b.safetensors": "qwen3-klein-tiny",
-         "text_encoders/mistral_3_small_flux2_bf16.safetensors": "mistral3-tiny", "vae/flux2-vae.safetensors": "flux2-tiny-vae"}
-WAN = {"diffusion_models/wan2.1_t2v_1.3B_fp16.safetensors": "wan-tiny",
-       "diffusion_models/wan2.2_i2v_high_noise_14B_fp8_scaled.safetensors": "wan22-i2v-tiny",
-       "diffusion_models/wan2.2_i2v_low_noise_14B_fp8_scaled.safetensors": "wan22-i2v-tiny",
-       "text_encoders/umt5_xxl_fp8_e4m3fn_scaled.safetensors": "umt5-tiny", "vae/wan_2.1_vae.safetensors": "wan-tiny-vae"}
+FLUX2 = {
+    "diffusion_models/flux-2-klein-9b.safetensors": "flux2-klein-tiny",
+    "diffusion_models/flux2-dev.safetensors": "flux2-tiny",
+    "text_encoders/qwen_3_8b.safetensors": "qwen3-klein-tiny",
+    "text_encoders/mistral_3_small_flux2_bf16.safetensors": "mistral3-tiny",
+    "vae/flux2-vae.safetensors": "flux2-tiny-vae",
+}
+WAN = {
+    "diffusion_models/wan2.1_t2v_1.3B_fp16.safetensors": "wan-tiny",
+    "diffusion_models/wan2.2_i2v_high_noise_14B_fp8_scaled.safetensors": "wan22-i2v-tiny",
+    "diffusion_models/wan2.2_i2v_low_noise_14B_fp8_scaled.safetensors": "wan22-i2v-tiny",
+    "text_encoders/umt5_xxl_fp8_e4m3fn_scaled.safetensors": "umt5-tiny",
+    "vae/wan_2.1_vae.safetensors": "wan-tiny-vae",
+}
 SD15 = "v1-5-pruned-emaonly-fp16.safetensors"
 DEVICES = "cuda:0@cpu=512m,cuda:1@cpu=512m,cpu"
 
@@ -66,8 +75,10 @@ DEVICES = "cuda:0@cpu=512m,cuda:1@cpu=512m,cpu"
 def lora(path, seed):
     """A kohya adapter on one layer of the UNet and one of CLIP-L, by hand: header and floats."""
     tensors = {}
-    for base, out, width in (("lora_unet_input_blocks_1_1_transformer_blocks_0_attn1_to_q", 32, 32),
-                             ("lora_te_text_model_encoder_layers_0_self_attn_q_proj", 64, 64)):
+    for base, out, width in (
+        ("lora_unet_input_blocks_1_1_transformer_blocks_0_attn1_to_q", 32, 32),
+        ("lora_te_text_model_encoder_layers_0_self_attn_q_proj", 64, 64),
+    ):
         tensors[f"{base}.lora_up.weight"] = (out, 4)
         tensors[f"{base}.lora_down.weight"] = (4, width)
         tensors[f"{base}.alpha"] = ()
@@ -108,7 +119,9 @@ def base(tmp_path_factory):
     for name, preset in TINY.items():
         synth(folder / "models" / "checkpoints" / name, preset, "--dtype", "f16")
     for name, preset in {**FLUX, **FLUX2, **QWEN, **WAN, **STEER, **LTX}.items():
-        synth(folder / "models" / name, preset, "--dtype", "q8_0" if name.endswith("gguf") else "f16")
+        synth(
+            folder / "models" / name, preset, "--dtype", "q8_0" if name.endswith("gguf") else "f16"
+        )
     for name, preset in UPSCALE.items():
         synth(folder / "models" / name, preset)
     os.makedirs(folder / "tokenizers")
@@ -149,7 +162,9 @@ def workflow(name, steps=4, side=64):
         i = node["inputs"]
         for key in ("width", "height", "target_width", "target_height"):
             if key in i and node["class_type"] in (
-                "EmptyLatentImage", "EmptySD3LatentImage", "EmptyFlux2LatentImage"
+                "EmptyLatentImage",
+                "EmptySD3LatentImage",
+                "EmptyFlux2LatentImage",
             ):
                 i[key] = side
         if "length" in i:  # of a video
@@ -180,9 +195,28 @@ def make(server, w):
     return picture(server, server.run(w))
 
 
-ALL = ["txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "sdxl_refiner", "distorch2", "custom_sampler",
-       "flux_dev", "flux_schnell", "flux_gguf_distorch2", "z_image_turbo", "qwen_image", "qwen_image_edit",
-       "krea2_turbo", "flux2_klein", "flux2_edit", "upscale", "controlnet"]
+ALL = [
+    "txt2img",
+    "img2img",
+    "inpaint",
+    "inpaint_model",
+    "lora",
+    "hires_fix",
+    "sdxl_refiner",
+    "distorch2",
+    "custom_sampler",
+    "flux_dev",
+    "flux_schnell",
+    "flux_gguf_distorch2",
+    "z_image_turbo",
+    "qwen_image",
+    "qwen_image_edit",
+    "krea2_turbo",
+    "flux2_klein",
+    "flux2_edit",
+    "upscale",
+    "controlnet",
+]
 VIDEOS = ["wan_t2v", "wan22_i2v", "ltx_video", "ltx_video_i2v", "hunyuan_video", "mochi"]
 
 
@@ -209,7 +243,14 @@ def test_example_makes_a_picture(server, name):
 
 def test_every_example_is_tried():
     there = {f[:-5] for f in os.listdir(EXAMPLES) if f.endswith(".json")}
-    elsewhere = {"card", "load", "demo", "demo-two", "demo-sheet", "write_text"}  # test_cli.py, test_demo.py
+    elsewhere = {
+        "card",
+        "load",
+        "demo",
+        "demo-two",
+        "demo-sheet",
+        "write_text",
+    }  # test_cli.py, test_demo.py
     assert there - elsewhere == set(ALL + VIDEOS)
 
 
@@ -258,15 +299,22 @@ def test_metadata_reloads_as_the_same_workflow(server):
 
 # ---- Flux
 
+
 def test_flux_is_placed_anywhere_and_told(server):
     """One picture wherever the blocks are; the history says what the networks did."""
     w = workflow("flux_dev")
     want = pixels(make(server, w))
     for alloc in ("cuda:0,4mb;cuda:1,3mb;cpu,*", "cuda:1,4mb;cpu,*", "cuda:0,100%"):
         w["1"] = node(
-            "UNETLoaderDisTorch2MultiGPU", unet_name="flux1-dev.safetensors",
-            weight_dtype="default", compute_device="cuda:0", virtual_vram_gb=0.0,
-            donor_device="cpu", expert_mode_allocations=alloc, eject_models=False, keep_loaded=True
+            "UNETLoaderDisTorch2MultiGPU",
+            unet_name="flux1-dev.safetensors",
+            weight_dtype="default",
+            compute_device="cuda:0",
+            virtual_vram_gb=0.0,
+            donor_device="cpu",
+            expert_mode_allocations=alloc,
+            eject_models=False,
+            keep_loaded=True,
         )
         item = server.run(w)
         assert pixels(picture(server, item)) == want, alloc
@@ -293,8 +341,11 @@ def test_flux_guidance_matters(server):
     w["5"] = node("FluxDisableGuidance", conditioning=["4", 0])
     assert pixels(make(server, w)) != want
     w["4"] = node(
-        "CLIPTextEncodeFlux", clip=["2", 0], clip_l=w["4"]["inputs"]["text"],
-        t5xxl=w["4"]["inputs"]["text"], guidance=3.5
+        "CLIPTextEncodeFlux",
+        clip=["2", 0],
+        clip_l=w["4"]["inputs"]["text"],
+        t5xxl=w["4"]["inputs"]["text"],
+        guidance=3.5,
     )
     w["8"]["inputs"]["conditioning"] = ["4", 0]
     del w["5"]
@@ -302,6 +353,7 @@ def test_flux_guidance_matters(server):
 
 
 # ---- places
+
 
 def placed(w, alloc, cls="CheckpointLoaderSimpleDisTorch2MultiGPU", **more):
     w["1"] = {
@@ -345,11 +397,15 @@ def test_blocks_really_lie_on_three_devices(server):
 
 # ---- retention, when something computes
 
+
 def resident(server):
     """(file, role) of all that is in memory, without what is nobody's business here."""
     server.post("/free", {"dry_run": True, "wait": True})  # the worker is through with the prompt
-    return {(m["name"].removesuffix(".safetensors"), m["role"]): m
-            for m in server.get("/berth/models").json()["models"] if m["state"] == "resident"}
+    return {
+        (m["name"].removesuffix(".safetensors"), m["role"]): m
+        for m in server.get("/berth/models").json()["models"]
+        if m["state"] == "resident"
+    }
 
 
 @pytest.mark.parametrize("when", ["after", "during"])
@@ -404,9 +460,16 @@ def test_eject_keep_and_auto_with_a_sampler(server, base, when):
 def test_two_branches_of_one_model(server):
     """Adapters of one branch are none of the other's business, in one prompt and whatever ran
     before."""
+
     def branch(w, name, strength):
-        w[name] = node("LoraLoader", model=["1", 0], clip=["1", 1], lora_name="style.safetensors",
-                       strength_model=strength, strength_clip=0.0)
+        w[name] = node(
+            "LoraLoader",
+            model=["1", 0],
+            clip=["1", 1],
+            lora_name="style.safetensors",
+            strength_model=strength,
+            strength_clip=0.0,
+        )
         for k, link, source in (
             ("5", "model", [name, 0]),
             ("6", "samples", [name + "5", 0]),
@@ -417,8 +480,14 @@ def test_two_branches_of_one_model(server):
 
     def alone(strength):
         w = workflow("txt2img")
-        w["8"] = node("LoraLoader", model=["1", 0], clip=["1", 1], lora_name="style.safetensors",
-                      strength_model=strength, strength_clip=0.0)
+        w["8"] = node(
+            "LoraLoader",
+            model=["1", 0],
+            clip=["1", 1],
+            lora_name="style.safetensors",
+            strength_model=strength,
+            strength_clip=0.0,
+        )
         w["5"]["inputs"]["model"] = ["8", 0]
         return pixels(make(server, w))
 
@@ -525,6 +594,7 @@ def test_what_is_said_about_prompts_matters(server, what):
 
 # ---- other ways to load
 
+
 def test_a_folder_of_diffusers(server, base):
     """The same files in such a folder and each by its loader: the same picture."""
     folder, models = base / "models" / "diffusers" / "tiny", base / "models"
@@ -566,6 +636,7 @@ def test_a_folder_of_diffusers(server, base):
 
 
 # ---- on the way
+
 
 def previews(messages):
     """Binary messages that are pictures; the others are texts under a node."""
@@ -632,6 +703,7 @@ def test_free_during_sampling_acts_after_it(server):
 
 # ---- what goes wrong
 
+
 def failure(item):
     assert item["status"]["status_str"] == "error"
     return [m for m in item["status"]["messages"] if m[0] == "execution_error"][0][1]
@@ -676,18 +748,22 @@ def poisoned(base, name, part, value=b"\x00\x7e"):
     with open(folder / SD15, "rb") as f:
         data = bytearray(f.read())
     size = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + size])
+    header = json.loads(data[8 : 8 + size])
     begin, end = next(v["data_offsets"] for k, v in header.items() if part in k)
-    data[8 + size + begin:8 + size + end] = value * ((end - begin) // 2)
+    data[8 + size + begin : 8 + size + end] = value * ((end - begin) // 2)
     with open(folder / name, "wb") as f:
         f.write(data)
     return name
 
 
-@pytest.mark.parametrize("part,node,says", [
-    ("diffusion_model.out.2.weight", "KSampler", ("step 1", "NaN")),
-    ("encoder.layers.0.self_attn.q_proj.weight", "CLIPTextEncode", ("NaN",)),
-    ("first_stage_model.decoder.conv_out.weight", "VAEDecode", ("NaN",))])
+@pytest.mark.parametrize(
+    "part,node,says",
+    [
+        ("diffusion_model.out.2.weight", "KSampler", ("step 1", "NaN")),
+        ("encoder.layers.0.self_attn.q_proj.weight", "CLIPTextEncode", ("NaN",)),
+        ("first_stage_model.decoder.conv_out.weight", "VAEDecode", ("NaN",)),
+    ],
+)
 def test_nan_in_a_checkpoint(server, base, part, node, says):
     """No black picture: the node that met it says so, with the file; what follows is not harmed."""
     w = workflow("txt2img")
@@ -724,8 +800,10 @@ def test_prompts_that_double_meet_a_limit(server):
     ]
     for i in range(40):
         w[f"c{i}"]["class_type"] = "ConditioningConcat"
-        w[f"c{i}"]["inputs"] = {"conditioning_to": w[f"c{i}"]["inputs"]["conditioning_1"],
-                                "conditioning_from": w[f"c{i}"]["inputs"]["conditioning_2"]}
+        w[f"c{i}"]["inputs"] = {
+            "conditioning_to": w[f"c{i}"]["inputs"]["conditioning_1"],
+            "conditioning_from": w[f"c{i}"]["inputs"]["conditioning_2"],
+        }
     e = failure(server.run(w))
     assert e["node_type"] == "ConditioningConcat" and "315392" in e["exception_message"], e[
         "exception_message"
@@ -750,8 +828,10 @@ def test_a_checkpoint_without_text_encoder(server, base):
     """One line, which survives logs and terminals; what the file is stands in it and under its
     loader."""
     synth(
-        base / "models" / "checkpoints" / "unet_alone.safetensors", "sd15-unet-tiny", "--dtype",
-        "f16"
+        base / "models" / "checkpoints" / "unet_alone.safetensors",
+        "sd15-unet-tiny",
+        "--dtype",
+        "f16",
     )
     w = workflow("txt2img")
     w["1"]["inputs"]["ckpt_name"] = "unet_alone.safetensors"
@@ -788,14 +868,27 @@ def test_what_cannot_be_computed_is_refused(server):
     w = workflow("txt2img")
     inputs = w["5"]["inputs"]
     w["8"] = node(
-        "ConditioningStableAudio", positive=inputs["positive"], negative=inputs["negative"],
-        seconds_start=0.0, seconds_total=47.0
+        "ConditioningStableAudio",
+        positive=inputs["positive"],
+        negative=inputs["negative"],
+        seconds_start=0.0,
+        seconds_total=47.0,
     )
     inputs["positive"] = ["8", 0]
-    assert refused(server, w) == {"8": {
-        "errors": [{"type": "node_cannot_run", "message": "Node cannot be computed",
-                    "details": "ConditioningStableAudio cannot be computed yet", "extra_info": {}}],
-        "dependent_outputs": ["7"], "class_type": "ConditioningStableAudio"}}
+    assert refused(server, w) == {
+        "8": {
+            "errors": [
+                {
+                    "type": "node_cannot_run",
+                    "message": "Node cannot be computed",
+                    "details": "ConditioningStableAudio cannot be computed yet",
+                    "extra_info": {},
+                }
+            ],
+            "dependent_outputs": ["7"],
+            "class_type": "ConditioningStableAudio",
+        }
+    }
 
 
 def test_a_file_of_a_family_that_cannot_be_computed(server, base, tmp_path):
@@ -816,9 +909,14 @@ def test_a_file_of_a_family_that_cannot_be_computed(server, base, tmp_path):
     w["5"]["inputs"]["model"] = ["8", 0]
     said = "'wan.safetensors' is a Wan video model (2.1 or 2.2): this family cannot be computed yet"
     for _ in range(2):  # the second time it is remembered
-        assert refused(server, w)["8"]["errors"] == [{
-            "type": "custom_validation_failed", "message": "Custom validation failed for node",
-            "details": f"unet_name - {said}", "extra_info": {"input_name": "unet_name"}}]
+        assert refused(server, w)["8"]["errors"] == [
+            {
+                "type": "custom_validation_failed",
+                "message": "Custom validation failed for node",
+                "details": f"unet_name - {said}",
+                "extra_info": {"input_name": "unet_name"},
+            }
+        ]
     path = tmp_path / "w.json"
     path.write_text(json.dumps(w))
     here = subprocess.run(
@@ -840,6 +938,7 @@ def test_a_file_of_a_family_that_cannot_be_computed(server, base, tmp_path):
 
 
 # ---- without a server
+
 
 def run(base, name, *args, steps=4, side=64):
     w = workflow(name, steps=steps, side=side)
@@ -883,7 +982,7 @@ def test_run_without_the_memory_for_it(base):
         if "node.predict" in line and "more than half" in line
     ]
     assert warned and "budget=25165824" in warned[0], r.stderr
-    said = r.stderr[r.stderr.index("berth run: "):].splitlines()
+    said = r.stderr[r.stderr.index("berth run: ") :].splitlines()
     assert re.match(
         r"berth run: node \S+ \(KSampler\): cuda:0 is full: needs \S+ MiB, \S+ .iB of 24.0 MiB "
         r"are left; "

@@ -23,6 +23,7 @@ def info(server):
 
 # ---- object_info
 
+
 def test_every_definition_has_its_members(info):
     assert len(info) > 50
     for name, d in info.items():
@@ -30,7 +31,10 @@ def test_every_definition_has_its_members(info):
             assert isinstance(d[member], str), (name, member)
         assert d["name"] == name and isinstance(d["output_node"], bool)
         assert d["python_module"].split(".")[0] in (
-            "nodes", "comfy_extras", "comfy_api_nodes", "custom_nodes"
+            "nodes",
+            "comfy_extras",
+            "comfy_api_nodes",
+            "custom_nodes",
         ), name
         assert len(d["output"]) == len(d["output_is_list"]) == len(d["output_name"]), name
         assert list(d["input_order"]) == list(d["input"]), name
@@ -48,7 +52,10 @@ def test_save_image(info):
     assert d["input"]["hidden"] == {"prompt": "PROMPT", "extra_pnginfo": "EXTRA_PNGINFO"}
     assert (d["output"], d["output_is_list"], d["output_name"]) == (["IMAGE"], [False], ["images"])
     assert (d["display_name"], d["python_module"], d["category"], d["output_node"]) == (
-        "Save Image", "nodes", "image", True
+        "Save Image",
+        "nodes",
+        "image",
+        True,
     )
 
 
@@ -83,6 +90,7 @@ def test_new_files_appear_without_a_restart(server):
 
 # ---- system_stats, features
 
+
 def test_system_stats(server):
     s = ok_json(server.get("/system_stats"))
     assert list(s) == ["system", "devices"]
@@ -96,12 +104,15 @@ def test_system_stats(server):
     for member in ("python_version", "pytorch_version"):
         assert isinstance(system[member], str)
     for member in (
-        "required_frontend_version", "installed_templates_version", "required_templates_version"
+        "required_frontend_version",
+        "installed_templates_version",
+        "required_templates_version",
     ):
         assert system[member] is None
     assert system["comfy_package_versions"] == [
         {"name": f"comfyui-{name}", "installed": None, "required": None}
-        for name in ("frontend-package", "workflow-templates", "embedded-docs")]
+        for name in ("frontend-package", "workflow-templates", "embedded-docs")
+    ]
     assert isinstance(system["deploy_environment"], str)
     assert isinstance(system["argv"], list) and all(isinstance(a, str) for a in system["argv"])
     assert len(s["devices"]) >= 1
@@ -160,8 +171,14 @@ def test_feature_flags_of_the_command_line(fresh):
     """Those that frontends know are true or false; of others the text stays. The server's own stay
     as they are."""
     given = [
-        "show_signin_button", "enable_telemetry=ture", " mine = a b ", "empty=", "assets=true",
-        "=x", "twice=1", "twice=2"
+        "show_signin_button",
+        "enable_telemetry=ture",
+        " mine = a b ",
+        "empty=",
+        "assets=true",
+        "=x",
+        "twice=1",
+        "twice=2",
     ]
     s = fresh(*(word for flag in given for word in ("--feature-flag", flag)))
     want = {"show_signin_button": True, "mine": "a b", "empty": "", "twice": "2"}
@@ -185,7 +202,7 @@ OFF = {
         "code": "SERVICE_DISABLED",
         "details": {},
         "message": "Assets system is disabled. Start the server with --enable-assets to use this "
-                   "feature.",
+        "feature.",
     }
 }
 
@@ -214,8 +231,10 @@ OFF = {
 )
 def test_assets_are_off(server, method, path):
     r = requests.request(
-        method, f"{server.url}/api/{path}", data=b"x" if method in ("POST", "PUT") else None,
-        timeout=10
+        method,
+        f"{server.url}/api/{path}",
+        data=b"x" if method in ("POST", "PUT") else None,
+        timeout=10,
     )
     assert r.status_code == 503
     assert r.json() == OFF if method != "HEAD" else r.content == b""
@@ -227,6 +246,7 @@ def test_assets_of_the_frontend_are_files(server):
 
 def test_node_replacements(server):
     """As ComfyUI 0.33 tells them."""
+
     def entry(old, new, widgets=None, inputs=None, outputs=None):
         return {
             old: [
@@ -242,6 +262,7 @@ def test_node_replacements(server):
 
     def take(new, old):
         return {"new_id": new, "old_id": old}
+
     want = {
         **entry(
             "ResizeImagesByLongerEdge",
@@ -331,8 +352,13 @@ def test_extensions_of_a_frontend(fresh, tmp_path):
 
 def test_manager(server):
     for path in (
-        "version", "share_option", "db_mode", "preview_method", "policy/component", "policy/update",
-        "notice"
+        "version",
+        "share_option",
+        "db_mode",
+        "preview_method",
+        "policy/component",
+        "policy/update",
+        "notice",
     ):
         r = server.get("/api/manager/" + path)
         assert r.status_code == 200 and r.text and r.headers["Content-Type"].startswith("text/")
@@ -355,6 +381,7 @@ def test_manager(server):
 
 # ---- logs
 
+
 def test_logs(server):
     assert (
         server.post("/prompt", {"prompt": {"1": {"class_type": "LogMe"}}}).status_code == 400
@@ -372,8 +399,9 @@ def test_logs(server):
 def test_log_subscription(server):
     def subscribe(client, on):
         r = requests.patch(
-            server.url + "/internal/logs/subscribe", json={"clientId": client, "enabled": on},
-            timeout=10
+            server.url + "/internal/logs/subscribe",
+            json={"clientId": client, "enabled": on},
+            timeout=10,
         )
         assert (r.status_code, r.content) == (200, b"")
 
@@ -403,7 +431,11 @@ def test_log_subscription(server):
 def test_numbers_and_text_survive_json(server):
     """Nothing in these answers is NaN, and all of it is UTF-8."""
     for path in (
-        "/object_info", "/system_stats", "/internal/logs/raw", "/models", "/experiment/models"
+        "/object_info",
+        "/system_stats",
+        "/internal/logs/raw",
+        "/models",
+        "/experiment/models",
     ):
         json.loads(
             server.get(path).content.decode("utf-8"), parse_constant=lambda c: pytest.fail(c)

@@ -37,8 +37,16 @@ def test_everything_at_once(fresh, tmp_path):
     for name in ("a", "b"):
         synth(tmp_path / f"base/models/diffusion_models/{name}.safetensors", "flux-tiny")
     s = fresh(
-        "--devices", "cpu=1g,null:0=64m", "--cache-lru", "20", "--max-history", "50", "--max-queue",
-        "200", "--log-level", "error"
+        "--devices",
+        "cpu=1g,null:0=64m",
+        "--cache-lru",
+        "20",
+        "--max-history",
+        "50",
+        "--max-queue",
+        "200",
+        "--log-level",
+        "error",
     )
     end = time.time() + SECONDS
     trouble, accepted, lock = [], [], threading.Lock()
@@ -84,8 +92,9 @@ def test_everything_at_once(fresh, tmp_path):
                     )
                 elif what == 6:
                     call(
-                        "POST", "/interrupt",
-                        json={} if rng.random() < 0.5 else {"prompt_id": uid(f"p{k}-1")}
+                        "POST",
+                        "/interrupt",
+                        json={} if rng.random() < 0.5 else {"prompt_id": uid(f"p{k}-1")},
                     )
                 elif what == 7:
                     call(
@@ -112,8 +121,9 @@ def test_everything_at_once(fresh, tmp_path):
                 elif what == 9:
                     for m in call("GET", "/berth/models").json()["models"]:
                         call(
-                            "PATCH", f"/berth/models/{m['id']}",
-                            json={"retention": rng.choice(["keep", "auto", "eject"])}
+                            "PATCH",
+                            f"/berth/models/{m['id']}",
+                            json={"retention": rng.choice(["keep", "auto", "eject"])},
                         )
                         if rng.random() < 0.3:
                             call("DELETE", f"/berth/models/{m['id']}?force=1")
@@ -122,16 +132,22 @@ def test_everything_at_once(fresh, tmp_path):
                         "GET",
                         rng.choice(
                             [
-                                "/history?max_items=20", "/queue", "/api/jobs?limit=10",
-                                "/object_info", "/metrics", "/berth/memory", "/system_stats",
-                                "/internal/logs/raw"
+                                "/history?max_items=20",
+                                "/queue",
+                                "/api/jobs?limit=10",
+                                "/object_info",
+                                "/metrics",
+                                "/berth/memory",
+                                "/system_stats",
+                                "/internal/logs/raw",
                             ]
                         ),
                     )
                 elif what == 11:
                     call(
-                        "POST", "/upload/image",
-                        files={"image": (f"{rng.randrange(5)}.png", os.urandom(2000))}
+                        "POST",
+                        "/upload/image",
+                        files={"image": (f"{rng.randrange(5)}.png", os.urandom(2000))},
                     )
                 elif what == 12:
                     call("POST", f"/settings/k{rng.randrange(3)}", json=rng.random())

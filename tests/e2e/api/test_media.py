@@ -1,5 +1,5 @@
-"""Clips and sounds over HTTP and with `berth run`: what the history says of them, how they are fetched, and that
-a file brings its workflow back."""
+"""Clips and sounds over HTTP and with `berth run`: what the history says of them, how they are
+fetched, and that a file brings its workflow back."""
 
 import json
 import os
@@ -10,17 +10,27 @@ import pytest
 from conftest import BINARY, PATIENCE
 
 
+def node(class_type, **inputs):
+    return {"class_type": class_type, "inputs": inputs}
+
+
 def film(prefix="video/t", **save):
-    return {"1": {"class_type": "EmptyImage", "inputs": {"width": 96, "height": 64, "batch_size": 6, "color": 8421631}},
-            "2": {"class_type": "EmptyAudio", "inputs": {"duration": 1, "sample_rate": 16000, "channels": 1}},
-            "3": {"class_type": "CreateVideo", "inputs": {"images": ["1", 0], "fps": 12, "audio": ["2", 0]}},
-            "4": {"class_type": "SaveVideo", "inputs": {"video": ["3", 0], "filename_prefix": prefix, "format": "auto", **save}},
-            "5": {"class_type": "PreviewAudio", "inputs": {"audio": ["2", 0]}}}
+    return {
+        "1": node("EmptyImage", width=96, height=64, batch_size=6, color=8421631),
+        "2": node("EmptyAudio", duration=1, sample_rate=16000, channels=1),
+        "3": node("CreateVideo", images=["1", 0], fps=12, audio=["2", 0]),
+        "4": node(
+            "SaveVideo", video=["3", 0], filename_prefix=prefix, **{"format": "auto", **save}
+        ),
+        "5": node("PreviewAudio", audio=["2", 0]),
+    }
 
 
 @pytest.fixture(scope="module")
 def built():
-    said = subprocess.run([BINARY, "nodes", "SaveVideo"], capture_output=True, text=True, timeout=PATIENCE)
+    said = subprocess.run(
+        [BINARY, "nodes", "SaveVideo"], capture_output=True, text=True, timeout=PATIENCE
+    )
     if "not in this build" in said.stdout + said.stderr:
         pytest.skip("no FFmpeg in this build")
 
@@ -30,9 +40,11 @@ def test_history_says_what_was_made(fresh, built):
     entry = s.run(film())
     out = entry["outputs"]
     assert entry["status"]["status_str"] == "success"
-    assert out["4"] == {"images": [{"filename": "t_00001_.mp4", "subfolder": "video", "type": "output"}], "animated": [True]}
+    clip = {"filename": "t_00001_.mp4", "subfolder": "video", "type": "output"}
+    assert out["4"] == {"images": [clip], "animated": [True]}
     sound = out["5"]["audio"][0]
-    assert sound["type"] == "temp" and sound["filename"].startswith("ComfyUI_temp_") and sound["filename"].endswith("_00001.flac")
+    assert sound["type"] == "temp" and sound["filename"].startswith("ComfyUI_temp_")
+    assert sound["filename"].endswith("_00001.flac")
     jobs = s.get("/api/jobs").json()["jobs"]
     assert jobs[0]["outputs_count"] == 2
 
@@ -51,7 +63,8 @@ def test_files_are_fetched_in_parts(fresh, built):
     assert part.headers["Content-Range"] == f"bytes 4-7/{len(whole.content)}"
     last = s.get("/view", params=ask, headers={"Range": "bytes=-16"})
     assert last.status_code == 206 and last.content == whole.content[-16:]
-    assert s.get("/view", params=ask, headers={"Range": f"bytes={len(whole.content)}-"}).status_code == 416
+    behind = {"Range": f"bytes={len(whole.content)}-"}
+    assert s.get("/view", params=ask, headers=behind).status_code == 416
     sound = s.get("/view", params=out["5"]["audio"][0])
     assert sound.headers["Content-Type"] == "audio/flac" and sound.content[:4] == b"fLaC"
 
@@ -67,13 +80,18 @@ def berth(*args, code=0):
     return p
 
 
-@pytest.mark.parametrize("save, name", [({}, "t_00001_.mp4"), ({"format": "mkv", "format.codec": "h264"}, "t_00001_.mkv")])
+@pytest.mark.parametrize(
+    "save, name",
+    [({}, "t_00001_.mp4"), ({"format": "mkv", "format.codec": "h264"}, "t_00001_.mkv")],
+)
 def test_a_clip_brings_its_workflow_back(tmp_path, built, save, name):
     path = tmp_path / "w.json"
     path.write_text(json.dumps(film(**save)))
     berth("run", path, "--base-directory", tmp_path / "a")
     clip = tmp_path / "a/output/video" / name
-    again = berth("run", clip, "--base-directory", tmp_path / "b", "--set", "4.filename_prefix=again").stdout
+    again = berth(
+        "run", clip, "--base-directory", tmp_path / "b", "--set", "4.filename_prefix=again"
+    ).stdout
     assert str(tmp_path / "b/output" / name.replace("t_", "again_")) in again
     assert os.path.exists(tmp_path / "b/output" / name.replace("t_", "again_"))
     berth("run", path, "--base-directory", tmp_path / "c", "--disable-metadata")
@@ -83,10 +101,15 @@ def test_a_clip_brings_its_workflow_back(tmp_path, built, save, name):
 
 def test_a_broken_file_is_one_nodes_error(fresh, built):
     s = fresh()
-    put = s.post("/upload/image", files={"image": ("broken.mp4", b"\0\0\0\x20ftypisom" + bytes(4000), "video/mp4")})
+    broken = b"\0\0\0\x20ftypisom" + bytes(4000)
+    put = s.post("/upload/image", files={"image": ("broken.mp4", broken, "video/mp4")})
     assert put.status_code == 200, put.text
-    entry = s.run({"1": {"class_type": "LoadVideo", "inputs": {"file": "broken.mp4"}},
-                   "2": {"class_type": "GetVideoComponents", "inputs": {"video": ["1", 0]}},
-                   "3": {"class_type": "PreviewImage", "inputs": {"images": ["2", 0]}}})
+    entry = s.run(
+        {
+            "1": {"class_type": "LoadVideo", "inputs": {"file": "broken.mp4"}},
+            "2": {"class_type": "GetVideoComponents", "inputs": {"video": ["1", 0]}},
+            "3": {"class_type": "PreviewImage", "inputs": {"images": ["2", 0]}},
+        }
+    )
     assert entry["status"]["status_str"] == "error"
     assert s.run(film())["status"]["status_str"] == "success"

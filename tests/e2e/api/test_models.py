@@ -11,11 +11,33 @@ import pngs
 from conftest import synth
 
 KEYS = [
-    "checkpoints", "configs", "loras", "vae", "text_encoders", "diffusion_models", "clip_vision",
-    "style_models", "embeddings", "diffusers", "vae_approx", "controlnet", "gligen",
-    "upscale_models", "latent_upscale_models", "custom_nodes", "datasets", "hypernetworks",
-    "photomaker", "classifiers", "model_patches", "audio_encoders", "background_removal",
-    "frame_interpolation", "geometry_estimation", "optical_flow", "detection"
+    "checkpoints",
+    "configs",
+    "loras",
+    "vae",
+    "text_encoders",
+    "diffusion_models",
+    "clip_vision",
+    "style_models",
+    "embeddings",
+    "diffusers",
+    "vae_approx",
+    "controlnet",
+    "gligen",
+    "upscale_models",
+    "latent_upscale_models",
+    "custom_nodes",
+    "datasets",
+    "hypernetworks",
+    "photomaker",
+    "classifiers",
+    "model_patches",
+    "audio_encoders",
+    "background_removal",
+    "frame_interpolation",
+    "geometry_estimation",
+    "optical_flow",
+    "detection",
 ]
 
 
@@ -40,7 +62,7 @@ def empty(r, status):
 
 
 def test_keys(server):
-    assert server.get("/models").json()[:len(KEYS)] == KEYS
+    assert server.get("/models").json()[: len(KEYS)] == KEYS
     assert server.get("/api/models").json() == server.get("/models").json()
 
 
@@ -89,7 +111,10 @@ def test_experiment_files(server):
     f = got[0]
     assert list(f) == ["name", "pathIndex", "modified", "created", "size"]
     assert (f["name"], f["pathIndex"], f["size"], f["modified"]) == (
-        "x/y.safetensors", 0, 5, 1_600_000_000.5
+        "x/y.safetensors",
+        0,
+        5,
+        1_600_000_000.5,
     )
     assert isinstance(f["created"], float)
     put(server, "models/unet/same.safetensors")
@@ -141,9 +166,14 @@ def test_view_metadata(server):
     put(server, "models/loras/short.safetensors", b"\x10")
     put(server, "models/loras/meta.pt", safetensors(meta))
     for query in (
-        "", "?filename=", "?filename=none.safetensors", "?filename=meta.pt",
-        "?filename=bare.safetensors", "?filename=big.safetensors", "?filename=junk.safetensors",
-        "?filename=short.safetensors"
+        "",
+        "?filename=",
+        "?filename=none.safetensors",
+        "?filename=meta.pt",
+        "?filename=bare.safetensors",
+        "?filename=big.safetensors",
+        "?filename=junk.safetensors",
+        "?filename=short.safetensors",
     ):
         empty(server.get("/view_metadata/loras" + query), 404)
     # names are taken as if the folder were the root: ".." leads nowhere else
@@ -244,7 +274,7 @@ def test_internal_files(server):
 
 def test_folder_paths(server):
     paths = server.get("/internal/folder_paths").json()
-    assert list(paths)[:len(KEYS)] == KEYS
+    assert list(paths)[: len(KEYS)] == KEYS
     assert all(os.path.isabs(p) for dirs in paths.values() for p in dirs)
 
 

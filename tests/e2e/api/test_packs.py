@@ -22,25 +22,28 @@ def put(root, files):
 def comfyui(tmp_path_factory):
     root = tmp_path_factory.mktemp("x") / "ComfyUI"
     (root / "models").mkdir(parents=True)
-    put(root / SITE, {
-        "comfyui_frontend_package/static/index.html": "<!doctype html><title>ComfyUI</title>",
-        "comfyui_frontend_package/static/extensions/core/own.js": "1",
-        "comfyui_workflow_templates/__init__.py": "",
-        "comfyui_workflow_templates_json/templates/index.json": '[{"templates": []}]',
-        "comfyui_workflow_templates_json/templates/index.fr.json": "[ ]",
-        "comfyui_workflow_templates_json/templates/flow.json": '{"nodes": []}',
-        "comfyui_workflow_templates_media_image/templates/flow-1.webp": "RIFF",
-        "comfyui_embedded_docs/docs/KSampler/en.md": "# KSampler",
-        "comfyui_embedded_docs-0.5.15.dist-info/METADATA": "",
-        "comfyui_workflow_templates-0.11.44.dist-info/METADATA": "",
-        "comfyui_workflow_templates_json-0.1.9.dist-info/METADATA": "",
-        "comfyui_embedded_docs/secret.txt": "secret",
-    })
+    put(
+        root / SITE,
+        {
+            "comfyui_frontend_package/static/index.html": "<!doctype html><title>ComfyUI</title>",
+            "comfyui_frontend_package/static/extensions/core/own.js": "1",
+            "comfyui_workflow_templates/__init__.py": "",
+            "comfyui_workflow_templates_json/templates/index.json": '[{"templates": []}]',
+            "comfyui_workflow_templates_json/templates/index.fr.json": "[ ]",
+            "comfyui_workflow_templates_json/templates/flow.json": '{"nodes": []}',
+            "comfyui_workflow_templates_media_image/templates/flow-1.webp": "RIFF",
+            "comfyui_embedded_docs/docs/KSampler/en.md": "# KSampler",
+            "comfyui_embedded_docs-0.5.15.dist-info/METADATA": "",
+            "comfyui_workflow_templates-0.11.44.dist-info/METADATA": "",
+            "comfyui_workflow_templates_json-0.1.9.dist-info/METADATA": "",
+            "comfyui_embedded_docs/secret.txt": "secret",
+        },
+    )
     put(
         root / "custom_nodes",
         {
             "Manager/__init__.py": "import os\nif not 'X' in os.environ:\n    WEB_DIRECTORY = "
-                                   "\"js\"\n",
+            '"js"\n',
             "Manager/js/manager.js": "import './common.js'",
             "Manager/js/sub dir/common.js": "2",
             "Manager/js/style.css": "a{}",
@@ -49,7 +52,7 @@ def comfyui(tmp_path_factory):
             "Manager/secret.py": "key = 1",
             "Manager/js/.hidden.js": "4",
             "joined/__init__.py": "WEB_DIRECTORY = os.path.join(os.path.dirname(__file__), 'web', "
-                                  "'js')",
+            "'js')",
             "joined/web/js/a.js": "5",
             "joined/example_workflows/one.json": '{"id": 1}',
             "joined/subgraphs/Sub.graph.json": '{"id": "\u00e9"}',
@@ -84,8 +87,11 @@ def test_scripts_are_listed(served):
     for prefix in ("", "/api"):
         listed = served.get(prefix + "/extensions").json()
         assert sorted(u for u in listed if "host.js" not in u) == [
-            "/extensions/Manager/manager.js", "/extensions/Manager/sub dir/common.js",
-            "/extensions/core/own.js", "/extensions/joined/a.js", "/extensions/my%20pack/p.js"
+            "/extensions/Manager/manager.js",
+            "/extensions/Manager/sub dir/common.js",
+            "/extensions/core/own.js",
+            "/extensions/joined/a.js",
+            "/extensions/my%20pack/p.js",
         ]
     assert not os.path.exists("ran")
 
@@ -118,19 +124,36 @@ def test_files(served, path, type_, text):
 @pytest.mark.parametrize(
     "path",
     [
-        "/extensions/Manager/../secret.py", "/extensions/Manager/%2e%2e/secret.py",
-        "/extensions/Manager/..%2Fsecret.py", "/extensions/Manager/etc/hostname",
-        "/extensions/Manager/host.js", "/extensions/Manager/", "/extensions/Manager",
-        "/extensions/Manager/none.js", "/extensions/Manager//etc/hostname", "/extensions/outside/x",
-        "/extensions/runs/x.js", "/extensions/old.disabled/o.js",
-        "/extensions/../custom_nodes/Manager/secret.py", "/extensions/Manager/js/manager.js",
-        "/extensions/%2e%2e/Manager/secret.py", "/extensions/Manager/manager.js%00.css",
-        "/docs/../secret.txt", "/docs/%2e%2e/secret.txt", "/docs/", "/docs/KSampler",
-        "/docs/None/en.md", "/templates/%2e%2e/__init__.py", "/templates/none.json", "/templates/",
+        "/extensions/Manager/../secret.py",
+        "/extensions/Manager/%2e%2e/secret.py",
+        "/extensions/Manager/..%2Fsecret.py",
+        "/extensions/Manager/etc/hostname",
+        "/extensions/Manager/host.js",
+        "/extensions/Manager/",
+        "/extensions/Manager",
+        "/extensions/Manager/none.js",
+        "/extensions/Manager//etc/hostname",
+        "/extensions/outside/x",
+        "/extensions/runs/x.js",
+        "/extensions/old.disabled/o.js",
+        "/extensions/../custom_nodes/Manager/secret.py",
+        "/extensions/Manager/js/manager.js",
+        "/extensions/%2e%2e/Manager/secret.py",
+        "/extensions/Manager/manager.js%00.css",
+        "/docs/../secret.txt",
+        "/docs/%2e%2e/secret.txt",
+        "/docs/",
+        "/docs/KSampler",
+        "/docs/None/en.md",
+        "/templates/%2e%2e/__init__.py",
+        "/templates/none.json",
+        "/templates/",
         "/workflow_templates/joined/../__init__.py",
-        "/workflow_templates/joined/%2e%2e/__init__.py", "/workflow_templates/none/one.json",
-        "/workflow_templates/joined/", "/workflow_templates/..%2Fjoined/one.json",
-        "/workflow_templates/Manager/out.json"
+        "/workflow_templates/joined/%2e%2e/__init__.py",
+        "/workflow_templates/none/one.json",
+        "/workflow_templates/joined/",
+        "/workflow_templates/..%2Fjoined/one.json",
+        "/workflow_templates/Manager/out.json",
     ],
 )
 def test_nothing_else(served, path):
@@ -153,8 +176,10 @@ def test_the_demo_template_is_still_there(served):
 
 def test_ours_comes_first_where_its_model_is(comfyui, tmp_path):
     with Server(
-        tmp_path / "base", "--demo", "--front-end-root",
-        comfyui / SITE / "comfyui_frontend_package/static"
+        tmp_path / "base",
+        "--demo",
+        "--front-end-root",
+        comfyui / SITE / "comfyui_frontend_package/static",
     ) as s:
         names = [
             [t["name"] for t in group["templates"]]
@@ -198,6 +223,7 @@ def test_versions_of_packages(served):
 
 def test_subgraphs(served, comfyui):
     """Blueprints of the installation and of packs, by ids that ComfyUI gives them, too."""
+
     def one(source, path, pack):
         path = os.path.realpath(comfyui / path)
         return hashlib.sha256(f"{source}{path}".encode()).hexdigest(), {
@@ -205,6 +231,7 @@ def test_subgraphs(served, comfyui):
             "name": os.path.basename(path)[: -len(".json")],
             "info": {"node_pack": pack},
         }
+
     sub, about_sub = one(
         "custom_node", "custom_nodes/joined/subgraphs/Sub.graph.json", "custom_nodes.joined"
     )

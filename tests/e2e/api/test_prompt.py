@@ -62,8 +62,11 @@ def test_accepted(server):
 
 def test_any_content_type(server):
     """urllib scripts say nothing better than a form."""
-    r = server.post("/prompt", data=json.dumps({"prompt": image_prompt(2)}),
-                    headers={"Content-Type": "application/x-www-form-urlencoded"})
+    r = server.post(
+        "/prompt",
+        data=json.dumps({"prompt": image_prompt(2)}),
+        headers={"Content-Type": "application/x-www-form-urlencoded"},
+    )
     assert r.status_code == 200
     assert server.post("/api/prompt", {"prompt": image_prompt(2)}).status_code == 200
 
@@ -72,7 +75,7 @@ WRONG_ID = {
     "type": "invalid_prompt_id",
     "message": "prompt_id must be a valid UUID",
     "details": "prompt_id must be a UUID string in canonical lowercase hyphenated form; omit it "
-               "to let the server "
+    "to let the server "
     "generate one",
     "extra_info": {},
 }
@@ -115,6 +118,7 @@ def test_a_prompt_id_given(server):
 
 def test_usage_source(server):
     """A header says what the client is; its extra_data may say it itself."""
+
     def kept(extra, **headers):
         r = server.post(
             "/prompt", {"prompt": image_prompt(3), "extra_data": extra}, headers=headers
@@ -123,6 +127,7 @@ def test_usage_source(server):
             i for i in server.get("/queue").json()["queue_pending"] if i[1] == r.json()["prompt_id"]
         ]
         return item[3].get("comfy_usage_source")
+
     assert kept({}, **{"Comfy-Usage-Source": "comfy-cli"}) == "comfy-cli"
     assert kept({"comfy_usage_source": "mine"}, **{"Comfy-Usage-Source": "comfy-cli"}) == "mine"
     assert kept({}) is None and kept({}, **{"Comfy-Usage-Source": b"\xff\xfe"}) is None
@@ -137,8 +142,9 @@ def test_a_prompt_id_is_there_once(fresh):
     for prompt in (image_prompt(1), image_prompt(2)):
         refused = s.queue(prompt, prompt_id=once, expect=409)
         assert refused == error(
-            "duplicate_prompt_id", "prompt_id is taken",
-            f"prompt '{once}' is in the queue; one that is sent again needs an id of its own"
+            "duplicate_prompt_id",
+            "prompt_id is taken",
+            f"prompt '{once}' is in the queue; one that is sent again needs an id of its own",
         )
     assert [i[1] for i in s.get("/queue").json()["queue_pending"]] == [once]
     s.post("/berth/queue", {"paused": False})
@@ -166,7 +172,8 @@ def test_one_prompt_id_from_many_at_once(fresh):
     s.until_idle()
     assert sorted(s.get("/history").json()) == sorted(uid(f"race{i}") for i in range(10))
     assert sorted(i["prompt"][0] for i in s.get("/history").json().values()) == sorted(
-        {i["prompt"][0] for i in s.get("/history").json().values()})
+        {i["prompt"][0] for i in s.get("/history").json().values()}
+    )
 
 
 def test_a_locked_database(fresh):
@@ -301,8 +308,9 @@ def test_no_prompt(server):
     assert (r.status_code, r.json()) == (
         400,
         error(
-            "no_prompt", "No prompt provided",
-            'This is a workflow by itself: wrap it as {"prompt": ...}'
+            "no_prompt",
+            "No prompt provided",
+            'This is a workflow by itself: wrap it as {"prompt": ...}',
         ),
     )
 
@@ -432,8 +440,17 @@ def test_malformed_json(server, body):
 
 
 def with_width(value):
-    return json.dumps({"prompt": {**image_prompt(1), "1": {**image_prompt(1)["1"], "inputs": {
-        **image_prompt(1)["1"]["inputs"], "width": "@"}}}}).replace('"@"', value)
+    return json.dumps(
+        {
+            "prompt": {
+                **image_prompt(1),
+                "1": {
+                    **image_prompt(1)["1"],
+                    "inputs": {**image_prompt(1)["1"]["inputs"], "width": "@"},
+                },
+            }
+        }
+    ).replace('"@"', value)
 
 
 @pytest.mark.parametrize(
@@ -477,8 +494,10 @@ def test_validator_of_two_inputs_names_the_one(server):
     """CheckpointLoaderAdvancedDisTorch2MultiGPU looks at two strings; the error says which is
     wrong."""
     inputs = {"ckpt_name": "none.safetensors", "clip_expert_mode_allocations": "nowhere,1gb"}
-    prompt = {"1": {"class_type": "CheckpointLoaderAdvancedDisTorch2MultiGPU", "inputs": inputs},
-              "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
+    prompt = {
+        "1": {"class_type": "CheckpointLoaderAdvancedDisTorch2MultiGPU", "inputs": inputs},
+        "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}},
+    }
     r = server.post("/prompt", {"prompt": prompt})
     assert r.status_code == 400
     custom = [

@@ -140,6 +140,7 @@ def test_pause_survives_a_restart(fresh):
 def test_methods(server):
     assert server.get("/interrupt").status_code in (404, 405)
     import requests
+
     r = requests.head(server.url + "/queue", timeout=10)
     assert r.status_code == 200 and r.content == b""
     assert requests.options(server.url + "/queue", timeout=10).status_code == 200

@@ -52,6 +52,7 @@ def test_limits_that_are_none(server, limit):
 def test_a_graph_follows_its_prompt_from_the_queue_into_the_history(server, waiting):
     def graph(id):
         return server.get(f"/berth/prompts/{id}").json()["prompt"]
+
     assert graph(waiting[1]) == image_prompt(color=1)
     assert graph("nobody") is None
     server.post("/berth/queue", {"paused": False})

@@ -15,14 +15,18 @@ from test_cli import free_port, load, picture, picture_base
 
 def commands():
     text = subprocess.run([BINARY, "--help"], capture_output=True, text=True, check=True).stdout
-    return re.findall(r"^  (\w+)  ", text[text.index("Commands:"):text.index("Options:")], re.M)
+    return re.findall(r"^  (\w+)  ", text[text.index("Commands:") : text.index("Options:")], re.M)
 
 
 def berth(*args, code=0):
     """(stdout, stderr), each a terminal of its own: that is where progress would be."""
     said, ends = [], [os.openpty(), os.openpty()]
-    p = subprocess.Popen([BINARY, *map(str, args)], stdout=ends[0][1], stderr=ends[1][1],
-                         env=dict(os.environ, TERM="dumb"))
+    p = subprocess.Popen(
+        [BINARY, *map(str, args)],
+        stdout=ends[0][1],
+        stderr=ends[1][1],
+        env=dict(os.environ, TERM="dumb"),
+    )
     for main, other in ends:
         os.close(other)
         text = b""
@@ -46,20 +50,46 @@ def place(tmp_path_factory):
         json.dump(picture(), f)
     with Server(base, "--cpu") as s:
         s.run(load("a", False))
-        yield {"base": base, "workflow": workflow, "at": ["--server", s.url],
-               "file": os.path.join(base, "models/diffusion_models/a.safetensors")}
+        yield {
+            "base": base,
+            "workflow": workflow,
+            "at": ["--server", s.url],
+            "file": os.path.join(base, "models/diffusion_models/a.safetensors"),
+        }
 
 
 def bench(p):
-    return ["stream", "--preset", "flux-tiny", "--devices", "cuda:0@cpu=1g,cpu=1g",
-            "--device", "cuda:0", "--offload", "50", "--steps", "1", "--warmup", "0",
-            "--width", "64", "--height", "64", "--tokens", "16", "--dir", p["base"]]
+    return [
+        "stream",
+        "--preset",
+        "flux-tiny",
+        "--devices",
+        "cuda:0@cpu=1g,cpu=1g",
+        "--device",
+        "cuda:0",
+        "--offload",
+        "50",
+        "--steps",
+        "1",
+        "--warmup",
+        "0",
+        "--width",
+        "64",
+        "--height",
+        "64",
+        "--tokens",
+        "16",
+        "--dir",
+        p["base"],
+    ]
 
 
 # What to type of every command, and what its whole stdout looks like.
 CASES = {
-    "serve": (lambda p: ["--base-directory", p["base"] + "-2", "--port", "0",
-                         "--quick-test-for-ci"], r""),
+    "serve": (
+        lambda p: ["--base-directory", p["base"] + "-2", "--port", "0", "--quick-test-for-ci"],
+        r"",
+    ),
     "run": (lambda p: [p["workflow"], "--base-directory", p["base"]], r"\S+\.png\n"),
     "ps": (lambda p: p["at"], r"idle, 0 waiting\ncpu .*\n *id .*\n *\d+ +a .*\n"),
     "keep": (lambda p: [*p["at"], "a"], r"keep +a#\d+ .*\n"),
@@ -67,11 +97,15 @@ CASES = {
     "free": (lambda p: p["at"], r"ejected +a#\d+ .*\ncpu .* given back\n"),
     "nodes": (lambda p: ["KSampler"], r"KSampler\n( {4}\S.*\n)+"),
     "inspect": (lambda p: [p["file"], "--json"], r"\[\s*\{.*\]\n"),
-    "synth": (lambda p: ["--preset", "flux-tiny", "-o", p["base"] + "/new.safetensors"],
-              r".*new\.safetensors: .*\n"),
+    "synth": (
+        lambda p: ["--preset", "flux-tiny", "-o", p["base"] + "/new.safetensors"],
+        r".*new\.safetensors: .*\n",
+    ),
     "devices": (lambda p: ["--json", "--devices", "cpu=1g"], r"\[.*\]\n"),
-    "plan": (lambda p: ["--preset", "flux-dev", "--devices", "cuda:0=12g,cpu=64g", "--json"],
-             r"\{.*\}\n"),
+    "plan": (
+        lambda p: ["--preset", "flux-dev", "--devices", "cuda:0=12g,cpu=64g", "--json"],
+        r"\{.*\}\n",
+    ),
     "bench": (bench, r" *offload .*\n +50 % [^\n]*\n"),
     "version": (lambda p: [], r"berth \d.*"),
     "completion": (lambda p: ["bash"], r".*complete .*"),
@@ -117,9 +151,16 @@ def wait_for(url):
     raise AssertionError(f"{url} does not answer")
 
 
-@pytest.mark.parametrize("flags", [
-    ["--quiet"], ["-q"], ["--log-level", "error", "--dont-print-server"],
-    ["--log-level", "off", "--dont-print-server"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--quiet"],
+        ["-q"],
+        ["--log-level", "error", "--dont-print-server"],
+        ["--log-level", "off", "--dont-print-server"],
+    ],
+    ids=" ".join,
+)
 def test_a_quiet_server(place, tmp_path, flags):
     """It starts, warns of missing tokenizers, runs a prompt, frees and stops: without a word."""
     port = free_port()

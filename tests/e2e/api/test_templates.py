@@ -92,10 +92,16 @@ def test_the_template_uses_the_settings_of_the_demo_model(served):
     assert nodes["CheckpointLoaderSimple"] == [os.path.basename(DEMO)]
     assert nodes["EmptyLatentImage"] == [good["width"], good["height"], 1]
     assert nodes["KSampler"][2:] == [
-        good["steps"], good["cfg"], good["sampler_name"], good["scheduler"], 1.0
+        good["steps"],
+        good["cfg"],
+        good["sampler_name"],
+        good["scheduler"],
+        1.0,
     ]
     assert {n["title"]: n["widgets_values"] for n in flow if n["type"] == "CLIPTextEncode"} == {
-        "Prompt": [good["prompts"][0]], "Negative prompt": [good["negative"]]}
+        "Prompt": [good["prompts"][0]],
+        "Negative prompt": [good["negative"]],
+    }
 
 
 def test_a_tree_with_templates_of_its_own_keeps_them(tmp_path):
@@ -109,8 +115,11 @@ def test_a_tree_with_templates_of_its_own_keeps_them(tmp_path):
 
 def test_nothing_else_is_found_there(served):
     for path in (
-        "/templates/none.json", "/templates/main.js", "/templates/", "/main.js",
-        "/templates/..%2findex.html"
+        "/templates/none.json",
+        "/templates/main.js",
+        "/templates/",
+        "/main.js",
+        "/templates/..%2findex.html",
     ):
         assert served.get(path).status_code in (403, 404), path
 

@@ -84,11 +84,18 @@ def test_pipelined(secure):
 
 
 def test_websocket(secure):
-    ws = websocket.create_connection(secure.ws_url + "?clientId=tls", timeout=PATIENCE,
-                                     sslopt={"ca_certs": secure.cert, "check_hostname": False})
+    ws = websocket.create_connection(
+        secure.ws_url + "?clientId=tls",
+        timeout=PATIENCE,
+        sslopt={"ca_certs": secure.cert, "check_hostname": False},
+    )
     assert json.loads(ws.recv())["data"]["sid"] == "tls"
-    r = requests.post(secure.url + "/prompt", json={"prompt": image_prompt(), "client_id": "tls"},
-                      verify=secure.cert, timeout=PATIENCE)
+    r = requests.post(
+        secure.url + "/prompt",
+        json={"prompt": image_prompt(), "client_id": "tls"},
+        verify=secure.cert,
+        timeout=PATIENCE,
+    )
     kinds = []
     while True:
         m = json.loads(ws.recv())
@@ -104,8 +111,10 @@ def test_websocket(secure):
 
 def upload(server, name, data):
     return requests.post(
-        server.url + "/upload/image", files={"image": (name, data, "image/png")},
-        verify=server.cert, timeout=PATIENCE
+        server.url + "/upload/image",
+        files={"image": (name, data, "image/png")},
+        verify=server.cert,
+        timeout=PATIENCE,
     )
 
 
@@ -155,7 +164,6 @@ def test_stop_ends_it(tmp_path, certificate):
     with connect(s) as c:
         c.sendall(
             f"POST /prompt HTTP/1.1\r\nHost: 127.0.0.1:{s.port}\r\nContent-Length: 1000000\r\n"
-            f"\r\n".encode()
-            + b" " * 1000
+            f"\r\n".encode() + b" " * 1000
         )
         s.stop()

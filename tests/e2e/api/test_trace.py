@@ -7,8 +7,12 @@ from conftest import image_prompt
 
 def slow_prompt(nodes=40, side=1500, seed=0):
     """A chain of resamplings that takes a while, with a place to interrupt before each."""
-    p = {"0": {"class_type": "EmptyImage",
-               "inputs": {"width": 64, "height": 64, "batch_size": 1, "color": seed}}}
+    p = {
+        "0": {
+            "class_type": "EmptyImage",
+            "inputs": {"width": 64, "height": 64, "batch_size": 1, "color": seed},
+        }
+    }
     for i in range(nodes):
         p[str(i + 1)] = {
             "class_type": "ImageScale",
@@ -86,15 +90,23 @@ def test_success_then_cached_then_partly(fresh):
         ]
         state = data(got, "progress_state")
         assert state[0]["nodes"]["1"] == {
-            "value": 0.0, "max": 1.0, "state": "running", "node_id": "1", "prompt_id": pid,
-            "display_node_id": "1", "parent_node_id": None, "real_node_id": "1"}
+            "value": 0.0,
+            "max": 1.0,
+            "state": "running",
+            "node_id": "1",
+            "prompt_id": pid,
+            "display_node_id": "1",
+            "parent_node_id": None,
+            "real_node_id": "1",
+        }
         assert state[-1]["nodes"]["2"]["value"] == state[-1]["nodes"]["2"]["max"] == 1.0
         start = data(got, "execution_start")[0]
         assert start["prompt_id"] == pid and isinstance(start["timestamp"], int)
         assert data(got, "executing") == [
             {"node": "1", "display_node": "1", "prompt_id": pid},
             {"node": "2", "display_node": "2", "prompt_id": pid},
-            {"node": None, "prompt_id": pid}]
+            {"node": None, "prompt_id": pid},
+        ]
         done = data(got, "executed")[0]
         assert set(done) == {"node", "display_node", "output", "prompt_id"}
         assert done["output"]["images"][0]["type"] == "output"
@@ -158,8 +170,10 @@ def test_error(fresh):
     os.makedirs(os.path.join(server.base, "input"), exist_ok=True)
     with open(os.path.join(server.base, "input", "bad.png"), "wb") as f:
         f.write(b"this is no picture")
-    p = {"1": {"class_type": "LoadImage", "inputs": {"image": "bad.png"}},
-         "2": {"class_type": "PreviewImage", "inputs": {"images": ["1", 0]}}}
+    p = {
+        "1": {"class_type": "LoadImage", "inputs": {"image": "bad.png"}},
+        "2": {"class_type": "PreviewImage", "inputs": {"images": ["1", 0]}},
+    }
     with connect(server) as ws:
         pid, got = run(server, ws, p)
         assert trace(got) == [
@@ -197,7 +211,9 @@ def test_error(fresh):
         item = server.get(f"/history/{pid}").json()[pid]
         assert item["status"]["status_str"] == "error" and not item["status"]["completed"]
         assert [m[0] for m in item["status"]["messages"]] == [
-            "execution_start", "execution_cached", "execution_error"
+            "execution_start",
+            "execution_cached",
+            "execution_error",
         ]
         assert item["status"]["messages"][2][1] == e
         # outputs from before a failure stay
@@ -371,7 +387,7 @@ def test_pictures_and_their_steps(fresh):
             for m in got:
                 if isinstance(m, bytes):
                     at = 8 if ws is plain else 8 + int.from_bytes(m[4:8], "big")
-                    assert m[at:at + 8] == b"\x89PNG\r\n\x1a\n"
+                    assert m[at : at + 8] == b"\x89PNG\r\n\x1a\n"
         server.queue(prompt)  # of nobody: to all, form 1 whatever they said
         for ws in (rich, plain):
             for _ in range(3):

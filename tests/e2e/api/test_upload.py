@@ -87,8 +87,15 @@ def test_places(server):
 
 def test_any_kind_of_file(server):
     for name in (
-        "s.wav", "v.mp4", "m.glb", "t.txt", "l.latent", "d.json", "noext", "ümlaut ☃.png",
-        "a%22b.png"
+        "s.wav",
+        "v.mp4",
+        "m.glb",
+        "t.txt",
+        "l.latent",
+        "d.json",
+        "noext",
+        "ümlaut ☃.png",
+        "a%22b.png",
     ):
         assert ok(upload(server, name, b"x"))["name"] == name.replace("%22", '"')
     assert os.path.exists(os.path.join(server.base, "input", "ümlaut ☃.png"))
@@ -145,7 +152,7 @@ def test_bytes_are_exact(server):
 
 def test_chunked(server):
     whole = part("image", b"c" * 100000, "chunked.bin") + END
-    pieces = [whole[i:i + 777] for i in range(0, len(whole), 777)]
+    pieces = [whole[i : i + 777] for i in range(0, len(whole), 777)]
     assert ok(raw_upload(server, iter(pieces)))["name"] == "chunked.bin"
     assert content(server, "input", "chunked.bin") == b"c" * 100000
 
@@ -207,8 +214,12 @@ def test_not_a_file(server):
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"--", part("image", b"x", "cut.png"), part("image", b"x", "cut.png")[:-1],
-        b"--" + BOUNDARY.encode() + b"\r\nbroken\r\n\r\n" + END, b"no boundary at all"
+        b"",
+        b"--",
+        part("image", b"x", "cut.png"),
+        part("image", b"x", "cut.png")[:-1],
+        b"--" + BOUNDARY.encode() + b"\r\nbroken\r\n\r\n" + END,
+        b"no boundary at all",
     ],
 )
 def test_broken_bodies(server, body):
@@ -219,8 +230,9 @@ def test_broken_bodies(server, body):
 def test_wrong_content_type(server):
     for type_ in ("application/json", "multipart/form-data", "multipart/mixed; boundary=x", ""):
         r = server.post(
-            "/upload/image", data=part("image", b"x", "ct.png") + END,
-            headers={"Content-Type": type_}
+            "/upload/image",
+            data=part("image", b"x", "ct.png") + END,
+            headers={"Content-Type": type_},
         )
         assert r.status_code == 400
 
@@ -248,6 +260,7 @@ def test_full_disk(fresh):
 
     def small_files():
         import signal
+
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
@@ -271,6 +284,7 @@ def test_client_that_leaves(server):
 
 
 # ---- masks
+
 
 def rgba(alpha, w=4, h=3, text=()):
     return pngs.write(

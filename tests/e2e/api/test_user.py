@@ -39,6 +39,7 @@ def user_path(server, *parts):
 
 # ---- users and settings
 
+
 def test_new_user(fresh):
     s = fresh()
     assert ok_json(s.get("/users")) == {"storage": "server", "migrated": False}
@@ -162,8 +163,10 @@ def test_settings_that_cannot_be_read_stay(fresh):
     with open(os.path.join(path, "inside"), "w") as f:
         f.write("x")
     for r in (
-        s.get("/settings"), s.get("/settings/a"), s.post("/settings/a", data="1"),
-        s.post("/settings", {"a": 1})
+        s.get("/settings"),
+        s.get("/settings/a"),
+        s.post("/settings/a", data="1"),
+        s.post("/settings", {"a": 1}),
     ):
         refused(s, r, 503)
     assert os.listdir(path) == ["inside"]
@@ -193,9 +196,12 @@ def test_users_that_cannot_be_read(fresh):
     os.mkdir(path)
     a = {"comfy-user": ada}
     for r in (
-        s.get("/users"), s.post("/users", {"username": "bob"}), s.get("/settings", headers=a),
-        s.get("/userdata?dir=.", headers=a), s.get("/v2/userdata", headers=a),
-        s.post("/userdata/f", data=b"x", headers=a)
+        s.get("/users"),
+        s.post("/users", {"username": "bob"}),
+        s.get("/settings", headers=a),
+        s.get("/userdata?dir=.", headers=a),
+        s.get("/v2/userdata", headers=a),
+        s.post("/userdata/f", data=b"x", headers=a),
     ):
         refused(s, r, 503)
     os.rmdir(path)
@@ -204,6 +210,7 @@ def test_users_that_cannot_be_read(fresh):
 
 
 # ---- files
+
 
 def test_store_and_read(server):
     assert ok_json(put(server, "workflows%2Fa.json", b'{"x": 1}')) == "workflows/a.json"
@@ -310,14 +317,19 @@ def test_large_and_empty_bodies(server):
     assert server.get("/userdata/large.bin").content == data
     assert put(server, "none.bin", b"").status_code == 200
     assert server.get("/userdata/none.bin").content == b""
-    pieces = [data[i:i + 10007] for i in range(0, 1 << 20, 10007)]
+    pieces = [data[i : i + 10007] for i in range(0, 1 << 20, 10007)]
     assert put(server, "chunked.bin", iter(pieces)).status_code == 200
     assert server.get("/userdata/chunked.bin").content == b"".join(pieces)
 
 
 BAD = [
-    "..%2Fx.json", "%2Fetc%2Fpasswd", "a%2F..%2F..%2Fx.json", "..%252Fx.json",
-    "%252e%252e%252fx.json", "..%2F..%2Fsecret", "a%01b"
+    "..%2Fx.json",
+    "%2Fetc%2Fpasswd",
+    "a%2F..%2F..%2Fx.json",
+    "..%252Fx.json",
+    "%252e%252e%252fx.json",
+    "..%2F..%2Fsecret",
+    "a%01b",
 ]
 
 
@@ -378,12 +390,16 @@ def test_move(server):
 
 # ---- listings
 
+
 @pytest.fixture
 def tree(fresh):
     s = fresh()
     for name in (
-        "workflows%2Fb.json", "workflows%2Fa.json", "workflows%2Fsub%2Fc.json",
-        "workflows%2F.index.json", "top.txt"
+        "workflows%2Fb.json",
+        "workflows%2Fa.json",
+        "workflows%2Fsub%2Fc.json",
+        "workflows%2F.index.json",
+        "top.txt",
     ):
         assert put(s, name, b"123").status_code == 200
     return s
@@ -392,10 +408,15 @@ def tree(fresh):
 def test_listing(tree):
     assert ok_json(tree.get("/userdata?dir=workflows")) == ["a.json", "b.json"]
     assert ok_json(tree.get("/userdata?dir=workflows&recurse=true")) == [
-        "a.json", "b.json", "sub/c.json"
+        "a.json",
+        "b.json",
+        "sub/c.json",
     ]
     assert ok_json(tree.get("/userdata?dir=workflows&recurse=TRUE&split=true")) == [
-        ["a.json", "a.json"], ["b.json", "b.json"], ["sub/c.json", "sub", "c.json"]]
+        ["a.json", "a.json"],
+        ["b.json", "b.json"],
+        ["sub/c.json", "sub", "c.json"],
+    ]
     full = ok_json(tree.get("/api/userdata?dir=workflows&recurse=true&split=false&full_info=true"))
     assert [f["path"] for f in full] == ["a.json", "b.json", "sub/c.json"]
     assert all(list(f) == ["path", "size", "modified", "created"] and f["size"] == 3 for f in full)
@@ -444,6 +465,7 @@ def test_v2(tree):
 
 
 # ---- several users
+
 
 def test_multi_user(fresh):
     s = fresh("--multi-user")

@@ -43,6 +43,7 @@ def view(server, query, **kw):
 
 # ---- the file
 
+
 def test_raw(server):
     r = view(server, "filename=a.png")
     assert (r.status_code, r.content, r.headers["Content-Type"]) == (200, RGBA, "image/png")
@@ -59,11 +60,15 @@ def test_raw(server):
 @pytest.mark.parametrize(
     "query",
     [
-        "filename=in.png&type=input", "filename=in.png [input]",
-        "filename=in.png%20[input]&type=output", "filename=in.png%20%5Binput%5D&type=nonsense",
-        "filename=t.png&type=temp", "filename=b.png&subfolder=sub",
-        "filename=b.png&subfolder=sub/../sub/.", "filename=deep/er/rgb.png",
-        "filename=b.png&subfolder=sub&type=output"
+        "filename=in.png&type=input",
+        "filename=in.png [input]",
+        "filename=in.png%20[input]&type=output",
+        "filename=in.png%20%5Binput%5D&type=nonsense",
+        "filename=t.png&type=temp",
+        "filename=b.png&subfolder=sub",
+        "filename=b.png&subfolder=sub/../sub/.",
+        "filename=deep/er/rgb.png",
+        "filename=b.png&subfolder=sub&type=output",
     ],
 )
 def test_found(server, query):
@@ -157,7 +162,9 @@ def test_ranges(server):
     whole = bytes(range(256)) * 8
     r = view(server, "filename=movie.mp4", headers={"Range": "bytes=10-19"})
     assert (r.status_code, r.content, r.headers["Content-Range"]) == (
-        206, whole[10:20], "bytes 10-19/2048"
+        206,
+        whole[10:20],
+        "bytes 10-19/2048",
     )
     r = view(server, "filename=movie.mp4", headers={"Range": "bytes=-5"})
     assert (r.status_code, r.content) == (206, whole[-5:])
@@ -181,6 +188,7 @@ def test_conditions(server):
 
 
 # ---- pictures made of it
+
 
 def kind(data):
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
@@ -233,7 +241,7 @@ def test_channels(server):
     assert got == bytes(v for i, v in enumerate(pixels) if i % 4 != 3)
     w, h, c, got, _ = pngs.read(view(server, "filename=a.png&channel=a").content)
     assert (w, h, c) == (8, 6, 4)
-    assert got == b"".join(b"\0\0\0" + pixels[i + 3:i + 4] for i in range(0, len(pixels), 4))
+    assert got == b"".join(b"\0\0\0" + pixels[i + 3 : i + 4] for i in range(0, len(pixels), 4))
     w, h, c, got, _ = pngs.read(view(server, "filename=rgb.png&channel=a").content)
     assert got == b"\0\0\0\xff" * 48
     assert view(server, "filename=a.png&channel=rgba").content == RGBA
@@ -249,6 +257,7 @@ def test_no_pictures(server, name):
 
 def test_head(server):
     import requests
+
     r = requests.head(server.url + "/view?filename=a.png", timeout=10)
     assert (r.status_code, r.content, r.headers["Content-Length"]) == (200, b"", str(len(RGBA)))
 

@@ -3,6 +3,8 @@
 #include "support/golden_tensors.h"
 #include "unit/net/toy_net.h"
 
+#include "merge/adapter.h"
+
 #include <math.h>
 
 #define TOLERANCE 1e-5 /* of the largest result */
@@ -165,8 +167,107 @@ static void products_and_rows(void **state)
     }
 }
 
-/* As ComfyUI has them on the cpu: inputs are rounded to 8 bits, too. Of convrot_w4a4 its portable code
- * rounds them to four, which nobody needs. */
+/* ---- adapters: the codes become values of F16, with what an adapter adds ---- */
+
+#define HALF 1e-3 /* a rounding of every weight to F16 */
+
+static float up_at(size_t row)
+{
+    return 0.25f + (float)(row % 5) / 16;
+}
+
+static float down_at(size_t col)
+{
+    return (float)(col % 7) / 32 - 0.0625f;
+}
+
+static bool on_weights(const struct res_adapter *a, const char *key, size_t n)
+{
+    (void)a;
+    return str_ends(key, n, ".weight");
+}
+
+static berth_status one_product(const struct res_adapter *a, const char *key, size_t n,
+                                const struct shape *s, float strength, struct arena *tmp,
+                                struct vec *out, berth_err *err)
+{
+    struct res_term t = { .kind = TERM_LOWRANK, .rank = 1, .scale = strength };
+    (void)a, (void)key, (void)n, (void)err;
+    assert_true(merge_matrix(s, &t.rows, &t.cols));
+    float *up = arena_array(tmp, (size_t)t.rows, sizeof *up);
+    float *down = arena_array(tmp, (size_t)t.cols, sizeof *down);
+    assert_true(up && down);
+    for (size_t i = 0; i < t.rows; i++)
+        up[i] = up_at(i);
+    for (size_t i = 0; i < t.cols; i++)
+        down[i] = down_at(i);
+    t.up = up;
+    t.down = down;
+    assert_true(vec_push(out, &t));
+    return BERTH_OK;
+}
+
+static void nothing(struct res_adapter *a)
+{
+    (void)a;
+}
+
+/* Adds x . (strength * up . down)^T to the product without it. */
+static void add_change(const struct layer *l, float strength, float *y)
+{
+    const size_t cols = (size_t)l->x.dim[l->x.ndim - 1], rows = (size_t)l->y.dim[l->y.ndim - 1];
+    for (size_t i = 0; i < l->n; i++) {
+        double sum = 0;
+        for (size_t c = 0; c < cols; c++)
+            sum += (double)l->in[i / rows * cols + c] * (double)down_at(c);
+        y[i] += (float)(sum * (double)strength * (double)up_at(i % rows));
+    }
+}
+
+static void adapters_in_codes(void **state)
+{
+    static const char *const place[][2] = { { "cpu=64m", "cpu,*" },
+                                            { "cpu=64m,null:0=64m", "null:0,*#cpu" } };
+    static const struct res_adapter_ops ops = { on_weights, one_product, nothing };
+    struct res_adapter a = { .ops = &ops, .id = 5, .name = "one" };
+    const struct res_patch patch = { &a, 0.5f };
+    struct layer l;
+    size_t tried = 0;
+    (void)state;
+    atomic_init(&a.refs, 1);
+    for (size_t i = 0; layer_at(i, &l); i++) {
+        char pre[128];
+        snprintf(pre, sizeof pre, "%s.pre_quant_scale", l.name);
+        for (size_t k = 0; k < ARRAY_LEN(place) && !is_padded(&l) && /* nobody could tell whose */
+                           !weights_find(file, pre, strlen(pre));
+             k++, tried++) {
+            struct toy t = { .m = NULL };
+            float *out = calloc(l.n, sizeof *out), *want = malloc(l.n * sizeof *want);
+            struct pass p = { .l = &l, .out = out };
+            berth_err err = { 0 };
+            assert_true(out && want);
+            memcpy(want, l.full, l.n * sizeof *want);
+            add_change(&l, patch.strength, want);
+            fixture_open(&t.f, place[k][0], NULL);
+            toy_load(&t, golden_path("quants.safetensors"), place[k][1]);
+            assert_ok(res_set_patches(t.m, &patch, 1, &err), err);
+            assert_ok(res_load(t.m, NULL, NULL, &err), err);
+            toy_net(&t);
+            assert_ok(net_forward(t.net, multiply, &p, &err), err);
+            if (strncmp(l.name, "fp8", 3) != 0) /* those are rounded by chance */
+                near_by(&l, "product with an adapter", out, want, l.n, HALF);
+            fixture_check(&t.f);
+            toy_close(&t);
+            free(out);
+            free(want);
+        }
+        layer_free(&l);
+    }
+    assert_true(tried >= 12);
+}
+
+/* As ComfyUI has them on the cpu: inputs are rounded to 8 bits, too. Of convrot_w4a4 its portable
+ * code rounds them to four, which nobody needs. */
 static void products_of_whole_numbers(void **state)
 {
     struct layer l;
@@ -207,6 +308,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_and_rows),
         cmocka_unit_test(products_of_whole_numbers),
+        cmocka_unit_test(adapters_in_codes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

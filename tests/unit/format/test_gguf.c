@@ -207,7 +207,7 @@ static const int32_t six[] = { 1, 6 }, seven[] = { 7 }, minus[] = { -2, -3 },
     HOSTILE(name_long, EFORMAT, "tensor name of 1099511627776 bytes",                              \
             r->name_len = UINT64_C(1) << 40)                                                       \
     HOSTILE(name_nul, EFORMAT, "control character", r->name_len = 14)                              \
-    HOSTILE(dims_5, EFORMAT, "'norm' has 5 dimensions", r->info[2].ndim = 5)                       \
+    HOSTILE(dims_6, EFORMAT, "'norm' has 6 dimensions", r->info[2].ndim = 6)                       \
     HOSTILE(dims_huge, EFORMAT, "has 4294967295 dimensions", r->info[2].ndim = UINT32_MAX)         \
     HOSTILE(ne_huge, EFORMAT, "too many elements", r->info[1].ne[0] = UINT64_MAX)                  \
     HOSTILE(ne_overflow, EFORMAT, "too many elements", r->info[1].ne[0] = UINT64_C(1) << 33,       \
@@ -447,6 +447,27 @@ static void original_shapes_are_restored(void **state)
     free(mem);
 }
 
+/* A filter over frames, as people write it though ggml knows none. */
+static void five_dimensions_are_read(void **state)
+{
+    (void)state;
+    struct recipe r;
+    void *mem;
+    recipe_init(&r);
+    const uint64_t old = r.info[1].ne[0];
+    r.info[1].ndim = 5;
+    r.info[1].ne[0] = 1;
+    r.info[1].ne[1] = old;
+    r.info[1].ne[2] = r.info[1].ne[3] = r.info[1].ne[4] = 1;
+    struct weights *w = open_recipe(&r, "five", &mem);
+    const struct weights_entry *e = weights_find(w, "blk.0.bias", 10);
+    assert_int_equal(e->shape.ndim, 5);
+    assert_int_equal(e->shape.dim[3], old);
+    assert_int_equal(e->shape.dim[4], 1);
+    weights_close(w);
+    free(mem);
+}
+
 /* Every GGML number is either a type we carry or refused by that number. */
 static void every_type_number_is_known(void **state)
 {
@@ -537,6 +558,7 @@ int main(void)
         cmocka_unit_test(unusual_files_open),
         cmocka_unit_test(every_metadata_type_is_read),
         cmocka_unit_test(original_shapes_are_restored),
+        cmocka_unit_test(five_dimensions_are_read),
         cmocka_unit_test(every_type_number_is_known),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(open_survives_oom),

@@ -50,7 +50,6 @@ static void families_that_cannot_be_computed(void **state)
           "a Stable Video Diffusion model",
           { "input_blocks.0.0.weight", "time_embed.0.weight", "out.2.weight",
             "input_blocks.1.1.time_stack.0.attn1.to_q.weight" } },
-        { "vae",
     };
     static const char *const front[][2] = { { "", "" },
                                             { "model.diffusion_model.", "first_stage_model." },

@@ -55,7 +55,7 @@ static const struct row rows[] = {
     { { &encoder_qwen3vl_4b }, "mage", NOT_YET("mage") },
     { { &encoder_t5 }, "wan", NULL, "umT5 is missing", BERTH_EINVAL },
     { { &encoder_umt5 }, "wan", "Wan", "", BERTH_OK },
-    { { &encoder_umt5 }, "mochi", NOT_YET("mochi") },
+    { { &encoder_umt5 }, "mochi", NULL, "T5 is missing", BERTH_EINVAL },
     { { &encoder_t5 }, "stable_diffusion", "Mochi", "", BERTH_OK },
     { { &encoder_clip_l, &encoder_t5 }, "sdxl", NULL, "CLIP-G is missing", BERTH_EINVAL },
     { { &encoder_clip_l, &encoder_clip_l },

@@ -287,8 +287,7 @@ static void types_nobody_computes_are_refused(void **state)
         const char *cls, *inputs, *type;
     } row[] = {
         { "DualCLIPLoader", "{" TWO ", \"type\": \"sd3\"}", "'sd3'" },
-        { "DualCLIPLoader", "{" TWO ", \"type\": \"hunyuan_video\"}", "'hunyuan_video'" },
-        { "CLIPLoader", "{\"clip_name\": \"t5.safetensors\", \"type\": \"mochi\"}", "'mochi'" },
+        { "DualCLIPLoader", "{" TWO ", \"type\": \"hidream\"}", "'hidream'" },
         { "TripleCLIPLoader", "{" TWO ", \"clip_name3\": \"t5.safetensors\"}", "'sd3'" },
     };
 #undef TWO
@@ -652,11 +651,6 @@ static void families_nobody_computes_are_refused(void **state)
             "text_encoders.clip_l.transformer.text_model.encoder.layers.0.self_attn.q_proj."
             "weight" },
           "an SD3 or SD3.5 model" },
-        { "VAELoader",
-          "vae_name",
-          "vae",
-          { "decoder.conv_in.conv.weight", "quant_conv.weight" },
-          "a HunyuanVideo VAE" },
         { "CLIPLoader",
           "clip_name",
           "text_encoders",

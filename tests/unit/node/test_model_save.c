@@ -1,4 +1,5 @@
 /* Models saved and loaded again: the same names, bytes and pictures; merged ones too. */
+#include "support/lora_files.h"
 #include "support/tiny_rig.h"
 
 static const char settings[] = "{\"seed\": 7, \"steps\": 2, \"cfg\": 4, "
@@ -221,6 +222,45 @@ static void merges_are_saved(void **state)
     tiny_close(&t);
 }
 
+/* What an adapter made of a model is what goes into a merge, on either side: of two such models
+ * the one that has all the weight comes out as it went in. */
+static void merges_hear_adapters(void **state)
+{
+    struct tiny t;
+    struct call lora, merged;
+    berth_err err = { 0 };
+    (void)state;
+    setup(&t);
+    struct value *base = t.ckpt.out[0].at[0];
+    lora_file(rig_path(&t.r, "loras/a.safetensors"), base->model.part[0],
+              t.ckpt.out[1].at[0]->model.part[0]);
+    rig_call(&t.r, &lora, "LoraLoaderModelOnly",
+             "{\"lora_name\": \"a.safetensors\", \"strength_model\": 0.5}");
+    call_give(&lora, "model", base);
+    assert_ok(lora.c.cls->run(&lora.c, &err), err);
+    struct value *both[2] = { base, lora.out[0].at[0] };
+    struct htensor *want[2] = { picture(&t, both[0]), picture(&t, both[1]) };
+    size_t bytes = htensor_count(want[0]) * sizeof(float);
+    assert_memory_not_equal(want[0]->data, want[1]->data, bytes);
+    for (int first = 0; first < 2; first++)
+        for (int ratio = 0; ratio < 2; ratio++) {
+            char text[32];
+            snprintf(text, sizeof text, "{\"ratio\": %d.0}", ratio);
+            rig_call(&t.r, &merged, "ModelMergeSimple", text);
+            call_give(&merged, "model1", both[first]);
+            call_give(&merged, "model2", both[!first]);
+            assert_ok(merged.c.cls->run(&merged.c, &err), err);
+            struct htensor *got = picture(&t, merged.out[0].at[0]);
+            assert_memory_equal(got->data, want[ratio ? first : !first]->data, bytes);
+            htensor_unref(got);
+            call_release(&merged);
+        }
+    htensor_unref(want[0]);
+    htensor_unref(want[1]);
+    call_release(&lora);
+    tiny_close(&t);
+}
+
 /* A text encoder minus itself is 0; also where it is converted as it is loaded. */
 static void clip_minus_itself(void **state)
 {
@@ -313,6 +353,7 @@ int main(void)
         cmocka_unit_test(parts_that_do_not_fit_together),
         cmocka_unit_test(parts_have_their_own_names),
         cmocka_unit_test(merges_are_saved),
+        cmocka_unit_test(merges_hear_adapters),
         cmocka_unit_test(clip_minus_itself),
         cmocka_unit_test(unlike_models_do_not_merge),
         cmocka_unit_test(patches_without_a_place),
