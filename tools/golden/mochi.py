@@ -10,8 +10,8 @@ tests/golden/data/README.md. Inputs are drawn from --seed. Writes
 
     mochi_tiny.safetensors        x [2, 12, t, h, w], t, context, negative, attention_mask -> out,
                                   whose text is as long as --seen says, and
-                                  sample/<sampler>/<scheduler>/<steps>: a run from an empty latent of
-                                  the size of x
+                                  sample/<sampler>/<scheduler>/<steps>: a run from an empty latent
+                                  of the size of x
     vae_mochi_tiny.safetensors    <n>/z -> <n>/decoded -> <n>/encoded, of n latent frames
     mochi_tiny_keys.json, vae_mochi_tiny_keys.json
                                   names and shapes of their tensors

@@ -1,9 +1,9 @@
 /* vae_mochi: the causal video VAE of Mochi 1 (spec: mochi.md 6).
  *
  * Frames     are the batch of every activation: [frames, C, h, w], and norms are of each frame.
- * Pieces     The decoder looks back alone, so a video goes through it a latent frame at a time;
- *            what convolutions saw last is kept: the same as all of it at once. The encoder's pixels
- *            look at themselves in all frames, so it takes a video whole.
+ * Pieces     The decoder looks back alone, so a video goes through it a latent frame at a time, and
+ *            what convolutions saw last is kept: the same as all of it at once. The encoder's
+ *            pixels look at themselves in all frames, so it takes a video whole.
  * Config     from names and shapes. A file may have the encoder or the decoder alone, then also
  *            without "encoder." or "decoder." in front of its names.
  * Files      family.c the descriptor, config.c detection, names.c, forward.c, presets.c */
