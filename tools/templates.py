@@ -71,7 +71,7 @@ FAMILIES = [
     (r"hunyuan_?video_(t2v|vae)", "HunyuanVideo", "hunyuan-video"),
     (r"llava_llama3", "Llama 3", "llama3-8b"),
     (r"hunyuan", "Hunyuan", None),
-    (r"mochi", "Mochi", None),
+    (r"mochi", "Mochi", "mochi"),
     (r"esrgan|4x[-_]?ultrasharp", "ESRGAN", "esrgan-x4"),
     (r"lora", "adapters", "sd15"),
 ]

@@ -41,7 +41,6 @@ static const struct row {
          "txt_in.individual_token_refiner.blocks.0.norm1.weight", "vision_in.proj.0.weight"),
     UNET("LTX-2", "an LTX-2 audio and video model", "audio_patchify_proj.weight",
          "patchify_proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight"),
-    UNET("Mochi", "a Mochi video model", "t5_yproj.weight"),
     UNET("MiniMax H3", "a MiniMax H3 audio and video model", "video_patch_proj.weight",
          "audio_patch_proj.weight", "condition_proj.weight"),
     UNET("SD3", "an SD3 or SD3.5 model", "joint_blocks.0.context_block.attn.qkv.weight",

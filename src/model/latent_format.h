@@ -26,7 +26,8 @@ struct latent_format {
     const float *rgb_bias; /* [3]; NULL: 0 */
 };
 extern const struct latent_format latent_sd1, latent_sdxl, latent_playground, latent_sd3,
-    latent_flux, latent_flux2, latent_wan21, latent_wan22, latent_ltxv, latent_hunyuan_video;
+    latent_flux, latent_flux2, latent_wan21, latent_wan22, latent_ltxv, latent_hunyuan_video,
+    latent_mochi;
 
 /* Is s a batch of such latents, none of its dimensions 0? */
 bool latent_is(const struct latent_format *f, const struct shape *s);
