@@ -183,6 +183,7 @@ berth_status encoder_new(struct output *o, const char *name, struct encoder *e, 
 berth_status encoder_start(struct encoder *e, const char *options, berth_err *err)
 {
     const struct av *av = e->o->av;
+    const char *name = e->c->codec->name; /* a failed open takes the codec away */
     AVDictionary *opts = NULL;
     int k = options[0] ? av->av_dict_parse_string(&opts, options, "=", ":", 0) : 0;
     if (k >= 0)
@@ -192,7 +193,7 @@ berth_status encoder_start(struct encoder *e, const char *options, berth_err *er
         k = av->avcodec_parameters_from_context(e->st->codecpar, e->c);
     e->st->time_base = e->c->time_base;
     e->st->avg_frame_rate = e->c->framerate;
-    return k < 0 ? av_failed(av, k, e->c->codec->name, err) : BERTH_OK;
+    return k < 0 ? av_failed(av, k, name, err) : BERTH_OK;
 }
 
 berth_status encoder_put(struct encoder *e, const AVFrame *frame, berth_err *err)

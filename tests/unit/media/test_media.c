@@ -285,6 +285,9 @@ static void what_cannot_be_written(void **state)
     assert_fails(write_film("x", &a, NULL, 0, &err), err, BERTH_EUNSUPPORTED, "nowhere");
     a = film("mp4", "libx264", "nothing");
     assert_fails(write_film("x", &a, NULL, 0, &err), err, BERTH_EUNSUPPORTED, "nothing");
+    a = film("mp4", "libx264", "yuv420p"); /* one that is there and does not open */
+    a.video.options = "preset=nothing";
+    assert_fails(write_film("x", &a, NULL, 0, &err), err, BERTH_EFORMAT, "libx264");
     a = film("mp4", "libx264", "yuv420p");
     a.video.w = 0;
     assert_fails(write_film("x", &a, NULL, 0, &err), err, BERTH_EINVAL, "0x22");
