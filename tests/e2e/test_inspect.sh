@@ -18,13 +18,14 @@ run 0 inspect --json good.safetensors
 json 0/family/name Flux
 json 0/family/runs true
 # names alone: a family that cannot be computed, and none at all
-echo '{"head.modulation": [1], "patch_embedding.weight": [1], "blocks.0.modulation": [1]}' > wan.json
-"$berth" synth --keys wan.json -o wan.safetensors > /dev/null || fail "synth"
-run 0 inspect wan.safetensors
-out_has 'family      a Wan video model (2.1 or 2.2); Berth cannot compute it yet$'
-run 0 inspect --json wan.safetensors
-json 0/family/name Wan
-json 0/family/is 'a Wan video model (2.1 or 2.2)'
+printf '{"%s": [1], "%s": [1], "%s": [1]}' video_patch_proj.weight audio_patch_proj.weight \
+    condition_proj.weight > h3.json
+"$berth" synth --keys h3.json -o h3.safetensors > /dev/null || fail "synth"
+run 0 inspect h3.safetensors
+out_has 'family      a MiniMax H3 audio and video model; Berth cannot compute it yet$'
+run 0 inspect --json h3.safetensors
+json 0/family/name 'MiniMax H3'
+json 0/family/is 'a MiniMax H3 audio and video model'
 json 0/family/runs false
 echo '{"some.weight": [1]}' > some.json
 "$berth" synth --keys some.json -o some.safetensors > /dev/null || fail "synth"

@@ -15,6 +15,7 @@
 #include "node/node.h"
 #include "support/models.h"
 #include "support/presets.h"
+#include "text/unigram.h"
 
 struct rig {
     struct fixture f;
@@ -73,6 +74,12 @@ static inline void rig_preset(struct rig *r, const char *name, const char *prese
         fclose(there);
     else
         preset_write(preset, DT_F16, path);
+    if (strncmp(preset, "t5-", 3) != 0)
+        return;
+    char dir[1024]; /* T5 alone encodes for Mochi, and wants its tokenizer */
+    berth_err err = { 0 };
+    snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(path, '/') - path), path);
+    assert_ok(unigram_write_stand_in(dir, &err), err);
 }
 
 struct call {

@@ -46,7 +46,7 @@ static void build(struct keys *k, const void *config)
 }
 
 /* What ComfyUI-GGUF's converter leaves unquantised: the tables that noise levels are added to. */
-static const char *const hiprec[] = { "scale_shift_table", ".scale_shift_table", NULL };
+static const char *const hiprec[] = { "scale_shift_table", NULL };
 
 #define PRESET(name_, about_, ...)                                                                 \
     {                                                                                              \

@@ -46,7 +46,7 @@ static struct act position_bias(struct net_run *r, const struct encoder_pass *p,
     struct act rows = net_embedding(r, p->lookup, p->in.len * p->in.len, table);
     struct act mask = net_permute(r, net_reshape(r, rows, &s), heads_first);
     net_drop(r, &rows);
-    if (p->shown) { /* of one chunk */
+    if (p->shown && !p->is->drops_pads) { /* of one chunk */
         struct shape keys = { .ndim = 4, .dim = { 1, 1, 1, len } };
         struct act hide = net_input(r, &keys, p->own);
         net_add(r, &mask, hide);

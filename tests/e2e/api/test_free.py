@@ -6,12 +6,13 @@ import os
 import shutil
 import socket
 import struct
+import subprocess
 import time
 
 import pytest
 import requests
 
-from conftest import PATIENCE, synth
+from conftest import BINARY, PATIENCE, synth
 from test_trace import slow_prompt
 
 BUTTON_UNLOAD = {"unload_models": True}  # ComfyUI-Manager's two buttons, as it sends them
@@ -38,6 +39,11 @@ def lay_out(base, files):
         os.makedirs(d, exist_ok=True)
         for name, path in entries:
             shutil.copy(path, os.path.join(d, name + ".safetensors"))
+    subprocess.run(  # T5 alone encodes for Mochi
+        [BINARY, "synth", "--tokenizer", os.path.join(base, "tokenizers")],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 class Place:

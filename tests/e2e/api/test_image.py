@@ -898,17 +898,22 @@ def test_a_file_of_a_family_that_cannot_be_computed(server, base, tmp_path):
     keys = tmp_path / "keys.json"
     keys.write_text(
         json.dumps(
-            {"head.modulation": [1], "patch_embedding.weight": [1], "blocks.0.modulation": [1]}
+            {
+                "video_patch_proj.weight": [1],
+                "audio_patch_proj.weight": [1],
+                "condition_proj.weight": [1],
+            }
         )
     )
-    file = base / "models" / "diffusion_models" / "wan.safetensors"
+    file = base / "models" / "diffusion_models" / "h3.safetensors"
     subprocess.run(
         [BINARY, "synth", "--keys", keys, "--output", file], check=True, stdout=subprocess.DEVNULL
     )
     w = workflow("txt2img")
-    w["8"] = node("UNETLoader", unet_name="wan.safetensors", weight_dtype="default")
+    w["8"] = node("UNETLoader", unet_name="h3.safetensors", weight_dtype="default")
     w["5"]["inputs"]["model"] = ["8", 0]
-    said = "'wan.safetensors' is a Wan video model (2.1 or 2.2): this family cannot be computed yet"
+    what = "a MiniMax H3 audio and video model"
+    said = f"'h3.safetensors' is {what}: this family cannot be computed yet"
     for _ in range(2):  # the second time it is remembered
         assert refused(server, w)["8"]["errors"] == [
             {

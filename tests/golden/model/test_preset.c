@@ -124,7 +124,8 @@ static bool without_preset(const char *list)
  * or none. */
 static bool whole_or_none(const char *list)
 {
-    static const char *const begin[] = { "clip_vision", "controlnet", "inpaint", "unclip" };
+    static const char *const begin[] = { "clip_vision", "controlnet", "hunyuan_video", "inpaint",
+                                         "unclip" };
     for (size_t i = 0; i < ARRAY_LEN(begin); i++)
         if (strncmp(list, begin[i], strlen(begin[i])) == 0)
             return true;

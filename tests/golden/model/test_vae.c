@@ -140,6 +140,10 @@ static void vaes_equal_the_golden_files(void **state)
     {
         if (strncmp(name, "vae_", 4) != 0)
             continue;
+        char keys[96]; /* those of video have lists of other names, and tests beside this one */
+        snprintf(keys, sizeof keys, "%s_vae_keys.json", name + 4);
+        if (access(golden_path(keys), R_OK))
+            continue;
         run_model(name, about);
         models++;
     }
