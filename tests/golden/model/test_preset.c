@@ -106,14 +106,16 @@ static bool has_all(const struct keys *k, const json_t *list)
     return true;
 }
 
-/* Lists of networks that no preset makes: control networks, and language models, whose presets have
- * other sizes than the goldens; of upscale models all but those that presets make. */
+/* Lists of networks that no preset makes: control networks, and language models and those of video,
+ * whose presets have other sizes than the goldens; of upscale models all but those that presets make. */
 static bool without_preset(const char *list)
 {
-    static const char *const begin[] = { "gemma",         "gligen",  "kontext", "krea2_narrow",
-                                         "llama",         "mistral", "newbie",  "photomaker",
-                                         "qwen25",        "qwen3",   "upscale", "zcontrol",
-                                         "zimage_steered" };
+    static const char *const begin[] = {
+        "gemma",    "gligen",  "kontext",  "krea2_narrow", "llama",       "ltxv",
+        "mistral",  "mochi",   "newbie",   "photomaker",   "qwen25",      "qwen3",
+        "umt5",     "upscale", "uso",      "vae_ltxv",     "vae_mochi",   "wan22_i2v",
+        "wan22_ti", "wan_",    "zcontrol", "zimage_look",  "zimage_omni", "zimage_steered",
+    };
     for (size_t i = 0; i < ARRAY_LEN(begin); i++)
         if (strncmp(list, begin[i], strlen(begin[i])) == 0)
             return true;
