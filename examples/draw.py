@@ -38,7 +38,8 @@ class EngineConfig(Sized):
                 ("no_metadata", c.c_int), ("unload_after_run", c.c_int),
                 ("devices", c.c_char_p), ("ram_budget", c.c_uint64), ("pin_budget", c.c_uint64),
                 ("reserve", c.c_uint64), ("threads", c.c_uint32), ("log_level", c.c_int),
-                ("log", c.c_void_p), ("log_user", c.c_void_p)]
+                ("log", c.c_void_p), ("log_user", c.c_void_p),
+                ("media_helper", c.c_char_p)]
 
 
 class Node(c.Structure):

@@ -1,17 +1,5 @@
 /* main: the page's beginning. Each part draws what it is about when its topic changes; messages and
- * answers only ever go into the store.
- *
- *   in        api.js requests, socket.js messages, data.js both into store.js, run.js progress
- *   memory    devices.js bars, strips.js blocks in order, blocktip.js which block, timeline.js
- *   models    models.js the list, plan.js (fetched when it is opened) the editor, free.js frees and
- *             receipts, compare.js
- *   drawing   compose.js the prompt box, fields.js its fields; fetched when they are needed:
- *             build.js makes the workflow, now.js shows what became of it, parts.js encoders and
- *             VAE, loras.js, source.js a picture to begin with, mask.js painting on it
- *   pictures  queue.js, gallery.js, picture.js one of them large
- *   files     drop.js takes them, dropped.js and png.js (fetched when one comes) read them,
- *             workflow.js reads graphs, workflowview.js shows one, submit.js queues it
- *   tools     dom.js, format.js, dialog.js, toast.js; theme.js runs before all of this */
+ * answers only ever go into the store. docs/architecture.md lists the parts. */
 import * as api from './api.js';
 import * as compose from './compose.js';
 import * as data from './data.js';

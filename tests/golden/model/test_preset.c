@@ -107,7 +107,8 @@ static bool has_all(const struct keys *k, const json_t *list)
 }
 
 /* Lists of networks that no preset makes: control networks, and language models and those of video,
- * whose presets have other sizes than the goldens; of upscale models all but those that presets make. */
+ * whose presets have other sizes than the goldens; of upscale models all but those that presets
+ * make. */
 static bool without_preset(const char *list)
 {
     static const char *const begin[] = {
