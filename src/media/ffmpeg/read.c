@@ -113,7 +113,8 @@ static berth_status painter_for(struct painter *p, const AVFrame *f, int w, int 
     for (int i = 0; i < (p->bytes ? 1 : 3); i++)
         if (!(p->plane[i] = aligned_alloc(64, (size_t)p->stride * (size_t)h + 64)))
             return err_set(err, BERTH_ENOMEM, "a frame of %dx%d", w, h);
-    p->out = malloc((size_t)f->width * (size_t)f->height * 3 * (p->q->bytes ? 1 : sizeof(float)));
+    /* As large as what is scaled: frames of other sizes may be padded to the same one. */
+    p->out = malloc((size_t)w * (size_t)h * 3 * (p->q->bytes ? 1 : sizeof(float)));
     return p->out ? colors(p, f, err) : err_set(err, BERTH_ENOMEM, "a frame of %dx%d", w, h);
 }
 

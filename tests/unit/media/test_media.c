@@ -398,6 +398,48 @@ static void a_limit_of_frames(void **state)
     media_close(r);
 }
 
+/* A stream may change its size, and both sizes may be padded to the same one for the scaler. */
+static void a_size_that_changes(void **state)
+{
+    static const uint32_t side[] = { 18, 30 };
+    static uint8_t px[30 * 30 * 3];
+    const struct media_frames_args args = { 0 };
+    struct media_reader *r;
+    struct media_picture p;
+    char *text[2];
+    size_t n[2], frames = 0;
+    float rgb[18 * 18 * 3];
+    berth_err err;
+    (void)state;
+    need_media();
+    for (size_t i = 0; i < 2; i++) {
+        struct media_write_args a = film("m4v", "mpeg4", "yuv420p");
+        struct media_writer *w;
+        a.video.w = a.video.h = side[i];
+        a.video.options = "g=1";
+        a.fd = new_file("one");
+        assert_ok(media_writer_open(&host, &a, &w, &err), err);
+        for (size_t k = 0; k < N; k++)
+            assert_ok(media_write_frame(w, px, &err), err);
+        assert_ok(media_writer_finish(w, &err), err);
+        media_writer_close(w);
+        close(a.fd);
+        assert_ok(file_read_all(tmp_path("one"), 1 << 20, &text[i], &n[i], &err), err);
+    }
+    int fd = new_file("both.m4v");
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(write(fd, text[i], n[i]), (ssize_t)n[i]);
+        free(text[i]);
+    }
+    close(fd);
+    assert_ok(media_frames_open(&host, tmp_path("both.m4v"), &args, &r, &err), err);
+    for (; media_frame_next(r, &p, &err); frames++)
+        assert_ok(media_frame_take(r, rgb, &err), err);
+    assert_int_equal(frames, N);
+    assert_fails(err.code, err, BERTH_EFORMAT, "frame 7 is 30x30, those before it 18x18");
+    media_close(r);
+}
+
 static void memory_runs_out(void **state)
 {
     struct media_text text = { (char[]) { "prompt" }, (char[]) { "{}" } };
@@ -454,6 +496,7 @@ int main(void)
         cmocka_unit_test(helpers_that_fail),
         cmocka_unit_test(helpers_have_no_rights),
         cmocka_unit_test(a_limit_of_frames),
+        cmocka_unit_test(a_size_that_changes),
         cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
