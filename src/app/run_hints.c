@@ -229,6 +229,18 @@ static bool read_choices(const json_t *config, struct names *out)
     return true;
 }
 
+/* VAELoader lists "pixel_space" after its files: that is none, and cannot be computed yet. */
+static void only_files(struct names *choices)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < choices->n; i++)
+        if (strcmp(choices->at[i], "pixel_space") != 0)
+            choices->at[n++] = choices->at[i];
+        else
+            free(choices->at[i]);
+    choices->n = n;
+}
+
 /* Is this error about a choice? Then what of it, and what could be chosen instead. */
 static bool is_missing_choice(const struct node_env *env, const char *class_type,
                               const json_t *error, struct missing *m, struct names *choices)
@@ -245,10 +257,12 @@ static bool is_missing_choice(const struct node_env *env, const char *class_type
     if (i == SIZE_MAX)
         return false;
     m->folder = c->in[i].folder ? c->in[i].folder : c->in[i].files;
-    if (!env)
-        return read_choices(json_object_get(extra, "input_config"), choices);
     berth_err ignore;
-    return !node_options(env, &c->in[i], choices, &ignore);
+    bool ok = env ? !node_options(env, &c->in[i], choices, &ignore)
+                  : read_choices(json_object_get(extra, "input_config"), choices);
+    if (ok && m->folder)
+        only_files(choices);
+    return ok;
 }
 
 /* "no node is called KSamplr here: did you mean 'KSampler'?" */

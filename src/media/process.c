@@ -217,7 +217,7 @@ static berth_status failed(struct media_process *p, const struct media_msg *m, b
     if (m->n > MEDIA_FAIL_MAX || process_data(p, text, (size_t)m->n, err))
         return process_nonsense(p, err);
     text[m->n] = '\0';
-    return err_set(err, s, "%s", text);
+    return err_set(err, s, "'%s': %s", p->about, text);
 }
 
 berth_status process_nonsense(struct media_process *p, berth_err *err)

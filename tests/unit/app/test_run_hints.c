@@ -107,8 +107,10 @@ static void encoders_by_type_and_vaes(void **state)
     preset("text_encoders", "b-qwen.safetensors", "qwen3-tiny");
     expect("CLIPLoader", CLIP("lumina2"), "CLIPSave",
            "--set 1.clip_name=b-qwen.safetensors takes one that is there\n");
+    expect("VAELoader", VAE_IN, "VAESave", "no vae in "); /* "pixel_space" is no file */
     preset("vae", "a.safetensors", "clip-l-tiny");
-    expect("VAELoader", VAE_IN, "VAESave", "the first: 'a.safetensors' is a CLIP text");
+    expect("VAELoader", VAE_IN, "VAESave",
+           "the only file there cannot be used: 'a.safetensors' is a CLIP text");
     preset("vae", "b.safetensors", "vae-tiny");
     expect("VAELoader", VAE_IN, "VAESave",
            "--set 1.vae_name=b.safetensors takes one that is there\n");

@@ -260,7 +260,7 @@ static void files_that_are_none(void **state)
     assert_fails(media_probe(&host, tmp_dir(), &i, &err), err, BERTH_EINVAL, "no file");
     tmp_write("text.mp4", "just words, and many of them\n", 29);
     assert_fails(media_probe(&host, tmp_path("text.mp4"), &i, &err), err, BERTH_EFORMAT,
-                 "no file of video or sound");
+                 "'text.mp4': no file of video or sound");
     /* A list of other files is not followed. */
     const char *list =
         "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n/etc/passwd\n#EXT-X-ENDLIST\n";

@@ -300,7 +300,7 @@ static void what_is_refused(void **state)
     struct value *v = load(r, "words.mp4");
     rig_node(r, "GetVideoComponents");
     rig_set(r, "video", value_ref(v));
-    assert_fails(rig_run(r), r->err, BERTH_EFORMAT, "no file of video or sound");
+    assert_fails(rig_run(r), r->err, BERTH_EFORMAT, "'words.mp4': no file of video or sound");
     r->env.media_helper = NULL;
     rig_node(r, "GetVideoComponents");
     rig_set(r, "video", v);
