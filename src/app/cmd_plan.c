@@ -91,7 +91,9 @@ static int read_model(struct app *a, struct request *r)
     if (o->dtype && !fp8 && !o->preset)
         return app_usage(a, "--dtype: '%.40s' is neither fp8_e4m3fn nor fp8_e5m2", o->dtype);
     if (r->stored == DT_NONE || !synth_can(r->stored, NULL))
-        return app_usage(a, "--dtype: '%.40s' is no type of weights; `berth synth --help` has them",
+        return app_usage(a,
+                         "--dtype: '%.40s' is no type of weights; `berth synth --help` has them "
+                         "(a model in one of its layouts is planned from its file)",
                          o->dtype);
     return 0;
 }
@@ -258,7 +260,7 @@ static int run(struct app *a, int argc, char **argv)
         opt_text("part", "PREFIX", "only the tensors whose names begin with it", &o.part),
         opt_text("dtype", "TYPE",
                  "as if converted: fp8_e4m3fn (or fp8), fp8_e5m2; weight_dtype of loaders; with "
-                 "--preset any type that synth writes, e.g. q8_0 (default: f16)",
+                 "--preset any type that synth writes, but no layout: q8_0, ... (default: f16)",
                  &o.dtype),
         opt_text("reserve", "SIZE", "with --auto: kept free; default: 1.19g, at most a quarter",
                  &o.reserve),

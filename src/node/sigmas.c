@@ -247,7 +247,10 @@ static berth_status ltxv_run(struct node_call *c, berth_err *err)
     double slope = (max - base) / (4096 - 1024), shift = tokens * slope + (base - slope * 1024);
     float e = (float)exp(shift);
     if (!isfinite(e))
-        return err_set(err, BERTH_EINVAL, "a shift of %g for %.0f tokens", shift, tokens);
+        return err_set(err, BERTH_EINVAL,
+                       "max_shift %g and base_shift %g make a shift of %g at %.0f tokens: noise "
+                       "levels are no numbers there; take a smaller or shorter video",
+                       max, base, shift, tokens);
     if (sigmas_new(steps + 1, &t, err))
         return err->code;
     shifted(e, steps, t->data);

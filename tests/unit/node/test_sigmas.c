@@ -84,6 +84,10 @@ static void ltxv(void **state)
     rig_int(&r, "steps", 1);
     assert_ok(rig_run(&r), r.err);
     IS(&r, 0, 1, 0);
+    rig_float(&r, "max_shift", 100);
+    rig_float(&r, "base_shift", 100);
+    assert_fails(rig_run(&r), r.err, BERTH_EINVAL,
+                 "max_shift 100 and base_shift 100 make a shift of 100 at 4096 tokens");
     rig_close(&r);
 }
 
