@@ -12,6 +12,7 @@
 
 #include "support/nets.h"
 #include "support/oom.h"
+#include "support/sparse.h"
 
 #include "model/diffusion.h"
 
@@ -25,6 +26,9 @@ struct diff_spec {
     enum diffusion_ref_method method; /* of thrifty passes */
     enum diffusion_ref_method looks;  /* of diff_refs(), and so of the other tests */
     bool no_refs;                     /* it looks at no pictures */
+    void (*keys)(struct keys *k, const void *config); /* of its files, for diff_file() and others */
+    const void *config;
+    const char *const *hiprec; /* as in struct preset */
 };
 
 struct diff_rig {
@@ -45,6 +49,53 @@ static inline size_t diff_values(const struct shape *s)
     assert_true(shape_count(s, &n));
     return (size_t)n;
 }
+
+/* ---- its files ---- */
+
+static inline const char *diff_typed_file(const struct diff_spec *spec, const void *config,
+                                          const char *name, enum dtype dtype, const char *format)
+{
+    struct keys k = { 0 };
+    spec->keys(&k, config);
+    assert_false(k.bad);
+    const char *path = keys_file(&k, name, dtype, format, spec->hiprec);
+    keys_release(&k);
+    return path;
+}
+
+static inline const char *diff_file_of(const struct diff_spec *spec, const void *config,
+                                       const char *name)
+{
+    return diff_typed_file(spec, config, name, DT_F32, "safetensors");
+}
+
+static inline const char *diff_file(const struct diff_spec *spec, const char *name)
+{
+    return diff_file_of(spec, spec->config, name);
+}
+
+/* A file of nothing but a header: its tensors behind root, and one more unless that is NULL. */
+static inline struct weights *diff_header(const struct diff_spec *spec, const void *config,
+                                          const char *root, const char *more)
+{
+    const char *path = tmp_path("config.safetensors");
+    struct keys k = { 0 };
+    struct weights *w;
+    berth_err err = { 0 };
+    size_t mark = *root ? keys_enter(&k, "%.*s", (int)strlen(root) - 1, root) : 0;
+    spec->keys(&k, config);
+    if (more)
+        keys_tensor(&k, more, 8, 0, 0, 0);
+    if (*root)
+        keys_leave(&k, mark);
+    assert_false(k.bad);
+    assert_ok(sparse_keys(path, &k, DT_F16, &err), err);
+    keys_release(&k);
+    assert_ok(weights_open(path, NULL, &w, &err), err);
+    return w;
+}
+
+/* ---- passes ---- */
 
 static inline void diff_open(struct diff_rig *r, const struct diff_spec *spec, const char *devices,
                              const char *path, const char *alloc, size_t n)
@@ -209,7 +260,7 @@ static inline void diff_thrifty_gives_the_same_bits(const struct diff_spec *spec
 }
 
 /* Files of every type against one in F32, and the same bits over three devices. file: one of this
- * type and format, made by the test. */
+ * type and format, made by the test; NULL: the spec's. */
 typedef const char *diff_file_fn(enum dtype dtype, const char *format);
 static inline void diff_every_stored_type_computes(const struct diff_spec *spec, diff_file_fn *file)
 {
@@ -223,13 +274,16 @@ static inline void diff_every_stored_type_computes(const struct diff_spec *spec,
                  { DT_Q8_0, "gguf", 6e-2 },
                  { DT_Q4_0, "gguf", 0.8 } };
     const size_t each = diff_values(&spec->latent);
-    float *exact = diff_run_file(spec, "cpu=256m", file(DT_F32, "safetensors"), NULL, 1, 1);
+    const char *path = file ? file(DT_F32, "safetensors") : diff_file(spec, "F32");
+    float *exact = diff_run_file(spec, "cpu=256m", path, NULL, 1, 1);
     for (size_t i = 0; i < ARRAY_LEN(list); i++) {
-        const char *path = file(list[i].dtype, list[i].format);
+        const char *name = dtype_name(list[i].dtype), *format = list[i].format;
+        path = file ? file(list[i].dtype, format)
+                    : diff_typed_file(spec, spec->config, name, list[i].dtype, format);
         float *got = diff_run_file(spec, "cpu=256m", path, NULL, 1, 1);
         float *spread = diff_run_file(spec, "cuda:0@cpu=8m,cpu=64m,null:0=8m", path,
                                       "cuda:0,20%;null:0,50%;cpu,30%#cuda:0", 1, 1);
-        assert_near(dtype_name(list[i].dtype), got, exact, each, list[i].limit);
+        assert_near(name, got, exact, each, list[i].limit);
         assert_memory_equal(got, spread, each * sizeof *got);
         free(got), free(spread);
     }
@@ -286,6 +340,21 @@ static inline void diff_no_memory_is_survived(struct diff_rig *r)
     }
     assert_memory_equal(want, r->out, n * r->each * sizeof *want);
     free(want);
+}
+
+/* The same of two items whose third token nobody is to see. */
+static inline void diff_no_memory_is_survived_with_hidden(const struct diff_spec *spec)
+{
+    bool *hidden = calloc(spec->tokens, sizeof *hidden);
+    struct diff_rig r;
+    assert_true(hidden && spec->tokens > 2);
+    hidden[2] = true;
+    diff_open(&r, spec, "cpu=64m", diff_file(spec, "oom"), NULL, 2);
+    for (size_t k = 0; k < 2; k++)
+        r.cond[k].hidden = hidden;
+    diff_no_memory_is_survived(&r);
+    diff_close(&r);
+    free(hidden);
 }
 
 #endif

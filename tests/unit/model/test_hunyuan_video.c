@@ -1,7 +1,6 @@
 /* The HunyuanVideo transformer: what files it is read from, under whose names, hidden text,
  * batches, placements, memory. Its numbers are in tests/golden/model/test_hunyuan_video.c. */
 #include "support/diffusion_rig.h"
-#include "support/sparse.h"
 
 #include "model/encoder.h"
 #include "model/hunyuan_video/hunyuan_video.h"
@@ -21,40 +20,24 @@ static const struct hunyuan_config small = { .channels = C,
                                              .depth = 1,
                                              .single = 2,
                                              .guidance = true };
+static void list_keys(struct keys *k, const void *c)
+{
+    keys_hunyuan(k, c);
+}
+
 static const struct diff_spec spec = { .latent = { 5, { 1, C, T, H, W } },
                                        .large = { 5, { 1, C, 4, 32, 32 } },
                                        .no_refs = true,
-                                       .tokens = TOKENS };
-
-static const char *file_of(const struct hunyuan_config *c, const char *name, enum dtype dtype,
-                           const char *format)
-{
-    struct keys k = { 0 };
-    keys_hunyuan(&k, c);
-    assert_false(k.bad);
-    const char *path = keys_file(&k, name, dtype, format, NULL);
-    keys_release(&k);
-    return path;
-}
+                                       .tokens = TOKENS,
+                                       .keys = list_keys,
+                                       .config = &small };
 
 /* ---- config ---- */
 
 static berth_status detect(const struct hunyuan_config *c, const char *root, const char *more,
                            struct hunyuan_net *f, struct diffusion_info *info, berth_err *err)
 {
-    const char *path = tmp_path("config.safetensors");
-    struct keys k = { 0 };
-    struct weights *w;
-    size_t mark = *root ? keys_enter(&k, "%.*s", (int)strlen(root) - 1, root) : 0;
-    keys_hunyuan(&k, c);
-    if (more)
-        keys_tensor(&k, more, 8, 0, 0, 0);
-    if (*root)
-        keys_leave(&k, mark);
-    assert_false(k.bad);
-    assert_ok(sparse_keys(path, &k, DT_F16, err), *err);
-    keys_release(&k);
-    assert_ok(weights_open(path, NULL, &w, err), *err);
+    struct weights *w = diff_header(&spec, c, root, more);
     berth_status s = hunyuan_detect(w, root, f, err);
     if (!s)
         s = diffusion_detect(w, NULL, info, err);
@@ -143,7 +126,7 @@ static void the_same_under_other_names(void **state)
     struct diff_rig r;
     (void)state;
     keys_hunyuan(&k, &small);
-    diff_open(&r, &spec, "cpu=256m", file_of(&small, "named", DT_F32, "safetensors"), NULL, 1);
+    diff_open(&r, &spec, "cpu=256m", diff_file(&spec, "named"), NULL, 1);
     float *want = diff_run(&r);
     diff_close(&r);
     for (enum spelling how = AUTHORS; how <= SCALES; how++) {
@@ -167,7 +150,7 @@ static void hidden_text_counts_in_the_mean(void **state)
     struct diff_rig r;
     berth_err err = { 0 };
     (void)state;
-    diff_open(&r, &spec, "cpu=256m", file_of(&small, "hidden", DT_F32, "safetensors"), NULL, 1);
+    diff_open(&r, &spec, "cpu=256m", diff_file(&spec, "hidden"), NULL, 1);
     float *all = diff_run(&r);
     r.cond[0].hidden = hidden;
     float *some = diff_run(&r);
@@ -186,7 +169,7 @@ static void guidance(void **state)
 {
     struct diff_rig r;
     (void)state;
-    diff_open(&r, &spec, "cpu=256m", file_of(&small, "guided", DT_F32, "safetensors"), NULL, 1);
+    diff_open(&r, &spec, "cpu=256m", diff_file(&spec, "guided"), NULL, 1);
     float *usual = diff_run(&r);
     r.cond[0].guided = 1;
     r.cond[0].guidance = 6;
@@ -204,15 +187,10 @@ static void guidance(void **state)
 
 /* ---- what all of these transformers do ---- */
 
-static const char *typed_file(enum dtype dtype, const char *format)
-{
-    return file_of(&small, dtype_name(dtype), dtype, format);
-}
-
 static void items_of_a_batch_are_as_if_alone(void **state)
 {
     (void)state;
-    diff_items_are_as_if_alone(&spec, file_of(&small, "batch", DT_F32, "safetensors"), REF_OWN);
+    diff_items_are_as_if_alone(&spec, diff_file(&spec, "batch"), REF_OWN);
 }
 
 static void blocks_stream_in_order(void **state)
@@ -221,21 +199,20 @@ static void blocks_stream_in_order(void **state)
     (void)state;
     c.hidden = 256; /* so that more than a ring is streamed */
     c.single = 4;
-    diff_streams_in_order(&spec, file_of(&c, "streamed", DT_F32, "safetensors"),
-                          "cpu=16m,null:0=128m");
+    diff_streams_in_order(&spec, diff_file_of(&spec, &c, "streamed"), "cpu=16m,null:0=128m");
 }
 
 static void every_stored_type_computes(void **state)
 {
     (void)state;
-    diff_every_stored_type_computes(&spec, typed_file);
+    diff_every_stored_type_computes(&spec, NULL);
 }
 
 static void what_is_missing_is_said(void **state)
 {
-    static const char *const marks[] = {
-        "img_in.proj.weight", "txt_in.individual_token_refiner.blocks.0.norm1.weight", NULL
-    };
+    static const char *const marks[] = { "img_in.proj.weight",
+                                         "txt_in.individual_token_refiner.blocks.0.norm1.weight",
+                                         NULL };
     struct hunyuan_config c = small;
     struct keys k = { 0 };
     (void)state;
@@ -248,14 +225,8 @@ static void what_is_missing_is_said(void **state)
 
 static void no_memory_is_survived(void **state)
 {
-    static const bool hidden[TOKENS] = { [2] = true };
-    struct diff_rig r;
     (void)state;
-    diff_open(&r, &spec, "cpu=64m", file_of(&small, "oom", DT_F32, "safetensors"), NULL, 2);
-    for (size_t k = 0; k < 2; k++)
-        r.cond[k].hidden = hidden;
-    diff_no_memory_is_survived(&r);
-    diff_close(&r);
+    diff_no_memory_is_survived_with_hidden(&spec);
 }
 
 int main(void)

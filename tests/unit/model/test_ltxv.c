@@ -17,22 +17,19 @@
 static const struct ltxv_config small = {
     .channels = C, .hidden = 64, .context_dim = 24, .depth = 3
 };
+static void list_keys(struct keys *k, const void *c)
+{
+    keys_ltxv(k, c);
+}
+
+static const char *const hiprec[] = { "scale_shift_table", ".scale_shift_table", NULL };
 static const struct diff_spec spec = { .latent = { 5, { 1, C, T, H, W } },
                                        .large = { 5, { 1, C, 4, 24, 24 } },
                                        .no_refs = true,
-                                       .tokens = TOKENS };
-
-static const char *file_of(const struct ltxv_config *c, const char *name, enum dtype dtype,
-                           const char *format)
-{
-    static const char *const hiprec[] = { "scale_shift_table", ".scale_shift_table", NULL };
-    struct keys k = { 0 };
-    keys_ltxv(&k, c);
-    assert_false(k.bad);
-    const char *path = keys_file(&k, name, dtype, format, hiprec);
-    keys_release(&k);
-    return path;
-}
+                                       .tokens = TOKENS,
+                                       .keys = list_keys,
+                                       .config = &small,
+                                       .hiprec = hiprec };
 
 /* ---- config ---- */
 
@@ -174,7 +171,7 @@ static void others_are_refused(void **state)
 
 static void open_small(struct diff_rig *r, const char *name, size_t n)
 {
-    diff_open(r, &spec, "cpu=256m", file_of(&small, name, DT_F32, "safetensors"), NULL, n);
+    diff_open(r, &spec, "cpu=256m", diff_file(&spec, name), NULL, n);
 }
 
 /* Hidden text counts for nothing, whatever it is. */
@@ -285,15 +282,10 @@ static void prompts_with_other_guides(void **state)
 
 /* ---- what all of these transformers do ---- */
 
-static const char *typed_file(enum dtype dtype, const char *format)
-{
-    return file_of(&small, dtype_name(dtype), dtype, format);
-}
-
 static void items_of_a_batch_are_as_if_alone(void **state)
 {
     (void)state;
-    diff_items_are_as_if_alone(&spec, file_of(&small, "batch", DT_F32, "safetensors"), REF_OWN);
+    diff_items_are_as_if_alone(&spec, diff_file(&spec, "batch"), REF_OWN);
 }
 
 static void blocks_stream_in_order(void **state)
@@ -302,20 +294,19 @@ static void blocks_stream_in_order(void **state)
     (void)state;
     c.hidden = 256; /* so that more than a ring is streamed */
     c.depth = 6;
-    diff_streams_in_order(&spec, file_of(&c, "streamed", DT_F32, "safetensors"),
-                          "cpu=16m,null:0=128m");
+    diff_streams_in_order(&spec, diff_file_of(&spec, &c, "streamed"), "cpu=16m,null:0=128m");
 }
 
 static void thrifty_passes_give_the_same_bits(void **state)
 {
     (void)state;
-    diff_thrifty_gives_the_same_bits(&spec, file_of(&small, "thrifty", DT_F32, "safetensors"));
+    diff_thrifty_gives_the_same_bits(&spec, diff_file(&spec, "thrifty"));
 }
 
 static void every_stored_type_computes(void **state)
 {
     (void)state;
-    diff_every_stored_type_computes(&spec, typed_file);
+    diff_every_stored_type_computes(&spec, NULL);
 }
 
 static void what_is_missing_is_said(void **state)
@@ -342,7 +333,7 @@ static void no_memory_is_survived(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(mask); i++)
         mask[i] = (float)(i % 5) / 4;
-    diff_open(&r, &spec, "cpu=64m", file_of(&small, "oom", DT_F32, "safetensors"), NULL, 2);
+    diff_open(&r, &spec, "cpu=64m", diff_file(&spec, "oom"), NULL, 2);
     for (size_t k = 0; k < 2; k++) {
         r.cond[k].hidden = hidden;
         r.cond[k].guide = &guide;

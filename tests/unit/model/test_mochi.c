@@ -1,7 +1,6 @@
 /* The Mochi transformer: what files it is read from, hidden text, batches, placements, memory. Its
  * numbers are in tests/golden/model/test_mochi.c. */
 #include "support/diffusion_rig.h"
-#include "support/sparse.h"
 
 #include "model/encoder.h"
 #include "model/mochi/mochi.h"
@@ -22,39 +21,26 @@ static const struct mochi_config small = { .channels = C,
                                            .mlp = 128,
                                            .text_mlp = 64,
                                            .depth = 3 };
+static void list_keys(struct keys *k, const void *c)
+{
+    keys_mochi(k, c);
+}
+
+static const char *const hiprec[] = { "pos_frequencies", NULL };
 static const struct diff_spec spec = { .latent = { 5, { 1, C, T, H, W } },
                                        .large = { 5, { 1, C, 4, 32, 32 } },
                                        .no_refs = true,
-                                       .tokens = TOKENS };
-
-static const char *file_of(const struct mochi_config *c, const char *name, enum dtype dtype,
-                           const char *format)
-{
-    static const char *const hiprec[] = { "pos_frequencies", NULL };
-    struct keys k = { 0 };
-    keys_mochi(&k, c);
-    assert_false(k.bad);
-    const char *path = keys_file(&k, name, dtype, format, hiprec);
-    keys_release(&k);
-    return path;
-}
+                                       .tokens = TOKENS,
+                                       .keys = list_keys,
+                                       .config = &small,
+                                       .hiprec = hiprec };
 
 /* ---- config ---- */
 
 static berth_status detect(const struct mochi_config *c, const char *root, struct mochi_net *f,
                            struct diffusion_info *info, berth_err *err)
 {
-    struct keys k = { 0 };
-    struct weights *w;
-    size_t mark = *root ? keys_enter(&k, "%.*s", (int)strlen(root) - 1, root) : 0;
-    keys_mochi(&k, c);
-    if (*root)
-        keys_leave(&k, mark);
-    assert_false(k.bad);
-    const char *path = tmp_path("config.safetensors");
-    assert_ok(sparse_keys(path, &k, DT_F16, err), *err);
-    keys_release(&k);
-    assert_ok(weights_open(path, NULL, &w, err), *err);
+    struct weights *w = diff_header(&spec, c, root, NULL);
     berth_status s = mochi_detect(w, root, f, err);
     if (!s)
         s = diffusion_detect(w, NULL, info, err);
@@ -124,7 +110,7 @@ static void hidden_text_is_left_out(void **state)
     struct diff_rig r;
     berth_err err = { 0 };
     (void)state;
-    diff_open(&r, &spec, "cpu=256m", file_of(&small, "hidden", DT_F32, "safetensors"), NULL, 1);
+    diff_open(&r, &spec, "cpu=256m", diff_file(&spec, "hidden"), NULL, 1);
     float *all = diff_run(&r);
     r.cond[0].hidden = hidden;
     float *some = diff_run(&r);
@@ -143,15 +129,10 @@ static void hidden_text_is_left_out(void **state)
 
 /* ---- what all of these transformers do ---- */
 
-static const char *typed_file(enum dtype dtype, const char *format)
-{
-    return file_of(&small, dtype_name(dtype), dtype, format);
-}
-
 static void items_of_a_batch_are_as_if_alone(void **state)
 {
     (void)state;
-    diff_items_are_as_if_alone(&spec, file_of(&small, "batch", DT_F32, "safetensors"), REF_OWN);
+    diff_items_are_as_if_alone(&spec, diff_file(&spec, "batch"), REF_OWN);
 }
 
 static void blocks_stream_in_order(void **state)
@@ -161,14 +142,13 @@ static void blocks_stream_in_order(void **state)
     c.hidden = 256; /* so that more than a ring is streamed */
     c.mlp = 512;
     c.depth = 5;
-    diff_streams_in_order(&spec, file_of(&c, "streamed", DT_F32, "safetensors"),
-                          "cpu=16m,null:0=128m");
+    diff_streams_in_order(&spec, diff_file_of(&spec, &c, "streamed"), "cpu=16m,null:0=128m");
 }
 
 static void every_stored_type_computes(void **state)
 {
     (void)state;
-    diff_every_stored_type_computes(&spec, typed_file);
+    diff_every_stored_type_computes(&spec, NULL);
 }
 
 static void what_is_missing_is_said(void **state)
@@ -184,14 +164,8 @@ static void what_is_missing_is_said(void **state)
 
 static void no_memory_is_survived(void **state)
 {
-    static const bool hidden[TOKENS] = { [2] = true };
-    struct diff_rig r;
     (void)state;
-    diff_open(&r, &spec, "cpu=64m", file_of(&small, "oom", DT_F32, "safetensors"), NULL, 2);
-    for (size_t k = 0; k < 2; k++)
-        r.cond[k].hidden = hidden;
-    diff_no_memory_is_survived(&r);
-    diff_close(&r);
+    diff_no_memory_is_survived_with_hidden(&spec);
 }
 
 int main(void)

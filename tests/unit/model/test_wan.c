@@ -3,7 +3,6 @@
  * tests/golden/model/test_wan.c. */
 #include "support/diffusion_rig.h"
 #include "support/presets.h"
-#include "support/sparse.h"
 
 #include "model/encoder.h"
 #include "model/wan/presets.h"
@@ -19,41 +18,28 @@ static const struct wan_config small = {
     .hidden = 128, .ffn = 192, .in = C, .out = C, .context_dim = 32, .depth = 3, .ref = C
 };
 
+static void list_keys(struct keys *k, const void *c)
+{
+    keys_wan(k, c);
+}
+
+static const char *const hiprec[] = { "patch_embedding.", "head.", "time_", "text_", NULL };
 static const struct diff_spec spec = { .latent = { 5, { 1, C, T, H, W } },
                                        .ref = { { 5, { 1, C, 1, H, W } },
                                                 { 5, { 1, C, 1, H, W } },
                                                 { 5, { 2, C, 1, H, W } },
                                                 { 5, { 1, C, 1, H, W } } },
-                                       .tokens = 7 };
-
-static const char *file_of(const struct wan_config *c, const char *name, enum dtype dtype,
-                           const char *format)
-{
-    static const char *const hiprec[] = { "patch_embedding.", "head.", "time_", "text_", NULL };
-    struct keys k = { 0 };
-    keys_wan(&k, c);
-    assert_false(k.bad);
-    const char *path = keys_file(&k, name, dtype, format, hiprec);
-    keys_release(&k);
-    return path;
-}
+                                       .tokens = 7,
+                                       .keys = list_keys,
+                                       .config = &small,
+                                       .hiprec = hiprec };
 
 /* ---- config ---- */
 
 static berth_status detect(const struct wan_config *c, const char *root, struct wan_net *f,
                            struct diffusion_info *info, berth_err *err)
 {
-    const char *path = tmp_path("config.safetensors");
-    struct keys k = { 0 };
-    struct weights *w;
-    size_t mark = *root ? keys_enter(&k, "%.*s", (int)strlen(root) - 1, root) : 0;
-    keys_wan(&k, c);
-    if (*root)
-        keys_leave(&k, mark);
-    assert_false(k.bad);
-    assert_ok(sparse_keys(path, &k, DT_F16, err), *err);
-    keys_release(&k);
-    assert_ok(weights_open(path, NULL, &w, err), *err);
+    struct weights *w = diff_header(&spec, c, root, NULL);
     berth_status s = wan_detect(w, root, f, err);
     if (!s)
         s = diffusion_detect(w, NULL, info, err);
@@ -303,7 +289,7 @@ static void what_was_seen_counts(void **state)
     c.in = 36;
     c.sees = true;
     c.seen = POSITIONS;
-    diff_open(&r, &spec, "cpu=256m", file_of(&c, "sees", DT_F32, "safetensors"), NULL, 2);
+    diff_open(&r, &spec, "cpu=256m", diff_file_of(&spec, &c, "sees"), NULL, 2);
     float *x = noise_floats(9, 2 * SEEN * 1280);
     seen.x = x;
     float *none = diff_run(&r);
@@ -364,7 +350,7 @@ static void what_is_brought_along_counts(void **state)
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(list); i++) {
-        const char *path = file_of(&list[i].c, "along", DT_F32, "safetensors");
+        const char *path = diff_file_of(&spec, &list[i].c, "along");
         struct diffusion_extra extra = list[i].extra;
         float *x = noise_floats(7, diff_values(&extra.shape)), *want = NULL;
         extra.x = x;
@@ -400,7 +386,7 @@ static void what_does_not_fit_is_refused(void **state)
     struct diffusion_extra seen = { .kind = EXTRA_SEEN, .shape = { 3, { 1, 2, 1280 } } };
     berth_err err = { 0 };
     (void)state;
-    diff_open(&r, &spec, "cpu=256m", file_of(&small, "bad", DT_F32, "safetensors"), NULL, 1);
+    diff_open(&r, &spec, "cpu=256m", diff_file(&spec, "bad"), NULL, 1);
     seen.x = r.x;
     r.cond[0].extra = &seen;
     r.cond[0].extras = 1;
@@ -421,15 +407,10 @@ static void what_does_not_fit_is_refused(void **state)
 
 /* ---- what all of these transformers do ---- */
 
-static const char *typed_file(enum dtype dtype, const char *format)
-{
-    return file_of(&small, dtype_name(dtype), dtype, format);
-}
-
 static void items_of_a_batch_are_as_if_alone(void **state)
 {
     (void)state;
-    diff_items_are_as_if_alone(&spec, file_of(&small, "batch", DT_F32, "safetensors"), REF_OWN);
+    diff_items_are_as_if_alone(&spec, diff_file(&spec, "batch"), REF_OWN);
 }
 
 static void blocks_stream_in_order(void **state)
@@ -439,8 +420,7 @@ static void blocks_stream_in_order(void **state)
     c.hidden = 256; /* so that more than a ring is streamed */
     c.ffn = 1024;
     c.depth = 6;
-    diff_streams_in_order(&spec, file_of(&c, "streamed", DT_F32, "safetensors"),
-                          "cpu=16m,null:0=128m");
+    diff_streams_in_order(&spec, diff_file_of(&spec, &c, "streamed"), "cpu=16m,null:0=128m");
 }
 
 static void thrifty_passes_give_the_same_bits(void **state)
@@ -452,13 +432,13 @@ static void thrifty_passes_give_the_same_bits(void **state)
     };
     struct wan_config c = small;
     c.ffn = 1024; /* so that a pass holds most there */
-    diff_thrifty_gives_the_same_bits(&of, file_of(&c, "thrifty", DT_F32, "safetensors"));
+    diff_thrifty_gives_the_same_bits(&of, diff_file_of(&spec, &c, "thrifty"));
 }
 
 static void every_stored_type_computes(void **state)
 {
     (void)state;
-    diff_every_stored_type_computes(&spec, typed_file);
+    diff_every_stored_type_computes(&spec, NULL);
 }
 
 static void what_is_missing_is_said(void **state)
@@ -478,7 +458,7 @@ static void no_memory_is_survived(void **state)
 {
     struct diff_rig r;
     (void)state;
-    diff_open(&r, &spec, "cpu=64m", file_of(&small, "oom", DT_F32, "safetensors"), NULL, 2);
+    diff_open(&r, &spec, "cpu=64m", diff_file(&spec, "oom"), NULL, 2);
     diff_refs(&r, 1);
     diff_no_memory_is_survived(&r);
     diff_close(&r);
