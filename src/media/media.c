@@ -86,6 +86,14 @@ static berth_status take_text(struct media_process *p, const struct media_msg *m
     return process_data(p, at->key, m->a, err) ? err->code : process_data(p, at->value, value, err);
 }
 
+/* A byte that is neither true nor false must not be read as a bool. */
+static bool is_bool(const bool *b)
+{
+    unsigned char byte;
+    memcpy(&byte, b, 1);
+    return byte <= 1;
+}
+
 /* Is what a helper says about a file possible? */
 static bool plausible(struct media_info *i)
 {
@@ -93,9 +101,11 @@ static bool plausible(struct media_info *i)
     i->video_codec[sizeof i->video_codec - 1] = '\0';
     i->audio_codec[sizeof i->audio_codec - 1] = '\0';
     return i->w <= MEDIA_SIDE_MAX && i->h <= MEDIA_SIDE_MAX && i->turns >= 0 && i->turns < 4 &&
-           i->rate_den && isfinite(i->duration) && isfinite(i->video_duration) &&
-           i->bit_depth >= 1 && i->bit_depth <= 64 && (unsigned)i->color <= MEDIA_PQ &&
-           i->sample_rate <= MEDIA_RATE_MAX && i->channels <= MEDIA_CHANNELS_MAX;
+           is_bool(&i->video) && is_bool(&i->audio) && is_bool(&i->alpha) &&
+           is_bool(&i->webm_fits) && i->rate_den && isfinite(i->duration) &&
+           isfinite(i->video_duration) && i->bit_depth >= 1 && i->bit_depth <= 64 &&
+           (unsigned)i->color <= MEDIA_PQ && i->sample_rate <= MEDIA_RATE_MAX &&
+           i->channels <= MEDIA_CHANNELS_MAX;
 }
 
 berth_status media_probe(const struct media_host *host, const char *path, struct media_info *out,

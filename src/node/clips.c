@@ -1,8 +1,6 @@
 /* clips.c: sound and video as values, and their ways into files and out of them. */
 #include "node/clips.h"
 
-#include "base/sz.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,30 +195,34 @@ struct media_cut video_cut(const struct video *v, const struct video_facts *f)
 
 /* ---- out of files ---- */
 
+#define FRAMES_FIRST_ROOM ((size_t)16)
+
 struct growing { /* frames so far */
     float *data;
     size_t cap, n, each; /* frames, and samples of one */
     uint32_t w, h;
 };
 
+/* expected: a file's or a user's word, so that a clip without room for as many is still read. */
 static berth_status grow(struct growing *g, uint64_t expected, const char *path, berth_err *err)
 {
-    size_t bytes;
+    const size_t frame = g->each * sizeof(float), most = HTENSOR_MAX / frame;
+    size_t few = FRAMES_FIRST_ROOM < most ? FRAMES_FIRST_ROOM : most;
     size_t want = g->n                             ? g->n + g->n / 2 + 1
                   : expected && expected < 1 << 20 ? (size_t)expected
-                                                   : 16;
+                                                   : few;
+    berth_err none;
     if (g->n < g->cap)
         return BERTH_OK;
-    if (!sz_mul(want, g->each * sizeof(float), &bytes) || bytes > HTENSOR_MAX) {
-        want = HTENSOR_MAX / (g->each * sizeof(float));
-        bytes = want * g->each * sizeof(float);
-    }
+    want = want < most ? want : most;
+    if (!g->n && want > few && host_room("", want * frame, &none))
+        want = few;
     if (want <= g->n)
         return err_set(err, BERTH_ELIMIT, "'%s': %zu frames of %ux%u are all that %zu bytes hold",
                        path, g->n, g->w, g->h, HTENSOR_MAX);
-    if (host_room("", bytes - g->cap * g->each * sizeof(float), err))
+    if (host_room("", (want - g->cap) * frame, err))
         return err_add(err, "frames of '%s'", path);
-    float *at = realloc(g->data, bytes);
+    float *at = realloc(g->data, want * frame);
     if (!at)
         return err_set(err, BERTH_ENOMEM, "%zu frames of %ux%u of '%s'", want, g->w, g->h, path);
     g->data = at;

@@ -50,8 +50,8 @@ static berth_status check(const struct lm_net *c, const char *root, uint64_t q, 
                        ", %u layers",
                        name, root, c->width, c->vocab, c->mlp, c->layers);
     uint64_t d = c->head_dim;
-    if (d == 0 || d % 2 || d > WIDTH_MAX || q == 0 || k == 0 || q > WIDTH_MAX || k > WIDTH_MAX ||
-        q % d || k % d || (q / d) % (k / d))
+    if (d == 0 || d % 2 || d > WIDTH_MAX || c->turned == 0 || c->turned % 2 || q == 0 || k == 0 ||
+        q > WIDTH_MAX || k > WIDTH_MAX || q % d || k % d || (q / d) % (k / d))
         return err_set(err, BERTH_EFORMAT,
                        "%s at '%.60s': queries of %" PRIu64 " and keys of %" PRIu64
                        " are not heads of %" PRIu64,

@@ -168,17 +168,30 @@ static struct act flat(struct net_run *r, struct act x)
     return net_reshape(r, x, &(struct shape) { .ndim = 2, .dim = { 1, n } });
 }
 
+/* x, flat: on_host() counts on its size, and a file's layers need not be as large as its first.
+ * Weights have theirs by their names (names.c). */
+static struct act sized(struct net_run *r, struct act x, const char *name, size_t want)
+{
+    x = flat(r, x);
+    if (!net_bad(r) && x.shape.dim[1] != want)
+        net_fail(r, BERTH_EFORMAT, "'%s' of a layer with a memory makes %llu values, not %zu", name,
+                 (unsigned long long)x.shape.dim[1], want);
+    return x;
+}
+
 struct act lm_delta_layer(struct net_run *r, const struct lm_net *c, const struct lm_delta *d,
                           size_t n, size_t len, struct act h)
 {
     static const char *const product[] = { "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a" };
     static const char *const weight[] = { "conv1d", "dt_bias", "A_log", "norm" };
+    const size_t wide[] = { channels(c), values(c), c->delta.heads, c->delta.heads };
     const struct shape s = { .ndim = 3, .dim = { n, len, values(c) } };
     struct act part[ARRAY_LEN(product) + ARRAY_LEN(weight)];
     size_t parts = 0;
     size_t mark = net_enter(r, "linear_attn.");
     for (size_t i = 0; i < ARRAY_LEN(product); i++)
-        part[parts++] = flat(r, net_linear_no_bias(r, h, product[i]));
+        part[parts++] =
+            sized(r, net_linear_no_bias(r, h, product[i]), product[i], n * len * wide[i]);
     for (size_t i = 0; i < ARRAY_LEN(weight); i++)
         part[parts++] = net_embedding(r, first_row, 1, weight[i]);
     struct act all = net_concat(r, part, parts, 1);

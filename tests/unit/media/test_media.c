@@ -1,7 +1,7 @@
 /* Files of video and sound, through the real helper: what is written comes back, limits hold, and
  * what goes wrong in a helper is an error here. */
 #include "base/file.h"
-#include "media/media.h"
+#include "media/media_impl.h"
 #include "support/oom.h"
 #include "support/test.h"
 #include "support/tmp.h"
@@ -327,6 +327,37 @@ static void helpers_that_fail(void **state)
     assert_fails(media_probe(&h, file, &i, &err), err, BERTH_ECANCELED, "interrupted");
 }
 
+/* What a helper that was taken over may say of a file: no bool, no rate, endless. */
+static void helpers_that_lie(void **state)
+{
+    static const struct media_info honest = { .video = true, .rate_den = 1, .bit_depth = 8 };
+    const struct media_msg head = { .say = SAY_INFO, .n = sizeof honest }, end = { .say = SAY_END };
+    char answer[sizeof head + sizeof honest + sizeof end], text[200];
+    const char *file = tmp_write("any", "any", 3);
+    (void)state;
+    need_media();
+    for (int i = 0; i < 6; i++) {
+        struct media_info told = honest, got;
+        berth_err err = { 0 };
+        const unsigned char two = 2;
+        if (i && i < 4)
+            memcpy(i == 1 ? &told.video : i == 2 ? &told.audio : &told.webm_fits, &two, 1);
+        told.rate_den = i != 4;
+        told.duration = i == 5 ? INFINITY : 1;
+        memcpy(answer, &head, sizeof head);
+        memcpy(answer + sizeof head, &told, sizeof told);
+        memcpy(answer + sizeof head + sizeof told, &end, sizeof end);
+        snprintf(text, sizeof text, "cat '%s' >&1", tmp_write("answer", answer, sizeof answer));
+        const struct media_host h = script("liar", text);
+        if (i)
+            assert_fails(media_probe(&h, file, &got, &err), err, BERTH_EFORMAT,
+                         "said what it should not");
+        else
+            assert_ok(media_probe(&h, file, &got, &err), err);
+        media_info_release(&got);
+    }
+}
+
 static bool status_has(const char *pid, const char *line)
 {
     char path[64];
@@ -494,6 +525,7 @@ int main(void)
         cmocka_unit_test(files_that_are_none),
         cmocka_unit_test(what_cannot_be_written),
         cmocka_unit_test(helpers_that_fail),
+        cmocka_unit_test(helpers_that_lie),
         cmocka_unit_test(helpers_have_no_rights),
         cmocka_unit_test(a_limit_of_frames),
         cmocka_unit_test(a_size_that_changes),

@@ -245,6 +245,11 @@ static void refused(void **state)
     assert_fails(encoder_qwen35_2b.configure(w, "", &c, &err), err, BERTH_EFORMAT,
                  "80 rows of which 32 are values");
     weights_close(w);
+    odd = remembering;
+    odd.head_dim = 4; /* of which a quarter is turned, in pairs */
+    w = with(&odd, NULL, 0, 0);
+    assert_fails(encoder_qwen35_2b.configure(w, "", &c, &err), err, BERTH_EFORMAT, "heads of 4");
+    weights_close(w);
     w = with(&tiny, NULL, 0, 0);
     assert_fails(encoder_qwen3_4b.configure(w, "elsewhere.", &c, &err), err, BERTH_ENOTFOUND,
                  "no language model at 'elsewhere.'");
@@ -255,6 +260,49 @@ static void refused(void **state)
 
 /* A token sees nothing behind it: results of a prompt are those of a longer one that begins with
  * it, also where that is padded. */
+/* One layer of a file is smaller than the first, which sizes are read from. */
+static bool make_smaller(const void *user, const struct key *k, char *name, size_t n,
+                         struct shape *s)
+{
+    snprintf(name, n, "%s", k->name);
+    if (str_ends(k->name, strlen(k->name), user))
+        s->dim[0] /= 2;
+    return true;
+}
+
+static void memories_of_other_sizes(void **state)
+{
+    static const char *const name[] = { "dt_bias",          "A_log",
+                                        "norm.weight",      "conv1d.weight",
+                                        "in_proj_a.weight", "in_proj_b.weight",
+                                        "in_proj_z.weight", "in_proj_qkv.weight" };
+    static float z[LEN * WIDTH];
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(name); i++) {
+        char full[96];
+        struct clip_rig r = { .n = 0 };
+        struct keys k = { 0 };
+        struct token t[LEN], *chunk;
+        struct chunks in;
+        berth_err err = { 0 };
+        snprintf(full, sizeof full, "layers.1.linear_attn.%s", name[i]);
+        keys_lm(&k, &remembering);
+        net_rig_open(&r.g, "cpu=512m", keys_file_changed(&k, "lm", make_smaller, full), NULL, NULL);
+        keys_release(&k);
+        const struct weights *w = res_weights(r.g.m);
+        assert_int_equal(text_find(w, NULL, r.found), 1);
+        assert_ok(text_encoder_init(&r.enc[0], w, &r.found[0], &r.mem, &err), err);
+        r.n = 1;
+        chunk_of(some, LEN, t, &chunk, &in);
+        struct encoder_job job = { .in = &in, .z = z };
+        berth_status s = text_encoder_open(&r.enc[0], r.found[0].root, net_rig_args(&r.g), &err);
+        if (!s)
+            s = text_encoder_do(&r.enc[0], &job, &err);
+        assert_fails(s, err, BERTH_EFORMAT, i < 4 ? "not as many numbers" : "makes");
+        clip_rig_close(&r);
+    }
+}
+
 static void longer_prompts(void **state)
 {
     (void)state;
@@ -619,6 +667,7 @@ int main(void)
         cmocka_unit_test(by_their_size),
         cmocka_unit_test(others),
         cmocka_unit_test(refused),
+        cmocka_unit_test(memories_of_other_sizes),
         cmocka_unit_test(longer_prompts),
         cmocka_unit_test(taps),
         cmocka_unit_test(taps_beyond),

@@ -146,6 +146,8 @@ static void frames_are_chosen(void **state)
     expect(load(r, name, "skip_first_frames", 2), 3, (int[]) { 2, 3, 4 });
     expect(load(r, name, "select_every_nth", 2), 3, (int[]) { 0, 2, 4 });
     expect(load(r, name, "frame_load_cap", 2), 2, (int[]) { 0, 1 });
+    /* more than any clip has, and than there is room for */
+    expect(load(r, name, "frame_load_cap", 1000000), 5, (int[]) { 0, 1, 2, 3, 4 });
     expect(load(r, name, "force_rate", 5), 3, (int[]) { 0, 2, 4 });
     expect(load(r, name, "force_rate", 20), 9, (int[]) { 0, 1, 1, 2, 2, 3, 3, 4, 4 });
     const struct htensor *t = load(r, name, "custom_width", 35);
