@@ -170,6 +170,6 @@ void coded_ints(const struct coded *c, uint64_t row, uint64_t at, size_t n, int8
         now = n < AT_ONCE ? n : AT_ONCE;
         coded_expand(&plain, row, at, now, some);
         for (size_t i = 0; i < now; i++)
-            dst[i] = (int8_t)some[i];
+            dst[i] = some[i] == some[i] ? (int8_t)some[i] : 0; /* a NaN has no whole number */
     }
 }
