@@ -29,12 +29,12 @@ static uint64_t room_on(const struct autoplan *p, size_t device)
     return budget > p->padding ? budget - p->padding : 0;
 }
 
-/* Of a donor: a card's pool rounds and leaves gaps, so that a plan to its last byte may not load. A
+/* Of a donor: pools round and leave gaps, so that a plan to its last byte may not load. A
  * thirty-second is left open as long as the model finds room all the same. */
 static uint64_t donor_room(const struct autoplan *p, size_t device)
 {
     uint64_t room = room_on(p, device);
-    return p->brimful || p->d->at[device].host ? room : room - room / 32;
+    return p->brimful ? room : room - room / 32;
 }
 
 static void measure(struct autoplan *p)

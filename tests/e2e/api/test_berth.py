@@ -565,7 +565,8 @@ def test_what_a_plan_prints_can_be_given_back(fresh, tmp_path):
             },
             "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}},
         }
-        assert s.run(p)["status"]["status_str"] == "success"
+        status = s.run(p)["status"]
+        assert status["status_str"] == "success", json.dumps(status)
         return [m for m in s.get("/berth/models").json()["models"] if m["state"] == "resident"][-1]
 
     auto = load("UNETLoaderMultiGPU", device="cuda:0")

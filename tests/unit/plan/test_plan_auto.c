@@ -62,6 +62,25 @@ static void all_on_compute_when_it_fits(void **state)
     blocks_release(&b);
 }
 
+/* A donor is not filled to its last byte while another has room, the host no more than a card. */
+static void donors_keep_a_little(void **state)
+{
+    (void)state;
+    static const char *const name[] = { "cpu", "cuda:1", "cuda:0" };
+    static const uint64_t gib[] = { 1, 2, 4 };
+    struct blocks b = even(50, 102 * MIB);
+    struct plan_devices d = devices(3, name, gib);
+    struct quotas q;
+    berth_err err = { 0 };
+    d.at[0].speed = 50e9;
+    assert_ok(plan_auto(&b, &d, "cuda:0", 0, &q, &err), err);
+    assert_int_equal(q.n, 3);
+    assert_int_equal(q.at[1].device, 0);
+    assert_true(q.at[1].bytes > 0 && q.at[1].bytes <= 1024 * MIB / 32 * 31);
+    assert_true(q.at[2].bytes > 0);
+    blocks_release(&b);
+}
+
 static void donors_in_order_of_speed(void **state)
 {
     (void)state;
@@ -208,6 +227,7 @@ int main(void)
         cmocka_unit_test(alignment_counts),
         cmocka_unit_test(a_small_card_keeps_a_quarter_free),
         cmocka_unit_test(all_on_compute_when_it_fits),
+        cmocka_unit_test(donors_keep_a_little),
         cmocka_unit_test(donors_in_order_of_speed),
         cmocka_unit_test(the_last_donor_with_room_takes_orphans),
         cmocka_unit_test(too_big_for_all_is_an_error_with_numbers),
