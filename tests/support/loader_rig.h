@@ -74,10 +74,15 @@ static inline void rig_preset(struct rig *r, const char *name, const char *prese
         fclose(there);
     else
         preset_write(preset, DT_F16, path);
-    if (strncmp(preset, "t5-", 3) != 0)
-        return;
-    char dir[1024]; /* T5 alone encodes for Mochi, and wants its tokenizer */
+}
+
+/* The same of T5, which alone encodes for Mochi and wants its tokenizer, beside it. */
+static inline void rig_t5(struct rig *r, const char *name)
+{
+    char dir[1024];
     berth_err err = { 0 };
+    rig_preset(r, name, "t5-tiny");
+    const char *path = rig_path(r, name);
     snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(path, '/') - path), path);
     assert_ok(unigram_write_stand_in(dir, &err), err);
 }

@@ -29,7 +29,7 @@ static int fill(void **state)
     rig_preset(&r, "checkpoints/sd15.safetensors", "sd15-tiny");
     rig_preset(&r, "checkpoints/unet.safetensors", "sdxl-tiny"); /* under a checkpoint's prefix */
     rig_preset(&r, "diffusion_models/flux.safetensors", "flux-tiny");
-    rig_preset(&r, "text_encoders/t5.safetensors", "t5-tiny");
+    rig_t5(&r, "text_encoders/t5.safetensors");
     rig_preset(&r, "clip/clip_g.safetensors", "clip-g-tiny");
     rig_preset(&r, "vae/ae.safetensors", "flux-tiny-vae");
     char to[1024];

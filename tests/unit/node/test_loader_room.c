@@ -16,7 +16,7 @@ static int fill(void **state)
     rig_open(&r, SHORT);
     rig_preset(&r, "checkpoints/sd15.safetensors", "sd15-tiny");
     rig_preset(&r, "diffusion_models/flux.safetensors", "flux-tiny");
-    rig_preset(&r, "text_encoders/t5.safetensors", "t5-tiny");
+    rig_t5(&r, "text_encoders/t5.safetensors");
     snprintf(to, sizeof to, "%s", rig_path(&r, "controlnet/other.safetensors"));
     assert_int_equal(rename(model_file("other", 6, 256 << 10), to), 0);
     rig_close(&r);

@@ -53,7 +53,7 @@ static int fill(void **state)
     preset_write("flux-tiny", DT_F8_E4M3, rig_path(&r, "diffusion_models/fp8.safetensors"));
     scaled_flux(rig_path(&r, "diffusion_models/scaled.safetensors"));
     scaled_file(rig_path(&r, "controlnet/plain.safetensors"));
-    rig_preset(&r, "text_encoders/t5.safetensors", "t5-tiny");
+    rig_t5(&r, "text_encoders/t5.safetensors");
     rig_preset(&r, "text_encoders/t5.gguf", "t5-tiny");
     preset_write("t5-tiny", DT_F8_E4M3, rig_path(&r, "text_encoders/t5fp8.safetensors"));
     scaled_file(rig_path(&r, "text_encoders/scaled.safetensors"));
